@@ -1,0 +1,164 @@
+"""The subscripts of an einsum: ``"xre,rij,ej->xei"`` as text, as lists of integers, with or without ellipsis.
+
+The grammar is the one of :func:`numpy.einsum`: an index is one letter, operands are separated by commas, the output
+follows ``->``.  Without an output, the indices that occur exactly once are its axes, in alphabetical order, after those
+of the ellipsis.
+"""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from feinsum.errors import SubscriptError
+
+INDEX_LETTERS = string.ascii_lowercase + string.ascii_uppercase
+
+
+@dataclass(frozen=True)
+class Subscripts:
+    """The indexing expression of an einsum, one letter an index.
+
+    ``Subscripts(("ik", "kj"), "ij")`` is the matrix product; ``str()`` of it reads ``ik,kj->ij``.
+
+    :raises SubscriptError: if an output index repeats, occurs in no operand, or is not a letter.
+    """
+
+    inputs: tuple[str, ...]
+    output: str
+
+    def __post_init__(self) -> None:
+        for where, axes in [*((f"operand {k}", axes) for k, axes in enumerate(self.inputs)), ("the output", self.output)]:
+            for letter in axes:
+                if letter not in INDEX_LETTERS:
+                    raise SubscriptError(
+                        f"{letter!r} in {where} of '{self}' is not an index; an index is one letter a-z or A-Z"
+                    )
+        for letter, count in Counter(self.output).items():
+            if count > 1:
+                raise SubscriptError(
+                    f"output index {letter!r} occurs {count} times in '{self}'; an output has each index once"
+                )
+            if not any(letter in axes for axes in self.inputs):
+                raise SubscriptError(f"output index {letter!r} of '{self}' occurs in no operand; drop it or give it to one")
+
+    def __str__(self) -> str:
+        return f"{','.join(self.inputs)}->{self.output}"
+
+    @cached_property
+    def indices(self) -> str:
+        """Every index once: those of the output first, then the summed ones in order of appearance."""
+        return "".join(dict.fromkeys(self.output + "".join(self.inputs)))
+
+    @cached_property
+    def summed(self) -> str:
+        """The indices summed over, in order of appearance."""
+        return self.indices[len(self.output) :]
+
+    def rename(self, letters: dict[str, str]) -> Subscripts:
+        """The same expression with every index replaced by its image in `letters`."""
+        table = str.maketrans(letters)
+        return Subscripts(tuple(axes.translate(table) for axes in self.inputs), self.output.translate(table))
+
+
+def parse_subscripts(text: str, ranks: Sequence[int] | None = None) -> Subscripts:
+    """Read subscripts in the grammar of :func:`numpy.einsum`.
+
+    :param text: for instance ``"ij,jk"``, ``"ii->i"`` or ``"...i,...i->..."``.
+    :param ranks: the number of axes of each operand; needed where `text` has an ellipsis, checked where given.
+    :raises SubscriptError: naming the character, operand or rank that does not fit.
+
+    >>> str(parse_subscripts("ij,jk"))
+    'ij,jk->ik'
+    >>> str(parse_subscripts("...ij,...jk->...ik", ranks=(3, 3)))
+    'aij,ajk->aik'
+    """
+    if not isinstance(text, str):
+        raise SubscriptError(f"subscripts are text such as 'ij,jk->ik', not {type(text).__name__}")
+    compact = "".join(text.split())
+    left, arrow, right = compact.partition("->")
+    terms = left.split(",")
+    if ranks is not None and len(terms) != len(ranks):
+        raise SubscriptError(f"'{text}' has {len(terms)} operands but {len(ranks)} were given")
+    heads = [_split_ellipsis(term, f"operand {k}", text) for k, term in enumerate(terms)]
+    output = _split_ellipsis(right, "the output", text) if arrow else None
+
+    depths = [0] * len(terms)
+    for k, (before, after) in enumerate(heads):
+        named = len(before) + len(after or "")
+        if after is not None:
+            if ranks is None:
+                raise SubscriptError(f"'{text}' has an ellipsis, so the number of axes of operand {k} must be known")
+            depths[k] = ranks[k] - named
+        if ranks is not None and (depths[k] < 0 or named + depths[k] != ranks[k]):
+            raise SubscriptError(f"operand {k} is '{terms[k]}' in '{text}' but has {ranks[k]} axes")
+    return _expand(text, heads, depths, output)
+
+
+def _split_ellipsis(term: str, where: str, text: str) -> tuple[str, str | None]:
+    """Split ``ab...c`` into ``("ab", "c")``; without an ellipsis the second part is None."""
+    before, dots, after = term.partition("...")
+    for letter in before + after:
+        if letter not in INDEX_LETTERS:
+            raise SubscriptError(
+                f"{letter!r} in {where} of '{text}' is neither an index (a-z, A-Z) nor part of one ellipsis '...'"
+            )
+    return before, (after if dots else None)
+
+
+def _expand(
+    text: str, heads: list[tuple[str, str | None]], depths: list[int], output: tuple[str, str | None] | None
+) -> Subscripts:
+    """Give the axes of the ellipsis letters of their own, aligned at the right as broadcasting does."""
+    named = Counter("".join(before + (after or "") for before, after in heads))
+    spare = [letter for letter in INDEX_LETTERS if letter not in named]
+    depth = max(depths, default=0)
+    if depth > len(spare):
+        raise SubscriptError(f"'{text}' needs more than the {len(INDEX_LETTERS)} indices there are letters for")
+    broadcast = "".join(spare[:depth])
+    inputs = tuple(
+        before + (broadcast[depth - own :] + after if after is not None else "")
+        for (before, after), own in zip(heads, depths, strict=True)
+    )
+    if output is None:
+        return Subscripts(inputs, broadcast + "".join(sorted(letter for letter, count in named.items() if count == 1)))
+    before, after = output
+    if after is None and depth:
+        raise SubscriptError(f"the output of '{text}' must contain '...', because the operands broadcast over {depth} axes")
+    return Subscripts(inputs, before + (broadcast + after if after is not None else ""))
+
+
+def from_interleaved(axes: Sequence[Iterable[object]], output: Iterable[object] | None) -> str:
+    """The text of the interleaved form, in which every operand is followed by a list of its indices.
+
+    Indices are integers from 0 to 51 (0 is ``a``, 26 is ``A``) or Ellipsis.  Without `output`, the integers that occur
+    once are the output, in increasing order.
+
+    >>> from_interleaved([[0, 1], [1, 2]], None)
+    'ab,bc->ac'
+    """
+    terms = [_letters(term, f"operand {k}") for k, term in enumerate(axes)]
+    if output is None:
+        counts = Counter("".join(terms).replace(".", ""))
+        dots = "..." if any("..." in term for term in terms) else ""
+        target = dots + "".join(letter for letter in INDEX_LETTERS if counts[letter] == 1)
+    else:
+        target = _letters(output, "the output")
+    return f"{','.join(terms)}->{target}"
+
+
+def _letters(term: Iterable[object], where: str) -> str:
+    letters = []
+    for index in term:
+        if index is Ellipsis:
+            letters.append("...")
+        elif hasattr(index, "__index__") and 0 <= index.__index__() < len(INDEX_LETTERS):
+            letters.append(INDEX_LETTERS[index.__index__()])
+        else:
+            raise SubscriptError(
+                f"{index!r} in {where} is not an index; the interleaved form takes integers 0 to 51 or '...'"
+            )
+    return "".join(letters)

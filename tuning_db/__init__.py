@@ -1,0 +1,1 @@
+"""Curated records: JSON Lines, one file per device."""
