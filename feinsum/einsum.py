@@ -104,7 +104,7 @@ def _axis(axis: Any, k: int, name: str) -> Axis:
 
 def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
     try:
-        result = np.dtype(dtype)
+        result: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise DTypeError(f"{dtype!r}, the type of '{name}', is not a data type: {error}") from None
     result = result.newbyteorder("=")
@@ -319,8 +319,8 @@ def _check_names(e: BatchedEinsum) -> None:
             names = [a.name for a in entry]
             if len(set(names)) < len(names):
                 raise SubscriptError(
-                    f"operand {k} of row {i} of '{e.subscripts}' names an array twice: {names}; an operand is a set of arrays,"
-                    f" so write a square as two operands"
+                    f"operand {k} of row {i} of '{e.subscripts}' names an array twice: {names};"
+                    " an operand is a set of arrays, so write a square as two operands"
                 )
     axes = {axis for a in known.values() for axis in a.shape if isinstance(axis, str)}
     for name in sorted(axes & set(known)):
