@@ -1,0 +1,82 @@
+"""Contraction schedules: an einsum of many operands as a chain of einsums of few, ``abc = (a b) c``.
+
+A schedule is a list of steps.  Step s contracts some of the operands and results that are left and leaves one result;
+the last step's result is the output.  The cheapest order of pairwise steps comes from :mod:`feinsum.flops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import SubscriptError
+from feinsum.flops import contraction_path
+from feinsum.subscripts import Subscripts
+
+
+@dataclass(frozen=True)
+class Step:
+    """One contraction of a schedule.
+
+    :ivar operands: what it contracts: k < n is operand k of the einsum, n + s is the result of step s.
+    :ivar indexing: how; its inputs stand in the order of `operands`.
+    """
+
+    operands: tuple[int, ...]
+    indexing: Subscripts
+
+
+@dataclass(frozen=True)
+class ContractionSchedule:
+    """The steps that evaluate an einsum, each operand and each result but the last used exactly once."""
+
+    steps: tuple[Step, ...]
+
+    def check(self, indexing: Subscripts) -> None:
+        """Check that the steps evaluate `indexing`.
+
+        :raises SubscriptError: naming the first step that does not fit, or what is left over.
+        """
+        left = dict(enumerate(indexing.inputs))
+        for s, step in enumerate(self.steps):
+            for k, letters in zip(step.operands, step.indexing.inputs, strict=True):
+                if left.pop(k, None) != letters:
+                    raise SubscriptError(f"step {s} of the schedule takes operand {k} as '{letters}', which is not there")
+            needed = set(indexing.output).union(*left.values())
+            if not needed.isdisjoint(step.indexing.summed):
+                lost = min(needed & set(step.indexing.summed))
+                raise SubscriptError(f"step {s} of the schedule sums over '{lost}', which is still needed after it")
+            left[len(indexing.inputs) + s] = step.indexing.output
+        if list(left.values()) != [indexing.output]:
+            raise SubscriptError(
+                f"the schedule leaves {list(left.values())} of '{indexing}', not one result '{indexing.output}'"
+            )
+
+
+def fused_schedule(e: BatchedEinsum) -> ContractionSchedule:
+    """All operands at once, in one loop nest."""
+    return ContractionSchedule((Step(tuple(range(e.n)), e.indexing),))
+
+
+def pairwise_schedule(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) -> ContractionSchedule:
+    """The chain of pairwise contractions with the fewest operations at these sizes.
+
+    Intermediate axes are in order of appearance in the operands of their step, outer ones first.
+
+    >>> from feinsum import array, einsum
+    >>> e = einsum("ij,jk,k->i", array("A", (9, 8)), array("B", (8, 7)), array("x", 7))
+    >>> [(step.operands, str(step.indexing)) for step in pairwise_schedule(e).steps]
+    [((1, 2), 'jk,k->j'), ((0, 3), 'ij,j->i')]
+    """
+    pool = [(k, letters) for k, letters in enumerate(e.indexing.inputs)]
+    steps: list[Step] = []
+    for positions in contraction_path(e, e.resolve(sizes)):
+        taken = [pool[k] for k in positions]
+        pool = [term for k, term in enumerate(pool) if k not in positions]
+        needed = set(e.indexing.output).union(*(letters for _, letters in pool))
+        involved = dict.fromkeys("".join(letters for _, letters in taken))
+        output = "".join(letter for letter in involved if letter in needed) if pool else e.indexing.output
+        steps.append(Step(tuple(k for k, _ in taken), Subscripts(tuple(letters for _, letters in taken), output)))
+        pool.append((e.n + len(steps) - 1, output))
+    return ContractionSchedule(tuple(steps))
