@@ -1,0 +1,274 @@
+"""Transform spaces: named, versioned families of loopy transformations with parameters.
+
+A space is a function in the file of its family::
+
+    @space(
+        pattern="xre,rij,ej->xei",
+        version=1,
+        parameters=lambda p: {"elements": (16, 32, 64), "unroll": (True, False)},
+        constraint=lambda p, c: p.exceeds(work_items=c["elements"]),
+    )
+    def dg_gradient(t_unit, match, problem, *, elements, unroll):
+        ...
+        return t_unit
+
+Its *parameters* name the choices, best guess first; its *constraint* says why a configuration is refused, before
+anything is lowered; the function applies one configuration.  A configuration is a plain mapping that JSON can hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import TransformError
+from feinsum.subscripts import Subscripts, parse_subscripts
+
+if TYPE_CHECKING:
+    import loopy as lp
+
+    from feinsum.devices import DeviceProfile
+    from feinsum.match import Match
+
+Value = int | float | str | bool
+Configuration = Mapping[str, Any]
+"""One point of a space: parameter -> a value that JSON can hold."""
+Choices = Mapping[str, Sequence[Value]]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """How an einsum plays a pattern: which of its indices and operands stand for those of the pattern.
+
+    :ivar indices: index letter of the pattern -> index letter of the einsum.
+    :ivar operands: ``operands[k]`` is the operand of the einsum that is operand k of the pattern.
+    """
+
+    indices: Mapping[str, str]
+    operands: tuple[int, ...]
+
+    def apply(self, e: BatchedEinsum) -> BatchedEinsum:
+        """The einsum written in the letters and the operand order of the pattern."""
+        renamed = e.indexing.rename({own: letter for letter, own in self.indices.items()})
+        return BatchedEinsum(
+            Subscripts(tuple(renamed.inputs[k] for k in self.operands), renamed.output),
+            tuple(tuple(row[k] for k in self.operands) for row in e.args),
+        )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a space is asked about: an einsum in the letters of its pattern, the lengths expected, and the device.
+
+    :ivar einsum: the batched einsum.
+    :ivar sizes: the length of every index, long axes at the lengths expected in use.
+    :ivar device: what the device can do; a space knows no other hardware numbers.
+    """
+
+    einsum: BatchedEinsum
+    sizes: Mapping[str, int]
+    device: DeviceProfile
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of the widest number involved."""
+        return max(dtype.itemsize for dtype in (*self.einsum.dtypes, *(a.dtype for a in self.einsum.arrays)))
+
+    def count(self, letters: str) -> int:
+        """The number of points spanned by some indices."""
+        return math.prod(self.sizes[letter] for letter in letters)
+
+    def is_long(self, letter: str) -> bool:
+        """Whether the length of an index is unknown until the kernel is called."""
+        return not isinstance(self.einsum.index_sizes[letter], int)
+
+    def exceeds(self, *, work_items: int | tuple[int, ...] = 1, local_bytes: int = 0, private_bytes: int = 0) -> str | None:
+        """Why the device cannot hold a work-group of this kind, or None: the one check against its limits.
+
+        :param work_items: work-items of a group, along each axis if a tuple.
+        :param local_bytes: local memory of a group.
+        :param private_bytes: private memory of a work-item that has to stay in registers to be worth it.
+        """
+        axes = (work_items,) if isinstance(work_items, int) else work_items
+        if math.prod(axes) > self.device.max_work_group_size:
+            return f"{math.prod(axes)} work-items exceed the {self.device.max_work_group_size} of a work-group"
+        for axis, (items, most) in enumerate(zip(axes, self.device.max_work_item_sizes, strict=False)):
+            if items > most:
+                return f"{items} work-items exceed the {most} along axis {axis}"
+        most = max(self.device.local_memory_bytes, self.device.static_local_memory_bytes)
+        if local_bytes > most:
+            return f"{local_bytes} bytes of local memory exceed the {most} there are"
+        most = self.device.private_memory_bytes
+        if private_bytes > most:
+            return f"{private_bytes} bytes of a work-item exceed the {most} that stay in registers"
+        return None
+
+
+Transform = Callable[..., "lp.TranslationUnit"]
+
+
+@dataclass(frozen=True)
+class TransformSpace:
+    """A family of transformations for the einsums of a pattern; made by the decorator :func:`space`.
+
+    :ivar patterns: subscripts with letters in common roles, or a predicate of batched einsums.
+    :ivar rank: spaces of higher rank are asked first; subscripts outrank predicates, which outrank the generic space.
+    """
+
+    name: str
+    version: int
+    patterns: tuple[Subscripts, ...] | Callable[[BatchedEinsum], bool]
+    function: Transform = field(repr=False)
+    choices: Callable[[Problem], Choices] = field(repr=False)
+    constraint: Callable[[Problem, Configuration], str | None] = field(repr=False)
+    rank: int = 0
+
+    @property
+    def description(self) -> str:
+        """The docstring of the transformation: formula, division of work, memory placement."""
+        return (self.function.__doc__ or "").strip()
+
+    def roles(self, e: BatchedEinsum) -> Roles | None:
+        """How `e` plays the pattern of this space; None if it does not."""
+        if callable(self.patterns):
+            own = Roles({letter: letter for letter in e.indexing.indices}, tuple(range(e.n)))
+            return own if self.patterns(e) else None
+        return next(filter(None, (find_roles(pattern, e.indexing) for pattern in self.patterns)), None)
+
+    def problem(self, e: BatchedEinsum, sizes: Mapping[str, int] | None, device: DeviceProfile) -> Problem:
+        """The problem in the letters of the pattern.
+
+        :param sizes: lengths of the long axes of `e`, as for :meth:`BatchedEinsum.resolve`.
+        :raises TransformError: if `e` does not play the pattern.
+        """
+        roles = self._require_roles(e)
+        lengths = e.resolve(sizes)
+        return Problem(roles.apply(e), {letter: lengths[own] for letter, own in roles.indices.items()}, device)
+
+    def parameters(self, problem: Problem) -> dict[str, tuple[Value, ...]]:
+        """The choices of every parameter for this problem, best guess first, without repetition."""
+        return {name: tuple(dict.fromkeys(values)) for name, values in self.choices(problem).items()}
+
+    def refusal(self, problem: Problem, configuration: Configuration) -> str | None:
+        """Why `configuration` is no point of the space for this problem; None if it is one."""
+        parameters = self.parameters(problem)
+        if set(configuration) != set(parameters):
+            return f"its parameters are {sorted(configuration)}, not {sorted(parameters)}"
+        for name, values in parameters.items():
+            if configuration[name] not in values:
+                return f"{name} is {configuration[name]!r}, not one of {list(values)}"
+        return self.constraint(problem, configuration)
+
+    def configurations(self, problem: Problem) -> Iterator[dict[str, Value]]:
+        """Every accepted configuration, those made of best guesses first."""
+        parameters = self.parameters(problem)
+        for values in product(*parameters.values()):
+            configuration = dict(zip(parameters, values, strict=True))
+            if self.constraint(problem, configuration) is None:
+                yield configuration
+
+    def default(self, problem: Problem) -> dict[str, Value]:
+        """The first accepted configuration: what a performance engineer would try first.
+
+        :raises TransformError: if no configuration is accepted on this device.
+        """
+        for configuration in self.configurations(problem):
+            return configuration
+        raise TransformError(f"space '{self.name}' has no configuration for '{problem.einsum}' on {problem.device.name}")
+
+    def transform(
+        self, t_unit: lp.TranslationUnit, match: Match, configuration: Configuration, problem: Problem
+    ) -> lp.TranslationUnit:
+        """Apply one configuration to the instructions of a match, in a kernel that may hold others.
+
+        :raises TransformError: if the configuration is refused or a rewrite's preconditions do not hold.
+        """
+        reason = self.refusal(problem, configuration)
+        if reason is not None:
+            raise TransformError(f"space '{self.name}' refuses {dict(configuration)}: {reason}")
+        roles = self._require_roles(match.einsum)
+        letters = {own: letter for letter, own in roles.indices.items()}
+        return self.function(t_unit, match.relabel(letters, roles.operands), problem, **configuration)
+
+    def _require_roles(self, e: BatchedEinsum) -> Roles:
+        roles = self.roles(e)
+        if roles is None:
+            raise TransformError(f"space '{self.name}' does not apply to '{e.subscripts}'")
+        return roles
+
+
+def space(
+    *,
+    pattern: str | Sequence[str] | Callable[[BatchedEinsum], bool],
+    version: int,
+    parameters: Choices | Callable[[Problem], Choices],
+    constraint: Callable[[Problem, Configuration], str | None] | None = None,
+    name: str | None = None,
+    rank: int | None = None,
+) -> Callable[[Transform], TransformSpace]:
+    """Declare the transform space whose transformation is the decorated function.
+
+    :param pattern: subscripts, several in which equal letters play equal roles, or a predicate of batched einsums.
+    :param version: a positive integer, raised whenever the kernels change.
+    :param parameters: the choices of each parameter, best guess first; or a function of the :class:`Problem`.
+    :param constraint: a function of problem and configuration that says why a configuration is refused, or None.
+    :param name: the name that records know; by default that of the function.
+    :param rank: see :class:`TransformSpace`; by default 2 for subscripts and 1 for a predicate.
+    """
+    if not isinstance(version, int) or version < 1:
+        raise TransformError(f"the version of a space is a positive integer, not {version!r}")
+    patterns: Any = pattern
+    if not callable(pattern):
+        texts = (pattern,) if isinstance(pattern, str) else tuple(pattern)
+        patterns = tuple(parse_subscripts(text) for text in texts)
+
+    def declare(function: Transform) -> TransformSpace:
+        return TransformSpace(
+            name=name or function.__name__,
+            version=version,
+            patterns=patterns,
+            function=function,
+            choices=parameters if callable(parameters) else lambda _: parameters,
+            constraint=constraint or (lambda problem, configuration: None),
+            rank=rank if rank is not None else (1 if callable(pattern) else 2),
+        )
+
+    return declare
+
+
+def find_roles(pattern: Subscripts, indexing: Subscripts) -> Roles | None:
+    """How an indexing expression plays a pattern: a permutation of operands and a bijection of indices.
+
+    The axes of the output and of each operand keep their order: ``ik,kj->ij`` is no ``ik,jk->ij``.
+    """
+    if sorted(map(len, pattern.inputs)) != sorted(map(len, indexing.inputs)):
+        return None
+
+    def assign(indices: Mapping[str, str], operands: tuple[int, ...]) -> Roles | None:
+        if len(operands) == len(pattern.inputs):
+            return Roles(indices, operands)
+        for k in range(len(indexing.inputs)):
+            extended = None if k in operands else _unify(pattern.inputs[len(operands)], indexing.inputs[k], indices)
+            found = None if extended is None else assign(extended, (*operands, k))
+            if found is not None:
+                return found
+        return None
+
+    start = _unify(pattern.output, indexing.output, {})
+    return None if start is None else assign(start, ())
+
+
+def _unify(ours: str, theirs: str, indices: Mapping[str, str]) -> dict[str, str] | None:
+    """The bijection `indices` extended so that `ours` reads `theirs`, or None where it cannot be."""
+    if len(ours) != len(theirs):
+        return None
+    extended = dict(indices)
+    for a, b in zip(ours, theirs, strict=True):
+        if extended.setdefault(a, b) != b:
+            return None
+    return extended if len(set(extended.values())) == len(extended) else None
