@@ -1,0 +1,88 @@
+"""From a transformed loopy kernel to a :class:`Program`: OpenCL C source and launch geometry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import loopy as lp
+import numpy as np
+from loopy.kernel.tools import get_subkernel_to_insn_id_map, get_subkernels
+from loopy.schedule.tools import get_subkernel_arg_info
+from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Variable
+
+from feinsum.compile.program import Argument, Extent, Launch, Program
+from feinsum.errors import TransformError
+
+
+def generate_program(t_unit: lp.TranslationUnit) -> Program:
+    """Generate the source and the launches of the entry point of a translation unit.
+
+    :raises TransformError: if loopy cannot schedule the kernel or generate code for it; the message is loopy's.
+    """
+    try:
+        return _generate(t_unit)
+    except TransformError:
+        raise
+    except Exception as error:  # loopy raises LoopyError, RuntimeError, NotImplementedError, isl errors, ...
+        raise TransformError(f"loopy generates no code: {type(error).__name__}: {error}") from error
+
+
+def _generate(t_unit: lp.TranslationUnit) -> Program:
+    linearized = lp.linearize(lp.preprocess_program(t_unit))
+    kernel = linearized.default_entrypoint
+    source = lp.generate_code_v2(linearized).device_code()
+    insn_ids = get_subkernel_to_insn_id_map(kernel)
+    launches = []
+    passed: dict[str, None] = {}
+    for name in get_subkernels(kernel):
+        info = get_subkernel_arg_info(kernel, name)
+        groups, group_size = kernel.get_grid_sizes_for_insn_ids_as_exprs(
+            insn_ids[name], linearized.callables_table, return_dict=False
+        )
+        names = (*info.passed_arg_names, *info.passed_temporaries)
+        passed.update(dict.fromkeys(names))
+        launches.append(Launch(name, names, _grid(groups), tuple(int(size) for size in group_size) or (1,)))
+    return Program(source, tuple(_argument(kernel, name) for name in _needed(kernel, passed)), tuple(launches))
+
+
+def _needed(kernel: lp.LoopKernel, passed: dict[str, None]) -> list[str]:
+    """Every argument of the kernel, then the temporaries in global memory that launches share."""
+    return [*kernel.arg_dict, *(name for name in passed if name in kernel.temporary_variables)]
+
+
+def _argument(kernel: lp.LoopKernel, name: str) -> Argument:
+    if name in kernel.temporary_variables:
+        variable, kind = kernel.temporary_variables[name], "scratch"
+    else:
+        variable = kernel.arg_dict[name]
+        if isinstance(variable, lp.ValueArg):
+            return Argument(name, "length", np.dtype(variable.dtype.numpy_dtype).name, ())
+        kind = "output" if variable.is_output else "input"
+    return Argument(name, kind, np.dtype(variable.dtype.numpy_dtype).name, tuple(map(to_extent, variable.shape)))
+
+
+def _grid(groups: tuple[Any, ...]) -> tuple[Extent, ...]:
+    return tuple(map(to_extent, groups)) or (1,)
+
+
+def to_extent(expression: Any) -> Extent:
+    """A length in loopy's terms as plain data.
+
+    :raises TransformError: for anything but sums, products, quotients, remainders, minima and maxima of parameters.
+    """
+    if isinstance(expression, (int, np.integer)):
+        return int(expression)
+    if isinstance(expression, Variable):
+        return str(expression.name)
+    if isinstance(expression, Product):
+        first, *rest = map(to_extent, expression.children)
+        for factor in rest:
+            first = ("*", first, factor)
+        return first
+    for kind, operator in ((Sum, "+"), (Min, "min"), (Max, "max")):
+        if isinstance(expression, kind):
+            return (operator, *map(to_extent, expression.children))
+    for kind, operator in ((FloorDiv, "//"), (Remainder, "%")):
+        if isinstance(expression, kind):
+            return (operator, to_extent(expression.numerator), to_extent(expression.denominator))
+    raise TransformError(f"'{expression}' is no length that a launch can compute")

@@ -1,0 +1,111 @@
+"""Lowering: a batched einsum becomes a loopy translation unit with one instruction per output.
+
+``ij,ej->ei`` becomes, on the domain ``0 <= e < E, 0 <= i < 35, 0 <= j < 35``::
+
+    D_0(i0, i1) := D[i0, i1]
+    u_1(i0, i1) := u[i0, i1]
+    out[e, i] = sum(j, D_0(i, j) * u_1(e, j))
+
+Operands are substitution rules, so that a transformation can move an operand without knowing what it is, and
+:mod:`feinsum.match` reads an einsum back out of any kernel of this form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import loopy as lp
+import numpy as np
+from loopy.symbolic import TypeCast
+from pymbolic.primitives import Product, Variable
+
+from feinsum.contraction import ContractionSchedule, fused_schedule
+from feinsum.einsum import Array, BatchedEinsum
+from feinsum.lower.steps import Length, Steps, read
+
+KERNEL_NAME = "feinsum"
+LANGUAGE_VERSION = (2018, 2)
+
+
+def generate_loopy(
+    e: BatchedEinsum, schedule: ContractionSchedule | None = None, index_dtype: Any = "int32"
+) -> lp.TranslationUnit:
+    """The loopy kernel that computes a batched einsum, with no transformation applied.
+
+    Arguments are the arrays of `e` under their names, C-contiguous; the outputs ``out`` or ``out_0``, ``out_1``, ...;
+    and a value argument for each long axis.  Index letters are inames; an underscore is appended to a letter that names
+    something else, and with several steps the number of the step.
+
+    :param schedule: how to contract many operands; None does so in one loop nest.  Results of steps but the last are
+        temporaries in global memory, and a global barrier stands between steps.
+    :param index_dtype: ``int32``, or ``int64`` for arrays of 2³¹ elements and more.
+    :raises SubscriptError: if `schedule` does not evaluate `e`.
+    """
+    schedule = schedule or fused_schedule(e)
+    schedule.check(e.indexing)
+    taken = {a.name for a in e.arrays} | set(e.output_names)
+    taken |= {axis for axis in e.index_sizes.values() if isinstance(axis, str)}
+    lengths = {letter: _length(axis, letter, taken) for letter, axis in e.index_sizes.items()}
+    rules, names = _operand_rules(e, taken)
+    steps = Steps(names, e.output_names, e.dtypes, lengths, taken)
+    steps.add(schedule)
+    return lp.make_kernel(
+        steps.domains,
+        [*rules, *steps.new_rules, *steps.instructions],
+        [*_arguments(e, steps, np.dtype(index_dtype)), *steps.temporaries],
+        name=KERNEL_NAME,
+        target=lp.PyOpenCLTarget(),
+        index_dtype=np.dtype(index_dtype),
+        assumptions=" and ".join(f"{p} >= 1" for p in steps.parameters()) or None,
+        lang_version=LANGUAGE_VERSION,
+    )
+
+
+def _length(axis: int | str | float, letter: str, taken: set[str]) -> Length:
+    """A length, or the name of the value argument that holds it."""
+    return _fresh(f"n_{letter}", taken) if isinstance(axis, float) else axis
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> list[Any]:
+    inputs = [lp.GlobalArg(a.name, dtype=a.dtype, shape=steps.shape(at)) for a, at in e.array_indices.items()]
+    outputs = [
+        lp.GlobalArg(name, dtype=dtype, shape=steps.shape(e.indexing.output), is_input=False)
+        for name, dtype in zip(e.output_names, e.dtypes, strict=True)
+    ]
+    return [*inputs, *outputs, *(lp.ValueArg(name, dtype=index_dtype) for name in steps.parameters())]
+
+
+def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.SubstitutionRule], list[list[str]]]:
+    """A substitution rule for each distinct operand, and the name of that of operand k of each row."""
+    rules: dict[object, lp.SubstitutionRule] = {}
+    for row, dtype in zip(e.args, e.dtypes, strict=True):
+        for k, entry in enumerate(row):
+            if (k, entry, dtype) not in rules:
+                formal = tuple(f"i{axis}" for axis in range(len(entry[0].shape)))
+                reads = tuple(_converted(a, tuple(map(Variable, formal)), dtype) for a in entry)
+                name = _fresh(f"{'_'.join(a.name for a in entry)}_{k}", taken)
+                value = reads[0] if len(reads) == 1 else Product(reads)
+                rules[k, entry, dtype] = lp.SubstitutionRule(name, formal, value)
+    names = [
+        [str(rules[k, entry, dtype].name) for k, entry in enumerate(row)]
+        for row, dtype in zip(e.args, e.dtypes, strict=True)
+    ]
+    return list(rules.values()), names
+
+
+def _converted(a: Array, at: tuple[Variable, ...], dtype: np.dtype[Any]) -> Any:
+    """The read of an array, converted where C would compute in another type than numpy does.
+
+    A real factor of a complex product stays real, which halves the work.
+    """
+    if np.issubdtype(dtype, np.complexfloating) and not np.issubdtype(a.dtype, np.complexfloating):
+        dtype = np.empty(0, dtype).real.dtype
+    value = read(a.name, at)
+    return value if a.dtype == dtype else TypeCast(dtype, value)

@@ -1,0 +1,141 @@
+"""The steps of a contraction schedule as loopy instructions, domains and temporaries.
+
+Step s of ``ij,jk,k->i`` contracted as ``B x`` first::
+
+    partial_0[j] = sum(k, B_1(j, k) * x_2(k))        nest of step 0
+    ... gbarrier
+    partial_0_(i0) := partial_0[i0]
+    out[i] = sum(j, A_0(i, j) * partial_0_(j))       nest of step 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import loopy as lp
+import numpy as np
+from loopy.library.reduction import SumReductionOperation
+from loopy.symbolic import Reduction
+from pymbolic.primitives import Call, Product, Subscript, Variable
+
+from feinsum.contraction import ContractionSchedule, Step
+
+Length = int | str
+
+
+def read(name: str, at: tuple[Variable, ...]) -> Any:
+    """The element of an array at an index tuple; a scalar is read without one."""
+    return Subscript(Variable(name), at) if at else Variable(name)
+
+
+@dataclass
+class Steps:
+    """The steps of a schedule while they are written down.
+
+    :ivar rules: ``rules[row][k]``, the substitution rule of operand k of a row; equal names mean equal operands.
+    :ivar outputs: the array that each row writes.
+    :ivar dtypes: the element type of each row.
+    :ivar lengths: the length of each index, an int or the name of a parameter.
+    :ivar taken: names that are not free.
+    :ivar after: instructions that must come before the first step.
+    """
+
+    rules: Sequence[Sequence[str]]
+    outputs: Sequence[str]
+    dtypes: Sequence[np.dtype[Any]]
+    lengths: Mapping[str, Length]
+    taken: set[str]
+    after: frozenset[str] = frozenset()
+    domains: list[str] = field(default_factory=list)
+    instructions: list[Any] = field(default_factory=list)
+    temporaries: list[lp.TemporaryVariable] = field(default_factory=list)
+    new_rules: list[lp.SubstitutionRule] = field(default_factory=list)
+
+    def add(self, schedule: ContractionSchedule) -> None:
+        """Write down every step: a nest, one instruction for each result that differs, a global barrier between."""
+        operands = [dict(enumerate(row)) for row in self.rules]
+        count = len(schedule.steps)
+        for s, step in enumerate(schedule.steps):
+            inames = self._open_nest(step, f"_{s}" if count > 1 else "")
+            if s:
+                self._add_barrier(s)
+            known: dict[object, str] = {}
+            for row, own in enumerate(operands):
+                factors = tuple(own[k] for k in step.operands)
+                result = (factors, self.dtypes[row])
+                if s == count - 1:
+                    self._add_instruction(step, inames, factors, self.outputs[row], f"step_{s}_{row}")
+                    continue
+                if result not in known:
+                    known[result] = self._add_partial(step, inames, factors, row, f"step_{s}_{row}")
+                own[len(self.rules[0]) + s] = known[result]
+
+    def fresh(self, name: str) -> str:
+        """`name`, with underscores appended until nothing else has it."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def parameters(self) -> list[str]:
+        """The names of the lengths that are not numbers."""
+        return list(dict.fromkeys(length for length in self.lengths.values() if isinstance(length, str)))
+
+    def shape(self, letters: str) -> tuple[Any, ...]:
+        """The lengths of some indices in loopy's terms."""
+        lengths = (self.lengths[letter] for letter in letters)
+        return tuple(Variable(length) if isinstance(length, str) else length for length in lengths)
+
+    def _open_nest(self, step: Step, suffix: str) -> dict[str, str]:
+        """Name the inames of a step and add their hypercube: ``[E] -> {[e, i, j]: 0 <= e < E and ...}``."""
+        inames = {letter: self.fresh(letter + suffix) for letter in step.indexing.indices}
+        bounds = " and ".join(f"0 <= {iname} < {self.lengths[letter]}" for letter, iname in inames.items())
+        head = f"[{', '.join(self.parameters())}] -> {{[{', '.join(inames.values())}]"
+        self.domains.append(f"{head}: {bounds}}}" if bounds else f"{head}}}")
+        return inames
+
+    def _add_barrier(self, s: int) -> None:
+        before = frozenset(insn.id for insn in self.instructions) | self.after
+        barrier = lp.BarrierInstruction(self.fresh(f"barrier_{s}"), depends_on=before, synchronization_kind="global")
+        self.instructions.append(barrier)
+        self.after = frozenset([barrier.id])
+
+    def _add_instruction(
+        self, step: Step, inames: Mapping[str, str], factors: tuple[str, ...], name: str, insn_id: str
+    ) -> None:
+        def at(letters: str) -> tuple[Variable, ...]:
+            return tuple(Variable(inames[letter]) for letter in letters)
+
+        calls = tuple(Call(Variable(f), at(x)) for f, x in zip(factors, step.indexing.inputs, strict=True))
+        value = calls[0] if len(calls) == 1 else Product(calls)
+        if step.indexing.summed:
+            value = Reduction(SumReductionOperation(), tuple(inames[x] for x in step.indexing.summed), value)
+        self.instructions.append(
+            lp.Assignment(
+                read(name, at(step.indexing.output)),
+                value,
+                id=self.fresh(insn_id),
+                within_inames=frozenset(inames[letter] for letter in step.indexing.output),
+                within_inames_is_final=True,
+                depends_on=self.after,
+            )
+        )
+
+    def _add_partial(self, step: Step, inames: Mapping[str, str], factors: tuple[str, ...], row: int, insn_id: str) -> str:
+        """Add a step whose result later ones need; returns the rule that reads it."""
+        name = self.fresh(f"partial_{len(self.temporaries)}")
+        self.temporaries.append(
+            lp.TemporaryVariable(
+                name,
+                dtype=self.dtypes[row],
+                shape=self.shape(step.indexing.output),
+                address_space=lp.AddressSpace.GLOBAL,
+            )
+        )
+        self._add_instruction(step, inames, factors, name, insn_id)
+        formal = tuple(f"i{axis}" for axis in range(len(step.indexing.output)))
+        rule = lp.SubstitutionRule(self.fresh(f"{name}_"), formal, read(name, tuple(map(Variable, formal))))
+        self.new_rules.append(rule)
+        return str(rule.name)
