@@ -1,0 +1,146 @@
+"""What a kernel should have computed: a reference in higher precision and a bound on the error of any correct kernel.
+
+An evaluation of ``Σ_K a b c`` in arithmetic of unit roundoff u, in whatever order, errs by at most
+``γ_K Σ |a| |b| |c|`` with ``γ_K = K u / (1 - K u)`` and K the number of terms plus the number of factors (Higham,
+*Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 3.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.flops import contraction_path, count_flops
+
+_OPERATIONS = 20_000_000
+"""Operations of one reference: extended precision runs at about 1e8 of them a second."""
+_WIDE_ELEMENTS = 20_000_000
+"""Elements up to which operands are widened to extended precision; beyond, float64 has to do."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The expected values of one output at some of its entries.
+
+    :ivar at: index arrays, one an axis, for :func:`numpy.ix_`.
+    :ivar expected: the values there.
+    :ivar bound: how far from them a correct kernel may be.
+    """
+
+    at: tuple[np.ndarray[Any, Any], ...]
+    expected: np.ndarray[Any, Any]
+    bound: np.ndarray[Any, Any]
+
+
+def random_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Random arrays of mixed sign for every input, by name; integers are small enough for sums not to overflow."""
+    rng = np.random.default_rng(seed)
+    return {
+        a.name: _random(rng, tuple(lengths[letter] for letter in letters), a.dtype)
+        for a, letters in e.array_indices.items()
+    }
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    if np.issubdtype(dtype, np.integer):
+        return rng.integers(0 if dtype.kind == "u" else -3, 4, shape, dtype=dtype)
+    if np.issubdtype(dtype, np.complexfloating):
+        real = np.empty(0, dtype).real.dtype
+        return np.asarray(_random(rng, shape, real) + 1j * _random(rng, shape, real), dtype)
+    values = np.asarray(rng.random(shape, dtype=dtype.type))
+    values *= 2
+    values -= 1
+    return values
+
+
+def references(
+    e: BatchedEinsum, lengths: Mapping[str, int], inputs: Mapping[str, np.ndarray[Any, Any]], seed: int
+) -> list[Reference]:
+    """A reference for every output: all entries where that is affordable, else a random block of them.
+
+    The block is the product of random positions along each axis, the first and the last among them.
+    """
+    chosen = _choose(e, lengths, np.random.default_rng(seed))
+    few = {letter: len(chosen[letter]) if letter in chosen else length for letter, length in lengths.items()}
+    at = tuple(chosen[letter] for letter in e.indexing.output)
+    path = contraction_path(e, few)
+    results = []
+    for row, dtype in zip(e.args, e.dtypes, strict=True):
+        operands = []
+        for entry, letters in zip(row, e.indexing.inputs, strict=True):
+            parts = [_take(inputs[a.name], letters, chosen) for a in entry]
+            operands.append(_product([part.astype(_wide(dtype, part.size)) for part in parts]))
+        expected = _contract(e.subscripts, operands, path)
+        if np.issubdtype(dtype, np.integer):
+            bound = np.zeros(expected.shape)
+        else:
+            magnitude = _contract(e.subscripts, [abs(operand) for operand in operands], path)
+            bound = _roundoff(e, lengths, dtype) * magnitude
+        results.append(Reference(at, expected, bound))
+    return results
+
+
+def _choose(e: BatchedEinsum, lengths: Mapping[str, int], rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
+    """Positions along each output axis, halved in number along the longest until the reference is affordable."""
+    counts = {letter: lengths[letter] for letter in e.indexing.output}
+    one_row = BatchedEinsum(e.indexing, e.args[:1])
+    while counts and max(counts.values()) > 3:
+        if count_flops(one_row, {**lengths, **counts}, "shared") * e.b <= _OPERATIONS:
+            break
+        longest = max(counts, key=lambda letter: counts[letter])
+        counts[longest] = max(3, counts[longest] // 2)
+    chosen: dict[str, np.ndarray[Any, Any]] = {}
+    for letter, count in counts.items():
+        length = lengths[letter]
+        if count == length:
+            chosen[letter] = np.arange(length)
+        else:
+            inner = rng.choice(length - 2, count - 2, replace=False) + 1
+            chosen[letter] = np.sort(np.concatenate([[0, length - 1], inner]))
+    return chosen
+
+
+def _take(values: np.ndarray[Any, Any], letters: str, chosen: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    for axis, letter in enumerate(letters):
+        if letter in chosen and len(chosen[letter]) < values.shape[axis]:
+            values = values.take(chosen[letter], axis=axis)
+    return values
+
+
+def _wide(dtype: np.dtype[Any], elements: int) -> np.dtype[Any]:
+    """The type of the reference for results of `dtype`."""
+    if np.issubdtype(dtype, np.integer):
+        return dtype
+    is_complex = np.issubdtype(dtype, np.complexfloating)
+    if np.empty(0, dtype).real.dtype == np.float32 or elements > _WIDE_ELEMENTS:
+        return np.dtype(np.complex128 if is_complex else np.float64)
+    return np.dtype(np.clongdouble if is_complex else np.longdouble)
+
+
+def _roundoff(e: BatchedEinsum, lengths: Mapping[str, int], dtype: np.dtype[Any]) -> float:
+    """γ_K of the module's docstring; a complex product errs by up to 2√2 times as much (Higham, lemma 3.5)."""
+    factors = max(sum(len(entry) for entry in row) for row in e.args)
+    terms = math.prod(lengths[letter] for letter in e.indexing.summed) + 2 * factors
+    u = float(np.finfo(dtype).eps) / 2
+    gamma = terms * u / (1 - terms * u) if terms * u < 0.5 else 1.0
+    # A float64 reference for float64 results errs by as much again.
+    gamma *= 2
+    return gamma * 2 * math.sqrt(2) if np.issubdtype(dtype, np.complexfloating) else gamma
+
+
+def _product(parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    result = parts[0]
+    for part in parts[1:]:
+        result = result * part
+    return result
+
+
+def _contract(
+    subscripts: str, operands: list[np.ndarray[Any, Any]], path: tuple[tuple[int, ...], ...]
+) -> np.ndarray[Any, Any]:
+    return np.asarray(np.einsum(subscripts, *operands, optimize=["einsum_path", *path]))
