@@ -221,6 +221,24 @@ class BatchedEinsum:
                 return names
             stem += "_"
 
+    @cached_property
+    def length_names(self) -> Mapping[str, str]:
+        """The name of the value argument of a kernel that holds the length of each index with a long axis.
+
+        That is the name of the axis, or ``n_e`` for an anonymous long axis of index e, with underscores where taken.
+        """
+        taken = {a.name for a in self.arrays} | set(self.output_names) | set(map(str, self.index_sizes.values()))
+        names: dict[str, str] = {}
+        for letter, axis in self.index_sizes.items():
+            if isinstance(axis, float):
+                axis = f"n_{letter}"
+                while axis in taken:
+                    axis += "_"
+                taken.add(axis)
+            if isinstance(axis, str):
+                names[letter] = axis
+        return names
+
     def resolve(self, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
         """The length of every index, with those of long axes taken from `sizes`.
 
@@ -246,6 +264,11 @@ class BatchedEinsum:
                 )
             lengths[letter] = axis if isinstance(axis, int) else int(given[key])
         return lengths
+
+    def sizes_from(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """The inverse of :meth:`resolve`: lengths by long axis from the length of every index."""
+        axes = self.index_sizes.items()
+        return {x if isinstance(x, str) else at: lengths[at] for at, x in axes if not isinstance(x, int)}
 
     def with_sizes(self, sizes: Mapping[str, Axis]) -> BatchedEinsum:
         """The same einsum with the axes of the indices in `sizes` replaced."""

@@ -79,6 +79,11 @@ class Problem:
         """Bytes of the widest number involved."""
         return max(dtype.itemsize for dtype in (*self.einsum.dtypes, *(a.dtype for a in self.einsum.arrays)))
 
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """The lengths expected of the long axes, as :meth:`BatchedEinsum.resolve` takes them."""
+        return self.einsum.sizes_from(self.sizes)
+
     def count(self, letters: str) -> int:
         """The number of points spanned by some indices."""
         return math.prod(self.sizes[letter] for letter in letters)
@@ -103,9 +108,9 @@ class Problem:
         most = max(self.device.local_memory_bytes, self.device.static_local_memory_bytes)
         if local_bytes > most:
             return f"{local_bytes} bytes of local memory exceed the {most} there are"
-        most = self.device.private_memory_bytes
-        if private_bytes > most:
-            return f"{private_bytes} bytes of a work-item exceed the {most} that stay in registers"
+        registers = self.device.max_registers_per_work_item
+        if registers is not None and private_bytes > 4 * registers:
+            return f"{private_bytes} bytes of a work-item exceed the {4 * registers} that stay in registers"
         return None
 
 

@@ -43,9 +43,9 @@ def generate_loopy(
     """
     schedule = schedule or fused_schedule(e)
     schedule.check(e.indexing)
-    taken = {a.name for a in e.arrays} | set(e.output_names)
-    taken |= {axis for axis in e.index_sizes.values() if isinstance(axis, str)}
-    lengths = {letter: _length(axis, letter, taken) for letter, axis in e.index_sizes.items()}
+    lengths: dict[str, Length] = {letter: axis for letter, axis in e.index_sizes.items() if isinstance(axis, int)}
+    lengths |= e.length_names
+    taken = {a.name for a in e.arrays} | set(e.output_names) | set(e.length_names.values())
     rules, names = _operand_rules(e, taken)
     steps = Steps(names, e.output_names, e.dtypes, lengths, taken)
     steps.add(schedule)
@@ -59,11 +59,6 @@ def generate_loopy(
         assumptions=" and ".join(f"{p} >= 1" for p in steps.parameters()) or None,
         lang_version=LANGUAGE_VERSION,
     )
-
-
-def _length(axis: int | str | float, letter: str, taken: set[str]) -> Length:
-    """A length, or the name of the value argument that holds it."""
-    return _fresh(f"n_{letter}", taken) if isinstance(axis, float) else axis
 
 
 def _fresh(name: str, taken: set[str]) -> str:

@@ -31,6 +31,15 @@ def read(name: str, at: tuple[Variable, ...]) -> Any:
 
 
 @dataclass
+class Nest:
+    """The loop nest of one step: its inames, and for each result its rules, array, element type and instruction."""
+
+    step: Step
+    inames: Mapping[str, str]
+    results: list[tuple[tuple[str, ...], str, np.dtype[Any], str]] = field(default_factory=list)
+
+
+@dataclass
 class Steps:
     """The steps of a schedule while they are written down.
 
@@ -52,13 +61,14 @@ class Steps:
     instructions: list[Any] = field(default_factory=list)
     temporaries: list[lp.TemporaryVariable] = field(default_factory=list)
     new_rules: list[lp.SubstitutionRule] = field(default_factory=list)
+    nests: list[Nest] = field(default_factory=list)
 
     def add(self, schedule: ContractionSchedule) -> None:
         """Write down every step: a nest, one instruction for each result that differs, a global barrier between."""
         operands = [dict(enumerate(row)) for row in self.rules]
         count = len(schedule.steps)
         for s, step in enumerate(schedule.steps):
-            inames = self._open_nest(step, f"_{s}" if count > 1 else "")
+            self._open_nest(step, f"_{s}" if count > 1 else "")
             if s:
                 self._add_barrier(s)
             known: dict[object, str] = {}
@@ -66,10 +76,10 @@ class Steps:
                 factors = tuple(own[k] for k in step.operands)
                 result = (factors, self.dtypes[row])
                 if s == count - 1:
-                    self._add_instruction(step, inames, factors, self.outputs[row], f"step_{s}_{row}")
+                    self._add_instruction(factors, self.outputs[row], row)
                     continue
                 if result not in known:
-                    known[result] = self._add_partial(step, inames, factors, row, f"step_{s}_{row}")
+                    known[result] = self._add_partial(factors, row)
                 own[len(self.rules[0]) + s] = known[result]
 
     def fresh(self, name: str) -> str:
@@ -88,13 +98,13 @@ class Steps:
         lengths = (self.lengths[letter] for letter in letters)
         return tuple(Variable(length) if isinstance(length, str) else length for length in lengths)
 
-    def _open_nest(self, step: Step, suffix: str) -> dict[str, str]:
+    def _open_nest(self, step: Step, suffix: str) -> None:
         """Name the inames of a step and add their hypercube: ``[E] -> {[e, i, j]: 0 <= e < E and ...}``."""
         inames = {letter: self.fresh(letter + suffix) for letter in step.indexing.indices}
         bounds = " and ".join(f"0 <= {iname} < {self.lengths[letter]}" for letter, iname in inames.items())
         head = f"[{', '.join(self.parameters())}] -> {{[{', '.join(inames.values())}]"
         self.domains.append(f"{head}: {bounds}}}" if bounds else f"{head}}}")
-        return inames
+        self.nests.append(Nest(step, inames))
 
     def _add_barrier(self, s: int) -> None:
         before = frozenset(insn.id for insn in self.instructions) | self.after
@@ -102,29 +112,33 @@ class Steps:
         self.instructions.append(barrier)
         self.after = frozenset([barrier.id])
 
-    def _add_instruction(
-        self, step: Step, inames: Mapping[str, str], factors: tuple[str, ...], name: str, insn_id: str
-    ) -> None:
+    def _add_instruction(self, factors: tuple[str, ...], name: str, row: int) -> None:
+        nest = self.nests[-1]
+        step = nest.step
+        insn_id = self.fresh(f"step_{len(self.nests) - 1}_{row}")
+        nest.results.append((factors, name, self.dtypes[row], insn_id))
+
         def at(letters: str) -> tuple[Variable, ...]:
-            return tuple(Variable(inames[letter]) for letter in letters)
+            return tuple(Variable(nest.inames[letter]) for letter in letters)
 
         calls = tuple(Call(Variable(f), at(x)) for f, x in zip(factors, step.indexing.inputs, strict=True))
         value = calls[0] if len(calls) == 1 else Product(calls)
         if step.indexing.summed:
-            value = Reduction(SumReductionOperation(), tuple(inames[x] for x in step.indexing.summed), value)
+            value = Reduction(SumReductionOperation(), tuple(nest.inames[x] for x in step.indexing.summed), value)
         self.instructions.append(
             lp.Assignment(
                 read(name, at(step.indexing.output)),
                 value,
-                id=self.fresh(insn_id),
-                within_inames=frozenset(inames[letter] for letter in step.indexing.output),
+                id=insn_id,
+                within_inames=frozenset(nest.inames[letter] for letter in step.indexing.output),
                 within_inames_is_final=True,
                 depends_on=self.after,
             )
         )
 
-    def _add_partial(self, step: Step, inames: Mapping[str, str], factors: tuple[str, ...], row: int, insn_id: str) -> str:
+    def _add_partial(self, factors: tuple[str, ...], row: int) -> str:
         """Add a step whose result later ones need; returns the rule that reads it."""
+        step = self.nests[-1].step
         name = self.fresh(f"partial_{len(self.temporaries)}")
         self.temporaries.append(
             lp.TemporaryVariable(
@@ -134,7 +148,7 @@ class Steps:
                 address_space=lp.AddressSpace.GLOBAL,
             )
         )
-        self._add_instruction(step, inames, factors, name, insn_id)
+        self._add_instruction(factors, name, row)
         formal = tuple(f"i{axis}" for axis in range(len(step.indexing.output)))
         rule = lp.SubstitutionRule(self.fresh(f"{name}_"), formal, read(name, tuple(map(Variable, formal))))
         self.new_rules.append(rule)

@@ -51,7 +51,6 @@ class Workload:
     def __init__(self, e: BatchedEinsum, lengths: Mapping[str, int], queue: Any, seed: int = 0) -> None:
         """Draw inputs, compute the references and copy the inputs to the device.
 
-        :param e: its long axes have names.
         :param lengths: the length of every index.
         """
         self.einsum = e
@@ -65,12 +64,12 @@ class Workload:
     @property
     def parameters(self) -> dict[str, int]:
         """The values of the length arguments."""
-        return parameter_values(self.einsum, self.lengths)
+        return length_values(self.einsum, self.lengths)
 
     @property
     def nbytes(self) -> int:
         """Bytes of one set of inputs and outputs."""
-        return self.einsum.min_bytes(self.parameters)
+        return self.einsum.min_bytes(self.einsum.sizes_from(self.lengths))
 
     def upload(self) -> dict[str, Any]:
         """A fresh copy of the inputs on the device, as buffers by name."""
@@ -154,9 +153,9 @@ class Workload:
         return "at lengths " + " ".join(f"{letter}={length}" for letter, length in self.lengths.items())
 
 
-def parameter_values(e: BatchedEinsum, lengths: Mapping[str, int]) -> dict[str, int]:
-    """The value of each length argument of a lowered kernel; `e` has named long axes."""
-    return {axis: lengths[letter] for letter, axis in e.index_sizes.items() if isinstance(axis, str)}
+def length_values(e: BatchedEinsum, lengths: Mapping[str, int]) -> dict[str, int]:
+    """The value of each length argument of a kernel for `e`, from the length of every index."""
+    return {name: lengths[letter] for letter, name in e.length_names.items()}
 
 
 def odd_lengths(e: BatchedEinsum, lengths: Mapping[str, int]) -> list[dict[str, int]]:

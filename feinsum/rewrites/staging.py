@@ -1,0 +1,196 @@
+"""Moves that contract some operands first: inside a kernel, or in kernels of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import islpy as isl
+import loopy as lp
+import numpy as np
+from loopy.kernel.data import Iname
+from loopy.library.reduction import SumReductionOperation
+from loopy.symbolic import Reduction
+from pymbolic.primitives import Call, Product, Variable
+
+from feinsum.contraction import ContractionSchedule
+from feinsum.einsum import Array, BatchedEinsum
+from feinsum.errors import TransformError
+from feinsum.lower.steps import Nest, Steps
+from feinsum.match import Match
+from feinsum.subscripts import Subscripts
+
+
+def contract_in_steps(
+    t_unit: lp.TranslationUnit, match: Match, schedule: ContractionSchedule
+) -> tuple[lp.TranslationUnit, tuple[Match, ...]]:
+    """Contract along a schedule, one launch a step, partial results in global memory.
+
+    Before::
+
+        out[i] = sum([j, k], A(i, j) * B(j, k) * x(k))
+
+    After::
+
+        partial_0[j] = sum(k, B(j, k) * x(k))
+        ... gbarrier
+        out[i] = sum(j, A(i, j) * partial_0(j))
+
+    Every step has inames of its own; the instructions of the last step keep the ids they had.
+
+    :returns: the kernel, and the match of each step.
+    :raises SubscriptError: if the schedule does not evaluate the einsum of the match.
+    :raises TransformError: if an instruction of the match has a predicate.
+
+    What opt_einsum calls a path.
+    """
+    schedule.check(match.einsum.indexing)
+    kernel = t_unit[match.kernel_name]
+    rows = [kernel.id_to_insn[insn_id] for insn_id in match.insn_ids]
+    if any(insn.predicates for insn in rows):
+        raise TransformError(f"instruction '{rows[0].id}' has a predicate, which the steps of a schedule cannot have")
+    steps = Steps(
+        rules=match.rules,
+        outputs=match.outputs,
+        dtypes=match.einsum.dtypes,
+        lengths={
+            letter: axis if isinstance(axis, int) else match.names[str(axis)]
+            for letter, axis in match.einsum.index_sizes.items()
+        },
+        taken=set(kernel.all_variable_names()) | set(kernel.id_to_insn) | set(kernel.substitutions),
+        after=frozenset[str]().union(*(insn.depends_on for insn in rows)) - set(match.insn_ids),
+    )
+    steps.add(schedule)
+    last = dict(zip((insn.id for insn in steps.instructions[-len(rows) :]), match.insn_ids, strict=True))
+    added = [insn.copy(id=last.get(insn.id, insn.id)) for insn in steps.instructions]
+    domains = [isl.BasicSet(domain) for domain in steps.domains]
+    inames = [name for domain in domains for name in domain.get_var_dict(isl.dim_type.set)]
+    kernel = kernel.copy(
+        domains=[*kernel.domains, *domains],
+        inames={**kernel.inames, **{name: Iname(name, frozenset()) for name in inames}},
+        instructions=[insn for insn in kernel.instructions if insn.id not in match.insn_ids] + added,
+        substitutions={**kernel.substitutions, **{rule.name: rule for rule in steps.new_rules}},
+        temporary_variables={**kernel.temporary_variables, **{t.name: t for t in steps.temporaries}},
+    )
+    matches = tuple(_match_of_step(match, nest, last) for nest in steps.nests)
+    return t_unit.with_kernel(lp.remove_unused_inames(kernel)), matches
+
+
+def _match_of_step(match: Match, nest: Nest, last: Mapping[str, str]) -> Match:
+    """The match of one step, whose operands are arrays named after their rules."""
+    sizes = match.einsum.index_sizes
+    args = tuple(
+        tuple(
+            (Array(rule, tuple(sizes[letter] for letter in letters), dtype),)
+            for rule, letters in zip(rules, nest.step.indexing.inputs, strict=True)
+        )
+        for rules, _, dtype, _ in nest.results
+    )
+    return replace(
+        match,
+        einsum=BatchedEinsum(nest.step.indexing, args),
+        insn_ids=tuple(last.get(insn_id, insn_id) for *_, insn_id in nest.results),
+        rules=tuple(rules for rules, *_ in nest.results),
+        inames=nest.inames,
+        outputs=tuple(output for _, output, _, _ in nest.results),
+    )
+
+
+def contract_first(
+    t_unit: lp.TranslationUnit, match: Match, operands: Sequence[int], order: str | None = None
+) -> tuple[lp.TranslationUnit, Match]:
+    """Sum a product of some operands by itself, so that the rest multiplies its result.
+
+    Before::
+
+        out[x, e, i] = sum([r, j], J(x, r, e) * D(r, i, j) * u(e, j))
+
+    After ``operands=(1, 2)``::
+
+        D_u(r, i, e) := sum(j, D(r, i, j) * u(e, j))
+        out[x, e, i] = sum(r, J(x, r, e) * D_u(r, i, e))
+
+    This is algebra only: the new rule is evaluated wherever it is used until
+    :func:`feinsum.rewrites.materialize` gives it memory.  Rows that share those operands share the rule.
+
+    :param operands: which operands of the match to contract.
+    :param order: the axes of the new operand; by default the kept indices in order of appearance.
+    :returns: the kernel, and its match with the new operand in place of the old ones, as the last one.
+    :raises TransformError: if `operands` are not two or more of the match, or leave none.
+
+    ``rfactor`` is the nearest move in TVM and Halide.
+    """
+    e = match.einsum
+    chosen = tuple(sorted(set(operands)))
+    if len(chosen) < 2 or len(chosen) >= e.n or chosen[-1] >= e.n:
+        raise TransformError(
+            f"operands {tuple(operands)} are not at least two and not all of the {e.n} of '{e.subscripts}'"
+        )
+    rest = tuple(k for k in range(e.n) if k not in chosen)
+    inside = "".join(e.indexing.inputs[k] for k in chosen)
+    outside = set(e.indexing.output).union(*(e.indexing.inputs[k] for k in rest))
+    kept = "".join(dict.fromkeys(letter for letter in inside if letter in outside))
+    if order is not None and sorted(order) != sorted(kept):
+        raise TransformError(f"contracting operands {chosen} of '{e.subscripts}' keeps the indices '{kept}', not '{order}'")
+    kept = order if order is not None else kept
+    summed = "".join(dict.fromkeys(letter for letter in inside if letter not in kept))
+
+    kernel = t_unit[match.kernel_name]
+    new_rules: dict[tuple[str, ...], lp.SubstitutionRule] = {}
+    taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
+    for row in match.rules:
+        factors = tuple(row[k] for k in chosen)
+        if factors not in new_rules:
+            name = _fresh("_".join(factors), taken)
+            new_rules[factors] = _partial_sum(match, name, chosen, factors, kept, summed)
+    indexing = Subscripts((*(e.indexing.inputs[k] for k in rest), kept), e.indexing.output)
+    rules = tuple((*(row[k] for k in rest), str(new_rules[tuple(row[k] for k in chosen)].name)) for row in match.rules)
+    shape = tuple(e.index_sizes[letter] for letter in kept)
+    args = tuple(
+        (*(row[k] for k in rest), (Array(names[-1], shape, np.result_type(*(a.dtype for k in chosen for a in row[k]))),))
+        for row, names in zip(e.args, rules, strict=True)
+    )
+    result = replace(match, einsum=BatchedEinsum(indexing, args), rules=rules)
+    changed = {insn_id: _product_of_rules(result, row, indexing.output) for row, insn_id in enumerate(match.insn_ids)}
+    kernel = kernel.copy(
+        instructions=[
+            insn.copy(expression=changed[insn.id]) if insn.id in changed else insn for insn in kernel.instructions
+        ],
+        substitutions={**kernel.substitutions, **{rule.name: rule for rule in new_rules.values()}},
+    )
+    return t_unit.with_kernel(kernel), result
+
+
+def _partial_sum(
+    match: Match, name: str, chosen: tuple[int, ...], factors: tuple[str, ...], kept: str, summed: str
+) -> lp.SubstitutionRule:
+    """``name(kept) := sum(summed, product of factors)``, formal arguments named like the inames they stand for."""
+    formal = {letter: f"{match.inames[letter]}_arg" for letter in kept}
+    at = {**{letter: match.inames[letter] for letter in summed}, **formal}
+    calls = [
+        Call(Variable(factor), tuple(Variable(at[letter]) for letter in match.einsum.indexing.inputs[k]))
+        for factor, k in zip(factors, chosen, strict=True)
+    ]
+    value = Product(tuple(calls))
+    if summed:
+        value = Reduction(SumReductionOperation(), tuple(match.inames[letter] for letter in summed), value)
+    return lp.SubstitutionRule(name, tuple(formal[letter] for letter in kept), value)
+
+
+def _product_of_rules(match: Match, row: int, output: str) -> object:
+    indexing = match.einsum.indexing
+    calls = tuple(
+        Call(Variable(rule), tuple(Variable(match.inames[letter]) for letter in letters))
+        for rule, letters in zip(match.rules[row], indexing.inputs, strict=True)
+    )
+    value = calls[0] if len(calls) == 1 else Product(calls)
+    if not indexing.summed:
+        return value
+    return Reduction(SumReductionOperation(), tuple(match.inames[letter] for letter in indexing.summed), value)
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
