@@ -25,6 +25,7 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from feinsum.canonicalization import canonicalize_einsum
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.subscripts import Subscripts, parse_subscripts
@@ -141,8 +142,7 @@ class TransformSpace:
     def roles(self, e: BatchedEinsum) -> Roles | None:
         """How `e` plays the pattern of this space; None if it does not."""
         if callable(self.patterns):
-            own = Roles({letter: letter for letter in e.indexing.indices}, tuple(range(e.n)))
-            return own if self.patterns(e) else None
+            return _canonical_roles(e) if self.patterns(e) else None
         return next(filter(None, (find_roles(pattern, e.indexing) for pattern in self.patterns)), None)
 
     def problem(self, e: BatchedEinsum, sizes: Mapping[str, int] | None, device: DeviceProfile) -> Problem:
@@ -244,6 +244,12 @@ def space(
         )
 
     return declare
+
+
+def _canonical_roles(e: BatchedEinsum) -> Roles:
+    """The letters and operand order of the canonical pattern, so that what a configuration means depends on neither."""
+    renaming = canonicalize_einsum(e).pattern.renaming
+    return Roles({letter: own for own, letter in renaming.indices.items()}, renaming.operands)
 
 
 def find_roles(pattern: Subscripts, indexing: Subscripts) -> Roles | None:

@@ -133,6 +133,7 @@ class Steps:
                 within_inames=frozenset(nest.inames[letter] for letter in step.indexing.output),
                 within_inames_is_final=True,
                 depends_on=self.after,
+                depends_on_is_final=True,
             )
         )
 

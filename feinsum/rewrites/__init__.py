@@ -6,7 +6,18 @@ what it presumes, and returns the changed unit (and the changed match where oper
 
 from feinsum.rewrites.loops import divide, iname_of, place
 from feinsum.rewrites.memory import materialize
+from feinsum.rewrites.registers import register_tile
 from feinsum.rewrites.spreading import spread, spread_sum
 from feinsum.rewrites.staging import contract_first, contract_in_steps
 
-__all__ = ["contract_first", "contract_in_steps", "divide", "iname_of", "materialize", "place", "spread", "spread_sum"]
+__all__ = [
+    "contract_first",
+    "contract_in_steps",
+    "divide",
+    "iname_of",
+    "materialize",
+    "place",
+    "register_tile",
+    "spread",
+    "spread_sum",
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import loopy as lp
 
 from feinsum.errors import TransformError
@@ -9,66 +11,75 @@ from feinsum.match import Match
 
 
 def divide(
-    t_unit: lp.TranslationUnit,
-    match: Match,
-    index: str,
-    length: int,
-    outer: str | None = None,
-    inner: str | None = None,
-) -> lp.TranslationUnit:
-    """Divide the loop of an index into tiles; a tile that sticks out is guarded.
+    t_unit: lp.TranslationUnit, match: Match, loop: str, lengths: Sequence[int], *, peel: bool = True
+) -> tuple[lp.TranslationUnit, tuple[str, ...]]:
+    """Divide a loop into a nest, of which `lengths` are the inner loops.
 
     Before::
 
         for i in range(n): S(i)
 
-    After, with inames ``i_outer`` and ``i_inner``::
+    After ``lengths=(4, 16)``::
 
-        for i_outer in range(ceil(n / length)):
-            for i_inner in range(length):
-                if i_outer * length + i_inner < n: S(...)
+        for i0 in range(ceil(n / 64)):
+            for i1 in range(4):
+                for i2 in range(16):
+                    if (i0 * 4 + i1) * 16 + i2 < n: S((i0 * 4 + i1) * 16 + i2)
 
-    :param index: a letter of the match.
-    :param length: iterations of a tile.
-    :param outer: a tag of loopy for the loop over tiles, say ``"g.0"``.
-    :param inner: a tag for the loop inside a tile, say ``"l.0"``.
-    :raises TransformError: if the match has no such index or `length` is not positive.
+    Where the division leaves a remainder, `peel` gives the last iteration of ``i0`` code of its own, so that the others
+    need no guard.
+
+    :param loop: an index letter of the match, or an iname.
+    :returns: the kernel and the inames of the nest, from the outside in.
+    :raises TransformError: if there is no such loop, or a length is not positive.
 
     ``split`` in Halide and TVM, ``divide_loop`` in Exo.
     """
-    if length < 1:
-        raise TransformError(f"a tile of index '{index}' has {length} iterations; it needs at least one")
-    iname = iname_of(match, index)
+    iname = iname_of(t_unit, match, loop)
+    if any(length < 1 for length in lengths):
+        raise TransformError(f"loop '{loop}' divided into {tuple(lengths)}; lengths are positive")
     kernel = t_unit[match.kernel_name]
-    kernel = lp.split_iname(
-        kernel, iname, length, outer_iname=f"{iname}_outer", inner_iname=f"{iname}_inner", outer_tag=outer, inner_tag=inner
-    )
-    return t_unit.with_kernel(kernel)
+    fresh = kernel.get_var_name_generator()
+    inner: list[str] = []
+    for level, length in reversed(list(enumerate(lengths, 1))):
+        outer_iname = fresh(f"{iname_of(t_unit, match, loop)}0")
+        inner.insert(0, fresh(f"{iname_of(t_unit, match, loop)}{level}"))
+        slabs = (0, 1) if peel and _leaves_remainder(kernel, iname, length) else (0, 0)
+        kernel = lp.split_iname(kernel, iname, length, outer_iname=outer_iname, inner_iname=inner[0], slabs=slabs)
+        iname = outer_iname
+    return t_unit.with_kernel(kernel), (iname, *inner)
 
 
-def place(t_unit: lp.TranslationUnit, match: Match, index: str, tag: str) -> lp.TranslationUnit:
-    """Run the iterations of an index in parallel along an axis of the device, or unroll them.
+def _leaves_remainder(kernel: lp.LoopKernel, iname: str, length: int) -> bool:
+    size = lp.symbolic.pw_aff_to_expr(kernel.get_iname_bounds(iname).size)
+    return not isinstance(size, int) or size % length != 0
+
+
+def place(t_unit: lp.TranslationUnit, match: Match, tags: Mapping[str, str]) -> lp.TranslationUnit:
+    """Run loops in parallel along axes of the device, or unroll them.
 
     Before::
 
         for i in range(n): S(i)
 
-    After, with ``"g.1"``: ``S(get_group_id(1))`` in n groups; with ``"unr"``: ``S(0); S(1); ...``.
+    After ``{"i": "g.1"}``: ``S(get_group_id(1))`` in n groups; after ``{"i": "unr"}``: ``S(0); S(1); ...``
 
-    :param tag: a tag of loopy.
-    :raises TransformError: if the match has no such index.
+    :param tags: iname or index letter -> tag of loopy.
+    :raises TransformError: if there is no such loop.
 
-    ``parallel``, ``gpu_blocks`` and ``unroll`` in Halide, ``bind`` in TVM.
+    ``parallel``, ``gpu_blocks``, ``unroll`` in Halide, ``bind`` in TVM.
     """
-    kernel = lp.tag_inames(t_unit[match.kernel_name], {iname_of(match, index): tag})
-    return t_unit.with_kernel(kernel)
+    inames = {iname_of(t_unit, match, loop): tag for loop, tag in tags.items()}
+    return t_unit.with_kernel(lp.tag_inames(t_unit[match.kernel_name], inames))
 
 
-def iname_of(match: Match, index: str) -> str:
-    """The iname of an index of the match.
+def iname_of(t_unit: lp.TranslationUnit, match: Match, loop: str) -> str:
+    """The iname that `loop` means: an index letter of the match, or an iname of the kernel.
 
-    :raises TransformError: if it has no such index.
+    :raises TransformError: if it is neither.
     """
-    if index not in match.inames:
-        raise TransformError(f"'{match.einsum.subscripts}' has no index '{index}'")
-    return match.inames[index]
+    if loop in match.inames and match.inames[loop] in t_unit[match.kernel_name].all_inames():
+        return match.inames[loop]
+    if loop in t_unit[match.kernel_name].all_inames():
+        return loop
+    raise TransformError(f"'{loop}' is no loop of kernel '{match.kernel_name}'")

@@ -9,11 +9,11 @@ import loopy as lp
 from feinsum.match import Match
 from feinsum.rewrites.loops import divide, place
 
-_GROUP_AXES = ("g.1", "g.2")
+_GROUP_AXES = ("g.0", "g.1", "g.2")
 
 
 def spread(t_unit: lp.TranslationUnit, match: Match, lane: str, items: int, sizes: Mapping[str, int]) -> lp.TranslationUnit:
-    """Give the device one work-item for each iteration of the three longest output loops.
+    """Give the device a work-item for each iteration of the three longest output loops.
 
     Before::
 
@@ -27,12 +27,9 @@ def spread(t_unit: lp.TranslationUnit, match: Match, lane: str, items: int, size
     :param items: work-items of a group.
     :param sizes: lengths of the indices, to tell the longest.
     """
-    t_unit = divide(t_unit, match, lane, items, outer="g.0", inner="l.0")
-    others = [letter for letter in match.einsum.indexing.output if letter != lane]
-    others.sort(key=lambda letter: -sizes[letter])
-    for letter, tag in zip(others, _GROUP_AXES, strict=False):
-        t_unit = place(t_unit, match, letter, tag)
-    return t_unit
+    t_unit, (groups, lanes) = divide(t_unit, match, lane, (items,), peel=False)
+    others = sorted(set(match.einsum.indexing.output) - {lane}, key=lambda letter: (-sizes[letter], letter))
+    return place(t_unit, match, {groups: "g.0", lanes: "l.0", **dict(zip(others, _GROUP_AXES[1:], strict=False))})
 
 
 def spread_sum(t_unit: lp.TranslationUnit, match: Match, items: int, sizes: Mapping[str, int]) -> lp.TranslationUnit:
@@ -44,18 +41,19 @@ def spread_sum(t_unit: lp.TranslationUnit, match: Match, items: int, sizes: Mapp
 
     After::
 
-        partial[l] = sum(j_outer, a(i, j_outer * items + l))        l = get_local_id(0), i = get_group_id(0)
-        out[i] = sum(l, partial[l])                                 a tree in local memory
+        partial[l] = sum(j0, a(i, j0 * items + l))        l = get_local_id(0), i = get_group_id(0)
+        out[i] = sum(l, partial[l])                       a tree in local memory
 
     :param items: work-items of a group.
     :param sizes: lengths of the indices, to tell the longest.
     """
-    longest = max(match.einsum.indexing.summed, key=lambda letter: sizes[letter])
-    t_unit = divide(t_unit, match, longest, items, inner="l.0")
-    outputs = sorted(match.einsum.indexing.output, key=lambda letter: -sizes[letter])
-    for letter, tag in zip(outputs, ("g.0", *_GROUP_AXES), strict=False):
-        t_unit = place(t_unit, match, letter, tag)
-    kernel = t_unit[match.kernel_name]
-    iname = match.inames[longest]
-    kernel = lp.split_reduction_outward(kernel, f"{iname}_inner")
-    return t_unit.with_kernel(kernel)
+    summed = match.einsum.indexing.summed
+    longest = max(summed, key=lambda letter: sizes[letter])
+    t_unit, (chunks, lanes) = divide(t_unit, match, longest, (items,), peel=False)
+    outputs = sorted(match.einsum.indexing.output, key=lambda letter: (-sizes[letter], letter))
+    t_unit = place(t_unit, match, {lanes: "l.0", **dict(zip(outputs, _GROUP_AXES, strict=False))})
+    inward = [chunks, *(match.inames[letter] for letter in summed if letter != longest)]
+    kernel = lp.split_reduction_inward(t_unit[match.kernel_name], inward)
+    # Every work-item of a group would store the sum; loopy warns, then lets only the one that holds it do so.
+    silenced = frozenset(f"write_race({insn_id})" for insn_id in match.insn_ids)
+    return t_unit.with_kernel(kernel.copy(silenced_warnings=kernel.silenced_warnings | silenced))

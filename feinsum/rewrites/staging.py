@@ -91,7 +91,7 @@ def _match_of_step(match: Match, nest: Nest, last: Mapping[str, str]) -> Match:
         einsum=BatchedEinsum(nest.step.indexing, args),
         insn_ids=tuple(last.get(insn_id, insn_id) for *_, insn_id in nest.results),
         rules=tuple(rules for rules, *_ in nest.results),
-        inames=nest.inames,
+        loops=(nest.inames,) * len(nest.results),
         outputs=tuple(output for _, output, _, _ in nest.results),
     )
 

@@ -1,0 +1,64 @@
+"""From an einsum and a configuration to a program: lower, match, transform, generate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from feinsum.compile.codegen import generate_program
+from feinsum.compile.program import Program
+from feinsum.einsum import BatchedEinsum
+from feinsum.lower import generate_loopy
+from feinsum.match import match_einsum
+from feinsum.space import Configuration, TransformSpace
+
+if TYPE_CHECKING:
+    import loopy as lp
+
+    from feinsum.devices import DeviceProfile
+
+
+def transformed(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    space: TransformSpace,
+    configuration: Configuration,
+    profile: DeviceProfile,
+    *,
+    wide: bool = False,
+) -> lp.TranslationUnit:
+    """The loopy kernel of `e` after one configuration of a space.
+
+    :param sizes: the lengths expected of the long axes.
+    :param wide: whether to index with 64 bits even if these lengths do not need it.
+    :raises TransformError: if the space refuses the configuration.
+    """
+    lengths = e.resolve(sizes)
+    t_unit = generate_loopy(e, index_dtype="int64" if wide else index_dtype(e, lengths))
+    match = match_einsum(t_unit)
+    by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
+    own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
+    return space.transform(t_unit, match, configuration, space.problem(match.einsum, own, profile))
+
+
+def realize(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    space: TransformSpace,
+    configuration: Configuration,
+    profile: DeviceProfile,
+    *,
+    wide: bool = False,
+) -> Program:
+    """The program of `e` after one configuration of a space; see :func:`transformed`.
+
+    :raises TransformError: also if loopy generates no code.
+    """
+    return generate_program(transformed(e, sizes, space, configuration, profile, wide=wide))
+
+
+def index_dtype(e: BatchedEinsum, lengths: Mapping[str, int]) -> str:
+    """``int64`` where an array or an output has 2³¹ elements or more, else ``int32``."""
+    shapes = (*e.array_indices.values(), e.indexing.output)
+    return "int64" if any(math.prod(lengths[x] for x in letters) >= 2**31 for letters in shapes) else "int32"

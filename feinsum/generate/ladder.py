@@ -1,0 +1,109 @@
+"""The ladder: where `generate` looks for a configuration, from the best evidence to none.
+
+exact        a record of this einsum at these lengths on this device and driver
+lengths      a record of this einsum at other lengths
+pattern      a record of an einsum that differs in lengths of fixed axes, nearest lengths first
+driver       any of these on another driver version of this device
+architecture any of these on another device of the same architecture
+default      the default configuration of the most specific space that matches
+generic      the default configuration of the space that accepts every einsum
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from feinsum.canonicalization import CanonicalEinsum
+from feinsum.database import TuningRecord
+from feinsum.database.stores import Stores
+from feinsum.devices import DeviceProfile
+from feinsum.errors import TransformError
+from feinsum.registry import matching_spaces
+from feinsum.space import Problem, TransformSpace
+
+RUNGS = ("exact", "lengths", "pattern", "driver", "architecture", "default", "generic")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A configuration, and why it was taken.
+
+    :ivar rung: one of :data:`RUNGS`.
+    :ivar record: the evidence; None on the last two rungs.
+    """
+
+    rung: str
+    space: TransformSpace
+    configuration: Mapping[str, Any]
+    record: TuningRecord | None = None
+
+
+def candidates(
+    canonical: CanonicalEinsum, lengths: Mapping[str, int], profile: DeviceProfile, stores: Stores
+) -> Iterator[Choice]:
+    """The configurations to try, best evidence first; a configuration comes once.
+
+    :param lengths: the length of each index of the canonical einsum.
+    """
+    e = canonical.einsum
+    matching = {s.name: s for s in matching_spaces(e)}
+    problems = {name: s.problem(e, e.sizes_from(lengths), profile) for name, s in matching.items()}
+    seen: set[tuple[str, tuple[tuple[str, Any], ...]]] = set()
+    for choice in _climb(canonical, lengths, profile, stores, matching, problems):
+        identity = (choice.space.name, tuple(sorted(choice.configuration.items())))
+        if identity not in seen:
+            seen.add(identity)
+            if choice.space.refusal(problems[choice.space.name], choice.configuration) is None:
+                yield choice
+
+
+def _climb(
+    canonical: CanonicalEinsum,
+    lengths: Mapping[str, int],
+    profile: DeviceProfile,
+    stores: Stores,
+    matching: Mapping[str, TransformSpace],
+    problems: Mapping[str, Problem],
+) -> Iterator[Choice]:
+    current = [(s.name, s.version) for s in matching.values()]
+    best = stores.best(canonical.key, lengths, profile.id, driver=profile.driver, spaces=current)
+    if best is not None:
+        yield Choice("exact", matching[best.space], best.configuration, best)
+    found = stores.winners(pattern_key=canonical.pattern.key, spaces=current)
+    wanted = canonical.pattern.renaming.lengths(_given_lengths(canonical, lengths))
+    for rung, records in _by_rung(found, canonical, profile).items():
+        for record in sorted(records, key=lambda r: _distance(wanted, r.pattern_sizes)):
+            yield Choice(rung, matching[record.space], record.configuration, record)
+    for s in matching.values():
+        try:
+            configuration = s.default(problems[s.name])
+        except TransformError:
+            continue
+        yield Choice("default" if s.rank > 0 else "generic", s, configuration)
+
+
+def _by_rung(
+    records: Iterable[TuningRecord], canonical: CanonicalEinsum, profile: DeviceProfile
+) -> dict[str, list[TuningRecord]]:
+    rungs: dict[str, list[TuningRecord]] = {"lengths": [], "pattern": [], "driver": [], "architecture": []}
+    for record in records:
+        if record.device != profile.id:
+            if record.architecture == profile.architecture:
+                rungs["architecture"].append(record)
+        elif record.driver != profile.driver:
+            rungs["driver"].append(record)
+        else:
+            rungs["lengths" if record.einsum_key == canonical.key else "pattern"].append(record)
+    return rungs
+
+
+def _given_lengths(canonical: CanonicalEinsum, lengths: Mapping[str, int]) -> dict[str, int]:
+    return canonical.renaming.inverse.lengths(lengths)
+
+
+def _distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:
+    """How far apart two sets of lengths are: the sum of the logarithms of their ratios."""
+    return sum(abs(math.log(max(1, length) / max(1, theirs.get(letter, 1)))) for letter, length in ours.items())

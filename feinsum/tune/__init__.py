@@ -1,0 +1,1 @@
+"""Tuning: trials in worker processes that cannot hurt the tuner, and their records."""

@@ -1,0 +1,65 @@
+"""Matrix products ``C[i,j] = Σ_k A[i,k] B[k,j]`` and matrix-vector products ``y[i] = Σ_j A[i,j] x[j]``, in every layout."""
+
+from __future__ import annotations
+
+from feinsum.rewrites import divide, materialize, place, register_tile, spread, spread_sum
+from feinsum.space import Choices, Configuration, Problem, space
+
+MOST_ACCUMULATORS = 64
+
+
+def product_parameters(p: Problem) -> Choices:
+    return {
+        "lanes": (16, 32, 64, 8),
+        "rows": (8, 4, 12, 16, 2, 1),
+        "columns": (1, 2, 4),
+        "depth": (4, 1, 8, 16),
+        "local": ("none", "A", "B", "AB"),
+    }
+
+
+def product_constraint(p: Problem, c: Configuration) -> str | None:
+    tile = c["rows"] * c["columns"] * p.einsum.b
+    if tile > MOST_ACCUMULATORS:
+        return f"{tile} accumulators are more than {MOST_ACCUMULATORS}"
+    if c["local"] != "none" and c["depth"] == 1:
+        return "a tile of depth 1 is not worth the barriers"
+    column = c["depth"] * p.itemsize * p.einsum.b
+    kept = column * (c["rows"] * ("A" in c["local"]) + c["lanes"] * c["columns"] * ("B" in c["local"]))
+    return p.exceeds(work_items=c["lanes"], local_bytes=kept, private_bytes=tile * p.itemsize)
+
+
+@space(
+    pattern=("ik,kj->ij", "ik,jk->ij", "ki,kj->ij", "ki,jk->ij"),
+    version=1,
+    parameters=product_parameters,
+    constraint=product_constraint,
+)
+def matrix_product(t_unit, m, p, *, lanes, rows, columns, depth, local):  # type: ignore[no-untyped-def]
+    """A work-item accumulates rows x columns entries of C, its columns `lanes` apart; a work-group is `lanes` wide.
+
+    Tiles of A and B, `depth` deep, may come through local memory.
+    """
+    t_unit, (jt, jc, jl) = divide(t_unit, m, "j", (columns, lanes))
+    t_unit, (it, ir) = divide(t_unit, m, "i", (rows,))
+    t_unit, (kt, kd) = divide(t_unit, m, "k", (depth,))
+    t_unit = place(t_unit, m, {it: "g.1", jt: "g.0", jl: "l.0"})
+    t_unit = register_tile(t_unit, m, (ir, jc))
+    if "A" in local:
+        t_unit = materialize(t_unit, m, 0, (ir, kd), "local", outer=(it, jt, kt), lanes=lanes)
+    if "B" in local:
+        t_unit = materialize(t_unit, m, 1, (jc, jl, kd), "local", outer=(it, jt, kt), lanes=lanes)
+    return t_unit
+
+
+@space(
+    pattern=("ij,j->i", "ji,j->i"),
+    version=1,
+    parameters={"work": ("row", "group"), "items": (64, 16, 32, 128, 256)},
+    constraint=lambda p, c: p.exceeds(work_items=c["items"]),
+)
+def matrix_vector_product(t_unit, m, p, *, work, items):  # type: ignore[no-untyped-def]
+    """A work-item, or a whole work-group, sums each row."""
+    if work == "row":
+        return spread(t_unit, m, "i", items, p.sizes)
+    return spread_sum(t_unit, m, items, p.sizes)
