@@ -1,10 +1,30 @@
-"""Batched Einstein summations as fast kernels on any OpenCL device."""
+"""Batched Einstein summations as fast kernels on any OpenCL device.
+
+import feinsum as fe
+
+e = fe.einsum("xre,rij,ej->xei", fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20)))
+kernel = fe.generate(e)
+out = kernel(J=J, D=D, u=u)
+"""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path as _Path
+from typing import TYPE_CHECKING, Any
 
 from feinsum._version import __version__
+from feinsum.canonicalization import (
+    CanonicalEinsum,
+    Renaming,
+    canonicalize_einsum,
+    is_isomorphic,
+    isomorphism,
+)
+from feinsum.contraction import ContractionSchedule, pairwise_schedule
+from feinsum.cost import Roofline, roofline
+from feinsum.database import Database, TuningRecord
+from feinsum.devices import Device, DeviceProfile, device, devices
 from feinsum.einsum import Array, BatchedEinsum, array, batched_einsum, einsum
 from feinsum.errors import (
     DatabaseError,
@@ -17,25 +37,98 @@ from feinsum.errors import (
     TransformError,
     ValidationError,
 )
+from feinsum.generate import generate
+from feinsum.query import query
+from feinsum.space import Problem, TransformSpace, space
+
+if TYPE_CHECKING:
+    from feinsum.generate.kernel import Kernel
+    from feinsum.generate.transform import transform
+    from feinsum.lower import generate_loopy
+    from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
+    from feinsum.timing import Timing
+    from feinsum.tune.autotune import autotune
+    from feinsum.tune.report import TuningReport
+    from feinsum.tune.timeit import timeit
 
 # In a checkout the transform spaces and the curated records stand beside this package, not inside it.
 if (_Path(__file__).parents[1] / "transforms" / "__init__.py").exists():
     __path__.append(str(_Path(__file__).parents[1]))
 
+_LAZY = {
+    "Kernel": "feinsum.generate.kernel",
+    "Match": "feinsum.match",
+    "Timing": "feinsum.timing",
+    "TuningReport": "feinsum.tune.report",
+    "autotune": "feinsum.tune.autotune",
+    "extract_operands": "feinsum.match",
+    "find_einsums": "feinsum.match",
+    "generate_loopy": "feinsum.lower",
+    "match_einsum": "feinsum.match",
+    "match_t_unit_to_einsum": "feinsum.match",
+    "timeit": "feinsum.tune.timeit",
+    "transform": "feinsum.generate.transform",
+}
+"""Names whose modules load loopy or pyopencl, and so are loaded when first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'feinsum' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 __all__ = [
     "Array",
     "BatchedEinsum",
+    "CanonicalEinsum",
+    "ContractionSchedule",
     "DTypeError",
+    "Database",
     "DatabaseError",
+    "Device",
     "DeviceError",
+    "DeviceProfile",
     "FeinsumError",
+    "Kernel",
+    "Match",
     "MatchError",
+    "Problem",
+    "Renaming",
+    "Roofline",
     "ShapeError",
     "SubscriptError",
+    "Timing",
     "TransformError",
+    "TransformSpace",
+    "TuningRecord",
+    "TuningReport",
     "ValidationError",
     "__version__",
     "array",
+    "autotune",
     "batched_einsum",
+    "canonicalize_einsum",
+    "device",
+    "devices",
     "einsum",
+    "extract_operands",
+    "find_einsums",
+    "generate",
+    "generate_loopy",
+    "is_isomorphic",
+    "isomorphism",
+    "match_einsum",
+    "match_t_unit_to_einsum",
+    "pairwise_schedule",
+    "query",
+    "roofline",
+    "space",
+    "timeit",
+    "transform",
 ]

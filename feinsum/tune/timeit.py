@@ -1,0 +1,63 @@
+"""`timeit`: prove and time one configuration, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from feinsum.compile.executable import build
+from feinsum.compile.realize import realize
+from feinsum.devices import Device
+from feinsum.devices import device as choose_device
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import ValidationError
+from feinsum.registry import find_space, matching_spaces
+from feinsum.space import Configuration, TransformSpace
+from feinsum.timing import Timing, buffer_sets_needed, time_executable
+from feinsum.validate import Workload, odd_lengths
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+
+def timeit(
+    e: BatchedEinsum,
+    device: Device | str | cl.Device | cl.CommandQueue | None = None,
+    *,
+    configuration: Configuration | None = None,
+    space: TransformSpace | str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    seconds: float = 0.3,
+    seed: int = 0,
+) -> Timing:
+    """Prove that one configuration is right, then time it.  A kernel that hangs or crashes takes this process along.
+
+    :param configuration: by default that which the space would try first.
+    :param space: a space or its name; by default the most specific that matches.
+    :param sizes: the lengths of long axes.
+    :param seconds: the budget for samples.
+    :raises TransformError: if the space refuses the configuration or the kernel does not compile.
+    :raises ValidationError: if its results are wrong.
+    """
+    chosen = choose_device(device)
+    s = find_space(space) if isinstance(space, str) else space or matching_spaces(e)[0]
+    problem = s.problem(e, sizes, chosen.profile)
+    program = realize(e, dict(sizes or {}), s, configuration or s.default(problem), chosen.profile)
+    executable = build(chosen.context, program)
+    lengths = e.resolve(sizes)
+    for at in (*odd_lengths(e, lengths), lengths):
+        workload = Workload(e, at, chosen.queue, seed)
+        verdict = workload.check(executable)
+        if not verdict.ok:
+            raise ValidationError(verdict.message)
+    return time_executable(
+        executable, chosen.queue, rotation(workload, executable, chosen), workload.parameters, seconds=seconds
+    )
+
+
+def rotation(workload: Workload, executable: Any, device: Device) -> list[dict[str, Any]]:
+    """Sets of buffers for :func:`feinsum.timing.time_executable`, enough to defeat the cache of a device."""
+    most = min(device.profile.global_memory_bytes // 4, 4 << 30)
+    count = buffer_sets_needed(workload.nbytes, device.profile.cache_bytes, most)
+    scratch = executable.scratch(device.context, workload.parameters)
+    return [{**(workload.upload() if k else workload.inputs), **workload.outputs(), **scratch} for k in range(count)]
