@@ -1,0 +1,154 @@
+"""Which device: every one there is, and the one that a user means by a word, a variable or a pyopencl object."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from feinsum.devices.handle import Device, invisible
+from feinsum.devices.icd import activate
+from feinsum.devices.opencl import enumerate_devices
+from feinsum.devices.probe import probe
+from feinsum.devices.profile import KINDS
+from feinsum.errors import DeviceError
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+    Choice: TypeAlias = str | Device | cl.Device | cl.Context | cl.CommandQueue | None
+
+VARIABLE = "FEINSUM_DEVICE"
+
+_RUNTIME_ORDER = ("nvidia", "amd", "intel", "apple", "rusticl", "pocl", "clvk", "oclgrind")
+"""The maker's own runtime before PoCL, which does not vectorise across work-items; a simulator last."""
+
+_HOW_TO_GET_ONE = "`pip install feinsum[cpu]` brings one for x86-64 CPUs that needs no root and no system package"
+
+_known: tuple[Device, ...] | None = None
+_lock = threading.Lock()
+
+
+def devices(refresh: bool = False) -> tuple[Device, ...]:
+    """Every OpenCL device of this machine, usable or not, the best first; with `refresh` they are probed again.
+
+    Drivers are looked for where the system, conda and pip install them (:mod:`feinsum.devices.icd`), unless the
+    environment variable ``OCL_ICD_VENDORS`` names some.  The first call on a machine takes seconds.
+    """
+    global _known  # noqa: PLW0603  # the drivers of a process are fixed once OpenCL has been called
+    with _lock:
+        if _known is None or refresh:
+            _known = _probed(refresh)
+        return _known
+
+
+def device(choice: Choice = None) -> Device:
+    """The device that `choice` means.
+
+    :param choice: None for the environment variable ``FEINSUM_DEVICE`` or, without it, the best device: a GPU before a
+        CPU, the maker's runtime before others.  ``"cpu"``, ``"gpu"``, an id or a part of an id, name or platform, in any
+        case: the best that fits.  A pyopencl device, context or queue, which is then used.  A :class:`Device` is returned.
+    :raises DeviceError: if nothing fits, or nothing that fits is usable; it says what there is.
+    """
+    if isinstance(choice, Device):
+        return choice
+    if choice is None:
+        choice = os.environ.get(VARIABLE) or ""
+    if isinstance(choice, str):
+        return _chosen(choice.strip().lower(), devices())
+    return _adopted(choice)
+
+
+def describe_devices(refresh: bool = False) -> list[dict[str, Any]]:
+    """One row of plain data for each device: id, name, platform, kind, usable, why, profile, and peaks if measured."""
+    return [
+        {
+            "id": device.profile.id,
+            "name": device.profile.name,
+            "platform": device.profile.platform,
+            "kind": device.profile.kind,
+            "usable": device.usable,
+            "why": device.why,
+            "profile": device.profile.to_dict(),
+            "peaks": None if device.known_peaks is None else device.known_peaks.to_dict(),
+        }
+        for device in devices(refresh)
+    ]
+
+
+def _probed(refresh: bool) -> tuple[Device, ...]:
+    found = probe(refresh)
+    activate(found.libraries)
+    # Where pyopencl is loaded its drivers may be too, and then they are not to be changed any more.
+    visible = {address for address, _ in enumerate_devices()} if "pyopencl" in sys.modules else None
+    return tuple(
+        sorted(
+            (
+                Device(f.profile, f.address, f.why or ("" if visible is None or f.address in visible else invisible()))
+                for f in found.findings
+            ),
+            key=_rank,
+        )
+    )
+
+
+def _rank(device: Device) -> tuple[bool, int, bool, int, int]:
+    """Less is better; among GPUs, one with memory of its own before one that shares the host's."""
+    profile = device.profile
+    runtimes = dict(zip(_RUNTIME_ORDER, range(len(_RUNTIME_ORDER)), strict=True))
+    return (
+        not device.usable,
+        KINDS.index(profile.kind),
+        profile.host_unified_memory,
+        runtimes.get(profile.runtime, runtimes["pocl"]),
+        -profile.compute_units,
+    )
+
+
+def _chosen(word: str, known: Iterable[Device]) -> Device:
+    known = tuple(known)
+    fitting = [device for device in known if device.profile.id.lower() == word]
+    fitting = fitting or [device for device in known if _fits(word, device)]
+    usable = next((device for device in fitting if device.usable), None)
+    if usable is not None:
+        return usable
+    wanted = f"no OpenCL device fits {word!r}" if word else "there is no usable OpenCL device"
+    if fitting and word:
+        wanted = f"no OpenCL device that fits {word!r} is usable"
+    there = "; ".join(f"{device}{': ' + device.why if device.why else ''}" for device in (fitting or known)) or "none"
+    raise DeviceError(f"{wanted}.  Found: {there}.  {_HOW_TO_GET_ONE}")
+
+
+def _fits(word: str, device: Device) -> bool:
+    profile = device.profile
+    if word in KINDS:
+        return profile.kind == word
+    return any(word in text.lower() for text in (profile.id, profile.name, profile.platform))
+
+
+def _adopted(choice: cl.Device | cl.Context | cl.CommandQueue) -> Device:
+    """A device of the user's own, with what was probed of it if the loader lists it."""
+    import pyopencl as cl
+
+    context = queue = None
+    if isinstance(choice, cl.CommandQueue):
+        queue, context, handle = choice, choice.context, choice.device
+    elif isinstance(choice, cl.Context):
+        context, handle = choice, choice.devices[0]
+    elif isinstance(choice, cl.Device):
+        handle = choice
+    else:
+        raise DeviceError(
+            f"a device is chosen by a word, a feinsum.Device or a pyopencl device, context or queue, not by {choice!r}"
+        )
+    address = next((address for address, other in enumerate_devices() if other == handle), None)
+    known = next((device for device in devices() if address is not None and device._address == address), None)
+    if known is None:
+        from feinsum.devices.inquiry import read_profile
+
+        return Device(read_profile(handle), address, "", handle, context, queue)
+    if known.why:
+        raise DeviceError(f"{known} cannot be used: {known.why}")
+    return Device(known.profile, address, "", handle, context, queue)

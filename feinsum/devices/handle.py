@@ -1,0 +1,152 @@
+"""A device to compute on: its profile, and the OpenCL objects that are made when they are first asked for."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from feinsum.devices.icd import VARIABLE
+from feinsum.devices.opencl import Address, locate
+from feinsum.devices.peaks import Peaks, remember_peaks, remembered_peaks
+from feinsum.devices.profile import DeviceProfile
+from feinsum.errors import DeviceError
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+_contexts: dict[cl.Device, cl.Context] = {}
+"""One context for each device of this process, so that arrays can pass between kernels."""
+_contexts_lock = threading.Lock()
+
+
+class Device:
+    """An OpenCL device.  Made by :func:`feinsum.devices` and :func:`feinsum.device`; safe to share between threads.
+
+    :ivar profile: its identity and limits.
+    :ivar why: why it cannot be used; empty if it can.
+    """
+
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        address: Address | None = None,
+        why: str = "",
+        cl_device: cl.Device | None = None,
+        context: cl.Context | None = None,
+        queue: cl.CommandQueue | None = None,
+    ) -> None:
+        self.profile = profile
+        self.why = why
+        self._address = address
+        self._cl_device = cl_device
+        self._context = context
+        self._queue = queue
+        self._peaks: Peaks | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it built and ran our test kernels."""
+        return not self.why
+
+    @property
+    def id(self) -> str:
+        """The id of the profile."""
+        return self.profile.id
+
+    @property
+    def cl_device(self) -> cl.Device:
+        """The device as pyopencl sees it.
+
+        :raises DeviceError: if the device is unusable, or this process does not see it.
+        """
+        with self._lock:
+            if self.why:
+                raise DeviceError(f"{self} cannot be used: {self.why}")
+            if self._cl_device is None and self._address is not None:
+                self._cl_device = locate(self._address)
+            if self._cl_device is None:
+                raise DeviceError(f"{self} cannot be used: {invisible()}")
+            return self._cl_device
+
+    @property
+    def context(self) -> cl.Context:
+        """The context that all users of this device in this process share, or the one it was made from."""
+        with self._lock:
+            if self._context is None:
+                self._context = _shared_context(self.cl_device)
+            return self._context
+
+    @property
+    def queue(self) -> cl.CommandQueue:
+        """An in-order queue whose events carry times, or the queue it was made from."""
+        with self._lock:
+            if self._queue is None:
+                self._queue = _profiling_queue(self.context, self.cl_device)
+            return self._queue
+
+    @property
+    def known_peaks(self) -> Peaks | None:
+        """The peaks if they were ever measured on this machine, in any process; None otherwise."""
+        with self._lock:
+            if self._peaks is None:
+                self._peaks = remembered_peaks(self.profile)
+            return self._peaks
+
+    @property
+    def peaks(self) -> Peaks:
+        """What the device reaches at its best; measured at first use, which takes about two seconds.
+
+        :raises DeviceError: if the device is unusable or fails meanwhile.
+        """
+        with self._lock:
+            return self.known_peaks or self._measure_peaks()
+
+    def _measure_peaks(self) -> Peaks:
+        with self._lock:
+            self._peaks = _measured(self)
+            remember_peaks(self.profile, self._peaks)
+            return self._peaks
+
+    def __str__(self) -> str:
+        return f"{self.profile.name} ({self.profile.id})"
+
+    def __repr__(self) -> str:
+        return f"<Device {self.profile.id}{' unusable: ' + self.why if self.why else ''}>"
+
+
+def measure_peaks(device: Device, refresh: bool = False) -> Peaks:
+    """The peaks of `device`; with `refresh` they are measured again whatever is remembered.
+
+    :raises DeviceError: if the device is unusable or fails meanwhile.
+    """
+    return device._measure_peaks() if refresh else device.peaks
+
+
+def invisible() -> str:
+    """What to say of a device that was probed and that this process does not see."""
+    return (
+        "this process called OpenCL before feinsum could name its driver; "
+        f"call feinsum.devices() before other users of OpenCL, or set {VARIABLE} beforehand"
+    )
+
+
+def _measured(device: Device) -> Peaks:
+    from feinsum.devices.microbenchmarks import measure  # numpy and the kernels, only where something is measured
+
+    return measure(device.profile, device.context, device.cl_device)
+
+
+def _profiling_queue(context: cl.Context, device: cl.Device) -> cl.CommandQueue:
+    import pyopencl as cl
+
+    return cl.CommandQueue(context, device, properties=cl.command_queue_properties.PROFILING_ENABLE)
+
+
+def _shared_context(device: cl.Device) -> cl.Context:
+    import pyopencl as cl
+
+    with _contexts_lock:
+        if device not in _contexts:
+            _contexts[device] = cl.Context([device])
+        return _contexts[device]

@@ -1,0 +1,157 @@
+"""The OpenCL drivers of this machine: every installable client driver (ICD), named in one directory that we write.
+
+The loader reads ``OCL_ICD_VENDORS`` at the first OpenCL call, and what it names replaces ``/etc/OpenCL/vendors``.  So we
+gather the libraries that the system, conda and pip have installed, and point the variable at a list of them all.  A user
+who set the variable made a choice: then the drivers it names are the only ones.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from feinsum.devices.store import cache_directory
+
+VARIABLE = "OCL_ICD_VENDORS"
+SYSTEM_DIRECTORY = Path("/etc/OpenCL/vendors")
+NVIDIA_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/nvidia/lib64")
+
+_FOUND, _CHOSEN = "found-", "chosen-"
+
+
+def find_libraries() -> tuple[str, ...]:
+    """The libraries that the loader should open, each once: absolute paths, or bare names that the linker resolves.
+
+    Those of :func:`bundled_libraries` are left out, since pyopencl's loader opens them by itself.
+    """
+    choice = users_choice()
+    candidates = _named_by(choice) if choice is not None else _installed()
+    bundled = bundled_libraries()
+    found: dict[str, str] = {_identity(name): "" for name in bundled}
+    for name in candidates:
+        found.setdefault(_identity(name), _resolved(name))
+    return tuple(name for name in found.values() if name)
+
+
+def bundled_libraries() -> tuple[str, ...]:
+    """Drivers inside the pyopencl wheel (``pyopencl[pocl]``), which its loader opens whatever the variable says."""
+    spec = importlib.util.find_spec("pyopencl")
+    places = spec.submodule_search_locations if spec is not None else None
+    return tuple(library for place in places or () for library in _listed_in(Path(place) / ".libs"))
+
+
+def users_choice() -> str | None:
+    """The value of ``OCL_ICD_VENDORS`` unless feinsum, in this process or a parent of it, put it there."""
+    value = os.environ.get(VARIABLE) or None
+    if value is not None and Path(value).name.startswith(_FOUND) and Path(value).parent == _directory():
+        return None
+    return value
+
+
+def vendors_directory(libraries: Iterable[str]) -> Path:
+    """A directory that names exactly `libraries`, for ``OCL_ICD_VENDORS``; the same for the same libraries."""
+    libraries = tuple(libraries)
+    digest = hashlib.sha256("\n".join(libraries).encode()).hexdigest()[:16]
+    path = _directory() / ((_FOUND if users_choice() is None else _CHOSEN) + digest)
+    if not path.is_dir() or tuple(_listed_in(path)) != libraries:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, {f"{k:02}.icd": library for k, library in enumerate(libraries)})
+    return path
+
+
+def activate(libraries: Iterable[str]) -> None:
+    """Let this process, and those it starts, see `libraries`; without effect once OpenCL has been called."""
+    libraries = tuple(libraries)
+    if users_choice() is None or set(libraries) != set(find_libraries()):
+        os.environ[VARIABLE] = str(vendors_directory(libraries))
+
+
+def _directory() -> Path:
+    return cache_directory() / "icd"
+
+
+def _replace(path: Path, files: dict[str, str]) -> None:
+    """Put a directory at `path` in one step, so that a process that reads it meanwhile sees all of it."""
+    fresh = Path(tempfile.mkdtemp(dir=path.parent))
+    for name, text in files.items():
+        (fresh / name).write_text(text + "\n", encoding="utf-8")
+    fresh.chmod(0o755)
+    try:
+        fresh.rename(path)
+    except OSError:  # another process was quicker, or the directory there was damaged
+        for name in files:
+            os.replace(fresh / name, path / name)
+        for stray in set(os.listdir(path)) - set(files):
+            (path / stray).unlink()
+        shutil.rmtree(fresh)
+
+
+def _installed() -> Iterator[str]:
+    yield from _listed_in(Path(os.environ.get("OPENCL_VENDOR_PATH") or SYSTEM_DIRECTORY))
+    for prefix in dict.fromkeys((sys.prefix, sysconfig.get_path("data"), sysconfig.get_path("data", "posix_user"))):
+        # The file of Intel's wheel in etc/OpenCL/vendors names a library that only its build machine had.
+        yield from (name for name in _listed_in(Path(prefix, "etc/OpenCL/vendors")) if os.path.isfile(_resolved(name)))
+        yield from (str(path) for path in [Path(prefix, "lib/libintelocl.so")] if path.is_file())
+    # Containers often mount NVIDIA's driver without the file that names it.
+    yield from (name for name in [_resolved("libnvidia-opencl.so.1")] if os.path.isabs(name))
+
+
+def _named_by(setting: str) -> Iterator[str]:
+    """The libraries of a setting of ``OCL_ICD_VENDORS``: a directory, one .icd file or one library."""
+    if os.path.isdir(setting):
+        yield from _listed_in(Path(setting))
+    elif setting.endswith(".icd"):
+        yield from _content(Path(setting))
+    else:
+        yield setting
+
+
+def _listed_in(directory: Path) -> Iterator[str]:
+    for file in sorted(directory.glob("*.icd")):
+        yield from _content(file)
+
+
+def _content(file: Path) -> Iterator[str]:
+    try:
+        name = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return
+    beside = file.parent / name
+    if name:
+        yield str(beside) if beside.is_file() else name
+
+
+def _identity(name: str) -> str:
+    """Equal for two names of one library; copies of NVIDIA's driver in two directories are one driver too."""
+    resolved = _resolved(name)
+    resolved = os.path.realpath(resolved) if os.path.isabs(resolved) else resolved
+    return "libnvidia-opencl" if Path(resolved).name.startswith("libnvidia-opencl") else resolved
+
+
+def _resolved(name: str) -> str:
+    """Where the dynamic linker finds a bare name, as far as its configuration says; else the name."""
+    if os.sep in name:
+        return name
+    for directory in _search_path():
+        if os.path.isfile(os.path.join(directory, name)):
+            return os.path.join(directory, name)
+    return name
+
+
+def _search_path() -> Iterator[str]:
+    yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    for file in ("/etc/ld.so.conf", *sorted(glob.glob("/etc/ld.so.conf.d/*.conf"))):
+        try:
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        yield from (line.strip() for line in lines if line.startswith("/"))
+    yield from ("/lib64", "/usr/lib64", "/lib", "/usr/lib", *NVIDIA_DIRECTORIES)

@@ -1,0 +1,156 @@
+"""A device's profile from what its driver answers, completed by the operating system where drivers are silent."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from feinsum.devices.host import Processor, processor
+from feinsum.devices.naming import cpu_model, device_id, gpu_model, runtime_name, slug
+from feinsum.devices.profile import DeviceProfile
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+_SUB_GROUP_SIZES_INTEL = 0x4108
+_CUDA_L2_CACHE_SIZE = 38
+_NVIDIA_REGISTERS_PER_WORK_ITEM = 255
+"""Of every compute capability from 3.5 on; the instruction set has eight bits for a register."""
+
+
+def read_profile(device: cl.Device) -> DeviceProfile:
+    """The profile of `device` without running anything on it: no static local memory, no inline PTX yet."""
+    platform = device.platform
+    kind = _kind(device)
+    host = processor()
+    is_cpu = kind == "cpu"
+    capability = _compute_capability(device)
+    model = cpu_model(device.name, host) if is_cpu else gpu_model(_marketing_name(device))
+    return DeviceProfile(
+        id=device_id(kind, runtime_name(platform.name), model, device.max_compute_units),
+        architecture=host.architecture if is_cpu else _accelerator_architecture(device, capability),
+        name=device.name.strip(),
+        platform=platform.name.strip(),
+        vendor=device.vendor.strip(),
+        kind=kind,
+        driver=f"{device.driver_version.strip()}; {platform.version.strip()}",
+        opencl_version=_version(device.version),
+        compute_units=device.max_compute_units,
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=tuple(device.max_work_item_sizes),
+        local_memory_bytes=device.local_mem_size,
+        local_memory_is_dedicated=_has_dedicated_local_memory(device),
+        static_local_memory_bytes=device.local_mem_size,
+        global_memory_bytes=device.global_mem_size,
+        max_allocation_bytes=device.max_mem_alloc_size,
+        cache_bytes=_cache_bytes(device, host if is_cpu else None),
+        cacheline_bytes=device.global_mem_cacheline_size,
+        simd_bytes=host.vector_bytes if is_cpu else 0,
+        sub_group_sizes=_sub_group_sizes(device),
+        fp64=bool(_ask(device, "double_fp_config")),
+        fp16="cl_khr_fp16" in device.extensions.split(),
+        host_unified_memory=bool(_ask(device, "host_unified_memory")),
+        extensions=tuple(sorted(set(device.extensions.split()))),
+        compute_capability=capability,
+        registers_per_compute_unit=_ask(device, "registers_per_block_nv"),
+        max_registers_per_work_item=_NVIDIA_REGISTERS_PER_WORK_ITEM if capability and capability >= (3, 5) else None,
+    )
+
+
+def _ask(device: cl.Device, attribute: str) -> Any:
+    """The answer of the driver, None if it does not know the question."""
+    import pyopencl as cl
+
+    with suppress(cl.Error, AttributeError):
+        return getattr(device, attribute)
+    return None
+
+
+def _kind(device: cl.Device) -> str:
+    import pyopencl as cl
+
+    kinds = ((cl.device_type.GPU, "gpu"), (cl.device_type.CPU, "cpu"))
+    return next((kind for bit, kind in kinds if device.type & bit), "accelerator")
+
+
+def _marketing_name(device: cl.Device) -> str:
+    """AMD's driver calls its devices by their instruction set, and has the name of the board elsewhere."""
+    return str(_ask(device, "board_name_amd") or device.name).strip()
+
+
+def _has_dedicated_local_memory(device: cl.Device) -> bool:
+    import pyopencl as cl
+
+    return bool(device.local_mem_type == cl.device_local_mem_type.LOCAL)
+
+
+def _version(text: str) -> str:
+    """``"3.0"`` of ``"OpenCL 3.0 CUDA"``, the form that the standard prescribes."""
+    match = re.match(r"OpenCL (\d+\.\d+)", text)
+    return match[1] if match else ""
+
+
+def _compute_capability(device: cl.Device) -> tuple[int, ...] | None:
+    capability = (_ask(device, "compute_capability_major_nv"), _ask(device, "compute_capability_minor_nv"))
+    return None if None in capability else capability
+
+
+def _accelerator_architecture(device: cl.Device, capability: tuple[int, ...] | None) -> str:
+    if capability is not None:
+        return "nvidia-sm" + "".join(map(str, capability))
+    gfx = re.match(r"gfx\w+", device.name)
+    return f"amd-{gfx[0]}" if gfx else f"{slug(device.vendor)}-{_kind(device)}"
+
+
+def _sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
+    width = _ask(device, "warp_size_nv") or _ask(device, "wavefront_width_amd")
+    return (width,) if width else _required_sub_group_sizes(device)
+
+
+def _required_sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
+    """Sizes of cl_intel_required_subgroup_size, a question that pyopencl has no name for."""
+    import pyopencl as cl
+
+    if "cl_intel_required_subgroup_size" not in device.extensions.split():
+        return ()
+    # The extension module of pyopencl is linked to the loader, so that the loader's functions are found through it.
+    get_device_info = ctypes.CDLL(cl._cl.__file__).clGetDeviceInfo
+    sizes = (ctypes.c_size_t * 16)()
+    used = ctypes.c_size_t()
+    status = get_device_info(
+        ctypes.c_void_p(device.int_ptr),
+        ctypes.c_uint(_SUB_GROUP_SIZES_INTEL),
+        ctypes.c_size_t(ctypes.sizeof(sizes)),
+        sizes,
+        ctypes.byref(used),
+    )
+    return tuple(sizes[: used.value // ctypes.sizeof(ctypes.c_size_t)]) if status == 0 else ()
+
+
+def _cache_bytes(device: cl.Device, host: Processor | None) -> int:
+    """The last level: Intel's CPU runtime reports the second, NVIDIA's driver the first."""
+    if host is not None:
+        return host.last_level_cache_bytes or device.global_mem_cache_size
+    return _cuda_l2_cache_bytes(device.name) or device.global_mem_cache_size
+
+
+def _cuda_l2_cache_bytes(name: str) -> int:
+    """The second-level cache of the CUDA device called `name`; 0 if there is none."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count, value, text = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    for ordinal in range(count.value):
+        handle = ctypes.c_int()
+        if cuda.cuDeviceGet(ctypes.byref(handle), ordinal) != 0 or cuda.cuDeviceGetName(text, 256, handle) != 0:
+            continue
+        if text.value.decode(errors="replace") != name:
+            continue
+        if cuda.cuDeviceGetAttribute(ctypes.byref(value), _CUDA_L2_CACHE_SIZE, handle) == 0:
+            return value.value
+    return 0

@@ -1,0 +1,86 @@
+"""The few calls of pyopencl that every user of a device needs: find it again, build for it, wait for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
+
+from feinsum.errors import DeviceError
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+_log = logging.getLogger(__name__)
+_warnings_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a device stands among those of the loader; valid in every process that opens the same drivers."""
+
+    platform: str
+    version: str
+    name: str
+    driver: str
+    index: int
+
+    def to_dict(self) -> dict[str, str | int]:
+        """This address in the types of JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: object) -> Address:
+        """The address that :meth:`to_dict` wrote.
+
+        :raises DeviceError: if it is not one.
+        """
+        kinds = {"str": str, "int": int}
+        if isinstance(data, Mapping) and all(type(data.get(f.name)) is kinds[str(f.type)] for f in fields(cls)):
+            return cls(**{f.name: data[f.name] for f in fields(cls)})
+        raise DeviceError(f"{data!r} is not the address of a device; probe the devices again")
+
+
+def enumerate_devices() -> Iterator[tuple[Address, cl.Device]]:
+    """Every device that this process sees."""
+    import pyopencl as cl
+
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error as error:
+        _log.info("no OpenCL platform: %s", error)
+        return
+    for platform in platforms:
+        try:
+            devices = platform.get_devices()
+        except cl.Error as error:
+            _log.info("platform %s has no devices: %s", platform.name, error)
+            continue
+        for index, device in enumerate(devices):
+            yield Address(platform.name, platform.version, device.name, device.driver_version, index), device
+
+
+def locate(address: Address) -> cl.Device | None:
+    """The device at `address`, or None if this process does not see it."""
+    return next((device for found, device in enumerate_devices() if found == address), None)
+
+
+def build_program(context: cl.Context, source: str, options: Sequence[str] = ()) -> cl.Program:
+    """Build `source` afresh, with the compiler's remarks in the log of this module rather than in warnings.
+
+    :raises pyopencl.RuntimeError: if it does not build.
+    """
+    import pyopencl as cl
+
+    program = cl.Program(context, source)
+    with _warnings_lock, warnings.catch_warnings():  # pyopencl warns of every non-empty build log; PoCL always has one
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        program.build(options=list(options), cache_dir=False)
+    for device in context.devices:
+        remarks = program.get_build_info(device, cl.program_build_info.LOG)
+        if remarks and remarks.strip():
+            _log.debug("building for %s: %s", device.name, remarks.strip())
+    return program

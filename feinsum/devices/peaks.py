@@ -1,0 +1,103 @@
+"""What a device reaches at its best, as measured once on this machine and remembered: the roofs of the roofline."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feinsum.devices.naming import slug
+from feinsum.devices.profile import DeviceProfile
+from feinsum.devices.store import data_directory, read_json, write_json
+
+_FORMAT = 1
+"""Raised when the benchmarks change so that old and new figures should not be compared."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Medians over several samples, each of the fastest of a few ways to do the same.
+
+    :param fp32_flops_per_s: fused multiply-adds of vectors, each counted as two operations.
+    :param fp64_flops_per_s: the same in float64; None without it.
+    :param fp64_matrix_flops_per_s: float64 products on matrix units; None without them.
+    :param copy_bytes_per_s: bytes read plus bytes written while copying arrays that no cache holds.
+    :param read_bytes_per_s: bytes read while summing such an array.
+    :param launch_s: from one empty kernel to the next in a full queue.
+    :param round_trip_s: to launch one empty kernel and wait for it.
+    :param processor_share: how much of a CPU this process had while measuring: figures of a busy machine are too low.
+    :param spread: of each figure, the median absolute deviation over the median.
+    """
+
+    fp32_flops_per_s: float
+    fp64_flops_per_s: float | None
+    fp64_matrix_flops_per_s: float | None
+    copy_bytes_per_s: float
+    read_bytes_per_s: float
+    launch_s: float
+    round_trip_s: float
+    processor_share: float
+    spread: Mapping[str, float] = field(hash=False)
+
+    def flops_per_s(self, dtype: Any) -> float:
+        """The most operations per second on real numbers of `dtype`, or of its parts if it is complex.
+
+        Integers are given the rate of the floating-point type of their size, as no benchmark of ours measures them.
+
+        :raises ValueError: for eight-byte numbers on a device without float64.
+        """
+        dtype = np.dtype(dtype)
+        size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+        if size < 8:
+            return self.fp32_flops_per_s
+        if self.fp64_flops_per_s is None:
+            raise ValueError(f"this device has no float64, so no rate for {dtype}; use a type of four bytes")
+        return max(self.fp64_flops_per_s, self.fp64_matrix_flops_per_s or 0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """These peaks in the types of JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Peaks:
+        """The peaks that :meth:`to_dict` wrote.
+
+        :raises KeyError: if a figure is missing.
+        :raises TypeError: if one is not a number.
+        :raises ValueError: if one is not positive.
+        """
+        values = {name: data[name] for name in cls.__dataclass_fields__ if name != "spread"}
+        for name, value in values.items():
+            if value is None and name.startswith("fp64"):
+                continue
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise TypeError(f"{name} is {value!r}, not a number")
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name} is {value!r}, not a positive number")
+        return cls(**values, spread={str(name): float(value) for name, value in data["spread"].items()})
+
+
+def remembered_peaks(profile: DeviceProfile) -> Peaks | None:
+    """The peaks measured before on a device of this id and driver; None if there are none."""
+    data = read_json(_file(profile))
+    try:
+        if (data["id"], data["driver"], data["format"]) == (profile.id, profile.driver, _FORMAT):  # type: ignore[index]
+            return Peaks.from_dict(data["peaks"])  # type: ignore[index]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        return None
+    return None
+
+
+def remember_peaks(profile: DeviceProfile, peaks: Peaks) -> None:
+    """Keep `peaks` in the user's data directory for every later process."""
+    record = {"format": _FORMAT, "id": profile.id, "driver": profile.driver, "peaks": peaks.to_dict()}
+    write_json(_file(profile), record)
+
+
+def _file(profile: DeviceProfile) -> Path:
+    digest = hashlib.sha256(f"{profile.id}\n{profile.driver}".encode()).hexdigest()[:12]
+    return data_directory() / "peaks" / f"{slug(profile.id)}-{digest}.json"

@@ -1,0 +1,244 @@
+"""Which devices work: each is listed, then made to build and run kernels, in processes that may crash or hang.
+
+The answer is kept on disk under a key of drivers, versions and hardware, so that only the first process asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from feinsum._version import __version__
+from feinsum.devices import host, ptx
+from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, vendors_directory
+from feinsum.devices.opencl import Address
+from feinsum.devices.profile import DeviceProfile, unknown_profile
+from feinsum.devices.store import cache_directory, read_json, write_json
+from feinsum.errors import DeviceError
+
+_FORMAT = 1
+_TIME_LIMIT_S = 60.0
+"""For one question; a driver that starts from cold on a network file system takes ten seconds."""
+_FAILURE_REMEMBERED_S = 3600.0
+_AT_ONCE = 4
+_DRIVER_SETTINGS = ("CL_CONFIG_", "CUDA_", "HIP_", "LD_LIBRARY_PATH", "NVIDIA_", "OCL_ICD_", "POCL_", "ROCR_")
+"""Beginnings of the environment variables that change which devices there are, or what they can do."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One device as probed; `why` is empty if it is usable.  A driver without devices has no address."""
+
+    profile: DeviceProfile
+    address: Address | None
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """This finding in the types of JSON."""
+        address = None if self.address is None else self.address.to_dict()
+        return {"profile": self.profile.to_dict(), "address": address, "why": self.why}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The drivers that can be opened together without harm, and what was found."""
+
+    libraries: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def probe(refresh: bool = False) -> Probe:
+    """Probe every device, or recall what was found before.
+
+    A device that did not work is tried again after an hour, or at once with `refresh`.  The environment variable
+    ``FEINSUM_PROBE_TIMEOUT`` says how many seconds one question to a driver may take (60).
+    """
+    libraries = find_libraries()
+    path = cache_directory() / "devices" / f"{_fingerprint(libraries)}.json"
+    known = None if refresh else _recalled(read_json(path))
+    if known is not None:
+        return known
+    fresh = _probed(libraries)
+    failed = any(finding.why for finding in fresh.findings)
+    until = time.time() + _FAILURE_REMEMBERED_S if failed else None
+    findings = [finding.to_dict() for finding in fresh.findings]
+    write_json(path, {"libraries": list(fresh.libraries), "findings": findings, "until": until})
+    return fresh
+
+
+def _recalled(data: object) -> Probe | None:
+    """The probe that was stored, None if it is damaged or too old."""
+    try:
+        if data["until"] is not None and not time.time() < data["until"]:  # type: ignore[index]
+            return None
+        findings = tuple(
+            Finding(
+                DeviceProfile.from_dict(item["profile"]),
+                None if item["address"] is None else Address.from_dict(item["address"]),
+                str(item["why"]),
+            )
+            for item in data["findings"]  # type: ignore[index]
+        )
+        return Probe(tuple(str(name) for name in data["libraries"]), findings)  # type: ignore[index]
+    except (TypeError, KeyError, IndexError, DeviceError):
+        return None
+
+
+def _probed(libraries: tuple[str, ...]) -> Probe:
+    libraries, listed, broken = _listed(libraries)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+
+        def check(item: dict[str, Any]) -> Finding:
+            answer = _ask("check", [item["address"]], libraries)
+            return Finding(
+                DeviceProfile.from_dict(item["profile"]), Address.from_dict(item["address"]), answer.error or answer.value
+            )
+
+        findings = _with_nvidia_limits(list(pool.map(check, listed)), libraries, pool)
+    drivers = [Finding(unknown_profile(library), None, why) for library, why in broken.items()]
+    return Probe(libraries, (*findings, *drivers))
+
+
+def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str, Any]], dict[str, str]]:
+    """The libraries that can be opened together, their devices, and the other libraries with what is wrong.
+
+    All at once in the good case; else one after the other, so that the one that crashes or hangs gives itself away.
+    """
+    answer = _ask("list", [libraries], libraries)
+    if answer.error and not libraries:
+        return (), [], {next(iter(bundled_libraries()), "OpenCL"): answer.error}
+    if not answer.error:
+        broken: dict[str, str] = answer.value["broken"]
+        return tuple(name for name in libraries if name not in broken), answer.value["devices"], broken
+    kept: tuple[str, ...] = ()
+    devices: list[dict[str, Any]] = []
+    broken = {}
+    for library in libraries:
+        together = (*kept, library)
+        answer = _ask("list", [together], together)
+        if answer.error or library in answer.value["broken"]:
+            broken[library] = answer.error or answer.value["broken"][library]
+        else:
+            kept, devices = together, answer.value["devices"]
+    return kept, devices, broken
+
+
+def _with_nvidia_limits(findings: list[Finding], libraries: tuple[str, ...], pool: ThreadPoolExecutor) -> list[Finding]:
+    """`findings` with what NVIDIA's driver does not tell, tried once for each model."""
+    models = {
+        finding.profile.id: finding
+        for finding in findings
+        if not finding.why and finding.profile.runtime == "nvidia" and finding.profile.compute_capability is not None
+    }
+    completed: dict[str, dict[str, Any]] = {}
+    for name, finding in models.items():
+        profile = finding.profile
+        address = finding.address.to_dict() if finding.address else None
+        names = ptx.candidates(profile.compute_capability or ())
+        static = pool.submit(_ask, "static-local", [address], libraries)
+        answers = list(pool.map(lambda ptx_name, at=address: _ask("inline-ptx", [at, ptx_name], libraries), names))
+        working = [ptx_name for ptx_name, answer in zip(names, answers, strict=True) if answer.value is True]
+        completed[name] = {
+            "static_local_memory_bytes": static.result().value or profile.local_memory_bytes,
+            "matrix_units": tuple(ptx_name for ptx_name in working if ptx_name not in ptx.INSTRUCTIONS),
+            "instructions": tuple(ptx_name for ptx_name in working if ptx_name in ptx.INSTRUCTIONS),
+        }
+    return [replace(f, profile=replace(f.profile, **completed.get(f.profile.id, {}))) for f in findings]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    value: Any
+    error: str
+
+
+def _ask(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _Answer:
+    """Let :mod:`feinsum.devices.worker` do `task` in a process that sees `libraries` only."""
+    limit_s = float(os.environ.get("FEINSUM_PROBE_TIMEOUT") or _TIME_LIMIT_S)
+    with tempfile.TemporaryDirectory(prefix="feinsum-probe-", ignore_cleanup_errors=True) as directory:
+        file, log = Path(directory, "answer.json"), Path(directory, "log")
+        command = [sys.executable, "-P", "-W", "ignore", "-m", "feinsum.devices.worker"]
+        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [*command, task, json.dumps(arguments), str(file)],
+                cwd=directory,
+                env={**os.environ, VARIABLE: str(vendors_directory(libraries)), "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stream,
+                start_new_session=True,
+            )
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return _Answer(None, f"the driver gave no answer within {limit_s:g} s")
+        finally:
+            _kill(process)
+        answer = read_json(file)
+        if isinstance(answer, dict):
+            return _Answer(answer.get("value"), answer.get("error", ""))
+        return _Answer(None, _last_words(process.returncode, log))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the process with all it started; one that hangs inside the kernel is left behind."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+
+
+def _last_words(status: int, log: Path) -> str:
+    if status < 0:
+        return f"the driver crashed ({signal.Signals(-status).name})"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"the driver ended the process with status {status}" + (f": {lines[-1][:200]}" if lines else "")
+
+
+def _fingerprint(libraries: tuple[str, ...]) -> str:
+    """A key that changes with anything that may change what a probe finds."""
+    facts = [
+        _FORMAT,
+        __version__,
+        importlib.metadata.version("pyopencl"),
+        [(library, _stamp(library), _stamp(os.path.dirname(library))) for library in (*libraries, *bundled_libraries())],
+        {name: value for name, value in os.environ.items() if name.startswith(_DRIVER_SETTINGS) and name != VARIABLE},
+        repr(replace(host.processor(), flags=frozenset())),
+        sorted(host.processor().flags),
+        host.processors_allowed(),
+        sorted(glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/dri/render*") + glob.glob("/dev/kfd")),
+        _text("/proc/driver/nvidia/version"),
+    ]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _stamp(path: str) -> int:
+    """When the file, or the one it links to, was last changed; 0 if there is none."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0

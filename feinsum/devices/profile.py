@@ -1,0 +1,154 @@
+"""The profile of a device: what transform spaces may rely on, as plain data that outlives driver and process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from feinsum.errors import DeviceError
+
+KINDS = ("gpu", "accelerator", "cpu", "unknown")
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """Identity and limits of one OpenCL device, as its driver reports them and our probes confirm.
+
+    Two devices of one model under one runtime have equal ids, and so share records; the driver is not part of the id.
+
+    :param id: kind, runtime, model and compute units: ``"cpu:intel:amd-epyc-9654:96cu"``, ``"gpu:nvidia:h200:132cu"``.
+    :param architecture: what devices of one family share: ``"x86-64-amd-f26-avx512"``, ``"nvidia-sm90"``.
+    :param platform: the runtime's name of itself.
+    :param kind: ``"cpu"``, ``"gpu"``, ``"accelerator"``, or ``"unknown"`` for a driver that does not get so far.
+    :param driver: versions of driver and platform.
+    :param local_memory_bytes: what a work-group may use in ``__local`` arguments.
+    :param local_memory_is_dedicated: false where ``__local`` is ordinary memory, as on CPUs.
+    :param static_local_memory_bytes: what it may use in ``__local`` arrays of the kernel's own; more on NVIDIA devices.
+    :param cache_bytes: the last-level cache; 0 if unknown.
+    :param simd_bytes: the width of a vector register of a CPU; 0 elsewhere.
+    :param sub_group_sizes: the sizes that the compiler may choose; empty if the driver does not say.
+    :param host_unified_memory: whether device and host share their memory.
+    :param extensions: names of OpenCL extensions, sorted.
+    :param compute_capability: of NVIDIA devices.
+    :param matrix_units: matrix products of sub-groups that inline PTX reaches, e.g. ``"fp64-mma-m16n8k16"``.
+    :param instructions: other inline PTX that works, e.g. ``"shfl-sync"``, ``"cp-async-16"``.
+    :param registers_per_compute_unit: 32-bit registers that the work-groups of one compute unit share.
+    :param max_registers_per_work_item: above it the compiler spills.
+    """
+
+    id: str
+    architecture: str
+    name: str
+    platform: str
+    vendor: str
+    kind: str
+    driver: str
+    opencl_version: str
+    compute_units: int
+    max_work_group_size: int
+    max_work_item_sizes: tuple[int, ...]
+    local_memory_bytes: int
+    local_memory_is_dedicated: bool
+    static_local_memory_bytes: int
+    global_memory_bytes: int
+    max_allocation_bytes: int
+    cache_bytes: int
+    cacheline_bytes: int
+    simd_bytes: int
+    sub_group_sizes: tuple[int, ...]
+    fp64: bool
+    fp16: bool
+    host_unified_memory: bool
+    extensions: tuple[str, ...]
+    compute_capability: tuple[int, ...] | None = None
+    matrix_units: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
+    registers_per_compute_unit: int | None = None
+    max_registers_per_work_item: int | None = None
+
+    @property
+    def runtime(self) -> str:
+        """The normalised name of the runtime, the second part of :attr:`id`."""
+        return self.id.split(":")[1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """This profile in the types of JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    def to_json(self) -> str:
+        """This profile as one line of JSON; :meth:`from_json` is the inverse."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @classmethod
+    def from_dict(cls, data: object) -> DeviceProfile:
+        """The profile that :meth:`to_dict` wrote; fields of a newer version are ignored.
+
+        :raises DeviceError: naming the field that is missing or of another type.
+        """
+        if not isinstance(data, Mapping):
+            raise DeviceError(f"a device profile is a JSON object, not {type(data).__name__}")
+        missing = [field.name for field in fields(cls) if field.default is MISSING and field.name not in data]
+        if missing:
+            raise DeviceError(f"a device profile without {', '.join(map(repr, missing))}; probe the device again")
+        hints = get_type_hints(cls)
+        present = [field.name for field in fields(cls) if field.name in data]
+        profile = cls(**{name: _decoded(name, data[name], hints[name]) for name in present})
+        if profile.kind not in KINDS or profile.id.count(":") < 2:
+            raise DeviceError(f"a device profile with kind {profile.kind!r} and id {profile.id!r}; probe the device again")
+        return profile
+
+    @classmethod
+    def from_json(cls, text: str) -> DeviceProfile:
+        """The profile that :meth:`to_json` wrote.
+
+        :raises DeviceError: if `text` is no such JSON.
+        """
+        try:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise DeviceError(f"a device profile that is not JSON: {error}") from error
+
+
+def unknown_profile(library: str) -> DeviceProfile:
+    """A profile for a driver whose devices cannot be listed, so that it can be reported beside the others."""
+    name = library.rpartition("/")[2]
+    return DeviceProfile(
+        id=f"unknown:driver:{name.lower()}",
+        architecture="unknown",
+        name=name,
+        platform=library,
+        vendor="",
+        kind="unknown",
+        driver="",
+        opencl_version="",
+        compute_units=0,
+        max_work_group_size=0,
+        max_work_item_sizes=(),
+        local_memory_bytes=0,
+        local_memory_is_dedicated=False,
+        static_local_memory_bytes=0,
+        global_memory_bytes=0,
+        max_allocation_bytes=0,
+        cache_bytes=0,
+        cacheline_bytes=0,
+        simd_bytes=0,
+        sub_group_sizes=(),
+        fp64=False,
+        fp16=False,
+        host_unified_memory=False,
+        extensions=(),
+    )
+
+
+def _decoded(name: str, value: object, hint: Any) -> Any:
+    """`value` of JSON as the type `hint`: str, bool, int, ``tuple[T, ...]`` or one of these or None."""
+    if isinstance(hint, UnionType):
+        return None if value is None else _decoded(name, value, get_args(hint)[0])
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(_decoded(name, item, get_args(hint)[0]) for item in value)
+    if type(value) is hint:
+        return value
+    raise DeviceError(f"a device profile whose {name!r} is {value!r}, which is not {hint}; probe the device again")

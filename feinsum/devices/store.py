@@ -1,0 +1,76 @@
+"""What feinsum remembers between processes: JSON files in the user's own directories, written whole or not at all.
+
+A file is data only; one that is missing, cut short or not JSON is the same as none, so that a reader measures again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+
+def cache_directory() -> Path:
+    """A writable directory for what can be had again: the user's cache directory, or a private temporary one."""
+    import platformdirs
+
+    return _writable(platformdirs.user_cache_path("feinsum"))
+
+
+def data_directory() -> Path:
+    """A writable directory for what took time to measure: the user's data directory, or a private temporary one."""
+    import platformdirs
+
+    return _writable(platformdirs.user_data_path("feinsum"))
+
+
+def read_json(path: Path) -> object:
+    """The value stored at `path`; None if there is none or it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if not isinstance(error, FileNotFoundError):
+            _log.info("ignoring %s: %s", path, error)
+        return None
+
+
+def write_json(path: Path, value: object) -> None:
+    """Store `value` at `path`.  Readers see the old file or the new one; a full or read-only disk is only logged."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False) as file:
+            temporary = file.name
+            json.dump(value, file, indent=1, sort_keys=True)
+        os.replace(temporary, path)
+    except OSError as error:
+        _log.warning("%s is not remembered: %s", path, error)
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _writable(path: Path) -> Path:
+    with contextlib.suppress(OSError):
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK | os.X_OK):
+            return path
+    return _private_temporary_directory()
+
+
+@lru_cache(maxsize=1)
+def _private_temporary_directory() -> Path:
+    """The same for every process of this user; a new one if somebody else made it, who could plant a library there."""
+    path = Path(tempfile.gettempdir()) / f"feinsum-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+        if not path.is_symlink() and status.st_uid == os.getuid() and not status.st_mode & 0o022:
+            return path
+    return Path(tempfile.mkdtemp(prefix="feinsum-"))

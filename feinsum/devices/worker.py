@@ -1,0 +1,66 @@
+"""One question about OpenCL, answered in a process of its own: ``python -m feinsum.devices.worker TASK ARGUMENTS FILE``.
+
+A driver may crash or hang; then only this process does.  The answer is JSON in FILE, since drivers print as they like.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from feinsum.devices import checks
+from feinsum.devices.inquiry import read_profile
+from feinsum.devices.opencl import Address, enumerate_devices, locate
+from feinsum.devices.store import write_json
+from feinsum.errors import DeviceError
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+
+def list_devices(libraries: list[str]) -> dict[str, Any]:
+    """Libraries that cannot be opened, with the linker's reason, and addresses and profiles of all devices."""
+    broken = {}
+    for library in libraries:
+        try:
+            ctypes.CDLL(library)
+        except OSError as error:
+            broken[library] = f"it cannot be opened: {error}"
+    devices = [
+        {"address": address.to_dict(), "profile": read_profile(device).to_dict()} for address, device in enumerate_devices()
+    ]
+    return {"broken": broken, "devices": devices}
+
+
+def _located(address: Mapping[str, Any]) -> cl.Device:
+    device = locate(Address.from_dict(address))
+    if device is None:
+        raise DeviceError("it is listed in one process and not in the next")
+    return device
+
+
+TASKS: dict[str, Callable[..., Any]] = {
+    "list": list_devices,
+    "check": lambda address: checks.why_unusable(_located(address)),
+    "static-local": lambda address: checks.static_local_memory_bytes(_located(address)),
+    "inline-ptx": lambda address, name: checks.inline_ptx_works(_located(address), name),
+}
+
+
+def main(task: str, arguments: str, file: str) -> None:
+    """Write ``{"value": ...}`` to `file`, or ``{"error": ...}`` if the task raised."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a driver that crashes is expected here and leaves no core
+    try:
+        answer = {"value": TASKS[task](*json.loads(arguments))}
+    except Exception as error:  # whatever the driver's failure is, it belongs in the answer
+        answer = {"error": f"{type(error).__name__}: {checks.one_line(error)}"}
+    write_json(Path(file), answer)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,242 @@
+"""Probing: a driver that cannot be opened, crashes or hangs costs nothing but its own devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from feinsum.devices import icd, probe
+from feinsum.devices.probe import Finding, Probe
+
+INTEL = Path(sys.prefix, "lib/libintelocl.so")
+
+needs_intel = pytest.mark.skipif(not INTEL.exists(), reason="the pip-installed Intel runtime is not here")
+needs_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to compile a broken driver with")
+
+ON_LOAD = """
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((constructor)) static void on_load(void)
+{
+  char command[65536] = {0};
+  FILE *file = fopen("/proc/self/cmdline", "r");
+  size_t length = fread(command, 1, sizeof command - 1, file);
+  for (size_t k = 0; k < length; ++k) if (!command[k]) command[k] = ' ';
+  if (strstr(command, WHEN)) HARM;
+}
+"""
+"""A driver that does harm when it is opened by a process whose command line contains a word."""
+
+CRASH, HANG = "*(volatile int *) 0 = 1", "for (;;) pause()"
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Caches of our own, and the drivers that each test names."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "vendors"))
+    (tmp_path / "vendors").mkdir()
+    return tmp_path
+
+
+def install(home: Path, *libraries: Path) -> None:
+    """Make `libraries` the drivers of this machine."""
+    for k, library in enumerate(libraries):
+        (home / f"vendors/{k}.icd").write_text(f"{library}\n")
+
+
+def harmful(home: Path, harm: str, when: str) -> Path:
+    """A driver without devices that does `harm` in workers whose command line contains `when`."""
+    source, library = home / "driver.c", home / f"lib{'crash' if harm is CRASH else 'hang'}.so"
+    source.write_text(ON_LOAD)
+    command = ["gcc", "-shared", "-fPIC", f'-DWHEN="{when}"', f"-DHARM={harm}", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
+    return library
+
+
+def summary(found: Probe) -> dict[str, str]:
+    """Why each device is unusable, by the end of its platform's name."""
+    return {finding.profile.platform.rpartition("/")[2]: finding.why for finding in found.findings}
+
+
+@needs_intel
+def test_the_intel_runtime_is_usable_and_described(home: Path) -> None:
+    """It has sub-groups, vectors and both floating-point types, and memory as the system says."""
+    install(home, INTEL)
+    (finding,) = probe.probe().findings
+    profile = finding.profile
+    assert finding.why == ""
+    assert (profile.kind, profile.runtime, profile.fp64, profile.local_memory_is_dedicated) == ("cpu", "intel", True, False)
+    assert profile.compute_units == len(os.sched_getaffinity(0))
+    assert profile.simd_bytes in (16, 32, 64)
+    assert set(profile.sub_group_sizes) <= {4, 8, 16, 32, 64}
+    assert profile.sub_group_sizes
+    assert profile.static_local_memory_bytes == profile.local_memory_bytes > 0
+    assert profile.compute_capability is None
+    assert profile.matrix_units == ()
+
+
+@needs_intel
+@needs_compiler
+def test_a_driver_that_crashes_when_opened_is_named_and_left_out(home: Path) -> None:
+    """The other drivers are probed all the same, and this process will not open the broken one."""
+    broken = harmful(home, CRASH, when=" list ")
+    install(home, broken, INTEL)
+    found = probe.probe()
+    assert summary(found) == {"Intel(R) OpenCL": "", "libcrash.so": "the driver crashed (SIGSEGV)"}
+    assert found.libraries == (str(INTEL),)
+
+
+@needs_intel
+@needs_compiler
+def test_a_driver_that_hangs_when_opened_is_named_and_left_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up after the time limit."""
+    monkeypatch.setenv("FEINSUM_PROBE_TIMEOUT", "6")
+    install(home, harmful(home, HANG, when=" list "), INTEL)
+    found = probe.probe()
+    assert summary(found) == {"Intel(R) OpenCL": "", "libhang.so": "the driver gave no answer within 6 s"}
+    assert found.libraries == (str(INTEL),)
+
+
+@needs_intel
+@needs_compiler
+@pytest.mark.parametrize(
+    ("harm", "why"), [(CRASH, "the driver crashed (SIGSEGV)"), (HANG, "the driver gave no answer within 5 s")]
+)
+def test_a_device_that_breaks_when_used_is_listed_as_unusable(
+    home: Path, monkeypatch: pytest.MonkeyPatch, harm: str, why: str
+) -> None:
+    """Listing devices proves nothing; building and running a kernel does."""
+    if harm is HANG:
+        monkeypatch.setenv("FEINSUM_PROBE_TIMEOUT", "5")
+    install(home, INTEL, harmful(home, harm, when=" check "))
+    assert summary(probe.probe()) == {"Intel(R) OpenCL": why}
+
+
+def test_a_driver_that_cannot_be_opened_says_what_the_linker_says(home: Path) -> None:
+    """Such as Intel's runtime without the package of the libraries that it needs."""
+    (home / "libnone.so").write_text("no library " * 100)
+    install(home, home / "libnone.so")
+    (finding,) = probe.probe().findings
+    assert "cannot be opened" in finding.why
+    assert "invalid ELF header" in finding.why
+    assert finding.profile.kind == "unknown"
+
+
+def test_a_machine_without_drivers_has_no_findings(home: Path) -> None:
+    """No driver is no error here; choosing a device is."""
+    assert probe.probe().findings == ()
+
+
+def remembered(home: Path) -> Path:
+    """The only stored probe."""
+    (file,) = (home / "cache/feinsum/devices").glob("*.json")
+    return file
+
+
+def no_questions(*_: object) -> Probe:
+    """A stand-in for asking drivers where that would be wrong."""
+    raise AssertionError("the drivers were asked again")
+
+
+@needs_intel
+def test_what_was_found_is_recalled_without_asking_the_drivers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second process starts no other."""
+    install(home, INTEL)
+    found = probe.probe()
+    monkeypatch.setattr(probe, "_probed", no_questions)
+    assert probe.probe() == found
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"until": null, "libraries": [], "findings": [{}]}',
+        '{"until": "soon", "libraries": [], "findings": []}',
+        '{"until": null, "libraries": 3, "findings": []}',
+        "[" * 100_000,
+    ],
+)
+def test_a_damaged_cache_is_a_miss(home: Path, damage: str) -> None:
+    """Whatever stands in the file, the devices are probed again and the file is mended."""
+    assert probe.probe() == Probe((), ())
+    remembered(home).write_text(damage)
+    assert probe.probe() == Probe((), ())
+    assert json.loads(remembered(home).read_text())["findings"] == []
+
+
+def test_a_stored_finding_that_lost_a_field_is_a_miss(home: Path) -> None:
+    """A profile without its limits would fail later and elsewhere."""
+    (home / "libnone.so").write_text("no library")
+    install(home, home / "libnone.so")
+    found = probe.probe()
+    stored = json.loads(remembered(home).read_text())
+    del stored["findings"][0]["profile"]["compute_units"]
+    remembered(home).write_text(json.dumps(stored))
+    assert probe.probe() == found
+
+
+def test_failures_are_tried_again_later(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device may have failed because it was busy; a machine where all is well is asked once."""
+    (home / "libnone.so").write_text("no library")
+    install(home, home / "libnone.so")
+    probe.probe()
+    again = Probe((), ())
+    monkeypatch.setattr(probe, "_probed", lambda _: again)
+    assert probe.probe() != again
+    now = probe.time.time()
+    monkeypatch.setattr(probe.time, "time", lambda: now + 86_400)
+    assert probe.probe() == again
+
+
+def test_refreshing_asks_the_drivers_whatever_is_remembered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a driver that was repaired in place."""
+    probe.probe()
+    again = Probe(("/x.so",), ())
+    monkeypatch.setattr(probe, "_probed", lambda _: again)
+    assert probe.probe() == Probe((), ())
+    assert probe.probe(refresh=True) == again
+
+
+def test_another_driver_or_driver_setting_is_another_key(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that was replaced, and a variable that hides devices, both change what there is."""
+    library = home / "libone.so"
+    library.write_text("1")
+    keys = {probe._fingerprint((str(library),))}
+    os.utime(library, (1, 1))
+    keys.add(probe._fingerprint((str(library),)))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    keys.add(probe._fingerprint((str(library),)))
+    assert len(keys) == 3
+
+
+def test_findings_survive_json(home: Path) -> None:
+    """What is stored is what was found."""
+    (home / "libnone.so").write_text("no library")
+    install(home, home / "libnone.so")
+    (finding,) = probe.probe().findings
+    assert isinstance(finding, Finding)
+    stored = json.loads(json.dumps({"until": None, "libraries": [], "findings": [finding.to_dict()]}))
+    assert probe._recalled(stored) == Probe((), (finding,))
+
+
+def test_bundled_drivers_are_found_without_importing_pyopencl() -> None:
+    """``import feinsum.devices`` and the search for drivers load nothing heavy."""
+    code = (
+        "import sys, feinsum.devices; from feinsum.devices import icd; icd.find_libraries(); icd.bundled_libraries()\n"
+        "print(*{'pyopencl', 'loopy', 'optuna', 'sqlalchemy', 'platformdirs'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() in ("", "platformdirs")
+    assert all(Path(name).is_absolute() for name in icd.bundled_libraries())
