@@ -1,0 +1,87 @@
+"""The working store and the curated records read together, as ``generate`` reads them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Unpack
+
+from feinsum.database.curated import CuratedRecords
+from feinsum.database.jsonl import PathLike
+from feinsum.database.location import VARIABLE, Location, locate
+from feinsum.database.record import TuningRecord
+from feinsum.database.selection import Where, order, winners
+from feinsum.database.store import Database
+from feinsum.errors import DatabaseError
+
+_log = logging.getLogger(__name__)
+
+_CURATED = CuratedRecords()
+_SHARED: dict[Location, Database] = {}
+"""The databases that this process has open, so that the second ``generate`` does not open one again."""
+
+
+@dataclass(frozen=True)
+class Stores:
+    """A working store, if there is one, and curated records; the methods are those of :class:`Database`."""
+
+    working: Database | None
+    curated: CuratedRecords
+
+    def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
+        """The records of both, each once, best first; see :meth:`Database.query`."""
+        found = {record.id: record for record in self.curated.query(status=status, limit=limit, **where)}
+        if self.working is not None:
+            found |= {record.id: record for record in self.working.query(status=status, limit=limit, **where)}
+        return sorted(found.values(), key=order)[:limit]
+
+    def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
+        """The quickest of both for every einsum with sizes, device and driver; see :meth:`Database.winners`."""
+        found = self.curated.winners(**where)
+        if self.working is not None:
+            found += self.working.winners(**where)
+        return winners(found)
+
+    def best(
+        self,
+        einsum_key: str,
+        sizes: Mapping[str, int],
+        device: str,
+        *,
+        driver: str | None = None,
+        spaces: Iterable[tuple[str, int]] | None = None,
+        protocol: int | None = None,
+    ) -> TuningRecord | None:
+        """The quicker of the two best records; see :meth:`Database.best`."""
+        pairs = None if spaces is None else tuple(spaces)
+        found = self.curated.best(einsum_key, sizes, device, driver=driver, spaces=pairs, protocol=protocol)
+        if self.working is None:
+            return found
+        tuned = self.working.best(einsum_key, sizes, device, driver=driver, spaces=pairs, protocol=protocol)
+        return min((record for record in (found, tuned) if record is not None), key=order, default=None)
+
+
+def open_stores(database: Database | PathLike | None = None, curated: CuratedRecords | None = None) -> Stores:
+    """The stores to read from: `database`, or what names one, and the curated records.
+
+    A database given by path, by URL or by default is opened once in a process and stays open.
+
+    :param curated: other curated records than those that are part of feinsum.
+    :raises DatabaseError: if a database that was named, here or by ``FEINSUM_DATABASE``, cannot be opened.  The one in
+        the user's data directory, which nobody named, is done without.
+    """
+    if isinstance(database, Database):
+        return Stores(database, curated or _CURATED)
+    location = locate(database)
+    working = _SHARED.get(location)
+    if working is None or not working.current:
+        try:
+            working = _SHARED[location] = Database(location.path or location.url)
+        except DatabaseError as error:
+            if database is not None or os.environ.get(VARIABLE):
+                raise
+            _log.warning("going on with curated records only: %s", error)
+            working = None
+    return Stores(working, curated or _CURATED)
