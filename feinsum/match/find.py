@@ -1,0 +1,62 @@
+"""Finding every batched einsum of a kernel, with as many rows as belong together."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+import loopy as lp
+
+from feinsum.errors import MatchError
+from feinsum.match.group import Group, Reader, Seen
+from feinsum.match.match import Match, choose_instructions, to_match
+from feinsum.match.source import Source
+
+
+def find_einsums(t_unit: lp.TranslationUnit, kernel_name: str | None = None) -> tuple[Match, ...]:
+    """The batched einsums of a kernel, each maximal: no row of one could join another.
+
+    Rows go together if they compute the same einsum on other arrays and are independent, so a global barrier between
+    two instructions keeps them apart.  Rows are also kept apart where one batched einsum could then come neither before
+    nor after another.  Instructions that are no einsum are passed over; :func:`match_einsum` says why.
+
+    :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
+    :raises MatchError: if there is no such kernel.
+    """
+    source = Source.of(t_unit, kernel_name)
+    reader = Reader(source)
+    groups: list[Group] = []
+    for insn in choose_instructions(source, None):
+        try:
+            seen = reader.read(insn)
+            alone = Group(reader, seen)
+        except MatchError:
+            continue
+        if not any(_joins(seen, alone, group, groups) for group in groups):
+            groups.append(alone)
+    return tuple(to_match(source, group) for group in groups)
+
+
+def _joins(seen: Seen, alone: Group, group: Group, groups: list[Group]) -> bool:
+    """Add a row to a group if it belongs there."""
+    if _is_circular(group, alone, groups):
+        return False
+    try:
+        group.add(seen)
+    except MatchError:
+        return False
+    return True
+
+
+def _is_circular(group: Group, alone: Group, groups: list[Group]) -> bool:
+    """Whether with this row the group would have to come both before and after other groups."""
+    mask, before = group.mask | alone.mask, group.before | alone.before
+    others = [other for other in groups if other is not group]
+    after = mask
+    while after:
+        reached = [other for other in others if other.before & after]
+        if any(other.mask & before for other in reached):
+            return True
+        others = [other for other in others if other not in reached]
+        after = reduce(or_, (other.mask for other in reached), 0)
+    return False

@@ -1,0 +1,179 @@
+"""Isolation: the matched instructions get loops and substitution rules of their own.
+
+    for e:                                                  for e:
+        z[e] = 2*w[e]                                           z[e] = 2*w[e]
+        for i: y[e, i] = sum(j, D_(i, j)*u_(e, j))    ──▶   for e_0, i_0:
+    for p, q: v[p, q] = sum(r, D_(q, r)*t_(p, r))               y[e_0, i_0] = sum(j_0, D_(i_0, j_0)*u_(e_0, j_0))
+                                                                v[e_0, i_0] = sum(j_0, D_(i_0, j_0)*t_(e_0, j_0))
+
+After that a transformation may split and tag the loops and precompute the operands as it likes, and the rest of the kernel
+stays as it is.  The rows have one loop nest, and each operand a rule that neither another operand nor another
+instruction invokes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import islpy as isl
+import loopy as lp
+from loopy.kernel.data import InameImplementationTag
+from loopy.symbolic import Reduction, SubstitutionMapper
+from pymbolic.mapper.substitutor import make_subst_func
+from pymbolic.primitives import Call, Product, Variable
+
+from feinsum.match.domain import find_lengths, write_cube
+from feinsum.match.expressions import find_uses
+from feinsum.match.grammar import find_factors
+from feinsum.match.match import Match
+from feinsum.match.rows import rename_inames
+from feinsum.match.source import Source
+
+SET, PARAM = isl.dim_type.set, isl.dim_type.param
+
+
+def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUnit, Match]:
+    """Give the matched instructions loops and substitution rules of their own, where they have not.
+
+    Their new inames have no tags.  The instructions keep their names, dependencies, predicates and tags; a kernel made by
+    :func:`feinsum.generate_loopy` is returned as it is.
+
+    :param match: a match in this translation unit.
+    :returns: the translation unit, and the match in its new names.
+    """
+    source = Source(t_unit, t_unit[match.kernel_name])
+    others = [insn for insn in source.kernel.instructions if insn.id not in match.insn_ids]
+    own_loops, own_rules = _has_own_loops(source, match, others), _find_own_rules(source, match, others)
+    if own_loops and own_rules == match.rules:
+        return t_unit, match
+    kernel = source.kernel
+    loops = match.loops if own_loops else _name_loops(kernel, match)
+    rules = dict(kernel.substitutions)
+    for old, new in {pair for rows in zip(match.rules, own_rules, strict=True) for pair in zip(*rows, strict=True)}:
+        rules[new] = rules[old].copy(name=new)
+    rewritten = {
+        insn_id: _rewrite(kernel.id_to_insn[insn_id], match, row, loops[row], own_rules[row])
+        for row, insn_id in enumerate(match.insn_ids)
+    }
+    changed = kernel.copy(instructions=[rewritten.get(insn.id, insn) for insn in kernel.instructions], substitutions=rules)
+    if not own_loops:
+        changed = _replace_domains(source, changed, match, loops[0])
+    return t_unit.with_kernel(changed), replace(match, loops=loops, rules=own_rules)
+
+
+def _has_own_loops(source: Source, match: Match, others: list[Any]) -> bool:
+    """Whether the rows share one nest of loops without tags, which nothing else uses."""
+    kernel, mine = source.kernel, frozenset(match.inames.values())
+    if any(loops != match.inames for loops in match.loops) or mine & _used_inames(source, match, others):
+        return False
+    for domain in kernel.domains:
+        names = frozenset(domain.get_var_names(SET))
+        if (mine & names and not names <= mine) or mine.intersection(domain.get_var_names(PARAM)):
+            return False
+    return not any(kernel.iname_tags_of_type(iname, InameImplementationTag) for iname in mine)
+
+
+def _used_inames(source: Source, match: Match, others: list[Any]) -> frozenset[str]:
+    """The inames of other instructions and of substitution rules that are no operands."""
+    used = {
+        name for insn in others for name in (*insn.within_inames, *insn.reduction_inames(), *insn.sub_array_ref_inames())
+    }
+    operands = {name for row in match.rules for name in row}
+    for name, rule in source.kernel.substitutions.items():
+        if name not in operands:
+            reductions = find_uses(rule.expression).reductions
+            used.update(iname for reduction in reductions for iname in reduction.inames)
+            used |= source.rule(name).captured
+    return frozenset(used)
+
+
+def _find_own_rules(source: Source, match: Match, others: list[Any]) -> tuple[tuple[str, ...], ...]:
+    """For each operand its rule, or a new name where another operand or instruction invokes that rule too."""
+    called: set[str] = set()
+    for insn in source.kernel.instructions:
+        inside = insn.predicates if insn.id in match.insn_ids else _expressions(insn)
+        called.update(source.called_rules(find_uses(*inside)))
+    for name in source.kernel.substitutions:
+        called.update(source.called_rules(source.rule(name).uses))
+    fresh = None
+    owner: dict[tuple[int, str], str] = {}
+    for row in match.rules:
+        for k, name in enumerate(row):
+            if (k, name) in owner:
+                continue
+            if name in called:
+                fresh = fresh or source.kernel.get_var_name_generator()
+                owner[k, name] = fresh(name)
+            else:
+                owner[k, name] = name
+                called.add(name)
+    return tuple(tuple(owner[k, name] for k, name in enumerate(row)) for row in match.rules)
+
+
+def _expressions(insn: Any) -> Iterable[Any]:
+    return (insn.expression, *insn.predicates) if hasattr(insn, "expression") else insn.predicates
+
+
+def _name_loops(kernel: lp.LoopKernel, match: Match) -> tuple[Mapping[str, str], ...]:
+    """New inames for every index, the same in every row."""
+    fresh = kernel.get_var_name_generator()
+    loops = {letter: fresh(iname) for letter, iname in match.inames.items()}
+    return (loops,) * len(match.loops)
+
+
+def _rewrite(insn: Any, match: Match, row: int, loops: Mapping[str, str], rules: tuple[str, ...]) -> Any:
+    """An instruction in new loops, with the operands of `row` by new rules; factors keep their order."""
+    inames = {old: loops[letter] for letter, old in match.loops[row].items()}
+    rename = SubstitutionMapper(make_subst_func({old: Variable(new) for old, new in inames.items()}))
+    waiting = list(range(match.einsum.n))
+    factors = []
+    value = insn.expression
+    for factor in find_factors(insn, value.expr if isinstance(value, Reduction) else value):
+        at = factor.parameters if isinstance(factor, Call) else ()
+        name = (factor.function if isinstance(factor, Call) else factor).name
+        k = next(k for k in waiting if match.rules[row][k] == name and _arguments(match, row, k) == at)
+        waiting.remove(k)
+        factors.append(Call(Variable(rules[k]), rename(at)))
+    product = factors[0] if len(factors) == 1 else Product(tuple(factors))
+    if isinstance(value, Reduction):
+        summed = tuple(inames[iname] for iname in value.inames)
+        product = Reduction(value.operation, summed, product, value.allow_simultaneous)
+    return insn.copy(
+        assignee=rename(insn.assignee),
+        expression=product,
+        within_inames=frozenset(inames[iname] for iname in insn.within_inames),
+        predicates=rename_inames(insn.predicates, inames),
+    )
+
+
+def _arguments(match: Match, row: int, k: int) -> tuple[Variable, ...]:
+    return tuple(Variable(match.loops[row][letter]) for letter in match.einsum.indexing.inputs[k])
+
+
+def _replace_domains(source: Source, kernel: lp.LoopKernel, match: Match, loops: Mapping[str, str]) -> lp.LoopKernel:
+    """Add the hypercube of the new loops, and drop the old ones that nothing uses any more."""
+    lengths = find_lengths(source, match.inames.values())
+    cube = write_cube({loops[letter]: lengths[iname] for letter, iname in match.inames.items()})
+    old = {iname for row in match.loops for iname in row.values()}
+    rest = [insn for insn in kernel.instructions if insn.id not in match.insn_ids]
+    bounds = {name for domain in kernel.domains for name in domain.get_var_names(PARAM)}
+    unused = old - _used_inames(source, match, rest) - bounds
+    domains = [_without(domain, unused) for domain in kernel.domains]
+    return kernel.copy(
+        domains=[domain for domain in domains if domain.dim(SET)] + [isl.BasicSet(cube)],
+        loop_priority=frozenset(tuple(iname for iname in order if iname not in unused) for order in kernel.loop_priority),
+    )
+
+
+def _without(domain: Any, inames: set[str]) -> Any:
+    """The domain without some inames; what they say about other inames is kept."""
+    for iname in sorted(inames.intersection(domain.get_var_names(SET))):
+        at = domain.find_dim_by_name(SET, iname)
+        bounds = [c for c in domain.get_constraints() if c.involves_dims(SET, at, 1)]
+        if all(c.involves_dims(SET, k, 1) == (k == at) for c in bounds for k in range(domain.dim(SET))):
+            # Projection would leave the condition that this loop is not empty to the loops of others.
+            domain = domain.drop_constraints_involving_dims(SET, at, 1)
+        domain = domain.project_out(SET, at, 1)
+    return domain

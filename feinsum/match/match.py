@@ -1,0 +1,145 @@
+"""Matching: the batched einsum that instructions of a loopy kernel compute, the inverse of :mod:`feinsum.lower`.
+
+D_0(i0, i1) := D[i0, i1]
+u_1(i0, i1) := u[i0, i1]                                    ij,ej->ei  [D u]
+out[e, i] = sum(j, D_0(i, j) * u_1(e, j))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import loopy as lp
+from loopy.diagnostic import LoopyError
+from loopy.match import parse_match
+from pytools.lex import ParseError
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import MatchError, SubscriptError
+from feinsum.match.describe import describe
+from feinsum.match.group import Group, Reader
+from feinsum.match.source import Source
+from feinsum.subscripts import Subscripts
+
+
+@dataclass(frozen=True)
+class Match:
+    """A batched einsum seen in a kernel, with the instructions that compute it.
+
+    :ivar einsum: what was seen, in names of its own.
+    :ivar insn_ids: ``insn_ids[row]`` is the instruction that computes output `row`.
+    :ivar rules: ``rules[row][k]`` is the substitution rule that is operand k of that row.
+    :ivar loops: ``loops[row]`` maps index letters to the inames of that row.
+    :ivar outputs: ``outputs[row]`` is the array that it writes.
+    :ivar arrays: array of the einsum -> array of the kernel, or the substitution rule that stands for an array.
+    :ivar axes: long axis of the einsum -> parameter of the kernel, or an affine expression of parameters.
+    """
+
+    einsum: BatchedEinsum
+    kernel_name: str
+    insn_ids: tuple[str, ...]
+    rules: tuple[tuple[str, ...], ...]
+    loops: tuple[Mapping[str, str], ...]
+    outputs: tuple[str, ...]
+    arrays: Mapping[str, str]
+    axes: Mapping[str, str]
+
+    @property
+    def inames(self) -> Mapping[str, str]:
+        """Index letter -> iname of the first row, and of every row after :func:`feinsum.match.isolate`."""
+        return self.loops[0]
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """Every name of the einsum -> its name in the kernel: indices, long axes, arrays and outputs.
+
+        Where an index letter is also the name of something else (which a match avoids, but :meth:`relabel` may bring
+        about), that other name counts; :attr:`inames` has the letters alone.
+        """
+        outputs = dict(zip(self.einsum.output_names, self.outputs, strict=True))
+        return {**self.inames, **self.axes, **self.arrays, **outputs}
+
+    def relabel(self, indices: Mapping[str, str], operands: Sequence[int]) -> Match:
+        """The same match in other index letters and with the operands in another order.
+
+        :param indices: new letter of every index, by the old one.
+        :param operands: operand k of the result is operand ``operands[k]`` of this match.
+        :raises SubscriptError: if `indices` is no one-to-one map of all indices or `operands` no permutation.
+        """
+        old = self.einsum.indexing
+        if set(indices) != set(old.indices) or len(set(indices.values())) != len(indices):
+            raise SubscriptError(f"{dict(indices)} does not rename the indices '{old.indices}' of '{old}' one to one")
+        if sorted(operands) != list(range(self.einsum.n)):
+            raise SubscriptError(f"{list(operands)} is no permutation of the {self.einsum.n} operands of '{old}'")
+        renamed = old.rename(dict(indices))
+        return replace(
+            self,
+            einsum=BatchedEinsum(
+                Subscripts(tuple(renamed.inputs[k] for k in operands), renamed.output),
+                tuple(tuple(row[k] for k in operands) for row in self.einsum.args),
+            ),
+            rules=tuple(tuple(row[k] for k in operands) for row in self.rules),
+            loops=tuple({indices[letter]: iname for letter, iname in row.items()} for row in self.loops),
+        )
+
+
+def match_einsum(t_unit: lp.TranslationUnit, kernel_name: str | None = None, insn_match: Any = None) -> Match:
+    """The batched einsum that the chosen instructions compute together, one row an instruction.
+
+    :param t_unit: with substitution rules as operands; see :func:`feinsum.extract_operands` for kernels without.
+    :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
+    :param insn_match: the instructions, as :func:`loopy.match.parse_match` takes them; None for all.  Barriers and
+        instructions that do nothing are passed over.
+    :raises MatchError: naming the instruction, the rule of the grammar that it breaks, and the reason.
+    """
+    source = Source.of(t_unit, kernel_name)
+    chosen = choose_instructions(source, insn_match)
+    if not chosen:
+        raise MatchError(f"no instruction of kernel '{source.kernel.name}' is chosen by {insn_match or 'all'}")
+    reader = Reader(source)
+    seen = [reader.read(insn) for insn in chosen]
+    group = Group(reader, seen[0])
+    for row in seen[1:]:
+        group.add(row)
+    return to_match(source, group)
+
+
+def choose_instructions(source: Source, insn_match: Any) -> list[Any]:
+    """The instructions that `insn_match` chooses and that do something.
+
+    :raises MatchError: if `insn_match` cannot be read.
+    """
+    try:
+        chosen = parse_match(insn_match)
+    except (LoopyError, ParseError) as error:
+        raise MatchError(f"insn_match {insn_match!r} cannot be read: {error}") from None
+    return [
+        insn
+        for insn in source.kernel.instructions
+        if chosen(source.kernel, insn) and not isinstance(insn, (lp.BarrierInstruction, lp.NoOpInstruction))
+    ]
+
+
+def to_match(source: Source, group: Group) -> Match:
+    """The match of a group of rows."""
+    rows = [member.row for member in group.members]
+    found = describe(rows[0], [member.operands for member in group.members], group.correspondences)
+    return Match(
+        einsum=found.einsum,
+        kernel_name=source.kernel.name,
+        insn_ids=tuple(row.insn_id for row in rows),
+        rules=tuple(
+            tuple(row.calls[k][0] for k in correspondence.operands)
+            for row, correspondence in zip(rows, group.correspondences, strict=True)
+        ),
+        loops=tuple(
+            {letter: correspondence.inames[iname] for iname, letter in found.letters.items()}
+            for correspondence in group.correspondences
+        ),
+        outputs=tuple(row.output for row in rows),
+        arrays=found.arrays,
+        axes=found.axes,
+    )
