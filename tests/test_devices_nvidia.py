@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -41,12 +42,16 @@ def test_candidates_follow_the_compute_capability() -> None:
 
 
 @pytest.fixture(scope="module")
-def nvidia() -> Device:
-    """The NVIDIA device of this machine."""
-    try:
-        return device("gpu:nvidia")
-    except DeviceError as error:
-        pytest.skip(str(error))
+def nvidia(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
+    """The NVIDIA device of this machine, probed and measured here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+            patch.setenv(name, str(tmp_path_factory.mktemp(name)))
+        patch.delenv("OCL_ICD_VENDORS", raising=False)
+        try:
+            yield device("gpu:nvidia")
+        except DeviceError as error:
+            pytest.skip(f"no NVIDIA device: {error}")
 
 
 @pytest.mark.gpu

@@ -17,7 +17,7 @@ import numpy as np
 
 from feinsum.devices.checks import one_line
 from feinsum.devices.opencl import build_program
-from feinsum.devices.peaks import Peaks
+from feinsum.devices.peaks import BUSY, Peaks
 from feinsum.devices.profile import DeviceProfile
 from feinsum.devices.ptx import SUB_GROUP, matrix_unit, rate_source
 from feinsum.errors import DeviceError
@@ -31,8 +31,6 @@ _SAMPLES = 21
 _KEPT = 7
 """Samples that count: those in which this process had most of the processors, where they are what is measured."""
 _SAMPLE_S = 0.01
-_BUSY = 0.8
-"""The share of a CPU below which its figures are not what it can do."""
 _WARM_UP_S = 0.3
 """A GPU takes a while to raise its clock."""
 
@@ -110,7 +108,7 @@ def measure(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> P
             best[benchmark.name] = median, statistics.median(abs(rate - median) for rate in rates) / median
     values = {name: 1 / median if name in _TIMES else median for name, (median, _) in best.items()}
     share = statistics.median(sample.processors for sample in _undisturbed(profile, samples[0])) / profile.compute_units
-    if profile.kind == "cpu" and share < _BUSY:
+    if profile.kind == "cpu" and share < BUSY:
         _log.warning(
             "other processes, or a limit, left %.0f%% of %s to the measuring of its peaks", 100 * share, profile.id
         )
@@ -157,7 +155,7 @@ def _sample(benchmark: _Benchmark, count: int) -> _Sample:
 def _arithmetic(profile: DeviceProfile, queue: cl.CommandQueue) -> Iterator[_Benchmark]:
     is_cpu = profile.kind == "cpu"
     local = min(64 if is_cpu else 256, profile.max_work_group_size)
-    items = local * profile.compute_units * (8 if is_cpu else 64)
+    items = local * profile.compute_units * 64  # PoCL gives a thread up to 32 work-groups at a time
     for name, dtype in (("float", np.dtype(np.float32)), ("double", np.dtype(np.float64))):
         if name == "float" or profile.fp64:
             # As many chains as hide the latency and leave room in the registers: 32 of 64 bytes, 16 of less.

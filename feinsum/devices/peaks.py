@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +15,10 @@ from feinsum.devices.naming import slug
 from feinsum.devices.profile import DeviceProfile
 from feinsum.devices.store import data_directory, read_json, write_json
 
+BUSY = 0.8
+"""The share of a CPU below which its figures are not what it can do."""
+
+_BUSY_REMEMBERED_S = 3600.0
 _FORMAT = 1
 """Raised when the benchmarks change so that old and new figures should not be compared."""
 
@@ -82,20 +87,24 @@ class Peaks:
 
 
 def remembered_peaks(profile: DeviceProfile) -> Peaks | None:
-    """The peaks measured before on a device of this id and driver; None if there are none."""
-    data = read_json(_file(profile))
+    """The peaks measured before on a device of this id and driver; None if there are none.
+
+    Those of a busy machine count for an hour, so that one bad moment does not lower the roof for ever.
+    """
+    data: Any = read_json(_file(profile))
     try:
-        if (data["id"], data["driver"], data["format"]) == (profile.id, profile.driver, _FORMAT):  # type: ignore[index]
-            return Peaks.from_dict(data["peaks"])  # type: ignore[index]
+        peaks = Peaks.from_dict(data["peaks"])
+        meant = (data["id"], data["driver"], data["format"]) == (profile.id, profile.driver, _FORMAT)
+        lasting = peaks.processor_share >= BUSY or time.time() < data["measured_at_s"] + _BUSY_REMEMBERED_S
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None
-    return None
+    return peaks if meant and lasting else None
 
 
 def remember_peaks(profile: DeviceProfile, peaks: Peaks) -> None:
     """Keep `peaks` in the user's data directory for every later process."""
-    record = {"format": _FORMAT, "id": profile.id, "driver": profile.driver, "peaks": peaks.to_dict()}
-    write_json(_file(profile), record)
+    key = {"format": _FORMAT, "id": profile.id, "driver": profile.driver}
+    write_json(_file(profile), {**key, "measured_at_s": time.time(), "peaks": peaks.to_dict()})
 
 
 def _file(profile: DeviceProfile) -> Path:

@@ -80,10 +80,10 @@ def probe(refresh: bool = False) -> Probe:
     return fresh
 
 
-def _recalled(data: object) -> Probe | None:
+def _recalled(data: Any) -> Probe | None:
     """The probe that was stored, None if it is damaged or too old."""
     try:
-        if data["until"] is not None and not time.time() < data["until"]:  # type: ignore[index]
+        if data["until"] is not None and not time.time() < data["until"]:
             return None
         findings = tuple(
             Finding(
@@ -91,9 +91,9 @@ def _recalled(data: object) -> Probe | None:
                 None if item["address"] is None else Address.from_dict(item["address"]),
                 str(item["why"]),
             )
-            for item in data["findings"]  # type: ignore[index]
+            for item in data["findings"]
         )
-        return Probe(tuple(str(name) for name in data["libraries"]), findings)  # type: ignore[index]
+        return Probe(tuple(str(name) for name in data["libraries"]), findings)
     except (TypeError, KeyError, IndexError, DeviceError):
         return None
 
@@ -217,7 +217,7 @@ def _fingerprint(libraries: tuple[str, ...]) -> str:
     facts = [
         _FORMAT,
         __version__,
-        importlib.metadata.version("pyopencl"),
+        _pyopencl_version(),
         [(library, _stamp(library), _stamp(os.path.dirname(library))) for library in (*libraries, *bundled_libraries())],
         {name: value for name, value in os.environ.items() if name.startswith(_DRIVER_SETTINGS) and name != VARIABLE},
         repr(replace(host.processor(), flags=frozenset())),
@@ -227,6 +227,13 @@ def _fingerprint(libraries: tuple[str, ...]) -> str:
         _text("/proc/driver/nvidia/version"),
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _pyopencl_version() -> str:
+    """Without importing it; empty if it is not installed as a package."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("pyopencl")
+    return ""
 
 
 def _text(path: str) -> str:
