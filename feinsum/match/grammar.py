@@ -192,14 +192,14 @@ def _read_operand(source: Source, insn: Any, factor: Any, inames: frozenset[str]
             raise refuse(
                 insn.id, Rule.PLAIN_INDICES, f"{where} is invoked as {_shorten(factor)}, where {argument} is no iname of it"
             )
+    if facts.reduces:
+        raise refuse(insn.id, Rule.ONE_SUM, f"{where} contains another reduction; store its result in an array first")
     if facts.captured:
         raise refuse(
             insn.id,
             Rule.PLAIN_INDICES,
             f"{where} depends on iname '{min(facts.captured)}', which is none of its arguments; make it one",
         )
-    if facts.reduces:
-        raise refuse(insn.id, Rule.ONE_SUM, f"{where} contains another reduction; store its result in an array first")
     return name, plain_names(arguments)
 
 

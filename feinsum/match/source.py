@@ -128,7 +128,8 @@ class Source:
         if name not in self.known_rules:
             rule = self.kernel.substitutions[name]
             uses = find_uses(rule.expression)
-            free = uses.variables - set(rule.arguments)
+            bound = {iname for reduction in uses.reductions for iname in reduction.inames}
+            free = uses.variables - set(rule.arguments) - bound
             called = [self.rule(other) for other in self.called_rules(uses)]
             self.known_rules[name] = RuleFacts(
                 name=name,
