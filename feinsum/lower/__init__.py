@@ -80,10 +80,14 @@ def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> li
 def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.SubstitutionRule], list[list[str]]]:
     """A substitution rule for each distinct operand, and the name of that of operand k of each row."""
     rules: dict[object, lp.SubstitutionRule] = {}
+    # An argument that had the name of an array would be put in for the array too.
+    stem = "i"
+    while any(name.startswith(stem) and name[len(stem) :].isdigit() for name in taken):
+        stem += "_"
     for row, dtype in zip(e.args, e.dtypes, strict=True):
         for k, entry in enumerate(row):
             if (k, entry, dtype) not in rules:
-                formal = tuple(f"i{axis}" for axis in range(len(entry[0].shape)))
+                formal = tuple(f"{stem}{axis}" for axis in range(len(entry[0].shape)))
                 reads = tuple(_converted(a, tuple(map(Variable, formal)), dtype) for a in entry)
                 name = _fresh(f"{'_'.join(a.name for a in entry)}_{k}", taken)
                 value = reads[0] if len(reads) == 1 else Product(reads)
