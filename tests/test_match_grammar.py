@@ -137,7 +137,10 @@ REFUSED = {
     "product": ("r[i] = product(j, D_(i, j)*x_(j))", "reduces with 'product'"),
     "any": ("r[i] = reduce(any, j, D_(i, j)*x_(j))", "reduces with 'any'"),
     "argmax": ("r[i], m[i] = reduce(argmax, j, D_(i, j), j)", "it is a CallInstruction"),
-    "scaled sum": ("r[i] = 2*sum(j, D_(i, j)*x_(j))", r"its sum is part of the expression 2\*reduce\(sum, \[j\], D_\(i, j\)"),
+    "scaled sum": (
+        "r[i] = 2*sum(j, D_(i, j)*x_(j))",
+        r"its sum is part of the expression 2\*reduce\(sum, \[j\], D_\(i, j\)",
+    ),
     "negative sum": ("r[i] = -sum(j, D_(i, j)*x_(j))", "its sum is part of the expression"),
     "function of a sum": ("r[i] = sin(sum(j, D_(i, j)*x_(j)))", r"its sum is part of the expression sin\("),
     "accumulation": ("r[i] = r[i] + sum(j, D_(i, j)*x_(j))", r"its sum is part of the expression r\[i\] \+"),
@@ -151,16 +154,28 @@ REFUSED = {
     "sum in a predicate": ("if sum(j, x[j]) > 0\nr[i] = x_(i)\nend", "its predicate contains a reduction"),
     "rule with sum in a predicate": ("if inner(0) > 0\nr[i] = x_(i)\nend", "its predicate contains a reduction"),
     # rule 3
-    "sum of operands": ("r[i] = sum(j, D_(i, j) + x_(j))", r"\(rule 3, factors\): the factor D_\(i, j\) \+ x_\(j\) invokes no"),
-    "quotient": ("r[i] = sum(j, D_(i, j)/x_(j))", r"the factor D_\(i, j\) / x_\(j\) invokes no substitution rule; feinsum.extr"),
+    "sum of operands": (
+        "r[i] = sum(j, D_(i, j) + x_(j))",
+        r"\(rule 3, factors\): the factor D_\(i, j\) \+ x_\(j\) invokes no",
+    ),
+    "quotient": (
+        "r[i] = sum(j, D_(i, j)/x_(j))",
+        r"the factor D_\(i, j\) / x_\(j\) invokes no substitution rule; feinsum.extr",
+    ),
     "power": ("r[i] = sum(j, D_(i, j)*x_(j)**2)", r"the factor x_\(j\)\*\*2 invokes no"),
     "conversion": ("r[i] = sum(j, D_(i, j)*cast(np.float64, x_(j)))", "invokes no substitution rule"),
     "number": ("r[i] = sum(j, 2*D_(i, j))", "the factor 2 invokes no substitution rule; feinsum.extract_operands turns"),
-    "minus": ("r[i] = sum(j, -D_(i, j)*x_(j))", r"\(rule 7, operands\): its factors have a minus sign; feinsum.extract_oper"),
+    "minus": (
+        "r[i] = sum(j, -D_(i, j)*x_(j))",
+        r"\(rule 7, operands\): its factors have a minus sign; feinsum.extract_oper",
+    ),
     "constant": ("r[i] = 0", "the factor 0 invokes no substitution rule"),
     "one": ("r[i] = 1", "1 has no operand"),
     # rule 7
-    "plain read": ("r[i] = sum(j, D[i, j]*x_(j))", r"\(rule 7, operands\): the factor D\[i, j\] invokes no substitution rule"),
+    "plain read": (
+        "r[i] = sum(j, D[i, j]*x_(j))",
+        r"\(rule 7, operands\): the factor D\[i, j\] invokes no substitution rule",
+    ),
     "function": ("r[i] = sum(j, sin(x_(j))*D_(i, j))", r"the factor sin\(x_\(j\)\) invokes no substitution rule"),
     "scalar read": ("r[i] = c*x_(i)", "the factor c invokes no substitution rule"),
     # rule 5 and 6
@@ -176,13 +191,22 @@ REFUSED = {
     "output read by a rule of a rule": ("x[i] = sum(j, D_(i, j)*around(j))", "it reads 'x', which it also writes"),
     "output in a predicate": ("if x[i] > 0\nx[i] = r_(i)\nend", "it reads 'x', which it also writes"),
     # rule 8
-    "offset operand": ("r[i] = sum(j, D_(i, j + 1)*x_(j))", r"rule 'D_' is invoked as D_\(i, j \+ 1\), where j \+ 1 is no iname"),
+    "offset operand": (
+        "r[i] = sum(j, D_(i, j + 1)*x_(j))",
+        r"rule 'D_' is invoked as D_\(i, j \+ 1\), where j \+ 1 is no iname",
+    ),
     "fixed operand": ("r[i] = sum(j, D_(0, j)*x_(i))", r"\(rule 8, plain indices\): .* where 0 is no iname of it"),
     "operand at a parameter": ("r[i] = long_(n)*x_(i)", r"where n is no iname of it"),
     "indirect operand": ("r[i] = sum(j, D_(i, m[j])*x_(j))", r"where m\[j\] is no iname of it"),
-    "hidden iname": ("r[i] = sum(j, hidden(i)*x_(j))", "rule 'hidden' depends on iname 'j', which is none of its arguments"),
+    "hidden iname": (
+        "r[i] = sum(j, hidden(i)*x_(j))",
+        "rule 'hidden' depends on iname 'j', which is none of its arguments",
+    ),
     "hidden in a rule of a rule": ("r[i] = sum(j, behind(i)*x_(j))", "rule 'behind' depends on iname 'j'"),
-    "hidden iname in a predicate": ("if guard() > 0\nr[i] = x_(i)\nend", "substitution rule in its predicate depends on 'i'"),
+    "hidden iname in a predicate": (
+        "if guard() > 0\nr[i] = x_(i)\nend",
+        "substitution rule in its predicate depends on 'i'",
+    ),
     # rule 9
     "broadcast": ("q[i, k] = sum(j, D_(i, j))", r"\(rule 9, reading\): the output is indexed by 'k' but no operand is"),
     "count": ("r[i] = sum((j, k), D_(i, j))", "it sums over 'k' but no operand depends on it"),
@@ -214,7 +238,16 @@ def test_anything_beyond_the_grammar_is_refused_with_the_reason(name: str) -> No
     t_unit = make_kernel(
         text,
         rules=rules,
-        arrays={"q": (4, 4), "r": (4,), "m": (4,), "c": (), "long": ("8 + n",), "single": (4,), "half": (4,), "halves": (4,)},
+        arrays={
+            "q": (4, 4),
+            "r": (4,),
+            "m": (4,),
+            "c": (),
+            "long": ("8 + n",),
+            "single": (4,),
+            "half": (4,),
+            "halves": (4,),
+        },
         dtypes={"m": "int32", "single": "float32", "half": "float16", "halves": "float16"},
         more=[lp.TemporaryVariable("local", dtype="float64", shape=(4,), address_space=lp.AddressSpace.LOCAL)],
     )

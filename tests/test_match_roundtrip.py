@@ -59,7 +59,9 @@ def test_known_einsum_is_seen_in_its_kernel(name: str) -> None:
     renaming = isomorphism(e, match.einsum)
     assert renaming is not None
     assert (match.einsum.b, match.einsum.n) == (e.b, e.n)
-    assert match.einsum.indexing == e.indexing.rename(dict(zip(e.indexing.indices, match.einsum.indexing.indices, strict=True)))
+    assert match.einsum.indexing == e.indexing.rename(
+        dict(zip(e.indexing.indices, match.einsum.indexing.indices, strict=True))
+    )
     assert {a.name for a in match.einsum.arrays} == {a.name for a in e.arrays}
     assert match.outputs == e.output_names
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,9 +62,7 @@ class _Names:
         if isinstance(length, int):
             return length
         words = length.replace("+", "plus").replace("-", "minus ").replace("*", "times")
-        name = "_".join(words.split())
-        # An einsum names its outputs itself.
-        return self._fresh(f"{name}_length" if re.fullmatch(r"out[_\d]*", name) else name)
+        return self._fresh("_".join(words.split()))
 
     def entry(self, operand: Operand, shape: tuple[Axis, ...]) -> tuple[Array, ...]:
         """The arrays of one operand, in order of name."""

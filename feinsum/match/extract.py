@@ -167,7 +167,11 @@ class _Extraction:
         """The invocation of a rule for the factor at place k."""
         uses = find_uses(factor)
         at = self._find_arguments(uses)
-        formal = tuple(f"i{axis}" for axis in range(len(at)))
+        stem = "i"
+        # An argument that had the name of an array would be put in for the array too.
+        while any(self._source.is_array(f"{stem}{axis}") for axis in range(len(at))):
+            stem += "_"
+        formal = tuple(f"{stem}{axis}" for axis in range(len(at)))
         expression = _abstract(factor, at, formal)
         # The text tells 2 from numpy.float64(2), which are equal but differ in type.
         key = (k, len(at), expression, str(expression))

@@ -136,9 +136,9 @@ class Source:
                 arguments=tuple(rule.arguments),
                 expression=rule.expression,
                 uses=uses,
-                reads=frozenset(n for n in (*free, *(n for n, _ in uses.reads)) if self.is_array(n)).union(
-                    *(other.reads for other in called)
-                ),
+                reads=frozenset(
+                    n for n in (*free, *(n for n, _ in uses.reads)) if self.is_array(n) and n not in rule.arguments
+                ).union(*(other.reads for other in called)),
                 captured=(free & self.inames).union(*(other.captured for other in called)),
                 reduces=bool(uses.reductions) or any(other.reduces for other in called),
             )
