@@ -1,117 +1,24 @@
 """Batched einsums: ``R_i[out] = Σ Π_j A_ij[E_j]``, an indexing expression E over an m x n matrix A of sets of arrays.
 
 Row i of the matrix computes output i; the entry at column j is the set of arrays whose elementwise product is operand j
-(the definition of a batched einsum, doc/design).  An axis is a length, the name of a *long axis* (a length known only
-when the kernel is called), or ``math.inf`` (a long axis without a name).
+(the definition of a batched einsum, doc/design).
 """
 
 from __future__ import annotations
 
-import keyword
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from feinsum.arrays import DTYPES, Array, Axis, array, format_axis, is_identifier
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.subscripts import INDEX_LETTERS, Subscripts, from_interleaved, parse_subscripts
 
-Axis = int | str | float
-"""A length, the name of a long axis, or ``math.inf``."""
-
-DTYPES = tuple(
-    np.dtype(name)
-    for name in "float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
-)
-"""The element types of arrays: the numpy types that OpenCL C computes with."""
-
-_RESERVED = frozenset(
-    """auto break case char const continue default do double else enum extern float for goto if inline int long register
-    restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool half uchar
-    ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t kernel global local constant private generic pipe uniform
-    read_only write_only read_write image1d_t image2d_t image3d_t sampler_t event_t main complex imaginary NULL true false
-    """.split()
-)
-
-
-@dataclass(frozen=True)
-class Array:
-    """The name, shape and element type of an array; no data.  Made by :func:`array`."""
-
-    name: str
-    shape: tuple[Axis, ...]
-    dtype: np.dtype[Any]
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(format_axis(axis) for axis in self.shape)}]"
-
-
-def array(name: str, shape: Axis | Iterable[Axis], dtype: Any = "float64") -> Array:
-    """Describe an array.
-
-    :param name: an identifier of C; the keyword by which a kernel takes the array.
-    :param shape: one entry an axis: its length, the name of a long axis, or ``math.inf``.
-    :param dtype: float32, float64, complex64, complex128 or an integer type, in any spelling numpy takes.
-    :raises ShapeError: if the name is none, or an axis is negative or not a length.
-    :raises DTypeError: if OpenCL has no such number (float16 and bool among them).
-
-    >>> print(array("u", ("E", 35), "float32"))
-    u: float32[E, 35]
-    """
-    if not is_identifier(name):
-        raise ShapeError(
-            f"{name!r} cannot name an array; use an identifier of C that is no keyword and does not begin with '_'"
-        )
-    axes: tuple[Any, ...] = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
-    return Array(name, tuple(_axis(axis, k, name) for k, axis in enumerate(axes)), _dtype(dtype, name))
-
-
-def is_identifier(name: object) -> bool:
-    """Whether `name` may name an array or a long axis: an identifier of C, no keyword, with a letter in front."""
-    return (
-        isinstance(name, str)
-        and name.isidentifier()
-        and name.isascii()
-        and not name.startswith("_")
-        and not keyword.iskeyword(name)
-        and name not in _RESERVED
-    )
-
-
-def format_axis(axis: Axis) -> str:
-    """``35``, ``E`` or ``∞``."""
-    return "∞" if axis == math.inf else str(axis)
-
-
-def _axis(axis: Any, k: int, name: str) -> Axis:
-    if isinstance(axis, str):
-        if not is_identifier(axis):
-            raise ShapeError(
-                f"axis {k} of '{name}' is {axis!r}; a long axis is named by an identifier of C that is no keyword"
-            )
-        return axis
-    if axis == math.inf:
-        return math.inf
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
-        raise ShapeError(f"axis {k} of '{name}' is {axis!r}; an axis is a length, the name of a long axis or math.inf")
-    if axis.__index__() < 0:
-        raise ShapeError(f"axis {k} of '{name}' is {axis}; a length is not negative")
-    return int(axis.__index__())
-
-
-def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
-    try:
-        result: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
-        raise DTypeError(f"{dtype!r}, the type of '{name}', is not a data type: {error}") from None
-    result = result.newbyteorder("=")
-    if result not in DTYPES:
-        hint = "; convert it to float32, whose range holds it" if result == np.float16 else ""
-        raise DTypeError(f"'{name}' is {result}; arrays are {', '.join(map(str, DTYPES))}{hint}")
-    return result
+__all__ = ["DTYPES", "Array", "Axis", "BatchedEinsum", "array", "batched_einsum", "einsum", "format_axis", "is_identifier"]
 
 
 @dataclass(frozen=True)
@@ -135,7 +42,7 @@ class BatchedEinsum:
             if len(row) != self.n:
                 raise SubscriptError(f"row {i} has {len(row)} operands but '{self.subscripts}' has {self.n}")
         _check_names(self)
-        _ = self.index_sizes
+        _check_axes(self)
 
     @property
     def subscripts(self) -> str:
@@ -213,11 +120,12 @@ class BatchedEinsum:
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """A name for each output: ``out``, or ``out_0``, ``out_1``, ..., with underscores where an array has that name."""
+        """A name for each output: ``out``, or ``out_0``, ``out_1``, ..., with underscores where something has that name."""
+        taken = {a.name for a in self.arrays} | set(map(str, self.index_sizes.values()))
         stem = "out"
         while True:
             names = (stem,) if self.b == 1 else tuple(f"{stem}_{i}" for i in range(self.b))
-            if not {a.name for a in self.arrays} & set(names):
+            if not taken & set(names):
                 return names
             stem += "_"
 
@@ -243,26 +151,35 @@ class BatchedEinsum:
         """The length of every index, with those of long axes taken from `sizes`.
 
         :param sizes: lengths by name of long axis, or by index letter where no axis has that name.
-        :raises ShapeError: if a long axis has no length, a key is neither, or a length contradicts a fixed axis.
+        :raises ShapeError: if a long axis has no length, a key is neither, or two lengths contradict each other.
         """
-        given = dict(sizes or {})
         named = {axis for axis in self.index_sizes.values() if isinstance(axis, str)}
-        for key, length in given.items():
+        known: dict[str, tuple[str, int]] = {}
+        for key, length in (sizes or {}).items():
             if key not in named and key not in self.index_sizes:
                 raise ShapeError(f"sizes has {key!r}, which is neither a long axis nor an index of '{self.subscripts}'")
             if isinstance(length, bool) or not hasattr(length, "__index__") or length < 0:
                 raise ShapeError(f"sizes[{key!r}] is {length!r}; a length is a non-negative integer")
+            axis = key if key in named else self.index_sizes[key]
+            if isinstance(axis, int):
+                if axis != length:
+                    raise ShapeError(f"sizes[{key!r}] is {length} but index '{key}' of '{self.subscripts}' is {axis}")
+                continue
+            name = axis if isinstance(axis, str) else key
+            other, first = known.setdefault(name, (key, int(length)))
+            if first != length:
+                raise ShapeError(
+                    f"sizes[{other!r}] is {first} but sizes[{key!r}] is {length}, and both mean the long axis '{name}'"
+                    f" of '{self.subscripts}'; give one of them"
+                )
         lengths: dict[str, int] = {}
         for letter, axis in self.index_sizes.items():
             name = axis if isinstance(axis, str) else letter
-            key = letter if name not in given and letter not in named else name
-            if isinstance(axis, int) and int(given.get(key, axis)) != axis:
-                raise ShapeError(f"sizes[{key!r}] is {given[key]} but index '{letter}' of '{self.subscripts}' is {axis}")
-            if not isinstance(axis, int) and key not in given:
+            if not isinstance(axis, int) and name not in known:
                 raise ShapeError(
                     f"the long axis '{name}' of '{self.subscripts}' has no length; pass sizes={{'{name}': ...}}"
                 )
-            lengths[letter] = axis if isinstance(axis, int) else int(given[key])
+            lengths[letter] = axis if isinstance(axis, int) else known[name][1]
         return lengths
 
     def sizes_from(self, lengths: Mapping[str, int]) -> dict[str, int]:
@@ -350,6 +267,17 @@ def _check_names(e: BatchedEinsum) -> None:
         raise ShapeError(f"'{name}' names both an array and a long axis; rename one of them")
 
 
+def _check_axes(e: BatchedEinsum) -> None:
+    """Refuse lengths that contradict each other, and an anonymous long axis that goes by the name of another axis."""
+    named = {axis for axis in e.index_sizes.values() if isinstance(axis, str)}
+    for letter, axis in e.index_sizes.items():
+        if axis == math.inf and letter in named:
+            raise ShapeError(
+                f"index '{letter}' of '{e.subscripts}' is an anonymous long axis, which goes by its letter, but another"
+                f" long axis is named '{letter}'; name the anonymous one"
+            )
+
+
 def einsum(subscripts: Any, *operands: Any) -> BatchedEinsum:
     """Describe an einsum with one output, in any form that :func:`numpy.einsum` takes.
 
@@ -388,11 +316,15 @@ def batched_einsum(subscripts: str, rows: Sequence[Sequence[Any]]) -> BatchedEin
     >>> batched_einsum("ifj,fe,fej->ei", [[R, J, v[0]], [R, J, v[1]]]).b
     2
     """
-    names: dict[int, Array] = {}
+    data: dict[int, tuple[Any, Array]] = {}
     matrix = tuple(
-        tuple(_entry(operand, f"operand {k} of row {i}", names) for k, operand in enumerate(row))
+        tuple(_entry(operand, f"operand {k} of row {i}", data) for k, operand in enumerate(row))
         for i, row in enumerate(rows)
     )
+    made = {a.name: a for _, a in data.values()}
+    for a in (a for row in matrix for entry in row for a in entry):
+        if made.get(a.name, a) is not a:
+            raise ShapeError(f"an array is named '{a.name}', and so is one that was given as data; rename the first")
     if not matrix or not matrix[0]:
         raise SubscriptError("a batched einsum needs at least one row with at least one operand")
     for i, row in enumerate(matrix):
@@ -409,22 +341,22 @@ def batched_einsum(subscripts: str, rows: Sequence[Sequence[Any]]) -> BatchedEin
     return _broadcast(subscripts, indexing, matrix)
 
 
-def _entry(operand: Any, where: str, names: dict[int, Array]) -> tuple[Array, ...]:
-    """The arrays of one entry of the matrix, by name."""
+def _entry(operand: Any, where: str, data: dict[int, tuple[Any, Array]]) -> tuple[Array, ...]:
+    """The arrays of one entry of the matrix, by name; `data` maps the id of an object that holds data to both."""
     if isinstance(operand, (tuple, set, frozenset)):
-        members = [a for part in operand for a in _entry(part, where, names)]
+        members = [a for part in operand for a in _entry(part, where, data)]
         if not members:
             raise SubscriptError(f"{where} is an empty set of arrays")
         return tuple(sorted(members, key=lambda a: a.name))
     if isinstance(operand, Array):
         return (operand,)
-    if np.isscalar(operand) and not isinstance(operand, str):
-        operand = np.asarray(operand)
-    if not hasattr(operand, "shape") or not hasattr(operand, "dtype"):
-        raise ShapeError(f"{where} is {operand!r}; an operand is made by feinsum.array, or has a shape and a dtype")
-    if id(operand) not in names:
-        names[id(operand)] = array(f"arg_{len(names)}", tuple(operand.shape), operand.dtype)
-    return (names[id(operand)],)
+    if id(operand) not in data:
+        values = np.asarray(operand) if np.isscalar(operand) and not isinstance(operand, str) else operand
+        if not hasattr(values, "shape") or not hasattr(values, "dtype"):
+            raise ShapeError(f"{where} is {operand!r}; an operand is made by feinsum.array, or has a shape and a dtype")
+        # The object is kept, so that no other one has its id meanwhile.
+        data[id(operand)] = operand, array(f"arg_{len(data)}", tuple(values.shape), values.dtype)
+    return (data[id(operand)][1],)
 
 
 def _broadcast(text: str, indexing: Subscripts, matrix: tuple[tuple[tuple[Array, ...], ...], ...]) -> BatchedEinsum:
@@ -437,12 +369,14 @@ def _broadcast(text: str, indexing: Subscripts, matrix: tuple[tuple[tuple[Array,
         for letter, axis in zip(letters, entry[0].shape, strict=True):
             if longest.get(letter, 1) == 1:
                 longest[letter] = axis
-    spare = iter(letter for letter in INDEX_LETTERS if letter not in indexing.indices)
+    spare = [letter for letter in reversed(INDEX_LETTERS) if letter not in indexing.indices]
     inputs = []
     for letters, entry in zip(indexing.inputs, matrix[0], strict=True):
-        renamed = [
-            next(spare) if letter not in named and axis == 1 and longest[letter] != 1 else letter
-            for letter, axis in zip(letters, entry[0].shape, strict=True)
-        ]
-        inputs.append("".join(renamed))
+        renamed = ""
+        for letter, axis in zip(letters, entry[0].shape, strict=True):
+            own = letter not in named and axis == 1 and longest[letter] != 1
+            if own and not spare:
+                raise SubscriptError(f"'{text}' needs more than the {len(INDEX_LETTERS)} indices there are letters for")
+            renamed += spare.pop() if own else letter
+        inputs.append(renamed)
     return BatchedEinsum(Subscripts(tuple(inputs), indexing.output), matrix)

@@ -114,7 +114,8 @@ def _expand(
 ) -> Subscripts:
     """Give the axes of the ellipsis letters of their own, aligned at the right as broadcasting does."""
     named = Counter("".join(before + (after or "") for before, after in heads))
-    spare = [letter for letter in INDEX_LETTERS if letter not in named]
+    used = {*named, *(output[0] + (output[1] or "") if output else "")}
+    spare = [letter for letter in INDEX_LETTERS if letter not in used]
     depth = max(depths, default=0)
     if depth > len(spare):
         raise SubscriptError(f"'{text}' needs more than the {len(INDEX_LETTERS)} indices there are letters for")
@@ -137,6 +138,8 @@ def from_interleaved(axes: Sequence[Iterable[object]], output: Iterable[object] 
     Indices are integers from 0 to 51 (0 is ``a``, 26 is ``A``) or Ellipsis.  Without `output`, the integers that occur
     once are the output, in increasing order.
 
+    :raises SubscriptError: if a list of indices is none, or holds something else.
+
     >>> from_interleaved([[0, 1], [1, 2]], None)
     'ab,bc->ac'
     """
@@ -151,6 +154,8 @@ def from_interleaved(axes: Sequence[Iterable[object]], output: Iterable[object] 
 
 
 def _letters(term: Iterable[object], where: str) -> str:
+    if not isinstance(term, Iterable) or isinstance(term, str):
+        raise SubscriptError(f"the indices of {where} are {term!r}; the interleaved form takes a list of integers")
     letters = []
     for index in term:
         if index is Ellipsis:

@@ -1,0 +1,111 @@
+"""Arrays as an einsum sees them: a name, a shape and an element type, no data.
+
+An axis is a length, the name of a *long axis* (a length known only when the kernel is called), or ``math.inf`` (a long
+axis without a name).
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feinsum.errors import DTypeError, ShapeError
+
+Axis = int | str | float
+"""A length, the name of a long axis, or ``math.inf``."""
+
+DTYPES = tuple(
+    np.dtype(name)
+    for name in "float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+)
+"""The element types of arrays: the numpy types that OpenCL C computes with."""
+
+_RESERVED = frozenset(
+    """auto break case char const continue default do double else enum extern float for goto if inline int long register
+    restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool half uchar
+    ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t kernel global local constant private generic pipe uniform
+    read_only write_only read_write image1d_t image2d_t image3d_t sampler_t event_t main complex imaginary NULL true false
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class Array:
+    """The name, shape and element type of an array; no data.  Made by :func:`array`."""
+
+    name: str
+    shape: tuple[Axis, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(format_axis(axis) for axis in self.shape)}]"
+
+
+def array(name: str, shape: Axis | Iterable[Axis], dtype: Any = "float64") -> Array:
+    """Describe an array.
+
+    :param name: an identifier of C; the keyword by which a kernel takes the array.
+    :param shape: one entry an axis: its length, the name of a long axis, or ``math.inf``.
+    :param dtype: float32, float64, complex64, complex128 or an integer type, in any spelling numpy takes.
+    :raises ShapeError: if the name is none, or an axis is negative or not a length.
+    :raises DTypeError: if OpenCL has no such number (float16 and bool among them).
+
+    >>> print(array("u", ("E", 35), "float32"))
+    u: float32[E, 35]
+    """
+    if not is_identifier(name):
+        raise ShapeError(
+            f"{name!r} cannot name an array; use an identifier of C that is no keyword and does not begin with '_'"
+        )
+    axes: tuple[Any, ...] = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
+    return Array(name, tuple(_axis(axis, k, name) for k, axis in enumerate(axes)), _dtype(dtype, name))
+
+
+def is_identifier(name: object) -> bool:
+    """Whether `name` may name an array or a long axis: an identifier of C, no keyword, with a letter in front."""
+    return (
+        isinstance(name, str)
+        and name.isidentifier()
+        and name.isascii()
+        and not name.startswith("_")
+        and not keyword.iskeyword(name)
+        and name not in _RESERVED
+    )
+
+
+def format_axis(axis: Axis) -> str:
+    """``35``, ``E`` or ``∞``."""
+    return "∞" if axis == math.inf else str(axis)
+
+
+def _axis(axis: Any, k: int, name: str) -> Axis:
+    if isinstance(axis, str):
+        if not is_identifier(axis):
+            raise ShapeError(
+                f"axis {k} of '{name}' is {axis!r}; a long axis is named by an identifier of C that is no keyword"
+            )
+        return axis
+    if axis == math.inf:
+        return math.inf
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise ShapeError(f"axis {k} of '{name}' is {axis!r}; an axis is a length, the name of a long axis or math.inf")
+    if axis.__index__() < 0:
+        raise ShapeError(f"axis {k} of '{name}' is {axis}; a length is not negative")
+    return int(axis.__index__())
+
+
+def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
+    try:
+        result: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise DTypeError(f"{dtype!r}, the type of '{name}', is not a data type: {error}") from None
+    result = result.newbyteorder("=")
+    if result not in DTYPES:
+        hint = "; convert it to float32, whose range holds it" if result == np.float16 else ""
+        raise DTypeError(f"'{name}' is {result}; arrays are {', '.join(map(str, DTYPES))}{hint}")
+    return result
