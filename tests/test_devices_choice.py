@@ -255,6 +255,17 @@ def test_the_intel_runtime_needs_no_environment_variable(monkeypatch: pytest.Mon
     assert run("import pyopencl; " + code) == "Intel(R) OpenCL True"
 
 
+def test_a_home_directory_that_cannot_be_written_does_not_matter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither to us nor to pyopencl and PoCL, which keep caches there."""
+    monkeypatch.setenv("HOME", "/dev/null")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "OCL_ICD_VENDORS"):
+        monkeypatch.delenv(name, raising=False)
+    code = "from feinsum.devices import device, devices; print(device('cpu').usable, *(d.id for d in devices()))"
+    usable, *ids = run(code).split()
+    assert (usable, ids) == ("True", [known.id for known in devices()])
+
+
 @pytest.mark.skipif(not Path(sys.prefix, "lib/libintelocl.so").exists(), reason="no pip-installed Intel runtime here")
 def test_a_process_that_called_opencl_too_early_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The loader reads its list once; feinsum then reports what it cannot reach, and breaks nothing."""

@@ -173,7 +173,7 @@ def test_a_home_that_cannot_be_written_is_replaced_by_a_private_directory(
         path = icd.vendors_directory(("/a.so",))
         assert path.is_relative_to(machine)
         assert (path / "00.icd").read_text() == "/a.so\n"
-        assert not store.cache_directory().stat().st_mode & 0o077
+        assert not store.cache_directory().parent.stat().st_mode & 0o077
     finally:
         store._private_temporary_directory.cache_clear()
 

@@ -13,6 +13,7 @@ from feinsum.devices.icd import activate
 from feinsum.devices.opencl import enumerate_devices
 from feinsum.devices.probe import probe
 from feinsum.devices.profile import KINDS
+from feinsum.devices.store import provide_cache
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def describe_devices(refresh: bool = False) -> list[dict[str, Any]]:
 
 
 def _probed(refresh: bool) -> tuple[Device, ...]:
+    provide_cache()
     found = probe(refresh)
     activate(found.libraries)
     # Where pyopencl is loaded its drivers may be too, and then they are not to be changed any more.

@@ -30,6 +30,18 @@ def data_directory() -> Path:
     return _writable(platformdirs.user_data_path("feinsum"))
 
 
+def provide_cache() -> None:
+    """Give this process, and those it starts, a cache directory that can be written.
+
+    In a home directory that is read-only pyopencl calls no kernel and PoCL lists no device, for want of their own caches.
+    """
+    import platformdirs
+
+    cache = platformdirs.user_cache_path("feinsum")
+    if _writable(cache) != cache:
+        os.environ["XDG_CACHE_HOME"] = str(_private_temporary_directory())
+
+
 def read_json(path: Path) -> object:
     """The value stored at `path`; None if there is none or it cannot be read."""
     try:
@@ -61,7 +73,9 @@ def _writable(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         if os.access(path, os.W_OK | os.X_OK):
             return path
-    return _private_temporary_directory()
+    path = _private_temporary_directory() / path.name
+    path.mkdir(exist_ok=True)
+    return path
 
 
 @lru_cache(maxsize=1)
