@@ -68,6 +68,14 @@ def locate(address: Address) -> cl.Device | None:
     return next((device for found, device in enumerate_devices() if found == address), None)
 
 
+def driver_error() -> type[Exception]:
+    """The exception that pyopencl raises where a driver fails, for an ``except`` clause."""
+    import pyopencl as cl
+
+    error: type[Exception] = cl.Error
+    return error
+
+
 def build_program(context: cl.Context, source: str, options: Sequence[str] = ()) -> cl.Program:
     """Build `source` afresh, with the compiler's remarks in the log of this module rather than in warnings.
 

@@ -1,8 +1,7 @@
-"""The arguments of a kernel call: checked before anything is launched, brought to the device, and back."""
+"""The arguments of a kernel call, checked before anything is launched."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,40 +48,6 @@ def check_arguments(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, in
     return lengths
 
 
-def as_buffer(value: Any, queue: Any, owned: list[Any]) -> Any:
-    """A :class:`pyopencl.Buffer` with the elements of an array, C-contiguous.
-
-    A device array that is contiguous is used where it is; anything else is copied.  `owned` keeps copies alive.
-
-    :raises ValidationError: if a device array belongs to another context than `queue`.
-    """
-    import pyopencl as cl
-    import pyopencl.array as cla
-
-    if isinstance(value, cla.Array):
-        if value.context != queue.context:
-            raise ValidationError(
-                "an array belongs to another context than the kernel; make it with the queue of the device"
-            )
-        if value.flags.c_contiguous and value.offset == 0:
-            return value.base_data
-        value = value.copy(queue=queue) if value.flags.c_contiguous else _contiguous(value, queue)
-        owned.append(value)
-        return value.base_data
-    host = np.ascontiguousarray(value)
-    if host.size == 0:
-        return cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, 1)
-    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-    return cl.Buffer(queue.context, flags, hostbuf=host)
-
-
-def _contiguous(value: Any, queue: Any) -> Any:
-    """A C-contiguous copy of a strided device array, through the host."""
-    import pyopencl.array as cla
-
-    return cla.to_device(queue, np.ascontiguousarray(value.get(queue)))
-
-
 def check_output(value: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Check an array that the caller wants a result in.
 
@@ -94,8 +59,3 @@ def check_output(value: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[
         raise DTypeError(f"out '{name}' is {value.dtype} but the result is {dtype}")
     if not value.flags.c_contiguous:
         raise ValidationError(f"out '{name}' is not C-contiguous; pass a contiguous array")
-
-
-def output_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """The bytes of a result."""
-    return math.prod(shape) * dtype.itemsize

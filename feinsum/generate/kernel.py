@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feinsum.canonicalization import CanonicalEinsum
+from feinsum.compile.buffers import deliver, empty_arrays, input_buffer, output_buffer
 from feinsum.compile.executable import Executable, build
 from feinsum.compile.program import Program
 from feinsum.database import TuningRecord
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
-from feinsum.generate.arguments import as_buffer, check_arguments, check_output, output_bytes
+from feinsum.generate.arguments import check_arguments, check_output
 from feinsum.generate.ladder import Choice
 
 if TYPE_CHECKING:
@@ -124,9 +125,7 @@ class Kernel:
             return given
         if on_host:
             return [np.empty(shape, dtype) for dtype in dtypes]
-        import pyopencl.array as cla
-
-        return [cla.empty(queue, shape, dtype) for dtype in dtypes]
+        return empty_arrays(queue, shape, dtypes)
 
     def _run(
         self,
@@ -137,29 +136,21 @@ class Kernel:
         wait_for: Sequence[Any] | None,
         on_host: bool,
     ) -> None:
-        import pyopencl as cl
-
         owned: list[Any] = []
         names = self._canonical.renaming.arrays
-        buffers = {names[name]: as_buffer(value, queue, owned) for name, value in arrays.items()}
-        for name, result, dtype in zip(self._outputs, results, self.einsum.dtypes, strict=True):
-            size = output_bytes(result.shape, dtype)
-            own = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, size) if on_host else result.base_data
-            buffers[name] = own
+        inputs = {names[name]: input_buffer(value, queue, owned) for name, value in arrays.items()}
+        outputs = {name: output_buffer(result, queue) for name, result in zip(self._outputs, results, strict=True)}
         e = self._canonical.einsum
         own_lengths = self._canonical.renaming.lengths(lengths)
         values = {name: own_lengths[letter] for letter, name in e.length_names.items()}
         executable = self._executable_for(own_lengths)
         scratch = executable.scratch(queue.context, values)
-        events = [] if on_host else [event for value in arrays.values() for event in value.events]
-        done = executable.enqueue(queue, {**buffers, **scratch}, values, [*events, *(wait_for or ())] or None)
+        events = [] if on_host else [event for value in (*arrays.values(), *owned) for event in value.events]
+        done = executable.enqueue(queue, inputs | outputs | scratch, values, [*events, *(wait_for or ())] or None)
+        for name, result in zip(self._outputs, results, strict=True):
+            deliver(result, outputs[name], queue, done[-1])
         if on_host:
-            for name, result in zip(self._outputs, results, strict=True):
-                cl.enqueue_copy(queue, result, buffers[name], wait_for=done[-1:])
             queue.finish()
-        else:
-            for result in results:
-                result.add_event(done[-1])
 
     def _executable_for(self, lengths: Mapping[str, int]) -> Executable:
         """The executable, or one with 64-bit indices where an array needs them and the first has not."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any
-
-import loopy as lp
+from typing import TYPE_CHECKING, Any
 
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.database import Database, open_stores
@@ -17,6 +15,9 @@ from feinsum.errors import TransformError
 from feinsum.generate import expected_sizes
 from feinsum.generate.ladder import candidates
 from feinsum.match import isolate, match_einsum
+
+if TYPE_CHECKING:
+    import loopy as lp
 
 logger = logging.getLogger(__name__)
 

@@ -93,9 +93,8 @@ def build_trial(trial: Trial) -> Built | Outcome:
 
 def measure_trial(trial: Trial, built: Built, give_up_s: float = math.inf, seconds: float = 0.3) -> Outcome:
     """Prove and time; see :func:`feinsum.timing.time_executable` for `give_up_s` and `seconds`."""
-    import pyopencl as cl
-
     from feinsum.compile.executable import build
+    from feinsum.devices.opencl import driver_error
     from feinsum.timing import buffer_sets_needed, time_executable
 
     device = _device(trial.device)
@@ -116,7 +115,7 @@ def measure_trial(trial: Trial, built: Built, give_up_s: float = math.inf, secon
         timing = time_executable(executable, device.queue, sets, main.parameters, seconds=seconds, give_up_s=give_up_s)
     except TransformError as error:
         return Outcome("compile-failed", str(error))
-    except (cl.Error, MemoryError) as error:
+    except (driver_error(), MemoryError) as error:
         return Outcome("launch-failed", f"{type(error).__name__}: {error}")
     return Outcome("ok", samples_s=timing.samples_s)
 
