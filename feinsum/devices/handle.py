@@ -95,7 +95,7 @@ class Device:
 
     @property
     def peaks(self) -> Peaks:
-        """What the device reaches at its best; measured at first use, which takes about two seconds.
+        """What the device reaches at its best; measured at first use, which takes about four seconds.
 
         :raises DeviceError: if the device is unusable or fails meanwhile.
         """

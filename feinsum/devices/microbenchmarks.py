@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 _SAMPLES = 21
 _KEPT = 7
-"""Samples that count: those in which this process had most of the processors, where they are what is measured."""
+"""Samples of a CPU that count: those during which this process had most of its processors."""
 _SAMPLE_S = 0.01
 _WARM_UP_S = 0.3
 """A GPU takes a while to raise its clock."""
@@ -86,7 +86,7 @@ class _Sample:
 
 
 def measure(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> Peaks:
-    """Measure the peaks of `device`, which takes about two seconds.
+    """Measure the peaks of `device`, which takes about four seconds.
 
     :raises DeviceError: if the device fails meanwhile.
     """
@@ -133,8 +133,9 @@ def _sampled(benchmarks: Sequence[_Benchmark]) -> list[list[_Sample]]:
 
 def _undisturbed(profile: DeviceProfile, samples: list[_Sample]) -> list[_Sample]:
     """Those that count; of a CPU, the samples during which other processes took least of it."""
-    key: Callable[[_Sample], float] = (lambda sample: -sample.processors) if profile.kind == "cpu" else (lambda _: 0.0)
-    return sorted(samples, key=key)[:_KEPT]
+    if profile.kind != "cpu":
+        return samples
+    return sorted(samples, key=lambda sample: -sample.processors)[:_KEPT]
 
 
 def _calibrated(benchmark: _Benchmark) -> int:
@@ -217,7 +218,11 @@ def _memory(profile: DeviceProfile, queue: cl.CommandQueue) -> Iterator[_Benchma
         ("read_bytes_per_s", _READ_BLOCK, _BLOCKS, 1),
     ]
     if profile.kind != "cpu":
-        variants = [("copy_bytes_per_s", _COPY_ELEMENT, vectors, None), ("read_bytes_per_s", _READ_STRIDED, strided, None)]
+        local = 256 if profile.max_work_group_size >= 256 else None
+        variants = [
+            ("copy_bytes_per_s", _COPY_ELEMENT, vectors, local),
+            ("read_bytes_per_s", _READ_STRIDED, strided, local),
+        ]
     for name, source, items, local in variants:
         try:
             program = build_program(queue.context, source.format(V=f"float{lanes}"))
