@@ -249,6 +249,7 @@ def test_a_store_that_is_being_written_can_be_read_by_others(stored: Path, open_
     path.write_bytes(stored.read_bytes())
     with Database(path) as writer:
         writer.add(make_record(median_s=1e-6))
+        path.chmod(0o444)
         with unprivileged(), Database(path) as database:
             assert not database.writable
             assert database.best(KEY, SIZES, make_record().device) == make_record(median_s=1e-6)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from importlib.abc import Traversable
+from functools import cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Unpack
 
@@ -57,8 +58,12 @@ class CuratedRecords:
     """
 
     def __init__(self, root: Traversable | None = None) -> None:
-        self._root = files("feinsum.tuning_db") if root is None else root
+        self._given = root
         self._read: dict[str, dict[Problem, list[TuningRecord]]] = {}
+
+    @cached_property
+    def _root(self) -> Traversable:
+        return files("feinsum.tuning_db") if self._given is None else self._given
 
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
         """As :meth:`Database.query`."""

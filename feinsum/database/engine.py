@@ -135,6 +135,7 @@ _CAUSES = (
     ("malformed", "the file is corrupt; move it away and import an export or merge what 'sqlite3 FILE .recover' saves"),
     ("readonly", "it cannot be written; make it writable, or name another store with " + VARIABLE),
     ("disk is full", "the disk is full; make room and run the same command again, stored records are safe"),
+    ("No space left", "the server's disk is full; make room and run the same command again, stored records are safe"),
     ("disk I/O", "the disk is full or broken; make room and run the same command again, stored records are safe"),
     ("unable to open", "it cannot be opened or created; check the directory's permissions, or use " + VARIABLE),
     ("Connection refused", "no server answers there; start it, or check host and port"),

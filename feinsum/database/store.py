@@ -222,6 +222,8 @@ class Database:
     def close(self) -> None:
         """Close every connection; using the store afterwards raises :class:`DatabaseError`."""
         self._closed = True
+        if self._process != os.getpid():
+            return  # the connections are those of the process that forked this one
         with self._lock:
             if self._held is not None:
                 self._held.close()

@@ -60,7 +60,9 @@ class Stores:
         if self.working is None:
             return found
         tuned = self.working.best(einsum_key, sizes, device, driver=driver, spaces=pairs, protocol=protocol)
-        return min((record for record in (found, tuned) if record is not None), key=order, default=None)
+        if found is None or tuned is None:
+            return found or tuned
+        return min(found, tuned, key=order)
 
 
 def open_stores(database: Database | PathLike | None = None, curated: CuratedRecords | None = None) -> Stores:
