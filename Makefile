@@ -1,0 +1,51 @@
+# make demo    tune three einsums for two minutes and compare with numpy
+# make test    the whole test suite
+# make check   ruff, types, import rules
+#
+# Each makes .venv first.  Other interpreter: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test check clean
+
+demo: $(VENV)/.installed $(VENV)/.device
+	$(BIN)/python benchmarks/demo.py
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+# Debian's python3 lacks ensurepip unless python3-venv is installed; its pip can fill the environment from outside.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("feinsum needs Python 3.11 or newer; make PYTHON=...")'
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) > /dev/null 2>&1 || { \
+	    $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+
+$(VENV)/.installed: setup.cfg pyproject.toml | $(BIN)/python
+	@echo "installing feinsum and what it needs into $(VENV); the first time this takes a minute or two"
+	@$(PIP) install --editable .
+	@touch $@
+
+# A listed device may be unable to build a kernel, so `devices` tries each of them.
+$(VENV)/.device: $(VENV)/.installed
+	@$(BIN)/python -m feinsum devices || { \
+	    echo "installing an OpenCL runtime for this CPU (225 MB)"; \
+	    $(PIP) install --editable .[cpu] && $(BIN)/python -m feinsum devices --refresh; }
+	@touch $@
+
+$(VENV)/.installed-dev: setup.cfg pyproject.toml | $(BIN)/python
+	@echo "installing feinsum with its test tools and an OpenCL runtime for this CPU into $(VENV)"
+	@$(PIP) install --editable .[dev,cpu,postgres]
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,152 @@
+"""The demonstration that ``make demo`` runs: tune three einsums, compare with numpy, use the kernels in a new process.
+
+What the user's store knows already is not tuned again, so a second run only measures and checks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+import feinsum as fe
+from feinsum.cli.output import PERFORMANCE, duration, figure, performance, print_table
+from feinsum.database import locate
+
+TUNING_S = 40.0
+"""Seconds of tuning for each einsum: two minutes in all."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An einsum, and the lengths of its long axes at which it is tuned."""
+
+    name: str
+    einsum: fe.BatchedEinsum
+    sizes: dict[str, int]
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Random arrays of mixed sign."""
+        rng = np.random.default_rng(0)
+        shapes = {a.name: [self.sizes.get(axis, axis) for axis in a.shape] for a in self.einsum.arrays}
+        return {a.name: rng.uniform(-1, 1, shapes[a.name]).astype(a.dtype) for a in self.einsum.arrays}
+
+    def by_numpy(self, arrays: dict[str, np.ndarray], optimize: bool) -> list[np.ndarray]:
+        """Every output by numpy.einsum."""
+        rows = [[arrays[a.name] for (a,) in row] for row in self.einsum.args]
+        return [np.einsum(self.einsum.subscripts, *operands, optimize=optimize) for operands in rows]
+
+
+def cases() -> list[Case]:
+    jacobian, derivatives, u = fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20))
+    lift, faces = fe.array("R", (4, 4, 3)), fe.array("J", (4, "E"))
+    fluxes = [fe.array(f"v{k}", (4, "E", 3)) for k in range(4)]
+    a, b = fe.array("A", (1024, 1024)), fe.array("B", (1024, 1024))
+    return [
+        Case("DG gradient, p = 3", fe.einsum("xre,rij,ej->xei", jacobian, derivatives, u), {"E": 100_000}),
+        Case(
+            "face mass, p = 1, 4 outputs",
+            fe.batched_einsum("ifj,fe,fej->ei", [[lift, faces, flux] for flux in fluxes]),
+            {"E": 150_000},
+        ),
+        Case("matrix product, 1024³", fe.einsum("ij,jk->ik", a, b), {}),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only generate, and compare with numpy")
+    if parser.parse_args().check:
+        sys.exit(check())
+    device = fe.device()
+    peaks = device.peaks
+    fp64 = figure(peaks.flops_per_s("float64") / 1e9)
+    print(f"{device}: {fp64} GFLOP/s in float64, {figure(peaks.copy_bytes_per_s / 1e9)} GB/s, measured")
+    rows = [measure(case, tuned(case, device)) for case in cases()]
+    print()
+    headings = ["float64", *PERFORMANCE, "roofline", "numpy", "speed-up", "plain numpy", "speed-up "]
+    print_table(headings, rows, left=["float64"])
+    print()
+    print("time      of the kernel, arrays on the device; median, and ± its median absolute deviation")
+    print("roofline  the least time by the device's measured peaks, over this time")
+    print("numpy     numpy.einsum(optimize=True); plain numpy: numpy.einsum without it")
+    print(f"records   {locate()}")
+    print()
+    print("the same kernels from a new process, against numpy:", flush=True)
+    sys.exit(subprocess.run([sys.executable, __file__, "--check"], check=False).returncode)
+
+
+def tuned(case: Case, device: fe.Device) -> fe.Kernel:
+    """The best kernel known, after tuning if there is no record of this very problem."""
+    kernel = fe.generate(case.einsum, device, sizes=case.sizes)
+    if kernel.rung == "exact":
+        print(f"{case.name}: known")
+        return kernel
+    print(f"{case.name}: tuning for {TUNING_S:.0f} s", flush=True)
+    report = fe.autotune(case.einsum, device, sizes=case.sizes, timeout=TUNING_S)
+    if report.interrupted or report.best is None:
+        sys.exit("interrupted" if report.interrupted else f"nothing that was tried is right: {report}")
+    failed = sum(report.failures.values())
+    print(f"{case.name}: {len(report.records)} configurations tried in {report.seconds:.0f} s, {failed} of them failed")
+    return fe.generate(case.einsum, device, sizes=case.sizes)
+
+
+def measure(case: Case, kernel: fe.Kernel) -> list[str]:
+    """A row of the table."""
+    timing = fe.timeit(case.einsum, kernel.device, configuration=kernel.configuration, space=kernel.space, sizes=case.sizes)
+    roof = fe.roofline(case.einsum, kernel.device, case.sizes)
+    row = [case.name, *performance(timing.median_s, timing.spread_s, roof.flops, roof.bytes)]
+    row.append(f"{roof.seconds / timing.median_s:.0%}")
+    arrays = case.inputs()
+    for optimize in (True, False):
+        seconds = numpy_s(case, arrays, optimize)
+        row += [duration(seconds), f"{seconds / timing.median_s:.1f}x"]
+    return row
+
+
+def numpy_s(case: Case, arrays: dict[str, np.ndarray], optimize: bool) -> float:
+    """The median time of numpy, over as many runs as fit in half a second."""
+    samples: list[float] = []
+    while sum(samples) < 0.5:
+        start = time.perf_counter()
+        case.by_numpy(arrays, optimize)
+        samples.append(time.perf_counter() - start)
+    return median(samples)
+
+
+def check() -> int:
+    """Generate each kernel, compare it with numpy, and return an exit code."""
+    wrong = 0
+    for case in cases():
+        kernel = fe.generate(case.einsum, sizes=case.sizes)
+        arrays = case.inputs()
+        found = kernel(**arrays)
+        expected = case.by_numpy(arrays, optimize=True)
+        sizes = case.by_numpy({name: abs(values) for name, values in arrays.items()}, optimize=True)
+        outputs = [found] if case.einsum.b == 1 else list(found)
+        worst = max(
+            float((abs(ours - numpys) / (roundoff(case) * size)).max())
+            for ours, numpys, size in zip(outputs, expected, sizes, strict=True)
+        )
+        wrong += not worst <= 1
+        print(f"{case.name}: {'right' if worst <= 1 else 'WRONG'}, largest error {worst:.1%} of its bound ({kernel.rung})")
+    return 1 if wrong else 0
+
+
+def roundoff(case: Case) -> float:
+    """Twice γ_K = K u / (1 - K u), as numpy errs by as much (Higham, Accuracy and Stability, section 3.1)."""
+    e = case.einsum
+    lengths = e.resolve(case.sizes)
+    terms = math.prod(lengths[letter] for letter in e.indexing.summed) + e.n - 1
+    u = float(np.finfo(e.dtype).eps) / 2
+    return 2 * terms * u / (1 - terms * u)
+
+
+if __name__ == "__main__":
+    main()

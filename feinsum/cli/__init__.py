@@ -1,0 +1,79 @@
+"""The command line: ``feinsum COMMAND``, or ``python -m feinsum COMMAND``.
+
+A command is a few lines around the public function of its name; what is heavy is imported when a command needs it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from feinsum._version import __version__
+from feinsum.cli.kernels import bench, explain, generate
+from feinsum.cli.listing import devices, spaces
+from feinsum.cli.records import db
+from feinsum.cli.tuning import query, tune
+from feinsum.errors import FeinsumError, ValidationError
+
+FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+"""Exit codes besides 0; 130 is what shells give a program that Ctrl-C ended."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="feinsum")
+@click.option("-v", "--verbose", is_flag=True, help="Say on the standard error what is being done.")
+def cli(verbose: bool) -> None:
+    """Batched Einstein summations as fast kernels on any OpenCL device.
+
+    \b
+    An einsum is written as for numpy, with its operands beside it:
+      "ij,jk->ik" --size i=1024,j=1024,k=1024          lengths of indices; operands are A, B, ...
+      "ij,ej->ei" --size i=35,j=35,e=100000 --long e   e varies from call to call, 100000 is expected
+      "ij,ej->ei" --shape D=35,35 --shape u=E,35       named operands; E is a long axis
+      "ij,ej->ei" --row D,u --row D,v --size ...       two outputs, which share D
+
+    \b
+    Example:
+      feinsum tune "ij,jk->ik" --size i=1024,j=1024,k=1024 --timeout 30
+
+    \b
+    Exit codes:
+      0  done
+      1  nothing found, or everything that was tried failed
+      2  a mistake in the request; one line on the standard error says which
+    """
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+
+
+for command in (devices, spaces, explain, generate, tune, query, bench, db):
+    cli.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit; errors are told in one line."""
+    try:
+        code = cli.main(args=arguments, prog_name="feinsum", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = MISTAKE
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "feinsum"
+        code = _complain(f"{path}: {error.format_message()}  (see {path} --help)", MISTAKE)
+    except click.ClickException as error:
+        code = _complain(f"feinsum: {error.format_message()}", MISTAKE)
+    except ValidationError as error:
+        code = _complain(f"feinsum: {error}", FAILED)
+    except FeinsumError as error:
+        code = _complain(f"feinsum: {error}", MISTAKE)
+    except click.Abort:
+        code = _complain("feinsum: interrupted", INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str, code: int) -> int:
+    click.echo(click.style(" ".join(message.split()), fg="red"), err=True)
+    return code

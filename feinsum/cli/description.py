@@ -1,0 +1,174 @@
+"""An einsum on the command line: ``"xre,rij,ej->xei" --shape J=3,3,E --shape D=3,20,20 --shape u=E,20 --size E=100000``.
+
+Subscripts are numpy's.  The axes come from ``--shape NAME=AXES``, one an operand, or from ``--size INDEX=LENGTH``, where
+``--long INDEX`` marks those whose length varies from call to call; ``--row NAMES`` once an output makes a batched einsum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from feinsum.einsum import Array, Axis, BatchedEinsum, array, batched_einsum
+from feinsum.subscripts import INDEX_LETTERS, parse_subscripts
+
+DEFAULT_DTYPE = "float64"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command is asked about.
+
+    :ivar einsum: the batched einsum.
+    :ivar sizes: the lengths given for its long axes, by the names that :attr:`BatchedEinsum.long_axes` has.
+    """
+
+    einsum: BatchedEinsum
+    sizes: Mapping[str, int]
+
+    def require_sizes(self) -> None:
+        """Check that every long axis has a length.
+
+        :raises click.UsageError: naming the first that has none.
+        """
+        for name in self.einsum.long_axes:
+            if name not in self.sizes:
+                raise click.UsageError(f"the long axis '{name}' needs a length to measure at; give --size {name}=LENGTH")
+
+
+def describe(
+    subscripts: str,
+    *,
+    shapes: Iterable[str] = (),
+    sizes: Iterable[str] = (),
+    long: Iterable[str] = (),
+    rows: Iterable[str] = (),
+    dtypes: Iterable[str] = (),
+) -> Request:
+    """The einsum that the arguments of a command describe.
+
+    :param shapes: ``NAME=AXIS,AXIS,...``; an axis is a length, the name of a long axis, or ``inf``.
+    :param sizes: ``NAME=LENGTH,...`` for indices and for long axes.
+    :param long: letters of indices, separated by commas.
+    :param rows: names of operands, separated by commas, for one output each; ``a*b`` is an elementwise product.
+    :param dtypes: ``TYPE`` for all arrays or ``NAME=TYPE`` for one.
+    :raises click.UsageError, FeinsumError: saying what is wrong, where, and what to write instead.
+
+    >>> print(describe("ij,jk->ik", sizes=["i=4,j=5,k=6"]).einsum)
+    ij,jk->ik [A B] A: float64[4, 5], B: float64[5, 6]
+    >>> request = describe("ij,ej->ei", shapes=["D=35,35", "u=E,35"], sizes=["E=1000"], dtypes=["float32"])
+    >>> print(request.einsum, dict(request.sizes))
+    ij,ej->ei [D u] D: float32[35, 35], u: float32[E, 35] {'E': 1000}
+    """
+    axes = _pairs("--shape", shapes, _axes)
+    lengths = _pairs("--size", (part for text in sizes for part in text.split(",")), _length)
+    marked = [letter.strip() for text in long for letter in text.split(",")]
+    types = _pairs("--dtype", (text if "=" in text else f"={text}" for text in dtypes), lambda name, text: text)
+    terms = subscripts.partition("->")[0].split(",")
+    matrix = _matrix(subscripts, len(terms), tuple(axes), tuple(rows))
+    arrays: dict[str, Array] = {}
+    for row in matrix:
+        for k, entry in enumerate(row):
+            for name in entry:
+                if name not in arrays:
+                    shape = axes[name] if name in axes else _shape(subscripts, k, lengths, marked)
+                    arrays[name] = array(name, shape, types.get(name, types.get("", DEFAULT_DTYPE)))
+    for option, names in (("--shape", axes), ("--dtype", types)):
+        for name in names:
+            if name and name not in arrays:
+                raise click.UsageError(f"{option} names '{name}', but the operands are {', '.join(arrays)}")
+    e = batched_einsum(subscripts, [[tuple(arrays[name] for name in entry) for entry in row] for row in matrix])
+    for letter in marked:
+        if isinstance(e.index_sizes.get(letter, 0), int):
+            raise click.UsageError(f"--long names '{letter}', but the indices are {', '.join(e.indexing.indices)}")
+    return Request(e, _lengths_of_long_axes(e, lengths))
+
+
+def _pairs(option: str, texts: Iterable[str], convert: Callable[[str, str], Any]) -> dict[str, Any]:
+    """The mapping that ``NAME=VALUE`` texts spell; no name may come twice."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals:
+            raise click.UsageError(f"{option} is {text!r}; write {option} NAME=VALUE")
+        if name in found:
+            raise click.UsageError(f"{option} is given twice{f' for {name!r}' if name else ''}")
+        found[name] = convert(name, value.strip())
+    return found
+
+
+def _length(name: str, text: str) -> int:
+    try:
+        length = int(text)
+    except ValueError:
+        length = -1
+    if length < 0:
+        raise click.UsageError(f"--size {name}={text}: a length is a whole number such as 20 or 100_000")
+    return length
+
+
+def _axes(name: str, text: str) -> tuple[Axis, ...]:
+    """``3,20,E`` as a shape; nothing is the shape of a scalar."""
+    words = [word.strip() for word in text.strip("()").split(",")] if text.strip("()") else []
+    if words and not words[-1]:
+        words.pop()  # as in (20,)
+    return tuple(math.inf if word == "inf" else int(word) if word.isdecimal() else word for word in words)
+
+
+def _matrix(
+    subscripts: str, count: int, shaped: tuple[str, ...], rows: tuple[str, ...]
+) -> Sequence[Sequence[tuple[str, ...]]]:
+    """The names of the arrays of every operand of every output."""
+    if rows:
+        return [[tuple(name.strip() for name in entry.split("*")) for entry in row.split(",")] for row in rows]
+    if shaped and len(shaped) != count:
+        raise click.UsageError(
+            f"--shape is given {len(shaped)} times but '{subscripts}' has {count} operands;"
+            " give it for each, in order, or name the operands with --row"
+        )
+    return [[(name,) for name in shaped or _default_names(count)]]
+
+
+def _default_names(count: int) -> list[str]:
+    """``A``, ``B``, ``C``, ..."""
+    capitals = INDEX_LETTERS[26:]
+    return [capitals[k] if k < len(capitals) else f"{capitals[k % 26]}{k // 26}" for k in range(count)]
+
+
+def _shape(subscripts: str, operand: int, lengths: Mapping[str, int], long: Sequence[str]) -> tuple[Axis, ...]:
+    """The axes of an operand, from the lengths of its indices."""
+    if "..." in subscripts:
+        raise click.UsageError(f"'{subscripts}' has an ellipsis; give --shape NAME=AXES for every operand")
+    inputs = parse_subscripts(subscripts).inputs
+    shape: list[Axis] = []
+    for letter in inputs[operand] if operand < len(inputs) else ():
+        if letter not in lengths and letter not in long:
+            raise click.UsageError(
+                f"index '{letter}' of '{subscripts}' has no length; give --size {letter}=LENGTH,"
+                f" and --long {letter} if it varies from call to call"
+            )
+        shape.append(math.inf if letter in long else lengths[letter])
+    return tuple(shape)
+
+
+def _lengths_of_long_axes(e: BatchedEinsum, lengths: Mapping[str, int]) -> dict[str, int]:
+    """`lengths` by name of long axis; those of fixed axes are only checked."""
+    names = {letter: axis if isinstance(axis, str) else letter for letter, axis in e.index_sizes.items()}
+    found: dict[str, int] = {}
+    for key, length in lengths.items():
+        axis = e.index_sizes.get(key)
+        if key in e.long_axes:
+            found[key] = length
+        elif axis is None:
+            there = ", ".join(dict.fromkeys((*names, *e.long_axes)))
+            raise click.UsageError(f"--size names '{key}', but the indices and long axes are {there}")
+        elif isinstance(axis, int) and axis != length:
+            raise click.UsageError(f"--size {key}={length}, but index '{key}' is {axis} in --shape; drop one of them")
+        elif not isinstance(axis, int):
+            found.setdefault(names[key], length)
+    return found

@@ -1,0 +1,188 @@
+"""``feinsum generate``, ``explain`` and ``bench``: the best kernel known for an einsum, why it, and how fast it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from feinsum.cli.description import Request
+from feinsum.cli.options import database_option, device_option, einsum_arguments, json_option
+from feinsum.cli.output import PERFORMANCE, figure, performance, print_json, print_table, settings
+
+if TYPE_CHECKING:
+    from feinsum.devices import Device
+    from feinsum.generate.ladder import Choice
+
+
+@click.command()
+@einsum_arguments
+@device_option
+@database_option
+@click.option("--tune", type=click.Choice(["never", "missing", "always"]), default="never", help="Whether to tune first.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Of tuning; 60 unless given."
+)
+@click.option("--source", is_flag=True, help="Print the OpenCL C source and nothing else.")
+@json_option
+def generate(
+    request: Request,
+    device: str | None,
+    database: str | None,
+    tune: str,
+    timeout: float,
+    source: bool,
+    as_json: bool,
+) -> None:
+    """Generate the fastest kernel known.
+
+    Prints where the kernel comes from: the record, the transform space and the configuration; or its source.
+
+    \b
+    Examples:
+      feinsum generate "ij,jk->ik" --size i=1024,j=1024,k=1024
+      feinsum generate "xre,rij,ej->xei" --shape J=3,3,E --shape D=3,20,20 --shape u=E,20 --source
+    """
+    import feinsum as fe
+
+    e = request.einsum
+    kernel = fe.generate(e, device, database, request.sizes, tune, timeout=timeout)
+    if as_json:
+        from feinsum.registry import find_space
+
+        found: dict[str, Any] = {
+            "subscripts": e.subscripts,
+            "device": kernel.device.id,
+            "rung": kernel.rung,
+            "space": kernel.space,
+            "space_version": find_space(kernel.space).version,
+            "configuration": kernel.configuration,
+            "record": kernel.record.id if kernel.record else None,
+            "median_s": kernel.record.median_s if kernel.record else None,
+        }
+        print_json(found | {"source": kernel.source} if source else found)
+    else:
+        click.echo(kernel.source if source else kernel.explain())
+
+
+@click.command()
+@einsum_arguments
+@device_option
+@database_option
+@json_option
+def explain(request: Request, device: str | None, database: str | None, as_json: bool) -> None:
+    """Explain an einsum without compiling it.
+
+    Prints its canonical key, its work, the spaces that match and what `feinsum generate` would try, in order.
+
+    \b
+    Example:
+      feinsum explain "xre,rij,ej->xei" --long e --size x=3,r=3,i=20,j=20,e=100000
+    """
+    import feinsum as fe
+    from feinsum.generate import expected_sizes
+    from feinsum.registry import matching_spaces
+
+    e = request.einsum
+    sizes = expected_sizes(e, request.sizes)
+    flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
+    found = {
+        "einsum": str(e),
+        "key": fe.canonicalize_einsum(e).key,
+        "lengths": e.resolve(sizes),
+        "flops": flops,
+        "bytes": nbytes,
+        "flops_per_byte": flops / max(nbytes, 1),
+        "spaces": [space.name for space in matching_spaces(e)],
+        **_device_facts(request, fe.device(device), database, sizes),
+    }
+    if as_json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        click.echo(f"{name:>16}  {_as_text(value)}")
+
+
+def _device_facts(request: Request, device: Device, database: str | None, sizes: dict[str, int]) -> dict[str, Any]:
+    """The roofline on a device, if its peaks are known, and what `generate` would try, in order."""
+    from feinsum.canonicalization import canonicalize_einsum
+    from feinsum.cost import roofline_s
+    from feinsum.database import open_stores
+    from feinsum.generate.ladder import candidates
+
+    e = request.einsum
+    canonical = canonicalize_einsum(e)
+    lengths = canonical.renaming.lengths(e.resolve(sizes))
+    peaks = device.known_peaks
+    least = None if peaks is None else roofline_s(e.flops(sizes), e.min_bytes(sizes), e.dtype, peaks)
+    choices = candidates(canonical, lengths, device.profile, open_stores(database))
+    return {"device": device.id, "least_s": least, "candidates": [_candidate(choice) for choice in choices]}
+
+
+def _candidate(choice: Choice) -> dict[str, Any]:
+    return {
+        "rung": choice.rung,
+        "space": choice.space.name,
+        "configuration": dict(choice.configuration),
+        "median_s": choice.record.median_s if choice.record else None,
+    }
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return "unknown; `feinsum devices --measure` finds out"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return ("\n" + " " * 18).join(f"{x['rung']}: {x['space']} {settings(x['configuration'])}" for x in value)
+    if isinstance(value, list):
+        return ", ".join(value)
+    if isinstance(value, dict):
+        return settings(value)
+    return figure(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@click.command()
+@einsum_arguments
+@device_option
+@database_option
+@click.option("--seconds", type=click.FloatRange(min=0), default=1.0, help="For samples; 1 unless given.")
+@json_option
+def bench(request: Request, device: str | None, database: str | None, seconds: float, as_json: bool) -> None:
+    """Time the best kernel known.
+
+    Compares it with the roofline of the device.  The kernel is proved right first.  The roofline is the least time in
+    which the device could move the bytes or do the operations, by the peaks measured on it.
+
+    \b
+    Example:
+      feinsum bench "ij,jk->ik" --size i=1024,j=1024,k=1024
+    """
+    import feinsum as fe
+
+    request.require_sizes()
+    e, sizes = request.einsum, request.sizes
+    kernel = fe.generate(e, device, database, sizes)
+    timing = fe.timeit(
+        e, kernel.device, configuration=kernel.configuration, space=kernel.space, sizes=sizes, seconds=seconds
+    )
+    roof = fe.roofline(e, kernel.device, sizes)
+    if as_json:
+        print_json(
+            {
+                "subscripts": e.subscripts,
+                "device": kernel.device.id,
+                "rung": kernel.rung,
+                "space": kernel.space,
+                "configuration": kernel.configuration,
+                "median_s": timing.median_s,
+                "spread_s": timing.spread_s,
+                "flops": roof.flops,
+                "bytes": roof.bytes,
+                "roofline_s": roof.seconds,
+                "bound": roof.bound,
+            }
+        )
+        return
+    cells = performance(timing.median_s, timing.spread_s, roof.flops, roof.bytes)
+    share = f"{roof.seconds / timing.median_s:.0%} ({roof.bound})"
+    row = [*cells, share, kernel.rung, f"{kernel.space}: {settings(kernel.configuration)}"]
+    print_table([*PERFORMANCE, "roofline", "rung", "kernel"], [row], left=["rung", "kernel"])

@@ -1,0 +1,97 @@
+"""``feinsum devices`` and ``feinsum spaces``: what there is to compute on, and by which transformations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from feinsum.cli.options import json_option
+from feinsum.cli.output import figure, print_json, print_table
+
+if TYPE_CHECKING:
+    from feinsum.devices import Device
+
+
+@click.command()
+@click.option("--measure", is_flag=True, help="Measure the peaks of usable devices again; best on an idle machine.")
+@click.option("--refresh", is_flag=True, help="Probe every device again.")
+@json_option
+@click.pass_context
+def devices(ctx: click.Context, measure: bool, refresh: bool, as_json: bool) -> None:
+    """List the OpenCL devices, best first.
+
+    Tells whether each works, its limits and its measured peaks.  A driver may list a device for which it can build
+    nothing, so each device is probed once with small kernels.  Exits with 1 if none works.
+
+    \b
+    Example:
+      feinsum devices --measure
+    """
+    import feinsum as fe
+    from feinsum.devices import describe_devices, measure_peaks
+
+    found = fe.devices(refresh)
+    usable = [device for device in found if device.usable]
+    if measure:
+        for device in usable:
+            measure_peaks(device, refresh=True)
+    if as_json:
+        print_json(describe_devices())
+    elif found:
+        _print_devices(found)
+    if not usable:
+        click.echo("no OpenCL device works; `pip install feinsum[cpu]` brings one for x86-64 Linux", err=True)
+        ctx.exit(1)
+
+
+def _print_devices(found: tuple[Device, ...]) -> None:
+    rows = []
+    for device in found:
+        p, peaks = device.profile, device.known_peaks
+        sizes = f"{min(p.sub_group_sizes)}-{max(p.sub_group_sizes)}" if p.sub_group_sizes else "-"
+        row = [p.id, "yes" if device.usable else "no", str(p.compute_units), figure(p.local_memory_bytes / 1024)]
+        row += [str(p.simd_bytes or "-"), sizes, figure(p.global_memory_bytes / 2**30)]
+        if peaks is None:
+            row += ["-"] * 3
+        else:
+            fp64 = peaks.flops_per_s("float64") if peaks.fp64_flops_per_s else None
+            row += [
+                figure(peaks.fp32_flops_per_s / 1e9),
+                figure(fp64 / 1e9) if fp64 else "none",
+                figure(peaks.copy_bytes_per_s / 1e9),
+            ]
+        rows.append(row)
+    headings = ["device", "works", "units", "local KiB", "SIMD B", "sub-groups", "GiB"]
+    print_table([*headings, "fp32 GFLOP/s", "fp64 GFLOP/s", "copy GB/s"], rows, left=["device", "works", "sub-groups"])
+    for device in found:
+        if not device.usable:
+            click.echo(f"{device.id} does not work: {device.why}")
+    if any(device.usable and device.known_peaks is None for device in found):
+        click.echo("peaks (-) are measured when they are first needed, or by --measure")
+
+
+@click.command()
+@json_option
+def spaces(as_json: bool) -> None:
+    """List the transform spaces.
+
+    The most specific come first.  The spaces are those of feinsum and those of installed packages that offer some.
+    `feinsum explain` tells which of them an einsum matches.
+
+    \b
+    Example:
+      feinsum spaces --json
+    """
+    from feinsum.registry import spaces as registered
+
+    rows = []
+    for space in registered():
+        patterns = ["a predicate"] if callable(space.patterns) else [str(pattern) for pattern in space.patterns]
+        rows.append((space.name, space.version, patterns, " ".join(space.description.partition("\n\n")[0].split())))
+    if as_json:
+        keys = ("name", "version", "patterns", "description")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+        return
+    cells = [[name, str(version), " ".join(patterns), text] for name, version, patterns, text in rows]
+    print_table(["space", "version", "matches", "plan"], cells, left=["space", "matches", "plan"])

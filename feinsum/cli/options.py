@@ -1,0 +1,55 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from feinsum.cli.description import describe
+
+Command = Callable[..., Any]
+
+
+def einsum_arguments(command: Command) -> Command:
+    """Give a command the notation of :mod:`feinsum.cli.description`, and the :class:`Request` it reads as
+    `request`."""
+
+    @click.argument("subscripts", metavar="SUBSCRIPTS")
+    @click.option("--shape", "shapes", multiple=True, metavar="NAME=AXES", help="An operand: J=3,3,E; once for each.")
+    @click.option(
+        "--size", "sizes", multiple=True, metavar="NAME=LENGTH", help="Lengths of indices or long axes: i=20,E=1000."
+    )
+    @click.option("--long", multiple=True, metavar="INDEX", help="Indices whose length varies from call to call: e,f.")
+    @click.option("--row", "rows", multiple=True, metavar="NAMES", help="Operands of one output: R,J,v0; once for each.")
+    @click.option(
+        "--dtype", "dtypes", multiple=True, metavar="[NAME=]TYPE", help="float64 unless given; of one operand: J=float32."
+    )
+    @functools.wraps(command)
+    def described(
+        *,
+        subscripts: str,
+        shapes: tuple[str, ...],
+        sizes: tuple[str, ...],
+        long: tuple[str, ...],
+        rows: tuple[str, ...],
+        dtypes: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        request = describe(subscripts, shapes=shapes, sizes=sizes, long=long, rows=rows, dtypes=dtypes)
+        return command(request=request, **others)
+
+    return described
+
+
+device_option = click.option(
+    "--device", metavar="NAME", help="cpu, gpu or a part of an id; the best one, or $FEINSUM_DEVICE, unless given."
+)
+database_option = click.option(
+    "--database",
+    metavar="STORE",
+    help="A SQLite file or a PostgreSQL URL; your own store, or $FEINSUM_DATABASE, unless given.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
