@@ -74,7 +74,9 @@ def generate(
 def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[str, int]:
     """Lengths for the long axes: those given, and for the others one that makes the einsum move 64 MiB."""
     given = dict(sizes or {})
-    missing = [name for name in e.long_axes if name not in given]
+    axes = {letter: axis for letter, axis in e.index_sizes.items() if isinstance(axis, str)}
+    known = {key if key in e.long_axes else axes.get(key, key) for key in given}
+    missing = [name for name in e.long_axes if name not in known]
     length = 1
     while missing and length < 1 << 40 and e.min_bytes(given | dict.fromkeys(missing, 2 * length)) <= _EXPECTED_BYTES:
         length *= 2
