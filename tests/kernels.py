@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,7 +63,10 @@ def make_kernel(
 
 
 def run(t_unit: lp.TranslationUnit, **inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays that a kernel writes, computed on the CPU device."""
+    """The arrays that a kernel writes, computed on the CPU device from those that it uses."""
+    t_unit = lp.set_options(lp.remove_unused_arguments(t_unit), return_dict=True)
     queue = device("cpu").queue
-    _, outputs = t_unit.executor(queue.context)(queue, **inputs)
-    return {name: values.get() if hasattr(values, "get") else values for name, values in outputs.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pyopencl warns of any text in the log of a successful build
+        _, outputs = t_unit.executor(queue.context)(queue, **inputs)
+    return dict(outputs)

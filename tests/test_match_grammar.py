@@ -1,4 +1,4 @@
-"""What the matcher sees in a kernel, and what it refuses: a kernel for each rule of the grammar and each thing beyond it."""
+"""What the matcher sees in an instruction and what it refuses, with a kernel for each rule of the grammar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pymbolic.primitives import Comparison, Product, Variable
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import MatchError
-from feinsum.match import Match, match_einsum
+from feinsum.match import match_einsum
 
 
 def sketch(e: BatchedEinsum) -> str:

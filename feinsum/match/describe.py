@@ -31,7 +31,7 @@ class Description:
 def describe(first: Row, operands: Sequence[Sequence[Operand]], correspondences: Sequence[Correspondence]) -> Description:
     """The batched einsum of rows with these operands, each of which corresponds to the first."""
     names = _Names()
-    axes = {length: names.axis(length) for length in first.lengths.values()}
+    axes = {length: names.axis(length) for length in dict.fromkeys(first.lengths.values())}
     matrix = []
     shapes = [tuple(axes[first.lengths[iname]] for iname in at) for _, at in first.calls]
     for found, correspondence in zip(operands, correspondences, strict=True):
@@ -61,8 +61,8 @@ class _Names:
         """A length, or a name for it: ``n``, ``n_plus_1``."""
         if isinstance(length, int):
             return length
-        words = length.replace("+", "plus").replace("-", "minus ").replace("*", "times")
-        return self._fresh("_".join(words.split()))
+        words = length.replace("+", "plus").replace("-", "minus ").replace("*", " times ")
+        return self._fresh("_".join(words.split()), "length")
 
     def entry(self, operand: Operand, shape: tuple[Axis, ...]) -> tuple[Array, ...]:
         """The arrays of one operand, in order of name."""
@@ -70,16 +70,16 @@ class _Names:
         for name, dtype in operand.arrays:
             key = (name, shape, dtype) if operand.opaque else name
             if key not in self._known:
-                made = array(self._fresh(name), shape, dtype)
+                made = array(self._fresh(name, "array"), shape, dtype)
                 self._known[key] = made
                 self.sources[made.name] = name
             found.append(self._known[key])
         return tuple(sorted(found, key=lambda a: a.name))
 
-    def _fresh(self, name: str) -> str:
-        name = name.lstrip("_") or "array"
+    def _fresh(self, name: str, kind: str) -> str:
+        name = name.lstrip("_") or kind
         if not is_identifier(name):
-            name = f"array_{name}"
+            name = f"{kind}_{name}"
         while name in self.taken:
             name += "_"
         self.taken.add(name)

@@ -170,7 +170,7 @@ def _replace_domains(source: Source, kernel: lp.LoopKernel, match: Match, loops:
 def _without(domain: Any, inames: set[str]) -> Any:
     """The domain without some inames; what they say about other inames is kept."""
     for iname in sorted(inames.intersection(domain.get_var_names(SET))):
-        at = domain.find_dim_by_name(SET, iname)
+        at = domain.get_var_names(SET).index(iname)
         bounds = [c for c in domain.get_constraints() if c.involves_dims(SET, at, 1)]
         if all(c.involves_dims(SET, k, 1) == (k == at) for c in bounds for k in range(domain.dim(SET))):
             # Projection would leave the condition that this loop is not empty to the loops of others.
