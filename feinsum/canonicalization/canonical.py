@@ -64,7 +64,7 @@ def canonicalize_einsum(e: BatchedEinsum) -> CanonicalEinsum:
     return remembered
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def _canonicalize(e: BatchedEinsum) -> CanonicalEinsum:
     classes, dtypes = classify_rows(e)
     groups = equal_long_axes(e)
