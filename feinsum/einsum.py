@@ -180,7 +180,20 @@ class BatchedEinsum:
                     f"the long axis '{name}' of '{self.subscripts}' has no length; pass sizes={{'{name}': ...}}"
                 )
             lengths[letter] = axis if isinstance(axis, int) else known[name][1]
+        self._check_repeated(lengths)
         return lengths
+
+    def _check_repeated(self, lengths: Mapping[str, int]) -> None:
+        """Check that an array which stands in several operands has one shape in all of them."""
+        if len(self.array_uses) == len(self.arrays):
+            return
+        for a, letters in self.array_uses:
+            for axis, (first, other) in enumerate(zip(self.array_indices[a], letters, strict=True)):
+                if lengths[first] != lengths[other]:
+                    raise ShapeError(
+                        f"index '{first}' is {lengths[first]} but index '{other}' is {lengths[other]}, and both are axis"
+                        f" {axis} of '{a.name}' in '{self.subscripts}'; make the lengths equal"
+                    )
 
     def sizes_from(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """The inverse of :meth:`resolve`: lengths by long axis from the length of every index."""
@@ -229,11 +242,21 @@ class BatchedEinsum:
     def array_indices(self) -> Mapping[Array, str]:
         """Each input array with the indices of the first operand it stands in."""
         found: dict[Array, str] = {}
-        for row in self.args:
-            for entry, letters in zip(row, self.indexing.inputs, strict=True):
-                for a in entry:
-                    found.setdefault(a, letters)
+        for a, letters in self.array_uses:
+            found.setdefault(a, letters)
         return found
+
+    @cached_property
+    def array_uses(self) -> tuple[tuple[Array, str], ...]:
+        """Each input array with the indices of every operand it stands in, no pair twice, in order of appearance."""
+        return tuple(
+            dict.fromkeys(
+                (a, letters)
+                for row in self.args
+                for entry, letters in zip(row, self.indexing.inputs, strict=True)
+                for a in entry
+            )
+        )
 
     def __str__(self) -> str:
         """The rows of names and the arrays: ``xre,rij,ej->xei [J D u] J: float64[3, 3, E] ...``."""

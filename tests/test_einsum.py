@@ -301,6 +301,11 @@ SIZE_REFUSALS = {
         {"E": 3, "e": 4},
         "sizes['E'] is 3 but sizes['e'] is 4, and both mean the long axis 'E' of 'xre,rij,ej->xei'; give one of them",
     ),
+    "indices of one array differ": (
+        fe.einsum("i,j", vector("a", math.inf), vector("a", math.inf)),
+        {"i": 3, "j": 4},
+        "index 'i' is 3 but index 'j' is 4, and both are axis 0 of 'a' in 'i,j->ij'; make the lengths equal",
+    ),
     "letters of one axis differ": (
         SQUARE,
         {"i": 3, "j": 4},

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.errors import ValidationError
+
+def library_of(value: Any) -> str | None:
+    """Whose array a value is: ``"numpy"`` or ``"pyopencl"``; None for anything else."""
+    import pyopencl.array as cla
+
+    if isinstance(value, np.ndarray | np.generic):
+        return "numpy"
+    return "pyopencl" if isinstance(value, cla.Array) else None
 
 
 def empty_arrays(queue: Any, shape: tuple[int, ...], dtypes: Sequence[np.dtype[Any]]) -> list[Any]:
@@ -21,29 +28,20 @@ def empty_arrays(queue: Any, shape: tuple[int, ...], dtypes: Sequence[np.dtype[A
 def input_buffer(value: Any, queue: Any, owned: list[Any]) -> Any:
     """A :class:`pyopencl.Buffer` with the elements of an array, C-contiguous.
 
-    A device array that is contiguous is used where it is; anything else is copied.
+    A device array that is contiguous and begins where its buffer does is used where it is; anything else is copied.
 
     :param owned: takes the copies of device arrays, whose events the kernel must wait for.
-    :raises ValidationError: if a device array belongs to another context than `queue`.
     """
     import pyopencl as cl
-    import pyopencl.array as cla
 
-    if isinstance(value, cla.Array):
-        if value.context != queue.context:
-            raise ValidationError(
-                "an array belongs to another context than the kernel; make it with the queue of the device"
-            )
+    if library_of(value) == "pyopencl":
         if value.flags.c_contiguous and value.offset == 0:
             return value.base_data
         value = value.copy(queue=queue) if value.flags.c_contiguous else _contiguous(value, queue)
         owned.append(value)
         return value.base_data
-    host = np.ascontiguousarray(value)
-    if host.size == 0:
-        return cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, 1)
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-    return cl.Buffer(queue.context, flags, hostbuf=host)
+    return cl.Buffer(queue.context, flags, hostbuf=np.ascontiguousarray(value))
 
 
 def output_buffer(result: Any, queue: Any) -> Any:
@@ -52,7 +50,7 @@ def output_buffer(result: Any, queue: Any) -> Any:
 
     if not isinstance(result, np.ndarray) and result.offset == 0:
         return result.base_data
-    return cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, math.prod(result.shape) * np.dtype(result.dtype).itemsize)
+    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, math.prod(result.shape) * np.dtype(result.dtype).itemsize)
 
 
 def deliver(result: Any, buffer: Any, queue: Any, done: Any) -> None:
@@ -70,6 +68,37 @@ def deliver(result: Any, buffer: Any, queue: Any, done: Any) -> None:
             queue, result.base_data, buffer, byte_count=result.nbytes, dst_offset=result.offset, wait_for=[done]
         )
     result.add_event(done)
+
+
+def fill_with_zeros(result: Any, queue: Any, wait_for: Sequence[Any]) -> None:
+    """Set a contiguous array to zero."""
+    import pyopencl as cl
+
+    if isinstance(result, np.ndarray):
+        result.fill(0)
+    elif result.size:
+        zero = np.uint8(0)
+        done = cl.enqueue_fill_buffer(
+            queue, result.base_data, zero, result.offset, result.nbytes, wait_for=wait_for or None
+        )
+        result.add_event(done)
+
+
+def share_memory(a: Any, b: Any) -> bool:
+    """Whether two arrays of one library may overlap; a strided one is taken to have all bytes in between."""
+    if isinstance(a, np.ndarray):
+        return bool(np.may_share_memory(a, b))
+    if not a.size or not b.size or a.base_data != b.base_data:
+        return False
+    (a_first, a_end), (b_first, b_end) = _span(a), _span(b)
+    return a_first < b_end and b_first < a_end
+
+
+def _span(value: Any) -> tuple[int, int]:
+    """The first byte of a device array in its buffer, and the one after the last."""
+    reach = [(n - 1) * stride for n, stride in zip(value.shape, value.strides, strict=True)]
+    first = value.offset + sum(r for r in reach if r < 0)
+    return first, value.offset + sum(r for r in reach if r > 0) + value.dtype.itemsize
 
 
 def _contiguous(value: Any, queue: Any) -> Any:

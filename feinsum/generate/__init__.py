@@ -54,25 +54,28 @@ def generate(
     if tune not in ("never", "missing", "always"):
         raise ValueError(f"tune is {tune!r}; it is 'never', 'missing' or 'always'")
     chosen = choose_device(device)
-    canonical = canonicalize_einsum(e)
-    lengths = canonical.renaming.lengths(e.resolve(expected_sizes(e, sizes)))
+    # Nothing is ever launched where an axis is empty, so a kernel for one of length 1 will do.
+    empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
+    canonical = canonicalize_einsum(e.with_sizes(empty) if empty else e)
+    expected = {letter: max(1, length) for letter, length in e.resolve(expected_sizes(e, sizes)).items()}
+    lengths = canonical.renaming.lengths(expected)
     stores = open_stores(database)
     if tune == "always" or (tune == "missing" and _missing(canonical, lengths, chosen, stores)):
         from feinsum.tune.autotune import autotune
 
-        autotune(e, chosen, stores.working or database, expected_sizes(e, sizes), timeout=timeout)
+        autotune(canonical.given, chosen, stores.working or database, e.sizes_from(expected), timeout=timeout)
     for choice in candidates(canonical, lengths, chosen.profile, stores):
         try:
             executable = _build(canonical.einsum, lengths, chosen, choice)
         except FeinsumError as error:
             logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
             continue
-        return Kernel(canonical, lengths, chosen, choice, executable)
+        return Kernel(e, canonical, lengths, chosen, choice, executable)
     raise DeviceError(f"no kernel for '{e.subscripts}' works on {chosen}; the log says what was tried")
 
 
 def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[str, int]:
-    """Lengths for the long axes: those given, and for the others one that makes the einsum move 64 MiB."""
+    """Lengths for the long axes: those given, and for the others one that makes the einsum move 64 MiB at most."""
     given = dict(sizes or {})
     axes = {letter: axis for letter, axis in e.index_sizes.items() if isinstance(axis, str)}
     known = {key if key in e.long_axes else axes.get(key, key) for key in given}
@@ -100,7 +103,7 @@ def _build(e: BatchedEinsum, lengths: Mapping[str, int], device: Device, choice:
 
     program = realize(e, e.sizes_from(lengths), choice.space, choice.configuration, device.profile)
     executable = build(device.context, program)
-    if choice.rung != "exact" and 0 not in lengths.values():
+    if choice.rung != "exact":
         at = (odd_lengths(e, lengths) or [dict(lengths)])[-1]
         verdict = Workload(e, at, device.queue).check(executable)
         if not verdict.ok:

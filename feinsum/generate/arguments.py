@@ -1,4 +1,4 @@
-"""The arguments of a kernel call, checked before anything is launched."""
+"""The arguments of a kernel call, all of them checked before anything is launched."""
 
 from __future__ import annotations
 
@@ -7,55 +7,101 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.compile.buffers import library_of, share_memory
 from feinsum.einsum import BatchedEinsum, format_axis
 from feinsum.errors import DTypeError, ShapeError, ValidationError
+
+
+def find_library(arrays: Mapping[str, Any]) -> str:
+    """Whose arrays all are: ``"numpy"`` or ``"pyopencl"``.
+
+    :raises ValidationError: if one is neither, or both are mixed.
+    """
+    libraries = {name: library_of(value) for name, value in arrays.items()}
+    for name, library in libraries.items():
+        if library is None:
+            raise ValidationError(f"'{name}' is a {type(arrays[name]).__name__}; pass numpy or pyopencl arrays")
+    if len(set(libraries.values())) > 1:
+        shown = ", ".join(f"{name}: {library}" for name, library in libraries.items())
+        raise ValidationError(f"arrays of two libraries are mixed ({shown}); pass all of one")
+    return next(iter(libraries.values()), None) or "numpy"
 
 
 def check_arguments(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int]:
     """Check names, types and shapes; return the length of every index.
 
-    :raises ValidationError: if a name is missing or unknown, or numpy and device arrays are mixed.
+    :raises ValidationError: if a name is missing or unknown.
     :raises DTypeError: if an array has another type than it was described with.
     :raises ShapeError: if an array has another rank or length, or two arrays disagree about a long axis.
     """
     expected = {a.name: a for a in e.arrays}
-    for name in expected:
+    for name, a in expected.items():
         if name not in arrays:
             raise ValidationError(f"'{name}' is missing; the kernel takes {', '.join(expected)}")
+        value = arrays[name]
+        if np.dtype(value.dtype) != a.dtype:
+            raise DTypeError(f"'{name}' is {value.dtype} but was described as {a.dtype}; convert it with astype")
+        if len(value.shape) != len(a.shape):
+            raise ShapeError(f"'{name}' has {len(value.shape)} axes but was described with {len(a.shape)}")
     for name in arrays:
         if name not in expected:
             raise ValidationError(f"'{name}' is no array of the kernel, which takes {', '.join(expected)}")
-    if len({isinstance(value, np.ndarray | np.generic) for value in arrays.values()}) > 1:
-        kinds = ", ".join(f"{name}: {type(value).__module__}" for name, value in arrays.items())
-        raise ValidationError(f"numpy and device arrays are mixed ({kinds}); pass all of one kind")
     lengths: dict[str, int] = {}
-    owner: dict[object, tuple[str, int]] = {}
-    for a, letters in e.array_indices.items():
-        value = arrays[a.name]
-        if np.dtype(value.dtype) != a.dtype:
-            raise DTypeError(f"'{a.name}' is {value.dtype} but was described as {a.dtype}; convert it with astype")
-        if len(value.shape) != len(a.shape):
-            raise ShapeError(f"'{a.name}' has {len(value.shape)} axes but was described with {len(a.shape)}")
-        for axis, (letter, length) in enumerate(zip(letters, value.shape, strict=True)):
+    owner: dict[str, tuple[str, int]] = {}
+    for a, letters in e.array_uses:
+        for axis, (letter, length) in enumerate(zip(letters, arrays[a.name].shape, strict=True)):
             size = e.index_sizes[letter]
             if isinstance(size, int) and length != size:
                 raise ShapeError(f"axis {axis} of '{a.name}' has length {length} but was described with {size}")
-            first, known = owner.setdefault(size if isinstance(size, str) else letter, (a.name, length))
-            if known != length:
-                name = format_axis(size) if isinstance(size, str) else letter
-                raise ShapeError(f"long axis '{name}' has length {known} in '{first}' but {length} in '{a.name}'")
+            name = size if isinstance(size, str) else letter
+            first, known = owner.setdefault(name, (a.name, length))
+            if known != length and not isinstance(size, int):
+                at = f"long axis '{format_axis(size)}'" if isinstance(size, str) else f"index '{letter}'"
+                raise ShapeError(f"{at} has length {known} in '{first}' but {length} in '{a.name}'")
             lengths[letter] = length
     return lengths
 
 
-def check_output(value: Any, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Check an array that the caller wants a result in.
+def check_context(arrays: Mapping[str, Any], queue: Any) -> None:
+    """Check that device arrays can be reached from a queue.
 
-    :raises ShapeError, DTypeError, ValidationError: if it has another shape or type, or is not C-contiguous.
+    :raises ValidationError: naming one of another context.
     """
-    if tuple(value.shape) != shape:
-        raise ShapeError(f"out '{name}' has shape {tuple(value.shape)} but the result has {shape}")
-    if np.dtype(value.dtype) != dtype:
-        raise DTypeError(f"out '{name}' is {value.dtype} but the result is {dtype}")
-    if not value.flags.c_contiguous:
-        raise ValidationError(f"out '{name}' is not C-contiguous; pass a contiguous array")
+    for name, value in arrays.items():
+        if value.context != queue.context:
+            raise ValidationError(
+                f"'{name}' belongs to another context than the kernel; make it with a queue of the kernel's device"
+            )
+
+
+def check_outputs(
+    e: BatchedEinsum, out: Any, shape: tuple[int, ...], library: str, arrays: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arrays that the caller wants the results in, by name of output.
+
+    :param arrays: the inputs, which results must not overwrite while they are read.
+    :raises ShapeError, DTypeError, ValidationError: if there are too many or too few; if one is of another library than
+        the inputs or of another shape or type than the result, is not C-contiguous or writable, or shares memory.
+    """
+    given = [out] if e.b == 1 and not isinstance(out, (tuple, list)) else list(out)
+    if len(given) != e.b:
+        raise ValidationError(f"out has {len(given)} arrays but the kernel has {e.b} outputs")
+    results = dict(zip(e.output_names, given, strict=True))
+    for (name, value), dtype in zip(results.items(), e.dtypes, strict=True):
+        if library_of(value) != library or isinstance(value, np.generic):
+            raise ValidationError(f"out '{name}' is a {type(value).__name__}; pass a {library} array, as the inputs are")
+        if tuple(value.shape) != shape:
+            raise ShapeError(f"out '{name}' has shape {tuple(value.shape)} but the result has {shape}")
+        if np.dtype(value.dtype) != dtype:
+            raise DTypeError(f"out '{name}' is {value.dtype} but the result is {dtype}")
+        if not value.flags.c_contiguous:
+            raise ValidationError(f"out '{name}' is not C-contiguous; pass a contiguous array")
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            raise ValidationError(f"out '{name}' is read-only; pass an array that can be written")
+    others = {} if library == "numpy" else dict(arrays)  # numpy inputs are copied before anything is written
+    for name, value in results.items():
+        for other, its in others.items():
+            if share_memory(value, its):
+                raise ValidationError(f"out '{name}' shares memory with '{other}'; pass an array of its own")
+        others[name] = value
+    return results

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feinsum.canonicalization import CanonicalEinsum
-from feinsum.compile.buffers import deliver, empty_arrays, input_buffer, output_buffer
+from feinsum.compile.buffers import deliver, empty_arrays, fill_with_zeros, input_buffer, output_buffer
 from feinsum.compile.executable import Executable, build
 from feinsum.compile.program import Program
 from feinsum.database import TuningRecord
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
-from feinsum.generate.arguments import check_arguments, check_output
+from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
 from feinsum.generate.ladder import Choice
 
 if TYPE_CHECKING:
@@ -45,9 +45,15 @@ class Kernel:
     """
 
     def __init__(
-        self, canonical: CanonicalEinsum, lengths: Mapping[str, int], device: Device, choice: Choice, executable: Executable
+        self,
+        e: BatchedEinsum,
+        canonical: CanonicalEinsum,
+        lengths: Mapping[str, int],
+        device: Device,
+        choice: Choice,
+        executable: Executable,
     ) -> None:
-        self.einsum: BatchedEinsum = canonical.given
+        self.einsum: BatchedEinsum = e
         self.device = device
         self.rung: str = choice.rung
         self.record: TuningRecord | None = choice.record
@@ -80,77 +86,79 @@ class Kernel:
         e = self._canonical.einsum
         return transformed(e, e.sizes_from(self._lengths), self._choice.space, self.configuration, self.device.profile)
 
-    def __call__(self, *, out: Any = None, queue: Any = None, wait_for: Sequence[Any] | None = None, **arrays: Any) -> Any:
+    def __call__(
+        self,
+        arrays: Mapping[str, Any] | None = None,
+        /,
+        *,
+        out: Any = None,
+        queue: Any = None,
+        wait_for: Sequence[Any] | None = None,
+        **named: Any,
+    ) -> Any:
         """Evaluate the einsum.
 
-        :param arrays: one array for each name: all numpy arrays, or all :class:`pyopencl.array.Array`.
+        :param named: one array for each name: all numpy arrays, or all :class:`pyopencl.array.Array`.
+        :param arrays: the same as a mapping, for names that are also those of the parameters below.
         :param out: an array for the result (a tuple of them for several outputs), of the kind of the inputs.
-        :param queue: the :class:`pyopencl.CommandQueue` to use; by default that of the device, or of the first array.
+        :param queue: the :class:`pyopencl.CommandQueue` to use; by default that of the first device array, or the device's.
         :param wait_for: events to wait for.
         :returns: for numpy arrays, the result as numpy arrays; for device arrays, device arrays whose `events` tell when
             they are ready; a tuple where there are several outputs.
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
         """
-        on_host = all(isinstance(value, np.ndarray | np.generic) for value in arrays.values())
-        lengths = check_arguments(self.einsum, arrays)
-        queue = queue or self._queue_of(arrays, on_host)
+        inputs = {**(arrays or {}), **named}
+        library = find_library(inputs)
+        lengths = check_arguments(self.einsum, inputs)
         shape = tuple(lengths[letter] for letter in self.einsum.indexing.output)
-        results = self._results(out, shape, queue, on_host)
+        results = {} if out is None else check_outputs(self.einsum, out, shape, library, inputs)
+        on_device = {} if library == "numpy" else {**inputs, **results}
+        queue = queue or self._queue_of(on_device)
+        if queue.context != self.device.context:
+            raise ValidationError("queue belongs to another context than the kernel; pass one of the kernel's device")
+        check_context(on_device, queue)
+        events = [*(wait_for or ()), *(event for value in on_device.values() for event in value.events)]
+        if not results:
+            results = self._new_results(shape, None if library == "numpy" else queue)
         if 0 in lengths.values():
-            for result in results:
-                result.fill(0)
+            for result in results.values():
+                fill_with_zeros(result, queue, events)
         else:
-            self._run(arrays, results, lengths, queue, wait_for, on_host)
-        return results[0] if self.einsum.b == 1 else tuple(results)
+            self._run(inputs, results, lengths, queue, events)
+        return tuple(results.values()) if self.einsum.b > 1 else results[self.einsum.output_names[0]]
 
-    def _queue_of(self, arrays: Mapping[str, Any], on_host: bool) -> Any:
-        if not on_host:
-            for value in arrays.values():
-                if getattr(value, "queue", None) is not None and value.context == self.device.context:
-                    return value.queue
-        return self.device.queue
+    def _queue_of(self, on_device: Mapping[str, Any]) -> Any:
+        queues = (value.queue for value in on_device.values() if value.context == self.device.context)
+        return next((queue for queue in queues if queue is not None), None) or self.device.queue
 
-    def _results(self, out: Any, shape: tuple[int, ...], queue: Any, on_host: bool) -> list[Any]:
-        names, dtypes = self.einsum.output_names, self.einsum.dtypes
-        if out is not None:
-            given = [out] if self.einsum.b == 1 and not isinstance(out, (tuple, list)) else list(out)
-            if len(given) != self.einsum.b:
-                raise ValidationError(f"out has {len(given)} arrays but the kernel has {self.einsum.b} outputs")
-            for value, name, dtype in zip(given, names, dtypes, strict=True):
-                if isinstance(value, np.ndarray) != on_host:
-                    raise ValidationError(
-                        f"out '{name}' is {type(value).__module__}; pass arrays of the kind of the inputs"
-                    )
-                check_output(value, name, shape, dtype)
-            return given
-        if on_host:
-            return [np.empty(shape, dtype) for dtype in dtypes]
-        return empty_arrays(queue, shape, dtypes)
+    def _new_results(self, shape: tuple[int, ...], queue: Any) -> dict[str, Any]:
+        """New arrays by name of output: of numpy without a queue, else of the device."""
+        dtypes = self.einsum.dtypes
+        new = [np.empty(shape, dtype) for dtype in dtypes] if queue is None else empty_arrays(queue, shape, dtypes)
+        return dict(zip(self.einsum.output_names, new, strict=True))
 
     def _run(
         self,
         arrays: Mapping[str, Any],
-        results: list[Any],
+        results: Mapping[str, Any],
         lengths: Mapping[str, int],
         queue: Any,
-        wait_for: Sequence[Any] | None,
-        on_host: bool,
+        wait_for: list[Any],
     ) -> None:
-        owned: list[Any] = []
+        copies: list[Any] = []
         names = self._canonical.renaming.arrays
-        inputs = {names[name]: input_buffer(value, queue, owned) for name, value in arrays.items()}
-        outputs = {name: output_buffer(result, queue) for name, result in zip(self._outputs, results, strict=True)}
+        inputs = {names[name]: input_buffer(value, queue, copies) for name, value in arrays.items()}
+        own_names = zip(self._outputs, results.values(), strict=True)
+        outputs = {name: output_buffer(result, queue) for name, result in own_names}
         e = self._canonical.einsum
         own_lengths = self._canonical.renaming.lengths(lengths)
         values = {name: own_lengths[letter] for letter, name in e.length_names.items()}
         executable = self._executable_for(own_lengths)
         scratch = executable.scratch(queue.context, values)
-        events = [] if on_host else [event for value in (*arrays.values(), *owned) for event in value.events]
-        done = executable.enqueue(queue, inputs | outputs | scratch, values, [*events, *(wait_for or ())] or None)
-        for name, result in zip(self._outputs, results, strict=True):
-            deliver(result, outputs[name], queue, done[-1])
-        if on_host:
-            queue.finish()
+        events = [*wait_for, *(event for value in copies for event in value.events)]
+        done = executable.enqueue(queue, inputs | outputs | scratch, values, events or None)
+        for buffer, result in zip(outputs.values(), results.values(), strict=True):
+            deliver(result, buffer, queue, done[-1])
 
     def _executable_for(self, lengths: Mapping[str, int]) -> Executable:
         """The executable, or one with 64-bit indices where an array needs them and the first has not."""
@@ -170,6 +178,7 @@ class Kernel:
         """Which rung, record and configuration, at which lengths, and what time to expect."""
         settings = " ".join(f"{name}={value}" for name, value in self.configuration.items())
         given = self._canonical.renaming.inverse.lengths(self._lengths)
+        given |= {letter: 0 for letter, axis in self.einsum.index_sizes.items() if axis == 0}
         lines = [
             f"{self.einsum.subscripts} on {self.device}",
             f"  lengths   {' '.join(f'{letter}={length}' for letter, length in given.items())}",
