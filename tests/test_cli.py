@@ -1,0 +1,303 @@
+"""The command line: its notation, its exit codes, its one-line errors, and every command on the CPU device."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+from feinsum.cli import cli, main
+from feinsum.cli.description import describe
+
+GRADIENT = ["xre,rij,ej->xei", "--shape", "J=3,3,E", "--shape", "D=3,4,4", "--shape", "u=E,4"]
+PRODUCT = ["ij,jk->ik", "--size", "i=17,j=5,k=9"]
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process."""
+
+    def run(*arguments: str) -> Result:
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        captured = capsys.readouterr()
+        return Result(int(end.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+def in_a_process(
+    arguments: Sequence[str], environment: dict[str, str] | None = None, **how: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    how = {"capture_output": True, "text": True, "timeout": 300, **how}
+    command = [sys.executable, "-m", "feinsum", *arguments]
+    return subprocess.run(command, check=False, env={**os.environ, **(environment or {})}, **how)
+
+
+def commands(command: click.Command = cli, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The path of every command and group."""
+    children = command.commands.items() if isinstance(command, click.Group) else ()
+    return [path, *(each for name, child in children for each in commands(child, (*path, name)))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected", "sizes"),
+    [
+        ({"sizes": ["i=4,j=5,k=6"]}, "ij,jk->ik [A B] A: float64[4, 5], B: float64[5, 6]", {}),
+        ({"sizes": ["i=4,j=5", "k=1_000"]}, "ij,jk->ik [A B] A: float64[4, 5], B: float64[5, 1000]", {}),
+        (
+            {"sizes": ["i=4,j=5,k=6"], "long": ["i,k"]},
+            "ij,jk->ik [A B] A: float64[∞, 5], B: float64[5, ∞]",
+            {"i": 4, "k": 6},
+        ),
+        ({"sizes": ["j=5"], "long": ["i", "k"]}, "ij,jk->ik [A B] A: float64[∞, 5], B: float64[5, ∞]", {}),
+        (
+            {"shapes": ["D=4,5", "u=5,E"], "sizes": ["E=9"]},
+            "ij,jk->ik [D u] D: float64[4, 5], u: float64[5, E]",
+            {"E": 9},
+        ),
+        (
+            {"shapes": ["D=4,5", "u=(5,inf)"], "sizes": ["k=9,i=4"]},
+            "ij,jk->ik [D u] D: float64[4, 5], u: float64[5, ∞]",
+            {"k": 9},
+        ),
+        (
+            {"shapes": ["D=4,5", "u=5,E"], "sizes": ["k=9"]},
+            "ij,jk->ik [D u] D: float64[4, 5], u: float64[5, E]",
+            {"E": 9},
+        ),
+        (
+            {"rows": ["A,v0", "A,v1"], "sizes": ["i=4,j=5,k=6"], "dtypes": ["float32", "A=float64"]},
+            "ij,jk->ik [A v0; A v1] A: float64[4, 5], v0: float32[5, 6], v1: float32[5, 6]",
+            {},
+        ),
+        (
+            {"rows": ["a*b,c"], "shapes": ["c=5,6"], "sizes": ["i=4,j=5"]},
+            "ij,jk->ik [a*b c] a: float64[4, 5], b: float64[4, 5], c: float64[5, 6]",
+            {},
+        ),
+    ],
+)
+def test_notation(arguments: dict[str, list[str]], expected: str, sizes: dict[str, int]) -> None:
+    """Shapes, lengths, long indices, rows and types describe what they say."""
+    request = describe("ij,jk->ik", **arguments)  # type: ignore[arg-type]
+    assert (str(request.einsum), dict(request.sizes)) == (expected, sizes)
+
+
+def test_notation_of_scalars_and_ellipses() -> None:
+    """An operand without axes has an empty shape; an ellipsis takes its axes from the shapes."""
+    assert str(describe(",i->i", shapes=["a=", "x=7"]).einsum) == ",i->i [a x] a: float64[], x: float64[7]"
+    batched = describe("...ij,...j->...i", shapes=["A=8,3,4", "x=8,4"])
+    assert batched.einsum.shape == (8, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ij,jk->ik", "--size", "i=4,j=5"], "index 'k' of 'ij,jk->ik' has no length; give --size k=LENGTH"),
+        (["ij,jk->ik", "--size", "i=4,j=5,k=x"], "--size k=x: a length is a whole number"),
+        (["ij,jk->ik", "--size", "i=4,j=5,k=-6"], "--size k=-6: a length is a whole number"),
+        (["ij,jk->ik", "--size", "i=4,i=5"], "--size is given twice for 'i'"),
+        (["ij,jk->ik", "--size", "i"], "--size is 'i'; write --size NAME=VALUE"),
+        (["ij,jk->ik", "--size", "i=4,j=5,k=6,q=7"], "--size names 'q', but the indices and long axes are i, k, j"),
+        (["ij,jk->ik", "--size", "i=4,j=5,k=6", "--long", "q"], "--long names 'q', but the indices are i, k, j"),
+        (["ij,jk->ik", "--shape", "A=4,5"], "--shape is given 1 times but 'ij,jk->ik' has 2 operands"),
+        (["ij,jk->ik", "--shape", "A=4,5", "--shape", "B=6,7"], "index 'j' is 5 in operand 0 ('A') but 6 in operand 1"),
+        (["ij,jk->ik", "--shape", "A=4,5", "--shape", "B=5,7", "--size", "k=8"], "--size k=8, but index 'k' is 7"),
+        (["ij,jk->ik", "--size", "i=4,j=5,k=6", "--dtype", "C=float32"], "--dtype names 'C', but the operands are A, B"),
+        (["ij,jk->ik", "--size", "i=4,j=5,k=6", "--dtype", "float16"], "'A' is float16; arrays are"),
+        (["ij,jk->ik", "--size", "i=4,j=5,k=6", "--row", "A"], "'ij,jk->ik' has 2 operands but 1 were given"),
+        (["ij,jk->iq", "--size", "i=4,j=5,k=6"], "output index 'q' of 'ij,jk->iq' occurs in no operand"),
+        (["...i,i->...", "--size", "i=4"], "has an ellipsis; give --shape"),
+        ([*PRODUCT, "--device", "quantum"], "no OpenCL device fits 'quantum'"),
+        ([*PRODUCT, "--database", "ftp://host/x"], "ftp://host/x is no store"),
+        ([*PRODUCT, "--siz", "i=4"], "No such option"),
+        ([], "Missing argument 'SUBSCRIPTS'"),
+    ],
+)
+def test_a_mistake_costs_one_line(run: Run, arguments: list[str], message: str) -> None:
+    """A mistake is told in one line that names it, on the standard error, with exit code 2."""
+    result = run("generate", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", *GRADIENT], "the long axis 'E' needs a length to measure at; give --size E=LENGTH"),
+        (["bench", *GRADIENT], "the long axis 'E' needs a length to measure at; give --size E=LENGTH"),
+        (["tune", *PRODUCT, "--trials", "0"], "0 is not in the range x>=1"),
+        (["tune", *PRODUCT, "--space", "fancy", "--trials", "1"], "no transform space named 'fancy'"),
+        (["query", *PRODUCT, "--status", "fine"], "status is 'fine'"),
+        (["db", "stats", "--database", "nowhere.sqlite"], "there is no store at"),
+        (["db", "import", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["tun"], "No such command 'tun'"),
+    ],
+)
+def test_mistakes_of_other_commands(
+    run: Run, arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command tells a mistake in one line and exits with 2."""
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_help_has_an_example(run: Run, path: tuple[str, ...]) -> None:
+    """The help of every command shows an example, which begins with the command itself."""
+    result = run(*path, "--help")
+    assert result.code == 0
+    example = result.out.partition("Example")[2].splitlines()[1]
+    assert example.split()[: len(path) + 1] == ["feinsum", *path]
+
+
+def test_help_is_light() -> None:
+    """Help imports none of the libraries that take long to load."""
+    script = "import sys, feinsum.cli as c\ntry: c.main(['tune', '--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"loopy", "pyopencl", "sqlalchemy", "optuna", "rich", "igraph"} & set(done.stderr.split())
+
+
+def test_module_and_version() -> None:
+    """``python -m feinsum`` is the same command."""
+    from feinsum import __version__
+
+    assert in_a_process(["--version"]).stdout == f"feinsum, version {__version__}\n"
+
+
+def test_devices(run: Run) -> None:
+    """`devices` lists what there is, the usable ones first, as text and as JSON."""
+    text, data = run("devices"), run("devices", "--json")
+    found = json.loads(data.out)
+    assert (text.code, data.code) == (0, 0)
+    assert found[0]["usable"]
+    assert all(device["id"] in text.out for device in found)
+
+
+def test_no_device(tmp_path: Path) -> None:
+    """Where no device works, `devices` exits with 1 and says how to get one; `generate` exits with 2."""
+    nothing = {"OCL_ICD_VENDORS": str(tmp_path)}
+    listed = in_a_process(["devices"], nothing)
+    assert listed.returncode == 1
+    assert "pip install feinsum[cpu]" in listed.stderr
+    asked = in_a_process(["generate", *PRODUCT], nothing)
+    assert asked.returncode == 2
+    assert "there is no usable OpenCL device" in asked.stderr
+    assert len(asked.stderr.splitlines()) == 1
+
+
+def test_spaces(run: Run) -> None:
+    """`spaces` names every registered space with what it matches."""
+    from feinsum.registry import spaces
+
+    text, data = run("spaces"), json.loads(run("spaces", "--json").out)
+    assert [space["name"] for space in data] == [space.name for space in spaces()]
+    assert all(space["description"] in text.out for space in data)
+
+
+def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
+    """What `tune` records, `query` and `generate` find, `bench` times, and `db` counts and moves to another store."""
+    einsum, at = [*GRADIENT, "--size", "E=300"], ["--database", store, "--device", "cpu"]
+    tuned = run("tune", *einsum, *at, "--space", "generic", "--trials", "2", "--seed", "7", "--json")
+    assert tuned.code == 0
+    assert json.loads(tuned.out)["tried"] == 2
+
+    renamed = ["bj,drb,rij->dbi", "--shape", "f=n,4", "--shape", "G=3,3,n", "--shape", "M=3,4,4", "--database", store]
+    found = run("query", *renamed, "--json")
+    best = json.loads(found.out)[0]
+    assert (found.code, best["space"], best["seed"], best["status"]) == (0, "generic", 7, "ok")
+    assert best["median_s"] > 0
+    assert "generic@" in run("query", *renamed, "--limit", "1").out
+
+    generated = json.loads(run("generate", *einsum, *at, "--json", "--source").out)
+    assert (generated["rung"], generated["record"]) == ("exact", best["id"])
+    assert run("generate", *einsum, *at, "--source").out.strip() == generated["source"].strip()
+    assert "rung      exact" in run("generate", *einsum, *at).out
+    assert json.loads(run("explain", *einsum, *at, "--json").out)["candidates"][0]["rung"] == "exact"
+    timed = json.loads(run("bench", *einsum, *at, "--seconds", "0.05", "--json").out)
+    assert (timed["rung"], timed["flops"]) == ("exact", 300 * (3 * 4 * 4 * 2 + 3 * 3 * 4 * 2))
+
+    assert json.loads(run("db", "stats", "--database", store, "--json").out)["records"] == 2
+    lines, other = str(tmp_path / "records.jsonl"), str(tmp_path / "other.sqlite")
+    assert run("db", "export", lines, "--database", store).err == f"2 records written to {lines}\n"
+    assert run("db", "export", "--database", store).out == Path(lines).read_text(encoding="utf-8")
+    assert "2 records added" in run("db", "import", lines, "--database", other).out
+    assert "0 records added, 2 known before" in run("db", "merge", store, "--database", other).out
+
+
+def test_text_is_plain_where_it_is_no_terminal(run: Run, store: str) -> None:
+    """`bench` and `explain` print text without control sequences and without trailing spaces."""
+    for command in (["bench", "--seconds", "0.05"], ["explain"]):
+        result = run(*command, *PRODUCT, "--device", "cpu", "--database", store)
+        assert result.code == 0
+        assert "\x1b" not in result.out
+        assert all(line == line.rstrip() for line in result.out.splitlines())
+
+
+def test_colours_on_a_terminal() -> None:
+    """On a terminal a table has rules and an error has a colour."""
+    shown, ended = on_a_terminal(["spaces"], {"NO_COLOR": "", "TERM": "xterm"})
+    assert ("─" in shown, ended) == (True, 0)
+    shown, ended = on_a_terminal(["spaces", "--bad"], {"TERM": "xterm"})
+    assert ("\x1b[31m" in shown, ended) == (True, 2)
+
+
+def on_a_terminal(arguments: Sequence[str], environment: dict[str, str]) -> tuple[str, int]:
+    """What a command writes to a terminal, and its exit code."""
+    outer, inner = pty.openpty()
+    done = in_a_process(arguments, environment, capture_output=False, stdout=inner, stderr=inner, text=False)
+    os.close(inner)
+    shown = b""
+    try:
+        while part := os.read(outer, 65536):
+            shown += part
+    except OSError:  # Linux's way to tell that nobody holds the other end any more
+        pass
+    os.close(outer)
+    return shown.decode(), done.returncode
+
+
+def test_nothing_recorded(run: Run, store: str) -> None:
+    """`query` exits with 1 where there is no record, and says how to make one; JSON is an empty list."""
+    result = run("query", *PRODUCT, "--database", store, "--json")
+    assert (result.code, json.loads(result.out)) == (1, [])
+    assert "`feinsum tune` makes some" in result.err
+
+
+def test_lines_that_are_no_records(run: Run, store: str, tmp_path: Path) -> None:
+    """`db import` refuses a line that is no record by its number, and exits with 1."""
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"not": "a record"}\n', encoding="utf-8")
+    result = run("db", "import", str(bad), "--database", store)
+    assert result.code == 1
+    assert "line 1: unknown field" in result.out
+
+
+def test_a_reader_that_goes_away() -> None:
+    """A pipe that is closed early ends a command quietly."""
+    script = f"{sys.executable} -m feinsum spaces --json | head -c 5"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
