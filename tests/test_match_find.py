@@ -9,9 +9,10 @@ import pytest
 from kernels import DOMAIN, RULES, make_kernel, run
 from numpy.testing import assert_allclose
 
-from feinsum.einsum import array, batched_einsum
+from feinsum.einsum import array, batched_einsum, einsum
 from feinsum.lower import generate_loopy
-from feinsum.match import find_einsums, isolate, match_einsum
+from feinsum.match import Match, find_einsums, isolate, match_einsum
+from feinsum.match.expressions import find_uses
 
 OTHER_LOOPS = "[n] -> {[p, q, r]: 0 <= p < n and 0 <= q, r < 4}"
 
@@ -149,6 +150,48 @@ def test_operands_by_one_rule_get_one_each() -> None:
     assert match_einsum(isolated) == match
     D = np.random.default_rng(0).standard_normal((4, 4))
     assert_allclose(run(isolated, D=D, n=1)["q"], np.einsum("ij,jk,ij->ik", D, D, D), rtol=1e-13)
+
+
+def split_all(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+    """Transform the loops of a match, upon which loopy merges equal substitution rules."""
+    for iname in match.inames.values():
+        t_unit = lp.split_iname(t_unit, iname, 2)
+    return t_unit
+
+
+def test_rules_of_an_isolated_einsum_survive_transformations() -> None:
+    """A rule equal to that of another instruction or operand would be merged with it by the first transformation."""
+    text = """
+    y[e, i] = sum(j, D_(i, j)*u_(e, j)) {id=a}
+    t[p] = sum((q, r), D_2(q, r)*u_(p, q)) {id=b}
+    """
+    t_unit = make_kernel(text, [DOMAIN, OTHER_LOOPS], rules=f"{RULES}D_2(c, d) := D[c, d]\n")
+    for own, other in ("ab", "ba"):
+        isolated, match = isolate(t_unit, match_einsum(t_unit, insn_match=f"id:{own}"))
+        kernel = split_all(isolated, match).default_entrypoint
+        invoked = {insn.id: {name for name, _ in find_uses(insn.expression).calls} for insn in kernel.instructions}
+        assert set(match.rules[0]) == invoked[own]
+        assert not invoked[own] & invoked[other]
+
+
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,ji->ij", "ij,ij->"])
+def test_operands_of_one_array_have_rules_that_survive_transformations(subscripts: str) -> None:
+    """Lowering keeps the operands apart even where they are the same array."""
+    A = array("A", (8, 8))
+    t_unit = generate_loopy(einsum(subscripts, A, A))
+    match = match_einsum(t_unit)
+    assert set(match.rules[0]) <= set(split_all(t_unit, match).default_entrypoint.substitutions)
+    assert len(set(match.rules[0])) == 2
+
+
+def test_scalar_operands_have_rules_that_survive_transformations() -> None:
+    """Scalars are kept apart too, and keep their value."""
+    c, x = array("c", ()), array("x", 8)
+    t_unit = generate_loopy(einsum(",,,i->i", c, c, c, x))
+    match = match_einsum(t_unit)
+    transformed = split_all(t_unit, match)
+    assert set(match.rules[0]) <= set(transformed.default_entrypoint.substitutions)
+    assert_allclose(run(transformed, c=np.array(3.0), x=np.arange(8.0))["out"], 27 * np.arange(8.0))
 
 
 def test_tagged_loops_are_replaced_by_plain_ones() -> None:

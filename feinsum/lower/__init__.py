@@ -21,6 +21,7 @@ from pymbolic.primitives import Product, Variable
 
 from feinsum.contraction import ContractionSchedule, fused_schedule
 from feinsum.einsum import Array, BatchedEinsum
+from feinsum.lower.rules import keep_apart
 from feinsum.lower.steps import Length, Steps, read
 
 KERNEL_NAME = "feinsum"
@@ -80,6 +81,7 @@ def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> li
 def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.SubstitutionRule], list[list[str]]]:
     """A substitution rule for each distinct operand, and the name of that of operand k of each row."""
     rules: dict[object, lp.SubstitutionRule] = {}
+    known: set[Any] = set()
     # An argument that had the name of an array would be put in for the array too.
     stem = "i"
     while any(name.startswith(stem) and name[len(stem) :].isdigit() for name in taken):
@@ -91,7 +93,7 @@ def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.Substitut
                 reads = tuple(_converted(a, tuple(map(Variable, formal)), dtype) for a in entry)
                 name = _fresh(f"{'_'.join(a.name for a in entry)}_{k}", taken)
                 value = reads[0] if len(reads) == 1 else Product(reads)
-                rules[k, entry, dtype] = lp.SubstitutionRule(name, formal, value)
+                rules[k, entry, dtype] = keep_apart(lp.SubstitutionRule(name, formal, value), known)
     names = [
         [str(rules[k, entry, dtype].name) for k, entry in enumerate(row)]
         for row, dtype in zip(e.args, e.dtypes, strict=True)

@@ -24,6 +24,7 @@ from loopy.symbolic import Reduction, SubstitutionMapper
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Call, Product, Variable
 
+from feinsum.lower.rules import keep_apart, rule_value
 from feinsum.match.domain import find_lengths, write_cube
 from feinsum.match.expressions import find_uses
 from feinsum.match.grammar import find_factors
@@ -45,19 +46,20 @@ def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUni
     """
     source = Source(t_unit, t_unit[match.kernel_name])
     others = [insn for insn in source.kernel.instructions if insn.id not in match.insn_ids]
-    own_loops, own_rules = _has_own_loops(source, match, others), _find_own_rules(source, match, others)
+    own_loops = _has_own_loops(source, match, others)
+    own_rules, new_rules = _find_own_rules(source, match, others)
     if own_loops and own_rules == match.rules:
         return t_unit, match
     kernel = source.kernel
     loops = match.loops if own_loops else _name_loops(kernel, match)
-    rules = dict(kernel.substitutions)
-    for old, new in {pair for rows in zip(match.rules, own_rules, strict=True) for pair in zip(*rows, strict=True)}:
-        rules[new] = rules[old].copy(name=new)
     rewritten = {
         insn_id: _rewrite(kernel.id_to_insn[insn_id], match, row, loops[row], own_rules[row])
         for row, insn_id in enumerate(match.insn_ids)
     }
-    changed = kernel.copy(instructions=[rewritten.get(insn.id, insn) for insn in kernel.instructions], substitutions=rules)
+    changed = kernel.copy(
+        instructions=[rewritten.get(insn.id, insn) for insn in kernel.instructions],
+        substitutions={**kernel.substitutions, **new_rules},
+    )
     if not own_loops:
         changed = _replace_domains(source, changed, match, loops[0])
     return t_unit.with_kernel(changed), replace(match, loops=loops, rules=own_rules)
@@ -89,27 +91,31 @@ def _used_inames(source: Source, match: Match, others: list[Any]) -> frozenset[s
     return frozenset(used)
 
 
-def _find_own_rules(source: Source, match: Match, others: list[Any]) -> tuple[tuple[str, ...], ...]:
-    """For each operand its rule, or a new name where another operand or instruction invokes that rule too."""
-    called: set[str] = set()
-    for insn in source.kernel.instructions:
-        inside = insn.predicates if insn.id in match.insn_ids else _expressions(insn)
-        called.update(source.called_rules(find_uses(*inside)))
-    for name in source.kernel.substitutions:
-        called.update(source.called_rules(source.rule(name).uses))
-    fresh = None
-    owner: dict[tuple[int, str], str] = {}
+def _find_own_rules(
+    source: Source, match: Match, others: list[Any]
+) -> tuple[tuple[tuple[str, ...], ...], dict[str, lp.SubstitutionRule]]:
+    """For each operand its rule, or a new one where another operand or instruction invokes that rule or an equal one."""
+    rules = source.kernel.substitutions
+    inside = [insn.predicates for insn in source.kernel.instructions if insn.id in match.insn_ids]
+    uses = [find_uses(*expressions) for expressions in (*map(_expressions, others), *inside)]
+    uses += [source.rule(name).uses for name in rules]
+    values = {name: rule_value(rule) for name, rule in rules.items()}
+    called = {values[name] for use in uses for name in source.called_rules(use)}
+    known, fresh = set(values.values()), source.kernel.get_var_name_generator()
+    owners: dict[tuple[int, Any], str] = {}
+    new: dict[str, lp.SubstitutionRule] = {}
     for row in match.rules:
         for k, name in enumerate(row):
-            if (k, name) in owner:
+            if (k, values[name]) in owners:
                 continue
-            if name in called:
-                fresh = fresh or source.kernel.get_var_name_generator()
-                owner[k, name] = fresh(name)
+            if values[name] in called:
+                copy = rules[name].copy(name=fresh(name))
+                new[copy.name] = keep_apart(copy, known)
+                owners[k, values[name]] = copy.name
             else:
-                owner[k, name] = name
-                called.add(name)
-    return tuple(tuple(owner[k, name] for k, name in enumerate(row)) for row in match.rules)
+                owners[k, values[name]] = name
+                called.add(values[name])
+    return tuple(tuple(owners[k, values[name]] for k, name in enumerate(row)) for row in match.rules), new
 
 
 def _expressions(insn: Any) -> Iterable[Any]:
