@@ -27,6 +27,10 @@ class TransformError(FeinsumError, ValueError):
     """A rewrite whose preconditions do not hold, or a configuration outside its space."""
 
 
+class SpaceError(TransformError):
+    """A transform space that failed by itself: whatever it raised that is no refusal."""
+
+
 class DeviceError(FeinsumError, RuntimeError):
     """No such OpenCL device, or one that cannot build and run a kernel."""
 
@@ -37,3 +41,7 @@ class DatabaseError(FeinsumError, RuntimeError):
 
 class ValidationError(FeinsumError, ValueError):
     """Arguments of a kernel that do not fit it, or a kernel whose results are wrong."""
+
+
+class SearchError(FeinsumError, ValueError):
+    """A sampler that does not exist, or a recorded landscape that is malformed."""

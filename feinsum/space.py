@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import TransformError
+from feinsum.errors import FeinsumError, SpaceError, TransformError
 from feinsum.subscripts import Subscripts, parse_subscripts
 
 if TYPE_CHECKING:
@@ -192,13 +192,21 @@ class TransformSpace:
         """Apply one configuration to the instructions of a match, in a kernel that may hold others.
 
         :raises TransformError: if the configuration is refused or a rewrite's preconditions do not hold.
+        :raises SpaceError: if the transformation raises anything else, which is a fault of the space.
         """
         reason = self.refusal(problem, configuration)
         if reason is not None:
             raise TransformError(f"space '{self.name}' refuses {dict(configuration)}: {reason}")
         roles = self._require_roles(match.einsum)
         letters = {own: letter for letter, own in roles.indices.items()}
-        return self.function(t_unit, match.relabel(letters, roles.operands), problem, **configuration)
+        try:
+            return self.function(t_unit, match.relabel(letters, roles.operands), problem, **configuration)
+        except FeinsumError:
+            raise
+        except Exception as error:  # a bug of a space is a miss, never the end of a program
+            raise SpaceError(
+                f"space '{self.name}' fails on {dict(configuration)}: {type(error).__name__}: {error}"
+            ) from error
 
     def _require_roles(self, e: BatchedEinsum) -> Roles:
         roles = self.roles(e)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ def einsums(draw: st.DrawFn) -> tuple[fe.BatchedEinsum, dict[str, int]]:
     """A batched einsum of small sizes, up to four operands and three rows, and lengths for its long axes."""
     sizes = {"M": draw(st.integers(0, 4)), "N": draw(st.integers(1, 4))}
     letters = "abcde"[: draw(st.integers(1, 5))]
-    axes: dict[str, Any] = {x: draw(st.one_of(st.integers(1, 4), st.integers(0, 4), st.sampled_from(LONG))) for x in letters}
+    axes: dict[str, Any] = {
+        x: draw(st.one_of(st.integers(1, 4), st.integers(0, 4), st.sampled_from(LONG))) for x in letters
+    }
     terms = ["".join(draw(st.lists(st.sampled_from(letters), max_size=3))) for _ in range(draw(st.integers(1, 4)))]
     used = sorted(set("".join(terms)))
     output = "".join(draw(st.permutations(used))[: draw(st.integers(0, len(used)))])
@@ -35,7 +38,8 @@ def einsums(draw: st.DrawFn) -> tuple[fe.BatchedEinsum, dict[str, int]]:
         return draw(st.sampled_from(known))
 
     rows = [
-        [tuple({pick(term) for _ in range(draw(st.integers(1, 2)))}) for term in terms] for _ in range(draw(st.integers(1, 3)))
+        [tuple({pick(term) for _ in range(draw(st.integers(1, 2)))}) for term in terms]
+        for _ in range(draw(st.integers(1, 3)))
     ]
     e = fe.batched_einsum(f"{','.join(terms)}->{output}", rows)
     anonymous = {x: draw(st.integers(0, 4)) for x in e.indexing.indices if axes[x] == math.inf}
@@ -61,8 +65,8 @@ def check_against_numpy(e: fe.BatchedEinsum, arrays: Mapping[str, np.ndarray[Any
     results = (results,) if e.b == 1 else results
     assert len(results) == e.b
     for row, dtype, found in zip(e.args, e.dtypes, results, strict=True):
-        wide = {"i": dtype, "u": dtype, "f": np.longdouble, "c": np.clongdouble}[dtype.kind]
-        operands = [math.prod([arrays[a.name].astype(wide) for a in entry], start=wide.type(1) if isinstance(wide, np.dtype) else wide(1)) for entry in row]
+        wide: Any = {"f": np.longdouble, "c": np.clongdouble}.get(dtype.kind, dtype)
+        operands = [reduce(np.multiply, [arrays[a.name].astype(wide) for a in entry]) for entry in row]
         expected = np.einsum(e.subscripts, *operands)
         assert found.dtype == dtype
         assert found.shape == expected.shape
@@ -70,11 +74,11 @@ def check_against_numpy(e: fe.BatchedEinsum, arrays: Mapping[str, np.ndarray[Any
             np.testing.assert_array_equal(found, expected)
             continue
         magnitude = np.einsum(e.subscripts, *map(abs, operands))
-        operations = 4 * sum(map(len, row)) + expected_terms(e, arrays)
+        operations = 4 * sum(map(len, row)) + count_terms(e, arrays)
         assert (abs(found - expected) <= operations * np.finfo(dtype).eps * magnitude).all()
 
 
-def expected_terms(e: fe.BatchedEinsum, arrays: Mapping[str, np.ndarray[Any, Any]]) -> int:
+def count_terms(e: fe.BatchedEinsum, arrays: Mapping[str, np.ndarray[Any, Any]]) -> int:
     """How many products are summed for one entry."""
-    lengths = {x: n for a, at in e.array_indices.items() for x, n in zip(at, arrays[a.name].shape, strict=True)}
+    lengths = {x: n for a, at in e.array_uses for x, n in zip(at, arrays[a.name].shape, strict=True)}
     return math.prod(lengths[x] for x in e.indexing.summed)

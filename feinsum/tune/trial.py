@@ -12,7 +12,7 @@ from typing import Any
 from feinsum.canonicalization import parse_key
 from feinsum.compile.program import Program
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import FeinsumError, TransformError
+from feinsum.errors import FeinsumError, SpaceError, TransformError
 from feinsum.registry import find_space
 
 
@@ -80,10 +80,10 @@ def build_trial(trial: Trial) -> Built | Outcome:
         return Outcome("refused", f"space '{trial.space}' has version {space.version}, not {trial.version}")
     try:
         t_unit = transformed(e, e.sizes_from(sizes), space, trial.configuration, device.profile)
+    except SpaceError as error:
+        return Outcome("compile-failed", str(error))
     except FeinsumError as error:
         return Outcome("refused", str(error))
-    except Exception as error:  # a bug of a space is the failure of a trial, not of the tuner
-        return Outcome("compile-failed", f"the transformation raised {type(error).__name__}: {error}")
     try:
         executable = build(device.context, generate_program(t_unit))
     except TransformError as error:
