@@ -8,7 +8,7 @@ import click
 
 from feinsum.cli.description import Request
 from feinsum.cli.options import database_option, device_option, einsum_arguments, json_option
-from feinsum.cli.output import PERFORMANCE, figure, performance, print_json, print_table, settings
+from feinsum.cli.output import PERFORMANCE, duration, figure, performance, print_json, print_table, settings
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
@@ -128,11 +128,16 @@ def _candidate(choice: Choice) -> dict[str, Any]:
     }
 
 
+def _candidate_as_text(candidate: dict[str, Any]) -> str:
+    time = f" ({duration(candidate['median_s'])})" if candidate["median_s"] else ""
+    return f"{candidate['rung']}: {candidate['space']} {settings(candidate['configuration'])}{time}"
+
+
 def _as_text(value: Any) -> str:
     if value is None:
         return "unknown; `feinsum devices --measure` finds out"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return ("\n" + " " * 18).join(f"{x['rung']}: {x['space']} {settings(x['configuration'])}" for x in value)
+        return ("\n" + " " * 18).join(map(_candidate_as_text, value))
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from feinsum.cli.description import Request
 from feinsum.cli.options import database_option, device_option, einsum_arguments, json_option
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, settings
+
+if TYPE_CHECKING:
+    from feinsum.database import TuningRecord
+    from feinsum.einsum import BatchedEinsum
+
+_MESSAGE = 160
+"""Characters shown of the message of a failure; --json has it all."""
 
 
 @click.command()
@@ -87,16 +97,25 @@ def query(
     if as_json:
         print_json([record_as_json(record) for record in found[:limit]])
     elif found:
-        given = fe.canonicalize_einsum(e).renaming.inverse
-        rows = []
-        for r in found[:limit]:
-            cells = ["-"] * 4 if r.median_s is None else performance(r.median_s, r.spread_s or 0.0, r.flops, r.bytes)
-            kernel = f"{r.space}@{r.space_version}: {settings(r.configuration)}"
-            rows.append([r.status, *cells, settings(given.lengths(r.sizes)), r.device, kernel])
-        texts = ["status", "lengths", "device", "kernel"]
-        print_table(["status", *PERFORMANCE, *texts[1:]], rows, left=texts)
+        _print_records(e, found[:limit])
         if len(found) > limit:
             click.echo(f"{len(found) - limit} more; see --limit", err=True)
     if not found:
         click.echo(f"no record of '{e.subscripts}'; `feinsum tune` makes some", err=True)
         ctx.exit(1)
+
+
+def _print_records(e: BatchedEinsum, records: Sequence[TuningRecord]) -> None:
+    """A table of records of `e`, in the letters of `e`; what went wrong is its last column."""
+    from feinsum.canonicalization import canonicalize_einsum
+
+    given = canonicalize_einsum(e).renaming.inverse
+    rows = []
+    for r in records:
+        cells = ["-"] * 4 if r.median_s is None else performance(r.median_s, r.spread_s or 0.0, r.flops, r.bytes)
+        kernel = f"{r.space}@{r.space_version}: {settings(r.configuration)}"
+        message = " ".join(r.message.split())
+        shown = message if len(message) <= _MESSAGE else message[:_MESSAGE] + "..."
+        rows.append([r.status, *cells, settings(given.lengths(r.sizes)), r.device, kernel, shown])
+    texts = ["status", "lengths", "device", "kernel", "message"]
+    print_table(["status", *PERFORMANCE, *texts[1:]], rows, left=texts)

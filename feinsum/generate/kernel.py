@@ -176,18 +176,17 @@ class Kernel:
 
     def explain(self) -> str:
         """Which rung, record and configuration, at which lengths, and what time to expect."""
-        settings = " ".join(f"{name}={value}" for name, value in self.configuration.items())
         given = self._canonical.renaming.inverse.lengths(self._lengths)
         given |= {letter: 0 for letter, axis in self.einsum.index_sizes.items() if axis == 0}
         lines = [
             f"{self.einsum.subscripts} on {self.device}",
-            f"  lengths   {' '.join(f'{letter}={length}' for letter, length in given.items())}",
+            f"  lengths   {_listed(given)}",
             f"  rung      {self.rung}: {_MEANING[self.rung]}",
-            f"  space     {self.space} (version {self._choice.space.version}): {settings}",
+            f"  space     {self.space} (version {self._choice.space.version}): {_listed(self.configuration)}",
         ]
         if self.record is not None and self.record.median_s is not None:
-            r, t = self.record, self.record.median_s
-            lines.append(f"  record    {r.id} of {r.created}, at {' '.join(f'{x}={n}' for x, n in r.sizes.items())}")
+            r, t, own = self.record, self.record.median_s, self._canonical.pattern.renaming.inverse
+            lines.append(f"  record    {r.id} of {r.created}, at {_listed(own.lengths(r.pattern_sizes))}")
             lines.append(f"  time      {t * 1e3:.4g} ms, {r.flops / t / 1e9:.4g} GFLOP/s, {r.bytes / t / 1e9:.4g} GB/s")
             peaks = self.device.known_peaks
             if peaks is not None:
@@ -199,3 +198,7 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.einsum.subscripts} on {self.device.id}, {self.space}, rung {self.rung}>"
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
