@@ -89,6 +89,7 @@ DIFFERENT = {
         "it has 1 rows, not 2",
     ),
     "operands": (einsum("ij->i", array("A", (3, 4))), "it has 2 operands, not 1"),
+    "axes of the output": (einsum("ij,j->ij", array("A", (3, 4)), array("x", 4)), "the subscripts differ"),
     "subscripts": (einsum("ij,i->j", array("A", (3, 4)), array("x", 3)), "the subscripts differ"),
     "lengths": (einsum("ij,j->i", array("A", (4, 3)), array("x", 3)), "the lengths of axes differ"),
     "types": (

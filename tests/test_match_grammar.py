@@ -110,6 +110,9 @@ TYPES = {
     "a quotient of integers": ("f(a, b) := u[a, b]/u[a, b]", "int32", "float64", "f: float64"),
     "a comparison": ("f(a, b) := (1 if u[a, b] > 0 else 0)*w[a]", "int32", "float64", "f: float64"),
     "numbers alone": ("f(a, b) := 1.5", "float32", "complex64", "f: complex64"),
+    "a whole number alone": ("f(a, b) := 2", "float32", "float32", "f: float32"),
+    "a complex number": (Product((2j, parse("u[a, b]"))), "float32", "complex64", "f: complex64"),
+    "an index alone": ("f(a, b) := a + b", "float32", "float32", "f: float32"),
 }
 
 
@@ -190,6 +193,7 @@ REFUSED = {
     "output read by a rule": ("x[i] = sum(j, D_(i, j)*x_(j))", "it reads 'x', which it also writes"),
     "output read by a rule of a rule": ("x[i] = sum(j, D_(i, j)*around(j))", "it reads 'x', which it also writes"),
     "output in a predicate": ("if x[i] > 0\nx[i] = r_(i)\nend", "it reads 'x', which it also writes"),
+    "unknown function": ("r[i] = unknown(i)*x_(i)", "the type of substitution rule 'unknown' is not known"),
     # rule 8
     "offset operand": (
         "r[i] = sum(j, D_(i, j + 1)*x_(j))",
@@ -234,6 +238,7 @@ def test_anything_beyond_the_grammar_is_refused_with_the_reason(name: str) -> No
     hidden(a) := D[a, j]
     behind(a) := hidden(a)
     guard() := x[i]
+    unknown(a) := fancy(x[a])
     """
     t_unit = make_kernel(
         text,
@@ -262,6 +267,33 @@ def test_predicate_may_not_depend_on_what_is_summed_over() -> None:
     guarded = insn.copy(predicates=frozenset([Comparison(Variable("j"), "<", 2)]))
     t_unit = t_unit.with_kernel(t_unit.default_entrypoint.copy(instructions=[guarded]))
     with pytest.raises(MatchError, match="its predicate depends on 'j', which is no loop around it"):
+        match_einsum(t_unit)
+
+
+def test_rule_is_invoked_with_as_many_arguments_as_it_has() -> None:
+    """A malformed invocation is refused, not misread."""
+    t_unit = make_kernel("t[e] = sum(j, u_(e, j))")
+    kernel = t_unit.default_entrypoint
+    shorter = kernel.substitutions["u_"].copy(arguments=("a",))
+    t_unit = t_unit.with_kernel(kernel.copy(substitutions={"u_": shorter}))
+    with pytest.raises(MatchError, match="substitution rule 'u_' takes 1 arguments but gets 2"):
+        match_einsum(t_unit)
+
+
+def test_more_indices_than_letters_are_refused() -> None:
+    """An index is one letter, of which there are 52."""
+    inames = [f"m{k}" for k in range(53)]
+    text = f"s = sum(({', '.join(inames)}), {'*'.join(f'x_({iname})' for iname in inames)})"
+    with pytest.raises(MatchError, match="it has 53 indices, more than the 52 letters"):
+        match_einsum(make_kernel(text, f"{{[{', '.join(inames)}]: 0 <= {', '.join(inames)} < 2}}"))
+
+
+def test_instruction_outside_a_loop_that_indexes_its_output_is_refused() -> None:
+    """An output indexed by a loop around nothing is no kernel, and no einsum."""
+    t_unit = make_kernel("y[e, i] = u_(e, i)")
+    (insn,) = t_unit.default_entrypoint.instructions
+    t_unit = t_unit.with_kernel(t_unit.default_entrypoint.copy(instructions=[insn.copy(within_inames=frozenset("e"))]))
+    with pytest.raises(MatchError, match=r"y\[e, i\] is indexed by 'i', which is no loop around it"):
         match_einsum(t_unit)
 
 

@@ -320,6 +320,17 @@ def test_names_of_a_kernel_need_not_be_names_of_an_einsum() -> None:
     assert not letters & others
 
 
+def test_names_that_fall_together_are_told_apart() -> None:
+    """A rule that stands for an array may have the name of one, or of a long axis but for underscores."""
+    t_unit = make_kernel(
+        "y[e, i] = _w(e)*w_(e)*_n(i)*_(i)", rules="_w(a) := 2*w[a + 1]\nw_(a) := w[a]\n_n(a) := a\n_(a) := a\n"
+    )
+    match = match_einsum(t_unit)
+    assert {match.arrays[entry[0].name] for entry in match.einsum.args[0]} == {"_w", "w", "_n", "_"}
+    assert match.axes == {"n": "n"}
+    assert len({*match.arrays, *match.axes, *match.inames}) == 7
+
+
 def test_relabelled_match_describes_the_same_kernel() -> None:
     """A match can be written in the letters and the order of a pattern; names in the kernel stay."""
     match = match_einsum(make_kernel(ROWS, [DOMAIN, OTHER_LOOPS]))

@@ -52,7 +52,7 @@ def _domain(source: Source, inames: frozenset[str]) -> Any:
         domain = source.kernel.get_inames_domain(inames).to_set()
     except LoopyError as error:
         raise MatchError(f"{_list(inames)} have no domain in common: {error}") from None
-    for home in {source.kernel.get_home_domain_index(iname) for iname in inames}:
+    for home in sorted({source.kernel.get_home_domain_index(iname) for iname in inames}):
         for name in source.kernel.domains[home].get_var_names(PARAM):
             if name not in inames and not source.is_parameter(name):
                 raise MatchError(

@@ -50,26 +50,28 @@ class Inference:
         return not (uses.reads or uses.calls or uses.sized or uses.values - set(facts.arguments))
 
     def _infer(self, facts: RuleFacts) -> np.dtype[Any]:
-        kernel, table = self._source.kernel, self._source.t_unit.callables_table
-        if facts.uses.calls:
-            self._resolved = self._resolved or resolve_callables(self._source.t_unit)
-            kernel, table = self._resolved[kernel.name], self._resolved.callables_table
-        rules = kernel.substitutions
         typed = {name: lp.ValueArg(name, dtype=self._source.dtype(name)) for name in facts.reads}
-        typed.update({name: lp.ValueArg(name, dtype=kernel.index_dtype) for name in facts.arguments})
-        mapper = _Types(kernel, make_clbl_inf_ctx(table, frozenset()), typed)
+        typed.update({name: lp.ValueArg(name, dtype=self._source.kernel.index_dtype) for name in facts.arguments})
         try:
-            found = mapper(SubstitutionRuleExpander(rules)(rules[facts.name].expression), return_dtype_set=True)
+            found = self._ask_loopy(facts, typed)
         except (LoopyError, NotImplementedError) as error:
             raise MatchError(f"the type of substitution rule '{facts.name}' is not known: {error}") from None
-        if not found:
-            if self._is_untyped(facts):
-                return np.dtype(np.int32)
+        if not found and self._is_untyped(facts):
+            return np.dtype(np.int32)
+        if not found or not isinstance(found[0], NumpyType):
             raise MatchError(f"the type of substitution rule '{facts.name}' is not known; see loopy.add_dtypes")
-        if not isinstance(found[0], NumpyType):
-            raise MatchError(f"the type of substitution rule '{facts.name}' is {found[0]}, which is none of numpy")
         dtype: np.dtype[Any] = found[0].numpy_dtype
         return dtype
+
+    def _ask_loopy(self, facts: RuleFacts, typed: dict[str, lp.ValueArg]) -> Any:
+        """What loopy infers for the right-hand side, other rules put in; functions need be resolved for that."""
+        t_unit = self._source.t_unit
+        if facts.uses.calls:
+            t_unit = self._resolved = self._resolved or resolve_callables(t_unit)
+        kernel = t_unit[self._source.kernel.name]
+        mapper = _Types(kernel, make_clbl_inf_ctx(t_unit.callables_table, frozenset()), typed)
+        expand = SubstitutionRuleExpander(kernel.substitutions)
+        return mapper(expand(kernel.substitutions[facts.name].expression), return_dtype_set=True)
 
 
 class _Types(TypeInferenceMapper):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
