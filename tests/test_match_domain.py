@@ -93,6 +93,7 @@ REFUSED: dict[str, tuple[Domains, str]] = {
         ["[n] -> {[e, i]: 0 <= e < n and 0 <= i < 4 and n < 9}"],
         "holds for some values of the parameters only",
     ),
+    "no end": (["{[e, i]: 0 <= e and 0 <= i < 4}"], "iname 'e' has no upper bound"),
     "empty": (["{[e, i]: 0 <= e < 0 and 0 <= i < 4}"], "the domain of 'e', 'i' is empty"),
     "data": (
         ["[n] -> {[e]: 0 <= e < n}", "[count] -> {[i]: 0 <= i < count}"],
@@ -123,3 +124,15 @@ def test_an_iname_of_a_loop_that_the_instruction_is_not_in_is_no_bound() -> None
     )
     with pytest.raises(MatchError, match="bounded by 'e', which is known only inside the kernel"):
         match_einsum(t_unit, insn_match="id:row")
+
+
+def test_domains_that_branch_have_no_hypercube() -> None:
+    """Two inner domains of one outer loop are not intersected by loopy, whatever they say."""
+    t_unit = make_kernel(
+        "h[l, e, i] = f(l, e, i)",
+        ["{[l]: 0 <= l < 4}", "[l] -> {[e]: 0 <= e <= l}", "[l] -> {[i]: 0 <= i <= l}"],
+        rules="f(a, b, c) := h2[a, b, c]\n",
+        arrays={"h": (4, 4, 4), "h2": (4, 4, 4)},
+    )
+    with pytest.raises(MatchError, match="'e', 'i', 'l' have no domain in common"):
+        match_einsum(t_unit)
