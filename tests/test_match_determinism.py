@@ -31,7 +31,7 @@ for t_unit in (wave_equation(1), extract_operands(wave_equation(1, rules=False))
         print(match)
     show(t_unit)
 rows = "y[e, i] = sum((j, k), D[i, j]*u[e, k]*x[k]*x[j])\\nz[p, q] = sum((r, l), v[p, l]*D[q, r]*x[r]*x[l])"
-domains = ["[n] -> {[e, i, j, k]: 0 <= e < n and 0 <= i, j, k < 4}", "[n] -> {[p, q, r, l]: 0 <= p < n and 0 <= q, r, l < 4}"]
+domains = [f"[n] -> {{[{a}, {b}, {c}, {d}]: 0 <= {a} < n and 0 <= {b}, {c}, {d} < 4}}" for a, b, c, d in ("eijk", "pqrl")]
 t_unit = extract_operands(make_kernel(rows, domains, rules=""))
 (match,) = find_einsums(t_unit)
 t_unit, match = isolate(t_unit, match)
