@@ -5,7 +5,7 @@ members of sets, with indices, arrays and long axes numbered in order of appeara
 and two einsums of a family must have one key exactly if the oracle gives them one name.
 
 All einsums up to 3 operands of rank 2, 3 indices and 2 rows, with repeated arrays, two lengths and two types, are four
-million; they take twenty minutes and run where FEINSUM_EXHAUSTIVE is set.  The families of the default run are slices of
+million; they take an hour and run where FEINSUM_EXHAUSTIVE is set.  The families of the default run are slices of
 that product.  Each test says which features its slice takes all values of; the others are held fixed in it.  All matrices
 of a slice are enumerated for one indexing expression of each class, because the other presentations of an indexing
 expression are the subject of the first test.
@@ -235,7 +235,7 @@ def test_every_matrix_of_sets() -> None:
     assert check(with_matrices(family, (2,), (1, 2), SINGLE, members=(1, 2))) == (8_071, 1_867)
 
 
-@pytest.mark.skipif("FEINSUM_EXHAUSTIVE" not in os.environ, reason="takes twenty minutes; set FEINSUM_EXHAUSTIVE to run it")
+@pytest.mark.skipif("FEINSUM_EXHAUSTIVE" not in os.environ, reason="takes an hour; set FEINSUM_EXHAUSTIVE to run it")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_small_einsum(part: int) -> None:
     """Up to three operands of rank two in up to two rows, arrays repeated, two lengths and two types."""

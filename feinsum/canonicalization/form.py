@@ -24,8 +24,9 @@ from feinsum.subscripts import Subscripts
 FORMAT = "1"
 """The version of the format; another text for the same canonical form is another version."""
 
-MAX_MEMBERS = 2**20
-"""The most places of arrays in a matrix that a key may describe, since 20 letters can ask for all memory there is."""
+MAX_MEMBERS = 2**16
+"""The most places of arrays in a matrix that a key may describe, since 20 letters can ask for all memory there is;
+a matrix of 500 rows and 8 operands has 4000."""
 
 _NUMBER = "(?:0|[1-9][0-9]{0,99})"
 _AXIS = re.compile(rf"([a-zA-Z])=(?:(inf)|(N{_NUMBER})|({_NUMBER}))")
@@ -106,7 +107,7 @@ def parse_key(key: str) -> BatchedEinsum:
 
     The text is data: it is read by its grammar and can do nothing else.
 
-    :raises SubscriptError: if the text is no key of this format, or describes a matrix of more than 2**20 places.
+    :raises SubscriptError: if the text is no key of this format, or describes a matrix of more than 2**16 places.
     :raises ShapeError: if its axes contradict its indices or arrays.
     :raises DTypeError: if it names an unknown type.
 
