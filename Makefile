@@ -1,15 +1,17 @@
 # make demo    tune three einsums for two minutes and compare with numpy
 # make test    the whole test suite
 # make check   ruff, types, import rules
+# make readme  what the commands of the README print on this machine, written into it
 #
 # Each makes .venv first.  Other interpreter: make demo PYTHON=python3.12
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# -qq, as pip 26 passes on what setuptools has to say of every editable installation
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test check clean
+.PHONY: demo test check readme clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -22,6 +24,9 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+readme: $(VENV)/.installed $(VENV)/.device
+	$(BIN)/python benchmarks/readme.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -129,6 +129,7 @@ def test_notation_of_scalars_and_ellipses() -> None:
         (["...i,i->...", "--size", "i=4"], "has an ellipsis; give --shape"),
         ([*PRODUCT, "--device", "quantum"], "no OpenCL device fits 'quantum'"),
         ([*PRODUCT, "--database", "ftp://host/x"], "ftp://host/x is no store"),
+        (["ij,jk-", "--size", "i=4,j=5,k=6"], "the shell took what follows 'ij,jk-' for a redirection"),
         ([*PRODUCT, "--siz", "i=4"], "No such option"),
         ([], "Missing argument 'SUBSCRIPTS'"),
     ],

@@ -64,6 +64,8 @@ def describe(
     >>> print(request.einsum, dict(request.sizes))
     ij,ej->ei [D u] D: float32[35, 35], u: float32[E, 35] {'E': 1000}
     """
+    if subscripts.endswith("-"):
+        raise click.UsageError(f"the shell took what follows {subscripts!r} for a redirection; quote it, as in 'ij,jk->ik'")
     axes = _pairs("--shape", shapes, _axes)
     lengths = _pairs("--size", (part for text in sizes for part in text.split(",")), _length)
     marked = [letter.strip() for text in long for letter in text.split(",")]

@@ -99,8 +99,11 @@ def explain(request: Request, device: str | None, database: str | None, as_json:
     if as_json:
         print_json(found)
         return
+    least_s = found.pop("least_s")
+    found["least time"] = duration(least_s) if least_s else "unknown; `feinsum devices --measure` measures the peaks"
+    found["candidates"] = found.pop("candidates")
     for name, value in found.items():
-        click.echo(f"{name:>16}  {_as_text(value)}")
+        click.echo(f"{name.replace('_', ' '):>14}  {_as_text(value)}")
 
 
 def _device_facts(request: Request, device: Device, database: str | None, sizes: dict[str, int]) -> dict[str, Any]:
@@ -134,10 +137,8 @@ def _candidate_as_text(candidate: dict[str, Any]) -> str:
 
 
 def _as_text(value: Any) -> str:
-    if value is None:
-        return "unknown; `feinsum devices --measure` finds out"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return ("\n" + " " * 18).join(map(_candidate_as_text, value))
+        return ("\n" + " " * 16).join(map(_candidate_as_text, value))
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):

@@ -106,7 +106,7 @@ def query(
 
 
 def _print_records(e: BatchedEinsum, records: Sequence[TuningRecord]) -> None:
-    """A table of records of `e`, in the letters of `e`; what went wrong is its last column."""
+    """A table of records of `e`, in the letters of `e`; where something went wrong, what is its last column."""
     from feinsum.canonicalization import canonicalize_einsum
 
     given = canonicalize_einsum(e).renaming.inverse
@@ -118,4 +118,7 @@ def _print_records(e: BatchedEinsum, records: Sequence[TuningRecord]) -> None:
         shown = message if len(message) <= _MESSAGE else message[:_MESSAGE] + "..."
         rows.append([r.status, *cells, settings(given.lengths(r.sizes)), r.device, kernel, shown])
     texts = ["status", "lengths", "device", "kernel", "message"]
-    print_table(["status", *PERFORMANCE, *texts[1:]], rows, left=texts)
+    headings = ["status", *PERFORMANCE, *texts[1:]]
+    if not any(row[-1] for row in rows):
+        headings, rows = headings[:-1], [row[:-1] for row in rows]
+    print_table(headings, rows, left=texts)

@@ -1,0 +1,68 @@
+"""The README: every Python example gives what it shows, and every command runs and prints what the README promises."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from feinsum.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+MARKED_BUSY = "other processes, or a limit, left"
+
+
+def words(text: str) -> list[str]:
+    """The words of a line without digits and signs of figures, which differ between machines."""
+    return re.findall(r"[A-Za-zµ_/]+", text)
+
+
+def test_the_first_ten_minutes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    """Followed from top to bottom, commands succeed with the headings shown, and examples print what is shown."""
+    monkeypatch.setenv("FEINSUM_DATABASE", store)
+    monkeypatch.setenv("COLUMNS", "400")
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    names: dict[str, object] = {}
+    for kind, block in BLOCKS:
+        if kind == "console":
+            _run_commands(block, capsys)
+            continue
+        example = doctest.DocTestParser().get_doctest(block, names, "README.md", "README.md", 0)
+        assert example.examples, f"no >>> in {block}"
+        with capsys.disabled():
+            runner.run(example, clear_globs=False)
+        names = example.globs
+    assert runner.summarize(verbose=False).failed == 0
+
+
+def _run_commands(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run each ``$ feinsum`` of a block; the first line shown is its heading, which has to come again."""
+    for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        line, _, shown = text.replace("\\\n", " ").partition("\n")
+        command, *arguments = shlex.split(line, comments=True)
+        if command == "make":
+            assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+            continue
+        assert command == "feinsum"
+        if "tune" in arguments:
+            arguments += ["--trials", "2"]
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        printed = capsys.readouterr().out
+        assert end.value.code == 0, line
+        assert shown.strip(), f"the README shows no output of {line}"
+        assert words(shown.splitlines()[0]) == words(printed.splitlines()[0]), line
+
+
+def test_every_command_is_shown() -> None:
+    """The README mentions every command."""
+    from feinsum.cli import cli
+
+    for name in cli.commands:
+        assert f"feinsum {name}" in README
