@@ -23,5 +23,5 @@ def dg_gradient(t_unit, m, p, *, elements, unroll):  # type: ignore[no-untyped-d
     t_unit, m = contract_first(t_unit, m, (1, 2))
     t_unit, (groups, lanes) = divide(t_unit, m, "e", (elements,))
     t_unit = place(t_unit, m, {groups: "g.0", lanes: "l.0", "x": "unr"})
-    t_unit = materialize(t_unit, m, 1, ("r",), "private", outer=(groups, lanes, "i"))
+    t_unit, _ = materialize(t_unit, m, 1, {"r": "r"}, "private", outer=(groups, lanes, "i"))
     return place(t_unit, m, {"r": "unr"}) if unroll else t_unit

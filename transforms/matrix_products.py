@@ -46,9 +46,9 @@ def matrix_product(t_unit, m, p, *, lanes, rows, columns, depth, local):  # type
     t_unit = place(t_unit, m, {it: "g.1", jt: "g.0", jl: "l.0"})
     t_unit = register_tile(t_unit, m, (ir, jc))
     if "A" in local:
-        t_unit = materialize(t_unit, m, 0, (ir, kd), "local", outer=(it, jt, kt), lanes=lanes)
+        t_unit, _ = materialize(t_unit, m, 0, {"i": [ir], "k": [kd]}, "local", outer=(it, jt, kt), lanes=lanes)
     if "B" in local:
-        t_unit = materialize(t_unit, m, 1, (jc, jl, kd), "local", outer=(it, jt, kt), lanes=lanes)
+        t_unit, _ = materialize(t_unit, m, 1, {"k": [kd], "j": [jc, jl]}, "local", outer=(it, jt, kt), lanes=lanes)
     return t_unit
 
 

@@ -99,11 +99,13 @@ class Steps:
         return tuple(Variable(length) if isinstance(length, str) else length for length in lengths)
 
     def _open_nest(self, step: Step, suffix: str) -> None:
-        """Name the inames of a step and add their hypercube: ``[E] -> {[e, i, j]: 0 <= e < E and ...}``."""
+        """Name the inames of a step and add their domains: ``[E] -> {[e]: 0 <= e < E}``, ``{[i]: 0 <= i < 35}``, ..."""
         inames = {letter: self.fresh(letter + suffix) for letter in step.indexing.indices}
-        bounds = " and ".join(f"0 <= {iname} < {self.lengths[letter]}" for letter, iname in inames.items())
-        head = f"[{', '.join(self.parameters())}] -> {{[{', '.join(inames.values())}]"
-        self.domains.append(f"{head}: {bounds}}}" if bounds else f"{head}}}")
+        # A set for each loop: the rewrites' isl operations stay small, however many loops a kernel has.
+        for letter, iname in inames.items():
+            length = self.lengths[letter]
+            head = f"[{length}] -> " if isinstance(length, str) else ""
+            self.domains.append(f"{head}{{[{iname}]: 0 <= {iname} < {length}}}")
         self.nests.append(Nest(step, inames))
 
     def _add_barrier(self, s: int) -> None:

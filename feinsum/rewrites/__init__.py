@@ -4,20 +4,29 @@ A move takes a loopy translation unit and a :class:`~feinsum.match.Match` whose 
 what it presumes, and returns the changed unit (and the changed match where operands change).
 """
 
-from feinsum.rewrites.loops import divide, iname_of, place
-from feinsum.rewrites.memory import materialize
-from feinsum.rewrites.registers import register_tile
+from feinsum.rewrites.loops import divide, iname_of, nest, place
+from feinsum.rewrites.memory import Kept, materialize
+from feinsum.rewrites.panels import Panel, vector_panel
 from feinsum.rewrites.spreading import spread, spread_sum
-from feinsum.rewrites.staging import contract_first, contract_in_steps
+from feinsum.rewrites.staging import contract_first, contract_in_steps, separate_rows
+from feinsum.rewrites.sums import expand_sum, register_tile
+from feinsum.rewrites.vectors import vectorize
 
 __all__ = [
+    "Kept",
+    "Panel",
     "contract_first",
     "contract_in_steps",
     "divide",
+    "expand_sum",
     "iname_of",
     "materialize",
+    "nest",
     "place",
     "register_tile",
+    "separate_rows",
     "spread",
     "spread_sum",
+    "vector_panel",
+    "vectorize",
 ]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import islpy as isl
 import loopy as lp
+from loopy.kernel.data import Iname
+from loopy.symbolic import SubstitutionMapper, get_dependencies, parse, pw_aff_to_expr
+from pymbolic.mapper.substitutor import make_subst_func
+from pymbolic.primitives import Comparison, Variable, flattened_product, flattened_sum
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
@@ -36,23 +43,86 @@ def divide(
     ``split`` in Halide and TVM, ``divide_loop`` in Exo.
     """
     iname = iname_of(t_unit, match, loop)
-    if any(length < 1 for length in lengths):
-        raise TransformError(f"loop '{loop}' divided into {tuple(lengths)}; lengths are positive")
+    if not lengths or any(length < 1 for length in lengths):
+        raise TransformError(f"loop '{loop}' divided into {tuple(lengths)}; lengths are positive and at least one")
     kernel = t_unit[match.kernel_name]
     fresh = kernel.get_var_name_generator()
-    inner: list[str] = []
-    for level, length in reversed(list(enumerate(lengths, 1))):
-        outer_iname = fresh(f"{iname_of(t_unit, match, loop)}0")
-        inner.insert(0, fresh(f"{iname_of(t_unit, match, loop)}{level}"))
-        slabs = (0, 1) if peel and _leaves_remainder(kernel, iname, length) else (0, 0)
-        kernel = lp.split_iname(kernel, iname, length, outer_iname=outer_iname, inner_iname=inner[0], slabs=slabs)
-        iname = outer_iname
-    return t_unit.with_kernel(kernel), (iname, *inner)
+    names = [fresh(f"{iname}{level}") for level in range(len(lengths) + 1)]
+    slabs = (0, 1) if peel and _leaves_remainder(kernel, iname, math.prod(lengths)) else (0, 0)
+    rest = iname
+    for level in range(len(lengths)):
+        tail = names[-1] if level == len(lengths) - 1 else fresh(iname)
+        kernel = lp.split_iname(
+            kernel, rest, math.prod(lengths[level:]), outer_iname=names[level], inner_iname=tail, slabs=slabs
+        )
+        rest, slabs = tail, (0, 0)
+    return t_unit.with_kernel(kernel), tuple(names)
 
 
 def _leaves_remainder(kernel: lp.LoopKernel, iname: str, length: int) -> bool:
-    size = lp.symbolic.pw_aff_to_expr(kernel.get_iname_bounds(iname).size)
+    size = pw_aff_to_expr(kernel.get_iname_bounds(iname).size)
     return not isinstance(size, int) or size % length != 0
+
+
+def divide_guarded(
+    t_unit: lp.TranslationUnit, match: Match, loop: str, lengths: Sequence[int]
+) -> tuple[lp.TranslationUnit, tuple[str, ...]]:
+    """Divide a loop into a nest whose innermost loop always has its full length; its statements are guarded.
+
+    Before::
+
+        for e in range(E): S(e)
+
+    After ``lengths=(500, 2)``::
+
+        for e0 in range(ceil(E / 1000)):
+            for e1 in range(500) while (e0 * 500 + e1) * 2 < E:
+                for e2 in range(2):
+                    if (e0 * 500 + e1) * 2 + e2 < E: S(...)
+
+    So what :func:`feinsum.rewrites.materialize` keeps over ``e2`` can stay in registers.
+
+    :param loop: an index letter of the match, or an iname, around its instructions.
+    :returns: the kernel and the inames of the nest, from the outside in.
+    :raises TransformError: if there is no such loop, it is summed over, or a length is not positive.
+    """
+    iname = iname_of(t_unit, match, loop)
+    kernel = t_unit[match.kernel_name]
+    length = loop_length(kernel, iname)
+    fresh = kernel.get_var_name_generator()
+    names = tuple(fresh(f"{iname}{level}") for level in range(len(lengths) + 1))
+    position: Any = 0
+    for name, extent in zip(names, (1, *lengths), strict=True):
+        position = flattened_sum((flattened_product((position, extent)), Variable(name)))
+    rows = {insn.id: insn for insn in kernel.instructions if iname in insn.within_inames}
+    for insn in rows.values():
+        if isinstance(insn, lp.Assignment) and iname in insn.reduction_inames():
+            raise TransformError(f"instruction '{insn.id}' sums over '{iname}', so its iterations cannot be guarded")
+    substitute = SubstitutionMapper(make_subst_func({iname: position}))
+    guard = Comparison(position, "<", length)
+    exact = isinstance(length, int) and length % math.prod(lengths) == 0
+    changed = {
+        insn.id: insn.with_transformed_expressions(substitute).copy(
+            within_inames=(insn.within_inames - {iname}) | set(names),
+            predicates=frozenset(map(substitute, insn.predicates)) | (frozenset() if exact else {guard}),
+        )
+        for insn in rows.values()
+    }
+    outer, *middle = names[:-1]
+    begin = " + ".join(f"{name}*{math.prod(lengths[k:])}" for k, name in enumerate(names[:-1]))
+    bounds = [f"0 <= {outer}", f"{begin} < {length}"]
+    bounds += [f"0 <= {name} < {extent}" for name, extent in zip(middle, lengths, strict=False)]
+    parameters = ", ".join(sorted(get_dependencies(length)))
+    domains = [
+        isl.BasicSet(f"[{parameters}] -> {{[{', '.join(names[:-1])}]: {' and '.join(bounds)}}}"),
+        isl.BasicSet(f"{{[{names[-1]}]: 0 <= {names[-1]} < {lengths[-1]}}}"),
+    ]
+    kernel = kernel.copy(
+        instructions=[changed.get(insn.id, insn) for insn in kernel.instructions],
+        domains=[*kernel.domains, *domains],
+        inames={**kernel.inames, **{name: Iname(name, frozenset()) for name in names}},
+    )
+    return t_unit.with_kernel(lp.remove_unused_inames(kernel)), names
 
 
 def place(t_unit: lp.TranslationUnit, match: Match, tags: Mapping[str, str]) -> lp.TranslationUnit:
@@ -83,3 +153,36 @@ def iname_of(t_unit: lp.TranslationUnit, match: Match, loop: str) -> str:
     if loop in t_unit[match.kernel_name].all_inames():
         return loop
     raise TransformError(f"'{loop}' is no loop of kernel '{match.kernel_name}'")
+
+
+def axis_length(match: Match, letter: str) -> Any:
+    """The length of an index of the match: an int, or an expression of the kernel's parameters."""
+    axis = match.einsum.index_sizes[letter]
+    return axis if isinstance(axis, int) else parse(match.axes[str(axis)])
+
+
+def loop_length(kernel: lp.LoopKernel, iname: str) -> Any:
+    """The length of a loop: an int, or an expression of parameters."""
+    return pw_aff_to_expr(kernel.get_iname_bounds(iname).size)
+
+
+def fixed_length(kernel: lp.LoopKernel, iname: str) -> int:
+    """The length of a loop that has a fixed one.
+
+    :raises TransformError: if it has not.
+    """
+    length = pw_aff_to_expr(kernel.get_iname_bounds(iname, constants_only=True).size)
+    if not isinstance(length, int):
+        raise TransformError(f"loop '{iname}' has no fixed length")
+    return length
+
+
+def nest(t_unit: lp.TranslationUnit, match: Match, order: Sequence[str]) -> lp.TranslationUnit:
+    """Order loops from the outside in.
+
+    Before: ``for i: for j: S(i, j)``; after ``("j", "i")``: ``for j: for i: S(i, j)``.
+
+    ``reorder`` in Halide, TVM and Exo.
+    """
+    loops = ",".join(iname_of(t_unit, match, loop) for loop in order)
+    return t_unit.with_kernel(lp.prioritize_loops(t_unit[match.kernel_name], loops))

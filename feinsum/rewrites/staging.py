@@ -113,19 +113,17 @@ def contract_first(
     This is algebra only: the new rule is evaluated wherever it is used until
     :func:`feinsum.rewrites.materialize` gives it memory.  Rows that share those operands share the rule.
 
-    :param operands: which operands of the match to contract.
+    :param operands: which operands of the match to contract; all of them is allowed.
     :param order: the axes of the new operand; by default the kept indices in order of appearance.
     :returns: the kernel, and its match with the new operand in place of the old ones, as the last one.
-    :raises TransformError: if `operands` are not two or more of the match, or leave none.
+    :raises TransformError: if `operands` are none of the match, or `order` has other indices than are kept.
 
     ``rfactor`` is the nearest move in TVM and Halide.
     """
     e = match.einsum
     chosen = tuple(sorted(set(operands)))
-    if len(chosen) < 2 or len(chosen) >= e.n or chosen[-1] >= e.n:
-        raise TransformError(
-            f"operands {tuple(operands)} are not at least two and not all of the {e.n} of '{e.subscripts}'"
-        )
+    if not chosen or chosen[0] < 0 or chosen[-1] >= e.n:
+        raise TransformError(f"{tuple(operands)} are no operands of '{e.subscripts}', which has {e.n}")
     rest = tuple(k for k in range(e.n) if k not in chosen)
     inside = "".join(e.indexing.inputs[k] for k in chosen)
     outside = set(e.indexing.output).union(*(e.indexing.inputs[k] for k in rest))
@@ -171,7 +169,7 @@ def _partial_sum(
         Call(Variable(factor), tuple(Variable(at[letter]) for letter in match.einsum.indexing.inputs[k]))
         for factor, k in zip(factors, chosen, strict=True)
     ]
-    value = Product(tuple(calls))
+    value = calls[0] if len(calls) == 1 else Product(tuple(calls))
     if summed:
         value = Reduction(SumReductionOperation(), tuple(match.inames[letter] for letter in summed), value)
     return lp.SubstitutionRule(name, tuple(formal[letter] for letter in kept), value)
@@ -194,3 +192,45 @@ def _fresh(name: str, taken: set[str]) -> str:
         name += "_"
     taken.add(name)
     return name
+
+
+def separate_rows(
+    t_unit: lp.TranslationUnit, match: Match, common: str = ""
+) -> tuple[lp.TranslationUnit, tuple[Match, ...]]:
+    """Give every row loops of its own, so that one output is finished before the next is begun.
+
+    Before::
+
+        for e: out_0[e] = sum(j, D(j) * u0(e, j)); out_1[e] = sum(j, D(j) * u1(e, j))
+
+    After::
+
+        for e0: out_0[e0] = sum(j0, D(j0) * u0(e0, j0))
+        for e1: out_1[e1] = sum(j1, D(j1) * u1(e1, j1))
+
+    :param common: index letters whose loops the rows go on sharing.
+    :returns: the kernel, and a match of one row for each.
+
+    ``fission`` in Exo and Halide.
+    """
+    kernel = t_unit[match.kernel_name]
+    rows = []
+    for row, insn_id in enumerate(match.insn_ids):
+        loops = dict(match.loops[row])
+        if row:
+            fresh = kernel.get_var_name_generator()
+            copies = {letter: fresh(iname) for letter, iname in loops.items() if letter not in common}
+            old = [loops[letter] for letter in copies]
+            kernel = lp.duplicate_inames(kernel, old, within=f"id:{insn_id}", new_inames=list(copies.values()))
+            loops |= copies
+        rows.append(
+            replace(
+                match,
+                einsum=BatchedEinsum(match.einsum.indexing, (match.einsum.args[row],)),
+                insn_ids=(insn_id,),
+                rules=(match.rules[row],),
+                loops=(loops,),
+                outputs=(match.outputs[row],),
+            )
+        )
+    return t_unit.with_kernel(kernel), tuple(rows)
