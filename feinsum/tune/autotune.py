@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from feinsum.canonicalization import CanonicalEinsum, canonicalize_einsum
@@ -193,7 +194,7 @@ def _contestants(
                 make_sampler(
                     sampler,
                     s.parameters(problem),
-                    lambda c, s=s, problem=problem: s.refusal(problem, c),
+                    partial(s.refusal, problem),
                     seed=task.seed,
                     trials=share if trials else None,
                     start=_first(s, problem),
