@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -247,6 +249,36 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert run("db", "export", "--database", store).out == Path(lines).read_text(encoding="utf-8")
     assert "2 records added" in run("db", "import", lines, "--database", other).out
     assert "0 records added, 2 known before" in run("db", "merge", store, "--database", other).out
+
+
+def test_an_interrupted_tuning_run(store: str) -> None:
+    """Ctrl-C ends `tune` with 130; what it has found by then is printed and stays recorded."""
+    import feinsum as fe
+
+    command = [
+        sys.executable,
+        "-m",
+        "feinsum",
+        "tune",
+        *PRODUCT,
+        "--database",
+        store,
+        "--device",
+        "cpu",
+        "--timeout",
+        "100",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with fe.Database(store) as records:
+            while process.poll() is None and not records.stats().records:
+                time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        shown, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "feinsum: interrupted"
+    assert f"records in {store}" in shown
+    with fe.Database(store) as records:
+        assert records.stats().records >= 1
 
 
 def test_text_is_plain_where_it_is_no_terminal(run: Run, store: str) -> None:

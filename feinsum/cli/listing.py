@@ -8,6 +8,7 @@ import click
 
 from feinsum.cli.options import json_option
 from feinsum.cli.output import figure, print_json, print_table
+from feinsum.devices.peaks import BUSY
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
@@ -67,6 +68,11 @@ def _print_devices(found: tuple[Device, ...]) -> None:
     for device in found:
         if not device.usable:
             click.echo(f"{device.id} does not work: {device.why}")
+    for device in found:
+        peaks = device.known_peaks
+        if peaks is not None and peaks.processor_share < BUSY:
+            left = f"other processes left {peaks.processor_share:.0%} of {device.id} to the measuring of its peaks"
+            click.echo(f"{left}; measure again on an idle machine with --measure")
     if any(device.usable and device.known_peaks is None for device in found):
         click.echo("peaks (-) are measured when they are first needed, or by --measure")
 

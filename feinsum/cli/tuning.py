@@ -60,6 +60,8 @@ def tune(
         click.echo(report.table())
         if report.best is not None and report.best not in report.records:
             click.echo(f"the best known is older: {report.best.space} {settings(report.best.configuration)}")
+    if report.interrupted:
+        raise KeyboardInterrupt
     if report.best is None:
         ctx.exit(1)
 
