@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.program import Program, evaluate
+from feinsum.devices.opencl import build_binary, build_program
 from feinsum.errors import TransformError
 
 logger = logging.getLogger(__name__)
@@ -29,15 +29,11 @@ def build(context: Any, program: Program, binary: bytes | None = None) -> Execut
 
     if binary is not None:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return Executable(program, cl.Program(context, context.devices, [binary]).build())
+            return Executable(program, build_binary(context, binary))
         except cl.Error as error:
             logger.info("the stored binary does not build (%s); compiling the source", error)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pyopencl warns of any text in the log of a successful build
-            return Executable(program, cl.Program(context, program.source).build(cache_dir=False))
+        return Executable(program, build_program(context, program.source))
     except cl.Error as error:
         raise TransformError(f"the OpenCL compiler refuses the kernel: {str(error).strip()[:2000]}") from None
 
@@ -49,12 +45,14 @@ class Executable:
     """
 
     def __init__(self, program: Program, built: Any) -> None:
+        import pyopencl as cl
+
         self.program = program
         self._built = built
         self._scratch = [a for a in program.arguments if a.kind == "scratch"]
         self._dtypes = {a.name: np.dtype(a.dtype) for a in program.arguments}
         self._lock = threading.Lock()
-        self._kernels = [getattr(built, launch.kernel) for launch in program.launches]
+        self._kernels = [cl.Kernel(built, launch.kernel) for launch in program.launches]
         for kernel, launch in zip(self._kernels, program.launches, strict=True):
             kernel.set_scalar_arg_dtypes(
                 [self._dtypes[name] if self._is_length(name) else None for name in launch.arguments]

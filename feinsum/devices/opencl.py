@@ -83,11 +83,26 @@ def build_program(context: cl.Context, source: str, options: Sequence[str] = ())
     """
     import pyopencl as cl
 
-    program = cl.Program(context, source)
+    return _build(cl.Program(context, source), options)
+
+
+def build_binary(context: cl.Context, binary: bytes) -> cl.Program:
+    """Build machine code that the same driver made for the one device of `context`.
+
+    :raises pyopencl.Error: if the driver refuses it.
+    """
+    import pyopencl as cl
+
+    return _build(cl.Program(context, context.devices, [binary]), ())
+
+
+def _build(program: cl.Program, options: Sequence[str]) -> cl.Program:
+    import pyopencl as cl
+
     with _warnings_lock, warnings.catch_warnings():  # pyopencl warns of every non-empty build log; PoCL always has one
         warnings.simplefilter("ignore", cl.CompilerWarning)
         program.build(options=list(options), cache_dir=False)
-    for device in context.devices:
+    for device in program.get_info(cl.program_info.DEVICES):
         remarks = program.get_build_info(device, cl.program_build_info.LOG)
         if remarks and remarks.strip():
             _log.debug("building for %s: %s", device.name, remarks.strip())
