@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from feinsum.arrays import DTYPES
 from feinsum.errors import ValidationError
 
 Extent = int | str | tuple[Any, ...]
@@ -23,6 +24,7 @@ _OPERATORS: dict[str, Callable[..., int]] = {
     "min": lambda *terms: min(terms),
     "max": lambda *terms: max(terms),
 }
+_BINARY = ("*", "//", "%")
 
 
 def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
@@ -82,29 +84,64 @@ class Program:
         :raises ValidationError: if `data` is not of that form.
         """
         try:
-            arguments = tuple(
-                Argument(str(name), _kind(kind), str(dtype), tuple(map(_extent, shape)))
-                for name, kind, dtype, shape in data["arguments"]
-            )
-            launches = tuple(
-                Launch(str(kernel), tuple(map(str, names)), tuple(map(_extent, groups)), tuple(map(int, size)))
-                for kernel, names, groups, size in data["launches"]
-            )
-            program = Program(str(data["source"]), arguments, launches)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValidationError(f"not a stored program: {error!r}") from None
-        return program
+            arguments = tuple(_argument(*item) for item in data["arguments"])
+            lengths = {a.name for a in arguments if a.kind == "length"}
+            names = {a.name for a in arguments}
+            _require(len(names) == len(arguments), "two arguments have one name")
+            for a in arguments:
+                _require(all(_names(x) <= lengths for x in a.shape), f"the shape of {a.name!r} needs an unknown length")
+            launches = tuple(_launch(names, lengths, *item) for item in data["launches"])
+            _require(bool(launches), "nothing is launched")
+            return Program(_text(data["source"]), arguments, launches)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValidationError(f"not a stored program: {str(error) or type(error).__name__}") from None
 
 
-def _kind(kind: Any) -> str:
-    if kind not in ("input", "output", "scratch", "length"):
-        raise ValueError(f"{kind!r} is no kind of argument")
-    return str(kind)
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def _text(data: Any) -> str:
+    _require(isinstance(data, str), f"{data!r} is no text")
+    return str(data)
+
+
+def _argument(name: Any, kind: Any, dtype: Any, shape: Any) -> Argument:
+    _require(kind in ("input", "output", "scratch", "length"), f"{kind!r} is no kind of argument")
+    _require(dtype in [known.name for known in DTYPES], f"{dtype!r} is no type of an argument")
+    return Argument(_text(name), kind, dtype, tuple(map(_extent, shape)))
+
+
+def _launch(names: set[str], lengths: set[str], kernel: Any, arguments: Any, groups: Any, size: Any) -> Launch:
+    launch = Launch(_text(kernel), tuple(map(_text, arguments)), tuple(map(_extent, groups)), tuple(map(_size, size)))
+    _require(names.issuperset(launch.arguments), f"{kernel!r} takes an unknown argument")
+    _require(all(_names(x) <= lengths for x in launch.groups), f"the groups of {kernel!r} need an unknown length")
+    _require(0 < len(launch.groups) <= 3, f"{kernel!r} has {len(launch.groups)} axes of groups")
+    _require(0 < len(launch.group_size) <= 3, f"{kernel!r} has {len(launch.group_size)} axes of work-items")
+    return launch
+
+
+def _size(data: Any) -> int:
+    _require(isinstance(data, int) and 0 < data < 2**31, f"{data!r} is no size of a group")
+    return int(data)
 
 
 def _extent(data: Any) -> Extent:
-    if isinstance(data, (int, str)) and not isinstance(data, bool):
+    if isinstance(data, int) and not isinstance(data, bool) and abs(data) < 2**63:
+        return data
+    if isinstance(data, str):
         return data
     if isinstance(data, (list, tuple)) and len(data) > 1 and data[0] in _OPERATORS:
-        return (data[0], *map(_extent, data[1:]))
+        operands = tuple(map(_extent, data[1:]))
+        _require(data[0] not in _BINARY or len(operands) == 2, f"'{data[0]}' takes two lengths")
+        _require(data[0] not in ("//", "%") or operands[1] != 0, "a length is divided by zero")
+        return (data[0], *operands)
     raise ValueError(f"{data!r} is no length")
+
+
+def _names(extent: Extent) -> set[str]:
+    """The names that a length depends on."""
+    if isinstance(extent, tuple):
+        return set[str]().union(*map(_names, extent[1:]))
+    return {extent} if isinstance(extent, str) else set()

@@ -1,0 +1,228 @@
+"""Programs as data, and executables built from them: what is stored is read back, and nothing hostile is."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from einsums import check_against_numpy, inputs
+from hypothesis import given
+from hypothesis import strategies as st
+
+import feinsum as fe
+from feinsum.compile.codegen import generate_program, to_extent
+from feinsum.compile.executable import build
+from feinsum.compile.program import Argument, Launch, Program, evaluate
+from feinsum.compile.realize import realize, transformed
+from feinsum.devices import Device
+from feinsum.registry import find_space
+
+CHAIN = fe.einsum(
+    "ij,jk,kl->il", *(fe.array(name, shape) for name, shape in (("A", ("N", 9)), ("B", (9, 8)), ("C", (8, 7))))
+)
+STEPS = {"schedule": "pairwise", "lane": "last", "items": 16}
+
+COPY = Program(
+    "__kernel void move(__global double const *x, __global double *y, int n)"
+    " { if (get_global_id(0) < n) y[get_global_id(0)] = x[get_global_id(0)]; }",
+    (
+        Argument("x", "input", "float64", ("n",)),
+        Argument("y", "output", "float64", ("n",)),
+        Argument("n", "length", "int32", ()),
+    ),
+    (Launch("move", ("x", "y", "n"), (("//", ("+", "n", 15), 16),), (16,)),),
+)
+
+
+@pytest.fixture
+def chain(cpu: Device) -> Program:
+    """Two or three launches that share memory."""
+    return realize(CHAIN, {"N": 1000}, find_space("generic"), STEPS, cpu.profile)
+
+
+def test_a_program_says_what_it_takes(chain: Program) -> None:
+    """Inputs and outputs under their names, scratch memory between launches, and a length for each long axis."""
+    kinds = {a.name: a.kind for a in chain.arguments}
+    assert {name: kinds[name] for name in ("A", "B", "C", "out", "N")} == {
+        "A": "input",
+        "B": "input",
+        "C": "input",
+        "out": "output",
+        "N": "length",
+    }
+    assert "scratch" in kinds.values()
+    assert len(chain.launches) == 2
+    assert next(a for a in chain.arguments if a.name == "out").shape == ("N", 7)
+
+
+def test_a_program_survives_json(chain: Program) -> None:
+    """It is plain data, and equal after being stored."""
+    for program in (chain, COPY):
+        assert Program.from_json(json.loads(json.dumps(program.to_json()))) == program
+
+
+def test_a_stored_program_computes_the_same(chain: Program, cpu: Device) -> None:
+    """Built in another place, from JSON alone, at lengths that divide nothing."""
+    executable = build(cpu.context, Program.from_json(json.loads(json.dumps(chain.to_json()))))
+    for length in (1, 37):
+        arrays = inputs(CHAIN, {"N": length})
+        buffers = {
+            name: cl.Buffer(cpu.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=values) for name, values in arrays.items()
+        }
+        buffers["out"] = cl.Buffer(cpu.context, cl.mem_flags.READ_WRITE, length * 7 * 8)
+        scratch = executable.scratch(cpu.context, {"N": length})
+        events = executable.enqueue(cpu.queue, buffers | scratch, {"N": length})
+        assert len(events) == len(chain.launches)
+        found = np.empty((length, 7))
+        cl.enqueue_copy(cpu.queue, found, buffers["out"])
+        check_against_numpy(CHAIN, arrays, found)
+
+
+def test_machine_code_builds_again(cpu: Device) -> None:
+    """The binary of one build serves another; one that the driver refuses falls back to the source."""
+    binary = build(cpu.context, COPY).binary
+    assert binary
+    for stored in (binary, b"not machine code"):
+        executable = build(cpu.context, COPY, stored)
+        x, y = np.arange(37.0), np.zeros(37)
+        buffers = {
+            "x": cl.Buffer(cpu.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=x),
+            "y": cl.Buffer(cpu.context, 0, x.nbytes),
+        }
+        executable.enqueue(cpu.queue, buffers, {"n": 37})
+        cl.enqueue_copy(cpu.queue, y, buffers["y"])
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_launch_without_groups_is_none(cpu: Device) -> None:
+    """Nothing is enqueued where there is nothing to do."""
+    executable = build(cpu.context, COPY)
+    buffer = cl.Buffer(cpu.context, cl.mem_flags.READ_WRITE, 8)
+    assert executable.enqueue(cpu.queue, {"x": buffer, "y": buffer}, {"n": 0}) == []
+
+
+def test_source_that_does_not_compile_is_refused_with_the_log(cpu: Device) -> None:
+    """The compiler's own words, not too many of them."""
+    broken = Program(COPY.source.replace("x[get_global_id(0)]", "undeclared"), COPY.arguments, COPY.launches)
+    with pytest.raises(fe.TransformError, match="the OpenCL compiler refuses the kernel: ") as error:
+        build(cpu.context, broken)
+    assert "undeclared" in str(error.value)
+    assert len(str(error.value)) < 2200
+    missing = Program(COPY.source, COPY.arguments, (Launch("gone", ("x", "y", "n"), (1,), (1,)),))
+    with pytest.raises(fe.TransformError, match="the OpenCL compiler refuses the kernel"):
+        build(cpu.context, missing)
+
+
+def test_a_kernel_that_loopy_cannot_schedule_is_refused_with_the_reason(cpu: Device) -> None:
+    """The message is loopy's."""
+    import loopy as lp
+
+    t_unit = fe.generate_loopy(fe.einsum("ij->ij", fe.array("A", (4, 5))))
+    both = lp.tag_inames(t_unit, {"i": "l.0", "j": "l.0"})
+    with pytest.raises(fe.TransformError, match="loopy generates no code: LoopyError: "):
+        generate_program(both)
+
+
+def test_configurations_outside_a_space_are_refused(cpu: Device) -> None:
+    """Before anything is lowered, with the reason."""
+    space = find_space("generic")
+    with pytest.raises(fe.TransformError, match=r"space 'generic' refuses .*: items is 7, not one of \[64, 16,"):
+        realize(CHAIN, {"N": 10}, space, STEPS | {"items": 7}, cpu.profile)
+    with pytest.raises(fe.TransformError, match="its parameters are"):
+        realize(CHAIN, {"N": 10}, space, {"items": 64}, cpu.profile)
+
+
+def test_wide_kernels_index_with_64_bits(cpu: Device) -> None:
+    """On demand, or where the lengths expected need it."""
+    space = find_space("generic")
+    for sizes, wide, dtype in (({"N": 10}, False, "int32"), ({"N": 10}, True, "int64"), ({"N": 2**31}, False, "int64")):
+        program = generate_program(transformed(CHAIN, sizes, space, STEPS, cpu.profile, wide=wide))
+        assert {a.dtype for a in program.arguments if a.kind == "length"} == {dtype}
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "nothing": lambda data: None,
+    "text": lambda data: "import os",
+    "list": lambda data: [],
+    "no source": lambda data: data | {"source": None},
+    "no arguments": lambda data: {k: v for k, v in data.items() if k != "arguments"},
+    "arguments that are no list": lambda data: data | {"arguments": 7},
+    "argument without a shape": lambda data: data | {"arguments": [["x", "input", "float64"]]},
+    "unknown kind": lambda data: data | {"arguments": [["x", "file", "float64", []]]},
+    "unknown type": lambda data: data | {"arguments": [["x", "input", "object", []]]},
+    "type that numpy would build": lambda data: data | {"arguments": [["x", "input", "f8,f8", []]]},
+    "two of one name": lambda data: data | {"arguments": [*data["arguments"], data["arguments"][0]]},
+    "name that is no text": lambda data: data | {"arguments": [[["x"], "input", "float64", []]]},
+    "shape of an unknown length": lambda data: data | {"arguments": [["x", "input", "float64", ["m"]]]},
+    "shape with an operator that is none": lambda data: data | {"arguments": [["x", "input", "float64", [["eval", "n"]]]]},
+    "shape that is a truth value": lambda data: data | {"arguments": [["x", "input", "float64", [True]]]},
+    "shape that is a fraction": lambda data: data | {"arguments": [["x", "input", "float64", [0.5]]]},
+    "no launches": lambda data: data | {"launches": []},
+    "launch of no kernel": lambda data: data | {"launches": [[None, [], [1], [1]]]},
+    "unknown argument": lambda data: data | {"launches": [["move", ["z"], [1], [1]]]},
+    "no groups": lambda data: data | {"launches": [["move", ["x"], [], [1]]]},
+    "four axes": lambda data: data | {"launches": [["move", ["x"], [1] * 4, [1]]]},
+    "groups of an unknown length": lambda data: data | {"launches": [["move", ["x"], ["m"], [1]]]},
+    "groups with too few operands": lambda data: data | {"launches": [["move", ["x"], [["*", "n"]], [1]]]},
+    "groups divided by zero": lambda data: data | {"launches": [["move", ["x"], [["//", "n", 0]], [1]]]},
+    "groups without end": lambda data: data | {"launches": [["move", ["x"], [10**30], [1]]]},
+    "groups too deep": lambda data: data | {"launches": [["move", ["x"], [nested(100_000)], [1]]]},
+    "group of size zero": lambda data: data | {"launches": [["move", ["x"], [1], [0]]]},
+    "group of unknown size": lambda data: data | {"launches": [["move", ["x"], [1], ["n"]]]},
+    "operator that cannot be looked up": lambda data: data | {"launches": [["move", ["x"], [[[], 1]], [1]]]},
+}
+
+
+def nested(depth: int) -> Any:
+    extent: Any = "n"
+    for _ in range(depth):
+        extent = ["+", extent]
+    return extent
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_no_program_is_refused(change: Callable[[dict[str, Any]], Any]) -> None:
+    """Stored data is data: whatever does not have the form of a program raises one error."""
+    with pytest.raises(fe.ValidationError, match=r"not a stored program: ."):
+        Program.from_json(change(copy.deepcopy(COPY.to_json())))
+
+
+EXTENTS = st.recursive(
+    st.integers(-9, 9) | st.sampled_from(["n", "m"]),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["+", "min", "max"]), inner, inner, inner),
+        st.tuples(st.sampled_from(["*"]), inner, inner),
+        st.tuples(st.sampled_from(["//", "%"]), inner, st.integers(1, 9)),
+    ),
+)
+
+
+@given(EXTENTS, st.integers(0, 100), st.integers(0, 100))
+def test_lengths_are_computed_as_python_would(extent: Any, n: int, m: int) -> None:
+    """A length as data has the value of the same expression in Python."""
+
+    def text(x: Any) -> str:
+        if not isinstance(x, tuple):
+            return str(x)
+        operator, *operands = x
+        if operator in ("min", "max"):
+            return f"{operator}({', '.join(map(text, operands))})"
+        return f"({f' {operator} '.join(map(text, operands))})"
+
+    assert evaluate(extent, {"n": n, "m": m}) == eval(text(extent), {"n": n, "m": m, "min": min, "max": max})
+
+
+def test_lengths_of_loopy_become_data() -> None:
+    """Sums, products, quotients, remainders, minima and maxima of parameters; anything else is refused."""
+    from pymbolic import parse
+
+    values = {"n": 37, "m": 5}
+    for text in ("(n + 15) // 16", "3*n*m + -1*m", "n % m", "n", "4"):
+        assert evaluate(to_extent(parse(text)), values) == eval(text, values)
+    with pytest.raises(fe.TransformError, match=r"'n\*\*2' is no length that a launch can compute"):
+        to_extent(parse("n**2"))
