@@ -30,8 +30,10 @@ _RESERVED = frozenset(
     restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool half uchar
     ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t kernel global local constant private generic pipe uniform
     read_only write_only read_write image1d_t image2d_t image3d_t sampler_t event_t main complex imaginary NULL true false
-    """.split()
+    INFINITY HUGE_VAL""".split()
 )
+CONSTANT_PREFIXES = ("M_", "FLT_", "DBL_", "INT_", "LONG_")
+"""Names of constants of OpenCL C begin like this; loopy gives every such name the type of the constant."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def array(name: str, shape: Axis | Iterable[Axis], dtype: Any = "float64") -> Ar
 
 
 def is_identifier(name: object) -> bool:
-    """Whether `name` may name an array or a long axis: an identifier of C, no keyword, with a letter in front."""
+    """Whether `name` may name an array or a long axis: an identifier of C, no keyword, no constant, with a letter in front."""
     return (
         isinstance(name, str)
         and name.isidentifier()
@@ -75,6 +77,7 @@ def is_identifier(name: object) -> bool:
         and not name.startswith("_")
         and not keyword.iskeyword(name)
         and name not in _RESERVED
+        and not name.startswith(CONSTANT_PREFIXES)
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from loopy.symbolic import TypeCast
 from pymbolic.primitives import Product, Variable
 
+from feinsum.arrays import CONSTANT_PREFIXES
 from feinsum.contraction import ContractionSchedule, fused_schedule
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.lower.rules import keep_apart
@@ -91,7 +92,7 @@ def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.Substitut
             if (k, entry, dtype) not in rules:
                 formal = tuple(f"{stem}{axis}" for axis in range(len(entry[0].shape)))
                 reads = tuple(_converted(a, tuple(map(Variable, formal)), dtype) for a in entry)
-                name = _fresh(f"{'_'.join(a.name for a in entry)}_{k}", taken)
+                name = _fresh(_rule_name("_".join(a.name for a in entry), k), taken)
                 value = reads[0] if len(reads) == 1 else Product(reads)
                 rules[k, entry, dtype] = keep_apart(lp.SubstitutionRule(name, formal, value), known)
     names = [
@@ -99,6 +100,12 @@ def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.Substitut
         for row, dtype in zip(e.args, e.dtypes, strict=True)
     ]
     return list(rules.values()), names
+
+
+def _rule_name(stem: str, k: int) -> str:
+    """``D_1`` for operand 1, array D; one that would read like a constant of OpenCL C gets another beginning."""
+    name = f"{stem}_{k}"
+    return f"op_{name}" if name.startswith(CONSTANT_PREFIXES) else name
 
 
 def _converted(a: Array, at: tuple[Variable, ...], dtype: np.dtype[Any]) -> Any:

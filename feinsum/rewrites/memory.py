@@ -86,7 +86,8 @@ def materialize(
     )
     if lanes is not None:
         kernel = _share(kernel, list(copies.values()), lanes)
-    return t_unit.with_kernel(kernel), Kept(tuple(insn_ids), copies)
+    # Types are inferred now: once the copy is an accumulator that reads itself, loopy would take it for float64.
+    return lp.infer_unknown_types(t_unit.with_kernel(kernel)), Kept(tuple(insn_ids), copies)
 
 
 class _Reads(IdentityMapper):  # type: ignore[misc]
@@ -144,6 +145,8 @@ class _Reads(IdentityMapper):  # type: ignore[misc]
             return super().map_call(expr)
         index = []
         for letter, argument in zip(self.letters, expr.parameters, strict=True):
+            if letter in self.axes and isinstance(argument, Min) and argument.children[1] == self.ends[letter] - 1:
+                argument = argument.children[0]  # the copy stops at the end of the axis in the same way
             begin, offset, length = self._split(argument, self.axes.get(letter, ()))
             if self.begin.setdefault(letter, begin) != begin or self.lengths.setdefault(letter, length) != length:
                 raise TransformError(f"operand '{self.rule}' is read at several places along '{letter}'")

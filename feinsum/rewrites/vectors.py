@@ -48,8 +48,7 @@ def vectorize(
 
     ``vectorize`` in Halide and TVM.
     """
-    # Arrays that a move made have no type yet.
-    kernel = lp.infer_unknown_types(t_unit)[match.kernel_name]
+    kernel = t_unit[match.kernel_name]
     axes, found = _follow(kernel, frozenset(iname_of(t_unit, match, loop) for loop in lanes))
     lengths = {fixed_length(kernel, iname) for iname in found}
     length = lengths.pop()
