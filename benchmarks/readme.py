@@ -25,7 +25,7 @@ def main() -> None:
         def shown(match: re.Match[str]) -> str:
             commands = re.findall(r"^\$ (.*(?:\\\n.*)*)\n", match[1], re.MULTILINE)
             parts = [f"$ {command}\n{printed(command, environment).replace(home, '~')}" for command in commands]
-            return "```console\n" + "\n".join(parts) + "```"
+            return "```console\n" + "".join(parts) + "```"
 
         README.write_text(re.sub(r"```console\n(.*?)```", shown, text, flags=re.DOTALL), encoding="utf-8")
 
