@@ -50,7 +50,7 @@ class Timing:
 
     @property
     def precision(self) -> float:
-        """Half the width of the 95% confidence interval of the median, relative to it; infinite below six samples."""
+        """Half the width of the 95% confidence interval of the median, relative to it; infinite below eight samples."""
         ordered = sorted(self.samples_s)
         n = len(ordered)
         low = math.floor(n / 2 - _Z * math.sqrt(n) / 2) - 1
