@@ -6,7 +6,9 @@ from typing import Any
 
 import loopy as lp
 import numpy as np
+from loopy.kernel.data import LocalInameTag, VectorizeTag
 from loopy.kernel.tools import get_subkernel_to_insn_id_map, get_subkernels
+from loopy.schedule import EnterLoop, LeaveLoop, RunInstruction
 from loopy.schedule.tools import get_subkernel_arg_info
 from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Variable
 
@@ -28,7 +30,7 @@ def generate_program(t_unit: lp.TranslationUnit) -> Program:
 
 
 def _generate(t_unit: lp.TranslationUnit) -> Program:
-    linearized = lp.linearize(lp.preprocess_program(t_unit))
+    linearized = _linearize(t_unit)
     kernel = linearized.default_entrypoint
     source = lp.generate_code_v2(linearized).device_code()
     insn_ids = get_subkernel_to_insn_id_map(kernel)
@@ -43,6 +45,36 @@ def _generate(t_unit: lp.TranslationUnit) -> Program:
         passed.update(dict.fromkeys(names))
         launches.append(Launch(name, names, _grid(groups), tuple(int(size) for size in group_size) or (1,)))
     return Program(source, tuple(_argument(kernel, name) for name in _needed(kernel, passed)), tuple(launches))
+
+
+def _linearize(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
+    """Order the instructions of a kernel, each with its vector lanes directly around it.
+
+    loopy 2025.2 has a quick scheduler that knows no vector loops and an old one that takes minutes for a few loop nests.
+    A lane is no loop, so it is shown to the quick one as a work-item and put in afterwards.
+    """
+    name = t_unit.default_entrypoint.name
+    kernel = t_unit[name]
+    lanes = {iname for iname in kernel.inames if kernel.iname_tags_of_type(iname, VectorizeTag)}
+    if not lanes or kernel.linearization is not None:
+        return lp.linearize(lp.preprocess_program(t_unit))
+    used = {tag.axis for iname in kernel.inames for tag in kernel.iname_tags_of_type(iname, LocalInameTag)}
+    axis = next(axis for axis in range(3) if axis not in used)
+    shown = lp.linearize(lp.preprocess_program(t_unit.with_kernel(_retag(kernel, lanes, LocalInameTag(axis)))))
+    order = []
+    for item in shown[name].linearization:
+        inside = sorted(lanes & shown[name].id_to_insn[item.insn_id].within_inames) if _runs(item) else []
+        order += [*(EnterLoop(iname=iname) for iname in inside), item, *(LeaveLoop(iname=iname) for iname in inside)]
+    return shown.with_kernel(_retag(shown[name], lanes, VectorizeTag()).copy(linearization=order))
+
+
+def _runs(item: Any) -> bool:
+    return isinstance(item, RunInstruction)
+
+
+def _retag(kernel: lp.LoopKernel, inames: set[str], tag: Any) -> lp.LoopKernel:
+    changed = {name: kernel.inames[name].copy(tags=frozenset([tag])) for name in inames}
+    return kernel.copy(inames={**kernel.inames, **changed})
 
 
 def _needed(kernel: lp.LoopKernel, passed: dict[str, None]) -> list[str]:

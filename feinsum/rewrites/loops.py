@@ -8,7 +8,7 @@ from typing import Any
 
 import islpy as isl
 import loopy as lp
-from loopy.kernel.data import Iname
+from loopy.kernel.data import HardwareConcurrentTag, Iname
 from loopy.symbolic import SubstitutionMapper, get_dependencies, parse, pw_aff_to_expr
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Comparison, Variable, flattened_product, flattened_sum
@@ -140,7 +140,19 @@ def place(t_unit: lp.TranslationUnit, match: Match, tags: Mapping[str, str]) -> 
     ``parallel``, ``gpu_blocks``, ``unroll`` in Halide, ``bind`` in TVM.
     """
     inames = {iname_of(t_unit, match, loop): tag for loop, tag in tags.items()}
-    return t_unit.with_kernel(lp.tag_inames(t_unit[match.kernel_name], inames))
+    kernel = lp.tag_inames(t_unit[match.kernel_name], inames)
+    return t_unit.with_kernel(_without_shared_slabs(kernel))
+
+
+def _without_shared_slabs(kernel: lp.LoopKernel) -> lp.LoopKernel:
+    """Guard instead of peel where several loops are on one axis of the device: loopy peels only a loop of its own."""
+    axes: dict[Any, list[str]] = {}
+    for name, iname in kernel.inames.items():
+        for tag in iname.tags_of_type(HardwareConcurrentTag):
+            axes.setdefault(tag, []).append(name)
+    shared = {name for names in axes.values() if len(names) > 1 for name in names}
+    slabs = {name: slab for name, slab in kernel.iname_slab_increments.items() if name not in shared}
+    return kernel.copy(iname_slab_increments=slabs)
 
 
 def iname_of(t_unit: lp.TranslationUnit, match: Match, loop: str) -> str:

@@ -117,6 +117,8 @@ class _Lanes:
             temporary_variables=self.temporaries,
             domains=[*self.kernel.domains, *self.domains],
             inames={**self.kernel.inames, **{name: Iname(name, frozenset()) for name in inames}},
+            # Code of feinsum's own is ordered by the quick scheduler; a user of loopy alone can do nothing about it.
+            silenced_warnings=self.kernel.silenced_warnings | {"v1_scheduler_fallback"},
         )
         return lp.remove_unused_inames(lp.tag_inames(kernel, self.tags))
 

@@ -1,0 +1,61 @@
+"""`fe.transform`: the best known transformation for a part of somebody else's kernel, the rest left alone."""
+
+from __future__ import annotations
+
+import loopy as lp
+import pytest
+from kernels import run
+from numpy.testing import assert_allclose
+from wave_equation import PARTS, wave_data, wave_equation, wave_reference
+
+import feinsum as fe
+from feinsum.compile.codegen import generate_program
+from feinsum.devices import Device
+
+
+def equal_to_reference(t_unit: lp.TranslationUnit, order: int, elements: int) -> None:
+    data = wave_data(elements, order)
+    found = run(t_unit, **data)
+    for name, values in wave_reference(data).items():
+        assert_allclose(found[name], values, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 3])
+@pytest.mark.parametrize("parts", [PARTS, PARTS[::-1]], ids=["forwards", "backwards"])
+def test_every_part_of_the_wave_equation_is_transformed_by_its_own_space(
+    parts: tuple[str, ...], order: int, cpu: Device, store: str
+) -> None:
+    """Gradient, divergence and lift are transformed one by one; the whole still equals numpy at lengths that divide nothing."""
+    t_unit = wave_equation(order)
+    for part in parts:
+        t_unit = fe.transform(t_unit, cpu, insn_match=f"id:{part}", database=store, sizes={"E": 10_000})
+    for elements in (1, 67):
+        equal_to_reference(t_unit, order, elements)
+    assert len(generate_program(t_unit).launches) == 3
+
+
+def test_the_rest_of_the_kernel_is_left_alone(cpu: Device, store: str) -> None:
+    """Instructions, loops and arguments of other parts are what they were."""
+    before = wave_equation()
+    after = fe.transform(before, cpu, insn_match="id:gradient", database=store, sizes={"E": 1000})
+    old, new = before.default_entrypoint, after.default_entrypoint
+    for part in ("divergence", "lift"):
+        assert new.id_to_insn[part] == old.id_to_insn[part]
+        for iname in old.id_to_insn[part].within_inames:
+            assert new.get_iname_bounds(iname).size == old.get_iname_bounds(iname).size
+            assert not new.iname_tags(iname)
+    assert [arg.name for arg in new.args] == [arg.name for arg in old.args]
+
+
+def test_emitted_kernel_is_transformed_after_extraction(cpu: Device, store: str) -> None:
+    """What an array compiler emits becomes operands by extract_operands, and then is transformed like the rest."""
+    t_unit = fe.extract_operands(wave_equation(2, rules=False))
+    for match in fe.find_einsums(t_unit):
+        t_unit = fe.transform(t_unit, cpu, insn_match=f"id:{match.insn_ids[0]}", database=store, sizes={"E": 1000})
+    equal_to_reference(t_unit, 2, 35)
+
+
+def test_what_is_no_einsum_is_refused_with_the_matchers_reason(cpu: Device, store: str) -> None:
+    """The whole kernel is three einsums; asked to transform it as one, the matcher says which instruction differs."""
+    with pytest.raises(fe.MatchError, match="'divergence' is no einsum"):
+        fe.transform(wave_equation(), cpu, database=store)
