@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _GUARD_BYTES = 4096
 _GUARD = np.uint8(0xA5)
-_POISON = np.uint8(0xFF)
-"""All bits set: a NaN in every floating-point type."""
+_POISON = {"f": np.uint8(0xFF), "c": np.uint8(0xFF), "i": np.uint8(0x5A), "u": np.uint8(0x5A)}
+"""By kind of type.  All bits set are a NaN; as integers they would be -1, which sums of small numbers often are."""
 _ODD_LENGTHS = (1, 67)
 """Lengths of long axes besides the one in use: one, and a prime."""
 
@@ -32,10 +32,12 @@ class Verdict:
 
     :ivar message: what is wrong, where and by how much; empty if nothing is.
     :ivar worst: the largest error as a fraction of its bound.
+    :ivar escaped: whether it wrote where it must not, so that the memory of this process cannot be relied on any more.
     """
 
     message: str
     worst: float
+    escaped: bool = False
 
     @property
     def ok(self) -> bool:
@@ -97,43 +99,60 @@ class Workload:
 
     def check(self, executable: Executable) -> Verdict:
         """Run an executable once and compare its outputs with the references."""
-        import pyopencl as cl
-
-        queue = self.queue
-        guarded = {}
-        for name, dtype in zip(self.einsum.output_names, self.einsum.dtypes, strict=True):
-            size = self._output_bytes(dtype)
-            whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size + 2 * _GUARD_BYTES)
-            cl.enqueue_fill_buffer(queue, whole, _GUARD, 0, size + 2 * _GUARD_BYTES)
-            if size:
-                cl.enqueue_fill_buffer(queue, whole, _POISON, _GUARD_BYTES, size)
-            guarded[name] = (whole, size)
-        views = {name: whole.get_sub_region(_GUARD_BYTES, max(1, size)) for name, (whole, size) in guarded.items()}
-        scratch = executable.scratch(queue.context, self.parameters)
-        executable.enqueue(queue, {**self.inputs, **views, **scratch}, self.parameters)
-        queue.finish()
+        guarded = self._guarded_outputs()
+        self._run(executable, guarded)
         worst = 0.0
-        pairs = zip(guarded.items(), self.einsum.dtypes, self.references, strict=True)
-        for (name, (whole, size)), dtype, reference in pairs:
-            raw = np.empty(size + 2 * _GUARD_BYTES, np.uint8)
-            cl.enqueue_copy(queue, raw, whole)
-            if (raw[:_GUARD_BYTES] != _GUARD).any() or (raw[_GUARD_BYTES + size :] != _GUARD).any():
-                self.inputs = self.upload()
-                return Verdict(f"'{name}' is written out of bounds at {self._where()}", np.inf)
-            values = raw[_GUARD_BYTES : _GUARD_BYTES + size].view(dtype).reshape(self.shape)
-            verdict = self._compare(name, values, reference)
+        for (name, whole), dtype, reference in zip(guarded.items(), self.einsum.dtypes, self.references, strict=True):
+            verdict = self._judge(name, whole, dtype, reference)
             worst = max(worst, verdict.worst)
             if not verdict.ok:
+                # Who writes wrong values may have written to the inputs, too, which the next variant shares.
+                self.inputs = self.upload()
                 return verdict
         return Verdict("", worst)
 
+    def _guarded_outputs(self) -> dict[str, Any]:
+        """A buffer for each output: poison between guard bands."""
+        import pyopencl as cl
+
+        guarded = {}
+        for name, dtype in zip(self.einsum.output_names, self.einsum.dtypes, strict=True):
+            size = self._output_bytes(dtype)
+            whole = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, size + 2 * _GUARD_BYTES)
+            cl.enqueue_fill_buffer(self.queue, whole, _GUARD, 0, size + 2 * _GUARD_BYTES)
+            if size:
+                cl.enqueue_fill_buffer(self.queue, whole, _POISON[dtype.kind], _GUARD_BYTES, size)
+            guarded[name] = whole
+        return guarded
+
+    def _run(self, executable: Executable, guarded: Mapping[str, Any]) -> None:
+        """Run with outputs between guard bands, and with poison where launches share memory."""
+        import pyopencl as cl
+
+        views = {
+            name: whole.get_sub_region(_GUARD_BYTES, max(1, whole.size - 2 * _GUARD_BYTES))
+            for name, whole in guarded.items()
+        }
+        scratch = executable.scratch(self.queue.context, self.parameters)
+        for buffer in scratch.values():
+            cl.enqueue_fill_buffer(self.queue, buffer, _POISON["f"], 0, buffer.size)
+        executable.enqueue(self.queue, {**self.inputs, **views, **scratch}, self.parameters)
+        self.queue.finish()
+
+    def _judge(self, name: str, whole: Any, dtype: np.dtype[Any], reference: Reference) -> Verdict:
+        import pyopencl as cl
+
+        raw = np.empty(whole.size, np.uint8)
+        cl.enqueue_copy(self.queue, raw, whole)
+        if (raw[:_GUARD_BYTES] != _GUARD).any() or (raw[-_GUARD_BYTES:] != _GUARD).any():
+            return Verdict(f"'{name}' is written out of bounds {self._where()}", np.inf, escaped=True)
+        return self._compare(name, raw[_GUARD_BYTES:-_GUARD_BYTES].view(dtype).reshape(self.shape), reference)
+
     def _compare(self, name: str, values: np.ndarray[Any, Any], reference: Reference) -> Verdict:
-        if not np.issubdtype(values.dtype, np.integer) and not np.isfinite(values).all():
-            bad = np.argwhere(~np.isfinite(values))
-            at = tuple(map(int, bad[0]))
-            return Verdict(
-                f"'{name}' has {len(bad)} entries not written or not finite, the first at {at}, {self._where()}", np.inf
-            )
+        bad = np.argwhere(_is_poison(values))
+        if len(bad):
+            where = f"the first at {list(map(int, bad[0]))}, {self._where()}"
+            return Verdict(f"'{name}' has {len(bad)} entries not written or not finite, {where}", np.inf)
         found = values[np.ix_(*reference.at)] if reference.at else values
         error = abs(found.astype(reference.expected.dtype) - reference.expected)
         wrong = ~(error <= reference.bound)
@@ -151,6 +170,16 @@ class Workload:
 
     def _where(self) -> str:
         return "at lengths " + " ".join(f"{letter}={length}" for letter, length in self.lengths.items())
+
+
+def _is_poison(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Where nothing was written or, for floating-point types, no number; integers below 32 bits may be anything."""
+    if values.dtype.kind in "fc":
+        return np.asarray(~np.isfinite(values))
+    if values.dtype.itemsize < 4:
+        return np.zeros(values.shape, bool)
+    poison = np.full(values.dtype.itemsize, _POISON[values.dtype.kind]).view(values.dtype)[0]
+    return np.asarray(values == poison)
 
 
 def length_values(e: BatchedEinsum, lengths: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,287 @@
+"""Validation: whatever a kernel can do wrong is seen, and what roundoff alone does is not called wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import feinsum as fe
+from feinsum.arrays import DTYPES
+from feinsum.compile.executable import build
+from feinsum.compile.program import Argument, Launch, Program
+from feinsum.compile.realize import realize
+from feinsum.devices import Device
+from feinsum.registry import find_space
+from feinsum.validate import Workload, odd_lengths
+from feinsum.validate.reference import random_inputs, references
+
+MATVEC = fe.einsum("ij,j->i", fe.array("A", ("N", 50)), fe.array("x", 50))
+
+
+@dataclass
+class Writes:
+    """An executable that writes what it is told to.
+
+    :ivar outputs: the values of each output, or None where nothing is written.
+    :ivar spoil: names of inputs that it overwrites.
+    """
+
+    outputs: Mapping[str, np.ndarray[Any, Any] | None]
+    spoil: tuple[str, ...] = ()
+
+    def scratch(self, context: Any, lengths: Any) -> dict[str, Any]:
+        return {}
+
+    def enqueue(self, queue: Any, buffers: Mapping[str, Any], lengths: Any) -> None:
+        for name, values in self.outputs.items():
+            if values is not None:
+                cl.enqueue_copy(queue, buffers[name], np.ascontiguousarray(values))
+        for name in self.spoil:
+            cl.enqueue_fill_buffer(queue, buffers[name], np.uint8(0x33), 0, buffers[name].size)
+
+
+def right(workload: Workload) -> dict[str, np.ndarray[Any, Any]]:
+    """The outputs as numpy computes them in a wider type, rounded once."""
+    e, inputs = workload.einsum, workload._inputs
+    found = {}
+    for row, name, dtype in zip(e.args, e.output_names, e.dtypes, strict=True):
+        wide = {"f": np.longdouble, "c": np.clongdouble}.get(dtype.kind, dtype)
+        operands = [np.prod([inputs[a.name].astype(wide) for a in entry], axis=0) for entry in row]
+        found[name] = np.einsum(e.subscripts, *operands).astype(dtype)
+    return found
+
+
+def workload(cpu: Device, e: fe.BatchedEinsum = MATVEC) -> Workload:
+    return Workload(e, e.resolve(dict.fromkeys(e.long_axes, 30)), cpu.queue)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_right_values_are_accepted(dtype: np.dtype[Any], cpu: Device) -> None:
+    """Of every type, for several outputs; the worst error is far below its bound."""
+    A, x = fe.array("A", ("N", 50), dtype), fe.array("x", 50, dtype)
+    w = workload(cpu, fe.batched_einsum("ij,j->i", [[A, x], [(A, fe.array("B", ("N", 50), dtype)), x]]))
+    verdict = w.check(Writes(right(w)))
+    assert verdict.ok
+    assert verdict.message == ""
+    assert verdict.worst < 0.1
+    assert not verdict.escaped
+
+
+def test_an_error_above_the_bound_is_seen_and_one_below_is_not(cpu: Device) -> None:
+    """The bound of each entry is where acceptance ends."""
+    w = workload(cpu)
+    (reference,) = w.references
+    for factor, accepted in ((0.99, True), (-0.99, True), (1.01, False), (-1.01, False)):
+        values = right(w)["out"]
+        values[17] = reference.expected[17] + factor * reference.bound[17]
+        verdict = w.check(Writes({"out": values}))
+        assert verdict.ok is accepted
+        if accepted:
+            assert verdict.worst == pytest.approx(0.99, rel=0.01)
+        else:
+            assert verdict.message.startswith(f"'out'[17] is {values[17]} instead of ")
+            assert "1 of 30 entries compared are wrong, at lengths i=30 j=50" in verdict.message
+
+
+WRONG: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
+    "one entry": lambda out: out.__setitem__((3, 4), out[3, 4] + 1e-9),
+    "two entries exchanged": lambda out: out.__setitem__((0, [0, 1]), out[0, [1, 0]]),
+    "sign": lambda out: np.negative(out, out=out),
+    "first entry": lambda out: out.__setitem__((0, 0), 0),
+    "last entry": lambda out: out.__setitem__((-1, -1), 0),
+    "rows moved by one": lambda out: out.__setitem__(slice(None), np.roll(out, 1, axis=0)),
+    "less precise arithmetic": lambda out: out.__setitem__(slice(None), out.astype(np.float32)),
+    "all zeros": lambda out: out.fill(0),
+}
+
+
+@pytest.mark.parametrize("spoil", WRONG.values(), ids=WRONG)
+def test_wrong_values_are_seen(spoil: Callable[[np.ndarray[Any, Any]], Any], cpu: Device) -> None:
+    """Any of them, anywhere; the message names output, entry, value and lengths."""
+    w = workload(cpu, fe.einsum("ik,kj->ij", fe.array("A", (7, 11)), fe.array("B", (11, 9))))
+    values = right(w)
+    spoil(values["out"])
+    verdict = w.check(Writes(values))
+    assert not verdict.ok
+    assert verdict.worst == np.inf
+    assert verdict.message.startswith("'out'[")
+    assert "(allowed error " in verdict.message
+    assert "at lengths i=7 j=9 k=11" in verdict.message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "int32", "uint32", "int64", "uint64"])
+def test_what_was_not_written_is_seen(dtype: str, cpu: Device) -> None:
+    """Nothing written at all, or all but one entry: outputs begin as poison."""
+    w = workload(cpu, fe.einsum("i,i->i", fe.array("x", 40, dtype), fe.array("y", 40, dtype)))
+    verdict = w.check(Writes({"out": None}))
+    assert verdict.message.startswith("'out' has 40 entries not written or not finite, the first at [0], at lengths i=40")
+    values = right(w)["out"]
+    assert w.check(Writes({"out": values})).ok  # leaves the right values in memory that is used again
+    missing = Program(
+        "__kernel void f(__global uint *out, __global uint const *from)"
+        " { int i = get_global_id(0); if (i / WORDS != 23) out[i] = from[i]; }".replace(
+            "WORDS", str(values.dtype.itemsize // 4)
+        ),
+        (Argument("out", "output", "uint32", (40,)), Argument("from", "input", "uint32", (40,))),
+        (Launch("f", ("out", "from"), (10 * values.dtype.itemsize,), (1,)),),
+    )
+    w.inputs["from"] = cl.Buffer(cpu.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=values)
+    verdict = w.check(build(cpu.context, missing))
+    assert "'out' has 1 entries not written or not finite, the first at [23]" in verdict.message
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_seen(value: float, cpu: Device) -> None:
+    """Also where the reference has no entry, in a result too large to be compared as a whole."""
+    e = fe.einsum("ik,jk->ij", fe.array("A", (3000, 40)), fe.array("B", (3000, 40)))
+    w = workload(cpu, e)
+    (reference,) = w.references
+    left_out = min(set(range(3000)) - set(map(int, reference.at[0])))
+    values = np.einsum("ik,jk->ij", w._inputs["A"], w._inputs["B"])
+    assert w.check(Writes({"out": values})).ok
+    values[left_out, 5] = value
+    verdict = w.check(Writes({"out": values}))
+    assert f"'out' has 1 entries not written or not finite, the first at [{left_out}, 5]" in verdict.message
+
+
+def test_the_wrong_output_is_named(cpu: Device) -> None:
+    """Each is compared with its own reference."""
+    A, x, y = fe.array("A", (6, 5)), fe.array("x", 5), fe.array("y", 5)
+    w = workload(cpu, fe.batched_einsum("ij,j->i", [[A, x], [A, y]]))
+    values = right(w)
+    assert w.check(Writes({"out_0": values["out_0"], "out_1": values["out_0"]})).message.startswith("'out_1'[")
+    assert w.check(Writes({"out_0": values["out_1"], "out_1": values["out_1"]})).message.startswith("'out_0'[")
+
+
+@pytest.mark.parametrize("at", [-512, -1, 30, 541])
+def test_writes_beyond_an_output_are_seen(at: int, cpu: Device) -> None:
+    """In front of it and behind it, even if the values are right."""
+    w = workload(cpu)
+    values = right(w)["out"]
+    program = Program(
+        "__kernel void f(__global double *out, __global double const *from)"
+        f" {{ int i = get_global_id(0); out[i] = from[i]; if (i == 0) out[{at}] = 1; }}",
+        (Argument("out", "output", "float64", (30,)), Argument("from", "input", "float64", (30,))),
+        (Launch("f", ("out", "from"), (30,), (1,)),),
+    )
+    w.inputs["from"] = cl.Buffer(cpu.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=values)
+    verdict = w.check(build(cpu.context, program))
+    assert verdict.message == "'out' is written out of bounds at lengths i=30 j=50"
+    assert verdict.escaped
+
+
+def test_memory_between_launches_is_poisoned(cpu: Device) -> None:
+    """A kernel that reads what no launch wrote is seen, whatever was there before."""
+    program = Program(
+        "__kernel void f(__global double *out, __global double *partial)"
+        " { out[get_global_id(0)] = partial[get_global_id(0)]; }",
+        (Argument("out", "output", "float64", (30,)), Argument("partial", "scratch", "float64", (30,))),
+        (Launch("f", ("out", "partial"), (30,), (1,)),),
+    )
+    verdict = workload(cpu).check(build(cpu.context, program))
+    assert verdict.message.startswith("'out' has 30 entries not written or not finite")
+
+
+def test_a_wrong_kernel_does_not_make_the_next_one_wrong(cpu: Device) -> None:
+    """What it wrote to the inputs is undone."""
+    w = workload(cpu)
+    good = build(cpu.context, realize(MATVEC, {"N": 30}, find_space("generic"), generic(), cpu.profile))
+    assert not w.check(Writes({"out": np.zeros(30)}, spoil=("x",))).ok
+    assert w.check(good).ok
+
+
+def generic() -> dict[str, Any]:
+    return {"schedule": "fused", "lane": "last", "items": 16}
+
+
+@pytest.mark.parametrize("length", [1000, 30000])
+def test_correct_float32_is_accepted_at_long_contractions(length: int, cpu: Device) -> None:
+    """One sum after the other, far from the last bits, and still well within the bound."""
+    e = fe.einsum("ij,j->i", fe.array("A", (64, length), "float32"), fe.array("x", length, "float32"))
+    executable = build(cpu.context, realize(e, {}, find_space("generic"), generic(), cpu.profile))
+    for seed in range(3):
+        w = Workload(e, e.resolve(), cpu.queue, seed)
+        verdict = w.check(executable)
+        assert verdict.ok, verdict.message
+        assert 0 < verdict.worst < 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+def test_references_are_exact_to_their_bounds(dtype: str) -> None:
+    """Against sums of fractions: the reference itself is off by a small part of the bound."""
+    e = fe.einsum("ij,jk,k->i", *(fe.array(name, shape, dtype) for name, shape in (("A", (3, 5)), ("B", (5, 7)), ("x", 7))))
+    inputs = random_inputs(e, e.resolve(), 3)
+    (reference,) = references(e, e.resolve(), inputs, 3)
+
+    def exact(part: str) -> list[Fraction]:
+        """The real or imaginary part of each entry."""
+        found = []
+        for i in range(3):
+            total = [Fraction(0), Fraction(0)]
+            for j in range(5):
+                for k in range(7):
+                    value = [Fraction(1), Fraction(0)]
+                    for factor in (inputs["A"][i, j], inputs["B"][j, k], inputs["x"][k]):
+                        re, im = Fraction(float(factor.real)), Fraction(float(factor.imag))
+                        value = [value[0] * re - value[1] * im, value[0] * im + value[1] * re]
+                    total = [total[0] + value[0], total[1] + value[1]]
+            found.append(total[part == "imag"])
+        return found
+
+    for part in ("real", "imag"):
+        for found, value, bound in zip(getattr(reference.expected, part), exact(part), reference.bound, strict=True):
+            assert abs(Fraction(*found.as_integer_ratio()) - value) < Fraction(float(bound)) / 2
+
+
+def test_large_results_are_compared_at_a_block_of_entries() -> None:
+    """A random one which has the first and the last position along each axis."""
+    e = fe.einsum("ik,jk->ij", fe.array("A", (3000, 40)), fe.array("B", (3000, 40)))
+    inputs = random_inputs(e, e.resolve(), 0)
+    (reference,) = references(e, e.resolve(), inputs, 0)
+    rows, columns = reference.at
+    assert reference.expected.shape == (len(rows), len(columns))
+    assert 10_000 < reference.expected.size < 1_000_000
+    for positions in (rows, columns):
+        assert positions[0] == 0
+        assert positions[-1] == 2999
+        assert (np.diff(positions) > 0).all()
+    (other,) = references(e, e.resolve(), inputs, 1)
+    assert list(other.at[0]) != list(rows)
+    np.testing.assert_allclose(reference.expected.astype(float), inputs["A"][rows] @ inputs["B"][columns].T)
+
+
+def test_inputs_are_random_of_mixed_sign_and_repeatable() -> None:
+    """The same seed gives the same data; integers are too small for their sums to overflow soon."""
+    e = fe.einsum(
+        "i,i,i,i->", *(fe.array(f"a{k}", 1000, t) for k, t in enumerate(("float32", "complex128", "int8", "uint8")))
+    )
+    one, again, other = (random_inputs(e, e.resolve(), seed) for seed in (1, 1, 2))
+    for a in e.arrays:
+        assert one[a.name].dtype == a.dtype
+        assert (one[a.name] == again[a.name]).all()
+        assert (one[a.name] != other[a.name]).any()
+        assert abs(one[a.name]).max() <= 3
+        if a.dtype.kind != "u":
+            assert one[a.name].real.min() < 0 < one[a.name].real.max()
+
+
+def test_long_axes_are_also_checked_at_odd_lengths() -> None:
+    """One and a prime, which divide nothing, but no longer than those in use."""
+    assert odd_lengths(MATVEC, MATVEC.resolve({"N": 1000})) == [{"i": 1, "j": 50}, {"i": 67, "j": 50}]
+    assert odd_lengths(MATVEC, MATVEC.resolve({"N": 20})) == [{"i": 1, "j": 50}, {"i": 20, "j": 50}]
+    assert odd_lengths(fe.einsum("i", fe.array("x", 1000)), {"i": 1000}) == []
+
+
+def test_empty_workloads_are_right(cpu: Device) -> None:
+    """Nothing to compare: nothing is wrong, whether outputs or sums are empty."""
+    e = fe.einsum("ij,j->i", fe.array("A", ("N", "M")), fe.array("x", "M"))
+    for sizes in ({"N": 0, "M": 3}, {"N": 3, "M": 0}):
+        w = Workload(e, e.resolve(sizes), cpu.queue)
+        assert w.check(Writes({"out": np.zeros(sizes["N"])} if sizes["N"] else {})).ok
+    assert not w.check(Writes({"out": np.ones(3)})).ok
