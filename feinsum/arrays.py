@@ -69,7 +69,7 @@ def array(name: str, shape: Axis | Iterable[Axis], dtype: Any = "float64") -> Ar
 
 
 def is_identifier(name: object) -> bool:
-    """Whether `name` may name an array or a long axis: an identifier of C, no keyword, no constant, with a letter in front."""
+    """Whether `name` may name an array or a long axis: an identifier of C that is no keyword and no constant."""
     return (
         isinstance(name, str)
         and name.isidentifier()

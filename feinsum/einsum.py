@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.arrays import DTYPES, Array, Axis, array, format_axis, is_identifier
+from feinsum.axes import group_long_axes
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.subscripts import INDEX_LETTERS, Subscripts, from_interleaved, parse_subscripts
 
@@ -134,18 +135,23 @@ class BatchedEinsum:
         """The name of the value argument of a kernel that holds the length of each index with a long axis.
 
         That is the name of the axis, or ``n_e`` for an anonymous long axis of index e, with underscores where taken.
+        Indices of equal length have one name.
         """
         taken = {a.name for a in self.arrays} | set(self.output_names) | set(map(str, self.index_sizes.values()))
         names: dict[str, str] = {}
-        for letter, axis in self.index_sizes.items():
-            if isinstance(axis, float):
-                axis = f"n_{letter}"
-                while axis in taken:
-                    axis += "_"
-                taken.add(axis)
-            if isinstance(axis, str):
-                names[letter] = axis
+        for group in self.equal_long_axes:
+            written = sorted(axis for letter in group if isinstance(axis := self.index_sizes[letter], str))
+            name = written[0] if written else f"n_{group[0]}"
+            while not written and name in taken:
+                name += "_"
+            taken.add(name)
+            names |= dict.fromkeys(group, name)
         return names
+
+    @cached_property
+    def equal_long_axes(self) -> list[str]:
+        """The indices with long axes, in groups of equal length: of one name, or lent by one array to several indices."""
+        return group_long_axes(self.indexing, self.args, self.index_sizes)
 
     def resolve(self, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
         """The length of every index, with those of long axes taken from `sizes`.

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import feinsum as fe
 from feinsum.arrays import DTYPES
-from feinsum.canonicalization.axes import equal_long_axes
 
 LONG = ("M", "N", math.inf)
 
@@ -43,7 +42,7 @@ def einsums(draw: st.DrawFn) -> tuple[fe.BatchedEinsum, dict[str, int]]:
         for _ in range(draw(st.integers(1, 3)))
     ]
     e = fe.batched_einsum(f"{','.join(terms)}->{output}", rows)
-    for group in equal_long_axes(e):
+    for group in e.equal_long_axes:
         length = sizes[str(axes[group[0]])] if axes[group[0]] in sizes else draw(st.integers(0, 4))
         sizes |= dict.fromkeys(group, length)
     return e, {name: sizes[name] for name in e.long_axes}

@@ -1,8 +1,4 @@
-"""Which long axes are one length: those of one name, and those that one array lends to several indices.
-
-In ``ij,ji->ij`` with the array ``A`` twice, i and j both run over the first axis of ``A``; whether its shape is written
-``("N", "N")`` or ``(math.inf, math.inf)``, they are equally long.
-"""
+"""How the long axes of an einsum are written."""
 
 from __future__ import annotations
 
@@ -10,37 +6,6 @@ from collections.abc import Iterable
 
 from feinsum.arrays import Axis
 from feinsum.einsum import BatchedEinsum
-
-
-def equal_long_axes(e: BatchedEinsum) -> list[str]:
-    """The long indices of `e` in groups of equal length, each group and the list in order of index."""
-    groups: list[set[str]] = []
-    for bundle in _bundles(e):
-        touching = [group for group in groups if group & bundle]
-        groups = [group for group in groups if not group & bundle]
-        groups.append(bundle.union(*touching))
-    place = e.indexing.indices.index
-    return sorted(("".join(sorted(group, key=place)) for group in groups), key=lambda group: place(group[0]))
-
-
-def _bundles(e: BatchedEinsum) -> Iterable[set[str]]:
-    """Sets of long indices that are equally long for one reason."""
-    long = [letter for letter, axis in e.index_sizes.items() if not isinstance(axis, int)]
-    yield from ({letter} for letter in long)
-    named: dict[Axis, set[str]] = {}
-    for letter in long:
-        if isinstance(e.index_sizes[letter], str):
-            named.setdefault(e.index_sizes[letter], set()).add(letter)
-    yield from named.values()
-    if len(long) < 2 or len(set(e.indexing.inputs)) < 2:
-        return
-    stands: dict[str, set[str]] = {}
-    for row in e.args:
-        for entry, letters in zip(row, e.indexing.inputs, strict=True):
-            for a in entry:
-                stands.setdefault(a.name, set()).add(letters)
-    for terms in {frozenset(terms) for terms in stands.values() if len(terms) > 1}:
-        yield from (set(column) for column in zip(*terms, strict=True) if column[0] in long)
 
 
 def spelling(e: BatchedEinsum, groups: Iterable[str]) -> dict[str, Axis]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from feinsum.arrays import Axis
-from feinsum.canonicalization.axes import equal_long_axes, spelling
+from feinsum.canonicalization.axes import spelling
 from feinsum.canonicalization.classes import RowClass, classify_rows
 from feinsum.canonicalization.form import Form, Row
 from feinsum.canonicalization.labelling import Order, canonical_order
@@ -67,7 +67,7 @@ def canonicalize_einsum(e: BatchedEinsum) -> CanonicalEinsum:
 @lru_cache(maxsize=256)
 def _canonicalize(e: BatchedEinsum) -> CanonicalEinsum:
     classes, dtypes = classify_rows(e)
-    groups = equal_long_axes(e)
+    groups = e.equal_long_axes
     order = canonical_order(e, classes, dtypes, groups)
     indices = dict.fromkeys(e.indexing.output + "".join(e.indexing.inputs[k] for k in order.operands))
     shared = {name: f"A{k}" for k, name in enumerate(_shared(order))}
@@ -149,6 +149,6 @@ def isomorphism(e1: BatchedEinsum, e2: BatchedEinsum) -> Renaming | None:
     if first.key != second.key:
         return None
     renaming = first.renaming.then(second.renaming.inverse)
-    if renaming.apply(e1) != e2.with_sizes(spelling(e2, equal_long_axes(e2))):
+    if renaming.apply(e1) != e2.with_sizes(spelling(e2, e2.equal_long_axes)):
         raise FeinsumError(f"'{e1}' and '{e2}' have the same key but {renaming} does not lead there; please report this")
     return renaming

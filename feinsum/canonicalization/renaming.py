@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from feinsum.arrays import Array, Axis
-from feinsum.canonicalization.axes import equal_long_axes, spelling
+from feinsum.canonicalization.axes import spelling
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ShapeError, SubscriptError
 from feinsum.subscripts import Subscripts
@@ -97,7 +97,7 @@ class Renaming:
         self._check(e)
         axes = {
             self.indices[letter]: axis if isinstance(axis, int) else self.spellings.get(letter, (axis, axis))[1]
-            for letter, axis in spelling(e, equal_long_axes(e)).items()
+            for letter, axis in spelling(e, e.equal_long_axes).items()
         }
         table = str.maketrans(dict(self.indices))
         inputs = [letters.translate(table) for letters in e.indexing.inputs]

@@ -10,7 +10,6 @@ import loopy as lp
 import numpy as np
 
 from feinsum.canonicalization import is_isomorphic, isomorphism
-from feinsum.canonicalization.axes import equal_long_axes
 from feinsum.einsum import Array, Axis, BatchedEinsum
 from feinsum.errors import MatchError
 from feinsum.match.match import match_einsum
@@ -68,7 +67,7 @@ def _fit(e: BatchedEinsum, seen: BatchedEinsum) -> Iterator[dict[str, Axis]]:
     """
     if len(e.indexing.output) != len(seen.indexing.output):
         return
-    groups = {letter: group for group in equal_long_axes(e) for letter in group}
+    groups = {letter: group for group in e.equal_long_axes for letter in group}
     wanted: dict[str, Axis] = {}
     for letter, other in zip(e.indexing.output, seen.indexing.output, strict=True):
         if not _fits(e.index_sizes[letter], seen.index_sizes[other], wanted, groups.get(letter, letter)):
