@@ -7,6 +7,7 @@ of whose :class:`TransformSpace` objects are taken, or one such object.
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 from collections.abc import Iterable
 from functools import lru_cache
@@ -16,6 +17,8 @@ from types import ModuleType
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.space import TransformSpace
+
+logger = logging.getLogger(__name__)
 
 ENTRY_POINT_GROUP = "feinsum.transforms"
 
@@ -57,8 +60,17 @@ def _own() -> Iterable[TransformSpace]:
 
 def _contributed() -> Iterable[TransformSpace]:
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        loaded = entry.load()
-        yield from (loaded,) if isinstance(loaded, TransformSpace) else _spaces_of(loaded)
+        try:
+            loaded = entry.load()
+        except Exception as error:  # whatever is wrong with somebody else's package, ours goes on
+            logger.warning(
+                "the transform spaces of '%s' cannot be loaded: %s: %s", entry.value, type(error).__name__, error
+            )
+            continue
+        if isinstance(loaded, (TransformSpace, ModuleType)):
+            yield from (loaded,) if isinstance(loaded, TransformSpace) else _spaces_of(loaded)
+        else:
+            logger.warning("'%s' is neither a module nor a transform space, but a %s", entry.value, type(loaded).__name__)
 
 
 def _spaces_of(module: ModuleType) -> Iterable[TransformSpace]:

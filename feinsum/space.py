@@ -165,7 +165,8 @@ class TransformSpace:
         if set(configuration) != set(parameters):
             return f"its parameters are {sorted(configuration)}, not {sorted(parameters)}"
         for name, values in parameters.items():
-            if configuration[name] not in values:
+            # JSON tells 1, 1.0 and true apart, and so do the kernels made with them.
+            if not any(type(configuration[name]) is type(value) and configuration[name] == value for value in values):
                 return f"{name} is {configuration[name]!r}, not one of {list(values)}"
         return self.constraint(problem, configuration)
 

@@ -1,0 +1,92 @@
+"""The registry: feinsum's own spaces and those of installed packages, whatever state these are in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from plugins import install
+
+import feinsum as fe
+from feinsum import registry
+
+SPACE = '''
+from feinsum.space import space
+
+@space(pattern="abc,cd->abd", version=3, parameters={"size": (1, 2)})
+def NAME(t_unit, match, problem, *, size):
+    """A family of its own."""
+    return t_unit
+'''
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of installed packages, and a registry that has not looked yet."""
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.spaces.cache_clear()
+    yield tmp_path
+    registry.spaces.cache_clear()
+    for name in [name for name in sys.modules if name.endswith("_package") or name == "package"]:
+        del sys.modules[name]
+
+
+def test_the_spaces_of_an_installed_package_are_found(site: Path) -> None:
+    """All spaces of the module that its entry point names, or the one space that it names."""
+    install(site, "one_package", SPACE.replace("NAME", "first") + SPACE.replace("NAME", "second"))
+    install(site, "other_package", SPACE.replace("NAME", "third") + SPACE.replace("NAME", "fourth"), "other_package:third")
+    names = [space.name for space in registry.spaces()]
+    assert {"first", "second", "third", "generic"} <= set(names)
+    assert "fourth" not in names
+    assert registry.find_space("first").version == 3
+    assert registry.find_space("first").description == "A family of its own."
+
+
+def test_matching_spaces_come_most_specific_first(site: Path) -> None:
+    """Of higher rank first, then by name; the generic space is last."""
+    ranked = SPACE.replace("version=3,", "version=3, rank=RANK,")
+    source = "".join(
+        ranked.replace("NAME", name).replace("RANK", str(rank)) for name, rank in (("b", 5), ("a", 5), ("c", 9))
+    )
+    install(site, "ranked_package", source)
+    e = fe.einsum("ijk,kl->ijl", fe.array("A", (2, 3, 4)), fe.array("B", (4, 5)))
+    names = [space.name for space in registry.matching_spaces(e)]
+    assert names[:3] == ["c", "a", "b"]
+    assert names[-1] == "generic"
+    assert "a" not in [space.name for space in registry.matching_spaces(fe.einsum("ij->j", fe.array("A", (2, 3))))]
+
+
+BROKEN = {
+    "a module that raises": ("raise RuntimeError('no licence')", None, "RuntimeError: no licence"),
+    "a module that is not there": ("", "gone", "ModuleNotFoundError: No module named 'gone'"),
+    "an attribute that is not there": ("", "bad_package:gone", "AttributeError: "),
+    "something else": ("thing = 7", "bad_package:thing", "is neither a module nor a transform space, but a int"),
+}
+
+
+@pytest.mark.parametrize(("source", "entry_point", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_package_is_passed_over(
+    source: str, entry_point: str | None, message: str, site: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a warning that names it; all other spaces work."""
+    install(site, "bad_package", source, entry_point)
+    install(site, "good_package", SPACE.replace("NAME", "good"))
+    assert {"good", "generic"} <= {space.name for space in registry.spaces()}
+    assert message in caplog.text
+    assert "bad_package" in caplog.text or "gone" in caplog.text
+
+
+def test_two_spaces_of_one_name_are_refused(site: Path) -> None:
+    """Records could not tell them apart."""
+    install(site, "package", SPACE.replace("NAME", "generic"))
+    with pytest.raises(fe.TransformError, match="two transform spaces are named 'generic'; rename one of them"):
+        registry.spaces()
+
+
+def test_an_unknown_space_is_named_with_those_there_are() -> None:
+    """In the order in which they are asked."""
+    names = ", ".join(space.name for space in registry.spaces())
+    with pytest.raises(fe.TransformError, match=f"no transform space is named 'gone'; there are {names}"):
+        registry.find_space("gone")
