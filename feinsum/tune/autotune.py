@@ -1,16 +1,16 @@
 """Autotuning: try configurations of the spaces that match an einsum, and remember every one.
 
-Builds run in worker processes, several at a time, and so does the proving and timing, one at a time.  On a CPU device
-builds pause while a variant is timed, since both want the same cores.
+Builds, proofs and timings run in worker processes (:mod:`feinsum.tune.runner`), so that no trial can hurt the tuner; each
+is recorded as soon as it is done.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,37 +20,33 @@ from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import TransformError
+from feinsum.errors import ShapeError, TransformError
 from feinsum.registry import matching_spaces
 from feinsum.search.sampler import Sampler, make_sampler
 from feinsum.space import TransformSpace
 from feinsum.timing import PROTOCOL
 from feinsum.tune.report import TuningReport
-from feinsum.tune.trial import Built, Outcome, Trial
+from feinsum.tune.runner import Runner
+from feinsum.tune.trial import Outcome, Trial
 from feinsum.tune.versions import library_versions
-from feinsum.tune.worker import Worker
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
-BUILD_TIMEOUT_S = 60.0
-MEASURE_TIMEOUT_S = 60.0
 _GENERIC_TRIALS = 6
 """Trials given to the generic space where others match: enough to stand in for them."""
-_HOPELESS = 3.0
-"""A variant this many times slower than the best gets no more repetitions."""
 
 Progress = Callable[[int, "int | None", "TuningRecord | None", "TuningRecord"], None]
 
 
 @dataclass
 class _Contestant:
-    """A space with its sampler and the number of trials it may have."""
+    """A space with its sampler, and how many configurations it was asked for."""
 
     space: TransformSpace
     sampler: Sampler
-    trials: float
     asked: int = 0
+    exhausted: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +102,7 @@ def autotune(
     sampler: str | None = None,
     seed: int = 0,
     workers: int | None = None,
+    trial_timeout: float = 60.0,
     progress: bool | Progress = True,
 ) -> TuningReport:
     """Try configurations for an einsum on a device and record each of them.
@@ -121,10 +118,13 @@ def autotune(
     :param sampler: see :func:`feinsum.search.make_sampler`.
     :param seed: of the search and of the inputs.
     :param workers: processes that build; by default one a core, four at most.
+    :param trial_timeout: seconds that building a configuration may take, and also proving and timing it; one that takes
+        longer is recorded as such.
     :param progress: whether to show a progress bar on a terminal; or a function that is called after each trial with
         the number done, the number planned, the best record and the last.
     :raises TransformError: if no space of that name applies.
-    :raises ShapeError: if a long axis has no length in `sizes`.
+    :raises ShapeError: if a long axis has no length in `sizes`, or any axis is empty.
+    :raises DeviceError: if no worker process can be started.
     """
     if trials is None and timeout is None:
         timeout = 60.0
@@ -136,16 +136,17 @@ def autotune(
         contestants = _contestants(task, store, space, trials, sampler)
         report = _notify(stack, progress, e, trials, timeout)
         records: list[TuningRecord] = []
-        best = _best_known(task, store, contestants)
-        runner = stack.enter_context(_Runner(task, workers, best))
+        best = _best_known(task, store, contestants.values())
+        runner = stack.enter_context(Runner(chosen.profile, workers, trial_timeout))
         interrupted = False
         try:
-            for record, contestant in runner.run(contestants, trials, timeout):
+            for trial, outcome in runner.run(_trials(task, contestants, trials, timeout)):
+                record = task.record(trial, outcome)
                 store.add(record)
                 records.append(record)
-                contestant.sampler.tell(record.configuration, record.median_s)
-                if record.median_s is not None and (best is None or record.median_s < (best.median_s or 0)):
-                    best = runner.best = record
+                contestants[trial.space].sampler.tell(trial.configuration, record.median_s)
+                best = _better(best, record)
+                runner.best_s = None if best is None else best.median_s
                 report(len(records), trials, best, record)
         except KeyboardInterrupt:
             interrupted = True
@@ -163,46 +164,43 @@ def autotune(
 
 
 def make_task(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device, seed: int) -> _Task:
-    """The task of tuning `e` at these sizes."""
-    canonical = canonicalize_einsum(e)
+    """The task of tuning `e` at these sizes.
+
+    :raises ShapeError: if a long axis has no length, or any axis is empty.
+    """
     lengths = e.resolve(sizes)
+    for letter, length in lengths.items():
+        if length == 0:
+            raise ShapeError(f"index '{letter}' of '{e.subscripts}' is empty, so there is nothing to tune")
+    canonical = canonicalize_einsum(e)
     return _Task(canonical, canonical.renaming.lengths(lengths), canonical.pattern.renaming.lengths(lengths), device, seed)
 
 
 def _contestants(
     task: _Task, store: Database, only: str | None, trials: int | None, sampler: str | None
-) -> list[_Contestant]:
-    e = task.canonical.einsum
+) -> dict[str, _Contestant]:
+    """The spaces to search, by name, with samplers that know what was tried before."""
+    e, profile = task.canonical.einsum, task.device.profile
     matching = [s for s in matching_spaces(e) if only in (None, s.name)]
     if not matching:
         raise TransformError(f"no transform space{f' named {only!r}' if only else ''} applies to '{e.subscripts}'")
-    contestants = []
-    special = sum(s.rank > 0 for s in matching)
+    share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
+    contestants = {}
     for s in matching:
-        problem = s.problem(e, e.sizes_from(task.sizes), task.device.profile)
-        share = trials or 10**6
-        if special and s.rank == 0:
-            share = min(_GENERIC_TRIALS, share)
-        elif special:
-            share = max(1, (share - (_GENERIC_TRIALS if len(matching) > special else 0)) // special)
+        problem = s.problem(e, e.sizes_from(task.sizes), profile)
         tried = store.configurations_tried(
-            task.canonical.key, task.sizes, task.device.id, s.name, s.version, task.device.profile.driver, PROTOCOL
+            task.canonical.key, task.sizes, profile.id, s.name, s.version, profile.driver, PROTOCOL
         )
-        contestants.append(
-            _Contestant(
-                s,
-                make_sampler(
-                    sampler,
-                    s.parameters(problem),
-                    partial(s.refusal, problem),
-                    seed=task.seed,
-                    trials=share if trials else None,
-                    start=_first(s, problem),
-                    known=[(c, r.median_s) for c, r in tried.items()],
-                ),
-                share,
-            )
+        made = make_sampler(
+            sampler,
+            s.parameters(problem),
+            partial(s.refusal, problem),
+            seed=task.seed,
+            trials=share,
+            start=_first(s, problem),
+            known=[(c, r.median_s) for c, r in tried.items()],
         )
+        contestants[s.name] = _Contestant(s, made)
     return contestants
 
 
@@ -213,7 +211,7 @@ def _first(s: TransformSpace, problem: Any) -> list[dict[str, Any]]:
         return []
 
 
-def _best_known(task: _Task, store: Database, contestants: list[_Contestant]) -> TuningRecord | None:
+def _best_known(task: _Task, store: Database, contestants: Iterable[_Contestant]) -> TuningRecord | None:
     return store.best(
         task.canonical.key,
         task.sizes,
@@ -223,77 +221,47 @@ def _best_known(task: _Task, store: Database, contestants: list[_Contestant]) ->
     )
 
 
-class _Runner:
-    """Worker processes that build ahead and measure one by one."""
+def _trials(
+    task: _Task, contestants: Mapping[str, _Contestant], trials: int | None, timeout: float | None
+) -> Callable[[], Trial | None]:
+    """What hands out the trials of a run, until their number or the time is spent or every space is exhausted."""
+    end = time.monotonic() + (timeout if timeout is not None else math.inf)
+    asked = 0
 
-    def __init__(self, task: _Task, workers: int | None, best: TuningRecord | None) -> None:
-        self._task = task
-        self.best = best
-        count = workers or min(4, os.cpu_count() or 1)
-        self._builders = [Worker() for _ in range(count)]
-        self._idle = list(self._builders)
-        self._measurer = Worker()
-        self._pool = ThreadPoolExecutor(count)
-        self._overlaps = task.device.profile.kind != "cpu"
+    def next_trial() -> Trial | None:
+        nonlocal asked
+        if (trials is not None and asked >= trials) or time.monotonic() >= end:
+            return None
+        asking = _ask(contestants.values())
+        if asking is None:
+            return None
+        asked += 1
+        contestant, configuration = asking
+        return task.trial(contestant.space, configuration)
 
-    def __enter__(self) -> _Runner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for worker in (*self._builders, self._measurer):
-            worker.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def run(
-        self, contestants: list[_Contestant], trials: int | None, timeout: float | None
-    ) -> Iterator[tuple[TuningRecord, _Contestant]]:
-        """Trials until the budget is spent or the spaces are exhausted."""
-        end = time.monotonic() + (timeout if timeout is not None else float("inf"))
-        ahead = 2 * len(self._builders)
-        pending: list[tuple[Trial, _Contestant, Future[Built | Outcome]]] = []
-        asked = 0
-        while True:
-            while len(pending) < ahead and (trials is None or asked < trials) and time.monotonic() < end:
-                asking = _ask(contestants)
-                if asking is None:
-                    break
-                contestant, configuration = asking
-                asked += 1
-                trial = self._task.trial(contestant.space, configuration)
-                pending.append((trial, contestant, self._pool.submit(self._build, trial)))
-            if not pending:
-                return
-            batch = pending[:1] if self._overlaps else pending
-            pending = pending[len(batch) :]
-            for _, _, future in batch:
-                future.result()
-            for trial, contestant, future in batch:
-                yield self._task.record(trial, self._measure(trial, future.result())), contestant
-
-    def _build(self, trial: Trial) -> Built | Outcome:
-        worker = self._idle.pop()
-        try:
-            return worker.build(trial, BUILD_TIMEOUT_S)
-        finally:
-            self._idle.append(worker)
-
-    def _measure(self, trial: Trial, built: Built | Outcome) -> Outcome:
-        if isinstance(built, Outcome):
-            return built
-        give_up = _HOPELESS * self.best.median_s if self.best is not None and self.best.median_s else 1e9
-        return self._measurer.measure(trial, built, MEASURE_TIMEOUT_S, give_up_s=give_up)
+    return next_trial
 
 
-def _ask(contestants: list[_Contestant]) -> tuple[_Contestant, dict[str, Any]] | None:
-    """The next configuration of the space that has used the smallest part of its trials."""
-    for contestant in sorted(contestants, key=lambda c: c.asked / c.trials):
-        if contestant.asked < contestant.trials:
-            configuration = contestant.sampler.ask()
-            if configuration is not None:
-                contestant.asked += 1
-                return contestant, configuration
-            contestant.trials = 0.5  # exhausted
-            contestant.asked = 1
+def _better(best: TuningRecord | None, record: TuningRecord) -> TuningRecord | None:
+    if record.median_s is None:
+        return best
+    return record if best is None or best.median_s is None or record.median_s < best.median_s else best
+
+
+def _ask(contestants: Iterable[_Contestant]) -> tuple[_Contestant, dict[str, Any]] | None:
+    """The next configuration of the space that was asked least; None when all are exhausted.
+
+    The generic space gets a few trials, and more only when nothing else is left.
+    """
+    while left := [c for c in contestants if not c.exhausted]:
+        special = [c for c in left if c.space.rank > 0]
+        generic = [c for c in left if c.space.rank == 0 and c.asked < _GENERIC_TRIALS]
+        contestant = min([*special, *generic] or left, key=lambda c: c.asked if c.space.rank > 0 else 2 * c.asked)
+        configuration = contestant.sampler.ask()
+        if configuration is not None:
+            contestant.asked += 1
+            return contestant, configuration
+        contestant.exhausted = True
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,11 +40,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial: a status of :class:`~feinsum.database.TuningRecord`, a message, samples in seconds."""
+    """What became of a trial: a status of :class:`~feinsum.database.TuningRecord`, a message, samples in seconds.
+
+    :ivar tainted: whether the process that measured it may have lost its integrity.
+    """
 
     status: str
     message: str = ""
     samples_s: tuple[float, ...] = ()
+    tainted: bool = False
 
     @property
     def median_s(self) -> float | None:
@@ -65,6 +70,13 @@ class Built:
     @staticmethod
     def from_json(data: Any) -> Built:
         return Built(Program.from_json(data["program"]), base64.b64decode(data["binary"]))
+
+
+def prepare(device_id: str, builds: bool) -> None:
+    """Load what the first trial would load: the device, and loopy where trials are built."""
+    _ = _device(device_id).context
+    if builds:
+        importlib.import_module("feinsum.compile.realize")
 
 
 def build_trial(trial: Trial) -> Built | Outcome:
@@ -104,7 +116,7 @@ def measure_trial(trial: Trial, built: Built, give_up_s: float = math.inf, secon
         for workload in bench.workloads:
             verdict = workload.check(executable)
             if not verdict.ok:
-                return Outcome("wrong", verdict.message)
+                return Outcome("wrong", verdict.message, tainted=verdict.escaped)
         main = bench.workloads[-1]
         free = min(device.profile.global_memory_bytes // 4, 4 << 30)
         wanted = buffer_sets_needed(main.nbytes, device.profile.cache_bytes, free)

@@ -6,10 +6,12 @@ answers each with one line.  It ends with its parent.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import queue
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +20,11 @@ import threading
 from pathlib import Path
 from typing import IO, Any
 
-from feinsum.tune.trial import Built, Outcome, Trial, build_trial, measure_trial
+from feinsum.errors import DeviceError
+from feinsum.tune.trial import Built, Outcome, Trial, build_trial, measure_trial, prepare
+
+_START_TIMEOUT_S = 120.0
+"""A worker loads loopy and the driver, which takes seconds; more on a machine that is busy."""
 
 
 class WorkerLostError(Exception):
@@ -33,15 +39,24 @@ class WorkerLostError(Exception):
 
 
 class Worker:
-    """A worker process, started at the first request and again after it was lost.  Used by one thread at a time."""
+    """A worker process, started at the first request and again after it was lost.  Used by one thread at a time.
 
-    def __init__(self) -> None:
+    :param role: ``"build"`` or ``"measure"``, for which it loads what takes long before it is asked anything.
+    :param device: the id of the device that its trials are for.
+    """
+
+    def __init__(self, role: str, device: str) -> None:
+        self._prepare = {"do": "prepare", "role": role, "device": device}
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._log: IO[str] | None = None
+        self._ended = False
 
     def build(self, trial: Trial, timeout_s: float) -> Built | Outcome:
-        """See :func:`feinsum.tune.trial.build_trial`; a lost worker is an outcome."""
+        """See :func:`feinsum.tune.trial.build_trial`; a lost worker is an outcome.
+
+        :raises DeviceError: if no worker can be started.
+        """
         try:
             answer = self._ask({"do": "build", "trial": trial.to_json()}, timeout_s)
         except WorkerLostError as lost:
@@ -49,50 +64,68 @@ class Worker:
         return Built.from_json(answer["built"]) if "built" in answer else _outcome(answer)
 
     def measure(self, trial: Trial, built: Built, timeout_s: float, **how: float) -> Outcome:
-        """See :func:`feinsum.tune.trial.measure_trial`; a lost worker is an outcome."""
+        """See :func:`feinsum.tune.trial.measure_trial`; a lost worker is an outcome.
+
+        :raises DeviceError: if no worker can be started.
+        """
         request = {"do": "measure", "trial": trial.to_json(), "built": built.to_json(), "how": how}
         try:
-            return _outcome(self._ask(request, timeout_s))
+            outcome = _outcome(self._ask(request, timeout_s))
         except WorkerLostError as lost:
             return Outcome("timeout" if lost.timed_out else "launch-failed", str(lost))
+        if outcome.tainted:
+            self._stop()
+        return outcome
 
     def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout, self._log):
+        """End the process, and start none any more.  May be called while another thread waits for an answer."""
+        self._ended = True
+        self._stop()
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, self._log):
                 if stream is not None:
-                    stream.close()
-            self._process = None
+                    with contextlib.suppress(OSError):
+                        stream.close()
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        process = self._process or self._start()
+        if self._process is None:
+            self._start()
+        return self._exchange(request, timeout_s)
+
+    def _exchange(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        process = self._process
+        if process is None or process.stdin is None:
+            raise WorkerLostError("the run has ended", timed_out=False)
         try:
-            assert process.stdin is not None  # a pipe, by construction
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             line = self._answers.get(timeout=timeout_s)
         except queue.Empty:
-            self.close()
+            self._stop()
             raise WorkerLostError(f"no answer within {timeout_s:g} s", timed_out=True) from None
-        except BrokenPipeError:
+        except (OSError, ValueError):  # the pipe is broken, or closed by this side
             line = None
         if line is None:
-            code = process.wait()
-            message = f"the process {_ending(code)}{self._log_tail()}"
-            self.close()
+            message = f"the process {_ending(process.wait())}{self._log_tail()}"
+            self._stop()
             raise WorkerLostError(message, timed_out=False)
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> None:
+        if self._ended:
+            raise WorkerLostError("the run has ended", timed_out=False)
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with the process)
         self._answers = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "feinsum.tune.worker"],
+            [sys.executable, "-P", "-m", "feinsum.tune.worker"],  # -P: no module of the working directory gets in
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -100,13 +133,24 @@ class Worker:
             env={**os.environ, "PYTHONPATH": path},
         )
         threading.Thread(target=_forward, args=(self._process.stdout, self._answers), daemon=True).start()
-        return self._process
+        try:
+            answer = self._exchange(self._prepare, _START_TIMEOUT_S)
+        except WorkerLostError as lost:
+            if self._ended:
+                raise
+            raise DeviceError(f"no worker process can be started for {self._prepare['device']}: {lost}") from None
+        if "message" in answer:
+            self._stop()
+            raise DeviceError(f"no worker process can be started for {self._prepare['device']}: {answer['message']}")
 
     def _log_tail(self) -> str:
-        if self._log is None:
+        try:
+            if self._log is None:
+                return ""
+            self._log.seek(0)
+            text = self._log.read().strip()
+        except ValueError:  # closed by another thread
             return ""
-        self._log.seek(0)
-        text = self._log.read().strip()
         return f"; it said: {text[-600:]}" if text else ""
 
 
@@ -125,20 +169,32 @@ def _ending(code: int) -> str:
 
 
 def _outcome(answer: dict[str, Any]) -> Outcome:
-    return Outcome(answer["status"], answer.get("message", ""), tuple(answer.get("samples_s", ())))
+    samples_s = tuple(answer.get("samples_s", ()))
+    return Outcome(answer["status"], answer.get("message", ""), samples_s, answer.get("tainted", False))
 
 
 def _serve(requests: IO[str], answers: IO[str]) -> None:
     for line in requests:
-        request = json.loads(line)
+        answers.write(json.dumps(_answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Do what is asked; whatever goes wrong is an answer, too."""
+    do = request["do"]
+    try:
+        if do == "prepare":
+            prepare(request["device"], request["role"] == "build")
+            return {}
         trial = Trial(**request["trial"])
-        if request["do"] == "build":
+        if do == "build":
             result = build_trial(trial)
         else:
             result = measure_trial(trial, Built.from_json(request["built"]), **request["how"])
-        answer = {"built": result.to_json()} if isinstance(result, Built) else vars(result)
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    except Exception as error:
+        status = "launch-failed" if do == "measure" else "compile-failed"
+        return {"status": status, "message": f"{type(error).__name__}: {error}"}
+    return {"built": result.to_json()} if isinstance(result, Built) else vars(result)
 
 
 def _die_with_parent() -> None:
@@ -148,9 +204,17 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
+def _expect_the_worst() -> None:
+    """Leave no core where a trial crashes, and be the first to go where one eats the memory."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def main() -> None:
     """Serve requests until the end of the standard input."""
     _die_with_parent()
+    _expect_the_worst()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tuner, which then closes its workers
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # compilers write to the standard output what they like
