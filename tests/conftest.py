@@ -6,6 +6,7 @@ Golden files are written anew by ``pytest tests/test_spaces.py --regenerate-gold
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ import pytest
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where `benchmarks` is, whose cases are tested here
 
 _session = pytest.MonkeyPatch()
 _home = Path(tempfile.mkdtemp(prefix="feinsum-tests-"))

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import pytest
-import suite
 
 import feinsum as fe
+from benchmarks import cases
 
 METHODS = {"shared": "pairwise_shared", "pairwise": "pairwise", "naive": "naive"}
 
 
-@pytest.mark.parametrize("case", suite.CASES, ids=lambda case: case["name"])
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case["name"])
 @pytest.mark.parametrize("side", ["cpu", "gpu"])
-def test_counts_equal_those_of_the_suite(case: suite.Case, side: str) -> None:
+def test_counts_equal_those_of_the_suite(case: cases.Case, side: str) -> None:
     """Every case at the sizes for CPUs and GPUs, by every method of counting, as numbers and with a long axis."""
     expected = case[side]
     for dtype, nbytes in expected["min_bytes"].items():
         if dtype == "float16":
             dtype, nbytes = "float32", 2 * nbytes
-        e = suite.describe(case, side, dtype)
+        e = cases.describe(case, side, dtype)
         assert e.min_bytes() == nbytes
         for method, name in METHODS.items():
             assert e.flops(method=method) == expected["flops"][name]
