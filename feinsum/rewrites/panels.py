@@ -131,4 +131,4 @@ def _tile(
     if result.einsum.indexing.summed:
         t_unit = expand_sum(t_unit, result, result.einsum.indexing.summed)
     t_unit = place(t_unit, result, {tile: UNROLL})
-    return nest(t_unit, row, [block, *(row.inames[x] for x in summed)]), inner
+    return nest(t_unit, row, [block, *(row.inames[x] for x in summed), *copy.loops.values()]), inner

@@ -8,23 +8,28 @@ from typing import Any
 
 import islpy as isl
 import loopy as lp
-from loopy.kernel.array import FixedStrideArrayDimTag
 from loopy.kernel.data import Iname
 from loopy.kernel.instruction import CInstruction
-from loopy.symbolic import CombineMapper, IdentityMapper, get_dependencies
+from loopy.symbolic import CombineMapper, IdentityMapper, SubstitutionMapper, get_dependencies
+from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Comparison, If, Subscript, Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length, iname_of
-
-_NAMES = {"float32": "float", "float64": "double"}
+from feinsum.rewrites.vector_access import NAMES, Row, at_lane, load_code, pieces, room_under, row_of, store_code
 
 
 def vectorize(
-    t_unit: lp.TranslationUnit, match: Match, lanes: Sequence[str], width: int, *, streaming: bool = False
+    t_unit: lp.TranslationUnit,
+    match: Match,
+    lanes: Sequence[str],
+    width: int,
+    *,
+    scalars: Sequence[str] = (),
+    streaming: bool = False,
 ) -> lp.TranslationUnit:
-    """Make an index the lanes of vectors, padded to whole vectors; results are stored as vectors.
+    """Make an index the lanes of vectors, padded to whole vectors; rows of memory are loaded and stored as vectors.
 
     Before, with private ``t`` and ``a``::
 
@@ -39,9 +44,12 @@ def vectorize(
         for b in range(3): y[b] = 2 * a[b]
         vstore8(y[0], 0, out + ...); vstore8(y[1], 0, ...); vstore4(y[2].lo, 0, ...)
 
+    An array that other loops read number by number (`scalars`) stays an array of numbers, read and written like `out`.
+
     :param lanes: loops of one fixed length that run along the lanes; those that index the same axis of a private array
         as one of them are found.
     :param width: lanes of a vector: 2, 4, 8 or 16.
+    :param scalars: loops that index such an axis, but are no lanes.
     :param streaming: store past the caches, with a builtin of clang that compilers for CPUs know, where rows are aligned.
     :raises TransformError: if private arrays are not indexed by just these inames along one axis, if lengths differ, or
         for numbers other than float32 and float64.
@@ -49,16 +57,19 @@ def vectorize(
     ``vectorize`` in Halide and TVM.
     """
     kernel = t_unit[match.kernel_name]
-    axes, found = _follow(kernel, frozenset(iname_of(t_unit, match, loop) for loop in lanes))
+    others = frozenset(iname_of(t_unit, match, loop) for loop in scalars)
+    axes, memory, found = _follow(kernel, frozenset(iname_of(t_unit, match, loop) for loop in lanes), others)
     lengths = {fixed_length(kernel, iname) for iname in found}
     length = lengths.pop()
     if lengths:
         raise TransformError(f"loops {sorted(found)} have different lengths, so they cannot be the same lanes")
-    return t_unit.with_kernel(_Lanes(kernel, found, length, width, streaming, axes).result())
+    return t_unit.with_kernel(_Lanes(kernel, found, length, width, streaming, axes, memory).result())
 
 
-def _follow(kernel: lp.LoopKernel, lanes: frozenset[str]) -> tuple[dict[str, int], frozenset[str]]:
-    """The axis along which lanes run in each private array, and every iname that indexes such an axis."""
+def _follow(
+    kernel: lp.LoopKernel, lanes: frozenset[str], others: frozenset[str]
+) -> tuple[dict[str, int], frozenset[str], frozenset[str]]:
+    """The axis along which lanes run in each private array, those of them read by number too, and every lane."""
     references = [
         (insn.id, reference)
         for insn in kernel.instructions
@@ -75,20 +86,28 @@ def _follow(kernel: lp.LoopKernel, lanes: frozenset[str]) -> tuple[dict[str, int
             axis = axes.setdefault(reference.aggregate.name, at[0])
             if at != [axis] or not isinstance(reference.index_tuple[axis], Variable):
                 raise TransformError(f"'{reference}' in '{insn_id}' is not indexed by a lane along axis {axis} alone")
-        found = lanes | {
-            reference.index_tuple[axes[reference.aggregate.name]].name
-            for _, reference in references
-            if reference.aggregate.name in axes
-            and isinstance(reference.index_tuple[axes[reference.aggregate.name]], Variable)
-        }
+        along = [r.index_tuple[axes[r.aggregate.name]] for _, r in references if r.aggregate.name in axes]
+        found = lanes | {index.name for index in along if isinstance(index, Variable) and index.name not in others}
         if found == lanes:
-            return axes, lanes
+            break
         lanes = found
+    memory = set()
+    for _, reference in references:
+        name = reference.aggregate.name
+        if name in axes and not get_dependencies(reference.index_tuple[axes[name]]) <= lanes:
+            memory.add(name)
+            if axes[name] != len(reference.index_tuple) - 1:
+                raise TransformError(f"lanes run along axis {axes[name]} of '{name}', so its numbers are not in a row")
+    return {name: axis for name, axis in axes.items() if name not in memory}, frozenset(memory), lanes
 
 
 @dataclass
 class _Lanes:
-    """The kernel while its lanes become vectors."""
+    """The kernel while its lanes become vectors.
+
+    :ivar axes: private arrays that become arrays of vectors -> the axis of the lanes.
+    :ivar memory: private arrays that stay arrays of numbers, their rows padded.
+    """
 
     kernel: lp.LoopKernel
     lanes: frozenset[str]
@@ -96,10 +115,12 @@ class _Lanes:
     width: int
     streaming: bool
     axes: dict[str, int]
+    memory: frozenset[str]
     instructions: list[Any] = field(default_factory=list)
     temporaries: dict[str, Any] = field(default_factory=dict)
     domains: list[isl.BasicSet] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
+    block_loops: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fresh: Callable[[str], str] = self.kernel.get_var_name_generator()
@@ -109,6 +130,10 @@ class _Lanes:
         self.temporaries = dict(self.kernel.temporary_variables)
         for name, axis in self.axes.items():
             self.temporaries[name] = self._padded(self.kernel.temporary_variables[name], axis)
+        for name in self.memory:
+            old = self.kernel.temporary_variables[name]
+            shape = (*old.shape[:-1], self.blocks * self.width)
+            self.temporaries[name] = old.copy(shape=shape, dim_tags=None, strides=None, order="C", dim_names=None)
         for insn in self.kernel.instructions:
             self._rewrite(insn)
         inames = [name for domain in self.domains for name in domain.get_var_names(isl.dim_type.set)]
@@ -117,17 +142,34 @@ class _Lanes:
             temporary_variables=self.temporaries,
             domains=[*self.kernel.domains, *self.domains],
             inames={**self.kernel.inames, **{name: Iname(name, frozenset()) for name in inames}},
+            loop_priority=frozenset(
+                tuple(self.block_loops.get(name, name) for name in order) for order in self.kernel.loop_priority
+            ),
             # Code of feinsum's own is ordered by the quick scheduler; a user of loopy alone can do nothing about it.
             silenced_warnings=self.kernel.silenced_warnings | {"v1_scheduler_fallback"},
         )
         return lp.remove_unused_inames(lp.tag_inames(kernel, self.tags))
 
     def _padded(self, temporary: lp.TemporaryVariable, axis: int) -> lp.TemporaryVariable:
-        if temporary.dtype.numpy_dtype.name not in _NAMES:
-            raise TransformError(f"'{temporary.name}' is {temporary.dtype}; vectors hold float32 or float64")
+        _scalar_name(temporary)
         shape = (*temporary.shape[:axis], self.blocks, *temporary.shape[axis + 1 :], self.width)
         tags = [f"N{k}" for k in reversed(range(len(shape) - 1))]
         return temporary.copy(shape=shape, dim_tags=",".join([*tags, "vec"]), strides=None, order=None, dim_names=None)
+
+    def _vectors(self, stem: str, dtype: Any) -> lp.TemporaryVariable:
+        """Vectors that are private to one instruction."""
+        kept = lp.TemporaryVariable(
+            self.fresh(f"{stem}_vectors"),
+            dtype=dtype,
+            shape=(self.blocks, self.width),
+            dim_tags="N0,vec",
+            address_space=lp.AddressSpace.PRIVATE,
+        )
+        self.temporaries[kept.name] = kept
+        return kept
+
+    def _array(self, name: str) -> Any:
+        return self.temporaries[name] if name in self.temporaries else self.kernel.arg_dict[name]
 
     def _rewrite(self, insn: Any) -> None:
         own = sorted(self.lanes & insn.within_inames)
@@ -136,19 +178,24 @@ class _Lanes:
             return
         if len(own) > 1 or not isinstance(insn, lp.Assignment):
             raise TransformError(f"instruction '{insn.id}' is no assignment with one lane, but has {own}")
-        block, lane = self._loops(own[0])
-        mapper = _Substitution(self.axes, own[0], block, lane, self.width)
+        iname = own[0]
+        insn = insn.copy(expression=_Rules(self.kernel)(insn.expression))
+        block, lane = self._loops(iname)
+        mapper = _Substitution(self, insn, iname, block, lane)
         value = mapper(insn.expression)
-        inside = (insn.within_inames - {own[0]}) | {block, lane}
-        if insn.assignee_name in self.axes:
-            if mapper.escaped and self.length % self.width:
+        inside = (insn.within_inames - {iname}) | {block, lane}
+        if mapper.escaped:
+            self.tags[lane] = "unr"
+            if self.length % self.width:
                 inbounds = Comparison(Variable(block) * self.width + Variable(lane), "<", self.length)
                 value = If(inbounds, value, 0)
-            if mapper.escaped:
-                self.tags[lane] = "unr"
+        else:
+            self.instructions += mapper.loads
+            insn = insn.copy(depends_on=insn.depends_on | {load.id for load in mapper.loads})
+        if insn.assignee_name in self.axes:
             self.instructions.append(insn.copy(assignee=mapper(insn.assignee), expression=value, within_inames=inside))
         else:
-            self._store(insn, own[0], block, lane, value, inside)
+            self._store(insn, iname, block, lane, value, inside)
 
     def _loops(self, iname: str) -> tuple[str, str]:
         block, lane = self.fresh(f"{iname}_block"), self.fresh(f"{iname}_lane")
@@ -156,46 +203,94 @@ class _Lanes:
             isl.BasicSet(f"{{[{block}, {lane}]: 0 <= {block} < {self.blocks} and 0 <= {lane} < {self.width}}}")
         )
         self.tags |= {block: "unr_hint", lane: "vec"}
+        self.block_loops[iname] = block
         return block, lane
+
+    def piece_loop(self, iname: str, count: int, *, unroll: bool) -> str:
+        loop = self.fresh(f"{iname}_piece")
+        self.domains.append(isl.BasicSet(f"{{[{loop}]: 0 <= {loop} < {count}}}"))
+        if unroll:
+            self.tags[loop] = "unr_hint"
+        return loop
+
+    def load(self, insn: lp.Assignment, iname: str, read: Subscript, row: Row) -> tuple[str, list[CInstruction]]:
+        """Statements that load a row into vectors of its own: the whole ones in a loop, then what is left."""
+        name = read.aggregate.name
+        array = self._array(name)
+        scalar = _scalar_name(array)
+        kept = self._vectors(name, array.dtype)
+        length = self.blocks * self.width if name in self.memory else self.length
+        whole, rest = divmod(length, self.width) if row.last is None else (self.blocks, 0)
+        loads: list[CInstruction] = []
+        for count, start, blocks in ((self.width, 0, whole), (rest, whole, 1)):
+            if not count or not blocks:
+                continue
+            loop = self.piece_loop(iname, blocks, unroll=True)
+            at = Variable(loop) + start
+            lanes = (("at", at), ("first", row.offset + at * self.width))
+            if row.last is not None:
+                lanes = (("at", at), ("room", row.last + 1 - at * self.width), ("first", row.offset + at * self.width))
+            code = load_code(scalar, self.width, None if row.last is not None else count, name, kept.name)
+            loads.append(
+                CInstruction(
+                    lanes,
+                    code,
+                    read_variables=frozenset([name]),
+                    assignees=(Subscript(Variable(kept.name), (at, 0)),),
+                    id=self.fresh(f"{insn.id}_load"),
+                    within_inames=(insn.within_inames - {iname}) | {loop},
+                    within_inames_is_final=True,
+                    predicates=insn.predicates,
+                    depends_on=insn.depends_on,
+                    depends_on_is_final=True,
+                )
+            )
+        return kept.name, loads
 
     def _store(self, insn: lp.Assignment, iname: str, block: str, lane: str, value: Any, inside: frozenset[str]) -> None:
         """Compute the result in vectors and write them out: whole vectors first, then the rest by halves."""
-        target = self.kernel.arg_dict[insn.assignee_name]
-        dtype = target.dtype.numpy_dtype
-        if dtype.name not in _NAMES:
-            raise TransformError(f"'{target.name}' is {dtype}; vectors hold float32 or float64")
-        kept = lp.TemporaryVariable(
-            self.fresh(f"{target.name}_vectors"),
-            dtype=dtype,
-            shape=(self.blocks, self.width),
-            dim_tags="N0,vec",
-            address_space=lp.AddressSpace.PRIVATE,
-        )
-        self.temporaries[kept.name] = kept
+        target = self._array(insn.assignee_name)
+        scalar = _scalar_name(target)
+        kept = self._vectors(target.name, target.dtype)
+        row = row_of(target, insn.assignee, iname)
+        if row is None:
+            raise TransformError(f"'{insn.assignee}' is not indexed by lane '{iname}' alone along one axis")
+        predicates, room = room_under(insn.predicates, iname)
         compute = insn.copy(
             id=self.fresh(f"{insn.id}_vectors"),
             assignee=Subscript(Variable(kept.name), (Variable(block), Variable(lane))),
             expression=value,
             within_inames=inside,
+            predicates=predicates,
         )
         self.instructions.append(compute)
-        offset, stride = _linear(target, insn.assignee, iname)
-        pieces = self._pieces(stride)
-        ids = [self.fresh(f"{insn.id}_store") for _ in pieces[1:]] + [insn.id]
+        covered = self._pieces(target.name, row)
+        ids = [self.fresh(f"{insn.id}_store") for _ in covered[1:]] + [insn.id]
         previous = compute.id
-        for number, (size, count, start) in enumerate(pieces):
-            loop = self.fresh(f"{iname}_piece")
-            self.domains.append(isl.BasicSet(f"{{[{loop}]: 0 <= {loop} < {count}}}"))
+        streaming = self.streaming and target.name in self.kernel.arg_dict and row.stride == 1
+        for number, (size, count, start) in enumerate(covered):
+            loop = self.piece_loop(iname, count, unroll=target.name in self.memory)
             at = Variable(loop) * size + start
+            lanes = (("at", at), ("to", row.offset + row.stride * at))
+            if room is not None:
+                lanes = (("at", at), ("room", room - at), ("to", row.offset + row.stride * at))
+            code = store_code(
+                scalar,
+                size,
+                kept.name,
+                target.name,
+                streaming=streaming and self.length % size == 0,
+                guarded=room is not None,
+            )
             store = CInstruction(
-                (("at", at), ("to", offset + stride * at)),
-                self._code(kept.name, target.name, _NAMES[dtype.name], size),
+                lanes,
+                code,
                 read_variables=frozenset([kept.name]),
-                assignees=(insn.assignee.aggregate[_replaced(insn.assignee.index_tuple, iname, at)],),
+                assignees=(insn.assignee.aggregate[tuple(at_lane(x, iname, at) for x in insn.assignee.index_tuple)],),
                 id=ids[number],
                 within_inames=(insn.within_inames - {iname}) | {loop},
                 within_inames_is_final=True,
-                predicates=insn.predicates,
+                predicates=predicates,
                 depends_on=insn.depends_on | {compute.id, previous},
                 depends_on_is_final=True,
                 # The pieces of a store do not overlap, which loopy 2025.2 fails to find out (it raises AttributeError).
@@ -204,54 +299,76 @@ class _Lanes:
             self.instructions.append(store)
             previous = store.id
 
-    def _pieces(self, stride: Any) -> list[tuple[int, int, int]]:
-        """(numbers of a store, how many of them, where the first begins), covering the length."""
-        if stride != 1:
+    def _pieces(self, target: str, row: Row) -> list[tuple[int, int, int]]:
+        if row.stride != 1:
             return [(1, self.length, 0)]
-        if self.streaming:
-            size = min(self.width, self.length & -self.length)
-            if size > 1:
-                return [(size, self.length // size, 0)]
-        pieces, start, size = [], 0, self.width
-        while start < self.length:
-            count = (self.length - start) // size
-            if count:
-                pieces.append((size, count, start))
-                start += count * size
-            size //= 2
-        return pieces
-
-    def _code(self, kept: str, target: str, scalar: str, size: int) -> str:
-        if size == 1:
-            return f"{target}[to] = (({scalar} const *) {kept})[at];"
-        vector = f"*({scalar}{size} const *) (({scalar} const *) {kept} + at)"
-        if self.streaming and self.length % size == 0:
-            return f"__builtin_nontemporal_store({vector}, (__global {scalar}{size} *) ({target} + to));"
-        return f"vstore{size}({vector}, 0, {target} + to);"
+        if target in self.memory:
+            return [(self.width, self.blocks, 0)]
+        return pieces(self.length, self.width, whole_rows=self.streaming)
 
 
 class _Substitution(IdentityMapper):  # type: ignore[misc]
-    """Writes one lane iname as block and lane; `escaped` tells whether anything but a padded array depends on it."""
+    """Writes one lane iname as block and lane, and rows of memory as vectors loaded before.
 
-    def __init__(self, axes: dict[str, int], iname: str, block: str, lane: str, width: int) -> None:
+    `escaped` tells whether anything else depends on the lane, so that the lanes have to be computed one by one.
+    """
+
+    def __init__(self, lanes: _Lanes, insn: lp.Assignment, iname: str, block: str, lane: str) -> None:
         super().__init__()
-        self.axes, self.iname, self.block, self.lane, self.width = axes, iname, block, lane, width
+        self.lanes, self.insn, self.iname, self.block, self.lane = lanes, insn, iname, block, lane
+        self.loads: list[CInstruction] = []
+        self.loaded: dict[Subscript, str] = {}
+        rows = {read: self._row(read) for read in _subscripts(insn.expression)}
+        apart = any(self._needs_load(read) and row is None for read, row in rows.items())
+        self.rows = {} if apart else rows
         self.escaped = False
+
+    def _needs_load(self, read: Subscript) -> bool:
+        return read.aggregate.name not in self.lanes.axes and self.iname in get_dependencies(read)
+
+    def _row(self, read: Subscript) -> Row | None:
+        if not self._needs_load(read):
+            return None
+        array = self.lanes._array(read.aggregate.name)
+        target = self.lanes._array(self.insn.assignee_name)
+        row = row_of(array, read, self.iname)
+        return row if row is not None and row.stride == 1 and array.dtype == target.dtype else None
 
     def map_subscript(self, expr: Any) -> Any:
         name = expr.aggregate.name
-        axis = self.axes.get(name)
-        if axis is None or expr.index_tuple[axis] != Variable(self.iname):
+        axis = self.lanes.axes.get(name)
+        if axis is not None and expr.index_tuple[axis] == Variable(self.iname):
+            index = list(expr.index_tuple)
+            index[axis] = Variable(self.block)
+            return Subscript(expr.aggregate, (*index, Variable(self.lane)))
+        row = self.rows.get(expr)
+        if row is None:
             return super().map_subscript(expr)
-        index = list(expr.index_tuple)
-        index[axis] = Variable(self.block)
-        return Subscript(expr.aggregate, (*index, Variable(self.lane)))
+        if expr not in self.loaded:
+            self.loaded[expr], loads = self.lanes.load(self.insn, self.iname, expr, row)
+            self.loads += loads
+        return Subscript(Variable(self.loaded[expr]), (Variable(self.block), Variable(self.lane)))
 
     def map_variable(self, expr: Any) -> Any:
         if expr.name != self.iname:
             return expr
         self.escaped = True
-        return Variable(self.block) * self.width + Variable(self.lane)
+        return Variable(self.block) * self.lanes.width + Variable(self.lane)
+
+
+class _Rules(IdentityMapper):  # type: ignore[misc]
+    """Puts in the right-hand sides of substitution rules, so that the memory they read is seen."""
+
+    def __init__(self, kernel: lp.LoopKernel) -> None:
+        super().__init__()
+        self.rules = kernel.substitutions
+
+    def map_call(self, expr: Any) -> Any:
+        rule = self.rules.get(getattr(expr.function, "name", None))
+        if rule is None:
+            return super().map_call(expr)
+        arguments = dict(zip(rule.arguments, map(self.rec, expr.parameters), strict=True))
+        return self.rec(SubstitutionMapper(make_subst_func(arguments))(rule.expression))
 
 
 class _Subscripts(CombineMapper):  # type: ignore[misc]
@@ -274,23 +391,8 @@ def _subscripts(expr: Any) -> frozenset[Any]:
     return found
 
 
-def _replaced(index: tuple[Any, ...], iname: str, value: Any) -> tuple[Any, ...]:
-    return tuple(value if entry == Variable(iname) else entry for entry in index)
-
-
-def _linear(target: Any, assignee: Any, iname: str) -> tuple[Any, Any]:
-    """The offset in elements of an assignee at lane 0, and the stride of a lane."""
-    offset: Any = 0
-    stride: Any = None
-    for entry, tag in zip(assignee.index_tuple, target.dim_tags, strict=True):
-        if not isinstance(tag, FixedStrideArrayDimTag):
-            raise TransformError(f"'{target.name}' is no array of plain strides, so its vectors cannot be stored")
-        if entry == Variable(iname):
-            stride = tag.stride
-        elif iname in get_dependencies(entry):
-            raise TransformError(f"'{assignee}' is not indexed by lane '{iname}' alone along one axis")
-        else:
-            offset = offset + entry * tag.stride
-    if stride is None:
-        raise TransformError(f"'{assignee}' has no axis of lane '{iname}'")
-    return offset, stride
+def _scalar_name(array: Any) -> str:
+    name = array.dtype.numpy_dtype.name
+    if name not in NAMES:
+        raise TransformError(f"'{array.name}' is {name}; vectors hold float32 or float64")
+    return NAMES[name]

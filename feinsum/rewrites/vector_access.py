@@ -1,0 +1,134 @@
+"""Loads and stores of OpenCL vectors, as statements of C: whole vectors where they fit, single numbers where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from loopy.kernel.array import FixedStrideArrayDimTag
+from loopy.symbolic import SubstitutionMapper, get_dependencies
+from pymbolic.mapper.substitutor import make_subst_func
+from pymbolic.primitives import Comparison, Min, Subscript, Variable
+
+from feinsum.errors import TransformError
+
+NAMES = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Numbers of an array along a lane: number l is at ``offset + stride * l``, for l up to `last` if that is given."""
+
+    offset: Any
+    stride: Any
+    last: Any = None
+
+
+def row_of(array: Any, subscript: Subscript, lane: str) -> Row | None:
+    """The row that a subscript runs through along a lane; None if it does not go evenly along one axis.
+
+    :raises TransformError: if the array has no plain strides.
+    """
+    offset: Any = 0
+    row = None
+    for entry, tag in zip(subscript.index_tuple, array.dim_tags, strict=True):
+        if not isinstance(tag, FixedStrideArrayDimTag):
+            raise TransformError(f"'{array.name}' is no array of plain strides, so its vectors cannot be addressed")
+        if lane not in get_dependencies(entry):
+            offset = offset + entry * tag.stride
+            continue
+        last = None
+        if isinstance(entry, Min) and len(entry.children) == 2 and lane not in get_dependencies(entry.children[1]):
+            entry, end = entry.children
+            last = end - at_lane(entry, lane, 0)
+        begin = at_lane(entry, lane, 0)
+        if row is not None or not _is_one_step(entry, lane, begin):
+            return None
+        offset = offset + begin * tag.stride
+        row = (tag.stride, last)
+    return None if row is None else Row(offset, *row)
+
+
+def at_lane(expression: Any, lane: str, value: Any) -> Any:
+    """An expression with a value in place of a lane."""
+    return SubstitutionMapper(make_subst_func({lane: value}))(expression)
+
+
+def _is_one_step(entry: Any, lane: str, begin: Any) -> bool:
+    from loopy.symbolic import CoefficientCollector
+
+    coefficients = CoefficientCollector([lane])(entry)
+    return bool(coefficients.get(Variable(lane)) == 1 and coefficients.get(1, 0) == begin)
+
+
+def load_code(scalar: str, width: int, count: int | None, source: str, kept: str) -> str:
+    """C that fills vector `at` of `kept` from the numbers of `source` at `first`.
+
+    :param count: how many numbers there are; None where ``room`` tells at run time how many before the last repeats.
+    """
+    vector = f"{scalar}{width}"
+    if count is None:
+        return (
+            f"if (room >= {width}) {kept}[at] = vload{width}(0, {source} + first);\n"
+            f"else for (int l = 0; l < {width}; ++l)\n"
+            f"  (({scalar} *) &{kept}[at])[l] = {source}[first + min(l, (int) room - 1)];"
+        )
+    if count == width:
+        return f"{kept}[at] = vload{width}(0, {source} + first);"
+    if 2 * count == width:
+        half = f"vload{count}(0, {source} + first)" if count > 1 else f"{source}[first]"
+        return f"{kept}[at] = ({vector}) ({half}, ({scalar}{count if count > 1 else ''}) 0);"
+    terms = [f"{source}[first + {number}]" for number in range(count)] + ["0"] * (width - count)
+    return f"{kept}[at] = ({vector}) ({', '.join(terms)});"
+
+
+def store_code(scalar: str, size: int, kept: str, target: str, *, streaming: bool, guarded: bool) -> str:
+    """C that writes the numbers of `kept` from number `at` on to `target` at `to`.
+
+    :param guarded: whether only ``room`` of them, if so many, may be written.
+    """
+    numbers = f"(({scalar} const *) {kept})"
+    if size == 1:
+        return f"{'if (room > 0) ' if guarded else ''}{target}[to] = {numbers}[at];"
+    vector = f"*({scalar}{size} const *) ({numbers} + at)"
+    whole = f"vstore{size}({vector}, 0, {target} + to);"
+    if streaming:
+        whole = f"__builtin_nontemporal_store({vector}, (__global {scalar}{size} *) ({target} + to));"
+    if not guarded:
+        return whole
+    return f"if (room >= {size}) {whole}\nelse for (int l = 0; l < (int) room; ++l) {target}[to + l] = {numbers}[at + l];"
+
+
+def room_under(predicates: frozenset[Any], lane: str) -> tuple[frozenset[Any], Any]:
+    """The predicates without a lane, and how many lanes from 0 on satisfy the rest: None if no predicate has the lane.
+
+    :raises TransformError: if a predicate with the lane is not ``position < length``.
+    """
+    room: Any = None
+    for predicate in predicates:
+        if lane not in get_dependencies(predicate):
+            continue
+        begin = at_lane(predicate.left, lane, 0) if isinstance(predicate, Comparison) else None
+        if begin is None or predicate.operator != "<" or not _is_one_step(predicate.left, lane, begin) or room is not None:
+            raise TransformError(f"'{predicate}' does not bound lane '{lane}' from above, so its vectors cannot be stored")
+        room = predicate.right - begin
+    return frozenset(p for p in predicates if lane not in get_dependencies(p)), room
+
+
+def pieces(length: int, width: int, *, whole_rows: bool) -> list[tuple[int, int, int]]:
+    """(numbers of a store, how many of them, where the first begins), covering the length.
+
+    :param whole_rows: whether all of them have one size, that of the largest power of two in the length.
+    """
+    if whole_rows:
+        size = min(width, length & -length)
+        if size > 1:
+            return [(size, length // size, 0)]
+    found, start, size = [], 0, width
+    while start < length:
+        count = (length - start) // size
+        if count:
+            found.append((size, count, start))
+            start += count * size
+        size //= 2
+    return found
