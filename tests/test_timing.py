@@ -15,8 +15,8 @@ import pytest
 from feinsum import timing
 from feinsum.timing import Timing, buffer_sets_needed, time_executable
 
-WARM_UP, PROBES = 2, 2
-"""Runs before the first sample: to warm up, and to see whether events carry times and how long a run is."""
+WARM_UP, PROBES = 2, 1
+"""Runs before the first sample: to warm up, and to see how long a run is."""
 
 
 @dataclass
@@ -112,6 +112,13 @@ def test_noisy_samples_are_taken_until_the_time_is_up(monkeypatch: pytest.Monkey
 def test_long_runs_are_sampled_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the budget, and no more than that where it is spent."""
     assert len(measure(monkeypatch, [2.0])[0].samples_s) == 3
+
+
+def test_a_run_that_takes_the_whole_budget_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run to warm up and one to time: a variant that slow is no candidate."""
+    found, machine = measure(monkeypatch, [2.0], before=0)
+    assert found.samples_s == (2.0,)
+    assert len(machine.submitted) == 2
 
 
 def test_hopeless_variants_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

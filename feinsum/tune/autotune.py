@@ -148,6 +148,8 @@ def autotune(
                 best = _better(best, record)
                 runner.best_s = None if best is None else best.median_s
                 report(len(records), trials, best, record)
+                if timeout is not None and time.monotonic() - start > timeout:
+                    break  # what was built ahead is left for another time
         except KeyboardInterrupt:
             interrupted = True
         location = store.location
