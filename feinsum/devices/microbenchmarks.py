@@ -119,6 +119,27 @@ def measure(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> P
     )
 
 
+class Probe:
+    """The benchmarks of a device kept ready: one sample of each, whenever it is asked, between the runs of other programs.
+
+    Where the machine's speed drifts, such samples tell the peaks of the moment.  It holds two arrays that fill the cache.
+    """
+
+    def __init__(self, profile: DeviceProfile, context: cl.Context, device: cl.Device) -> None:
+        import pyopencl as cl
+
+        queue = cl.CommandQueue(context, device)
+        self._benchmarks = [*_arithmetic(profile, queue), *_memory(profile, queue)]
+        self._counts = [_calibrated(benchmark) for benchmark in self._benchmarks]
+
+    def sample(self) -> dict[str, float]:
+        """The rates of :class:`Peaks` by name, each by the fastest of its ways."""
+        best: dict[str, float] = {}
+        for benchmark, count in zip(self._benchmarks, self._counts, strict=True):
+            best[benchmark.name] = max(best.get(benchmark.name, 0.0), _sample(benchmark, count).rate)
+        return best
+
+
 def _sampled(benchmarks: Sequence[_Benchmark]) -> list[list[_Sample]]:
     start = time.perf_counter()
     while time.perf_counter() - start < _WARM_UP_S:

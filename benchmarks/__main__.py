@@ -1,0 +1,31 @@
+"""``python -m benchmarks COMMAND``: every measurement of this directory by its name."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+COMMANDS = {
+    "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
+    "report": "the results of `suite` as a page of doc/ and a roofline plot",
+    "costs": "import, generate and calls: what using feinsum costs besides the kernel",
+    "trials": "where the time of a trial goes in tuning, and how many variants a minute",
+    "canonical": "how long canonical forms take",
+    "lookup": "how long the look-up of a record takes",
+    "samplers": "how quickly each sampler finds fast configurations",
+    "demo": "tune three einsums and compare with numpy",
+}
+
+
+def main() -> None:
+    """Run the module of the command as a program of its own."""
+    command, *arguments = sys.argv[1:] or [""]
+    if command not in COMMANDS:
+        known = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
+        sys.exit(f"usage: python -m benchmarks COMMAND [--help | ...]\n\n{known}")
+    sys.argv = [f"python -m benchmarks {command}", *arguments]
+    runpy.run_module(f"benchmarks.{command}", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

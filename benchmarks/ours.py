@@ -1,0 +1,155 @@
+"""feinsum as an engine, and the peaks of its device measured between the runs of all engines."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.peers import CORES, Engine
+from benchmarks.problem import Problem, Values
+
+
+class _Notes(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def _warnings_noted() -> Iterator[None]:
+    """Add what feinsum logs meanwhile to the message of an exception, as errors refer to the log."""
+    notes = _Notes()
+    logger = logging.getLogger("feinsum")
+    logger.addHandler(notes)
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"{error}: {' | '.join(notes.messages)}") from error
+    finally:
+        logger.removeHandler(notes)
+
+
+class _Counted:
+    """An executable that counts its runs."""
+
+    def __init__(self, executable: Any) -> None:
+        self._executable = executable
+        self.runs = 0
+
+    def enqueue(self, queue: Any, buffers: Mapping[str, Any], lengths: Mapping[str, int]) -> list[Any]:
+        self.runs += 1
+        return self._executable.enqueue(queue, buffers, lengths)  # type: ignore[no-any-return]
+
+
+class Feinsum(Engine):
+    """The best known kernel of an einsum, timed by device events as in tuning."""
+
+    packages = ("loopy", "pyopencl", "numpy")
+    sides = ("cpu", "gpu")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._probe: Any = None
+
+    def versions(self) -> dict[str, str]:
+        import feinsum
+
+        return {"feinsum": feinsum.__version__, **super().versions()}  # feinsum itself may be only on PYTHONPATH
+
+    def load(self, problem: Problem, **how: Any) -> dict[str, Any]:
+        """Generate a kernel.
+
+        :param how: ``database``, see :func:`feinsum.generate`.
+        """
+        import feinsum as fe
+        from feinsum.compile.executable import build
+        from feinsum.registry import find_space
+        from feinsum.validate import length_values
+
+        self._sets = []
+        arrays = {
+            name: fe.array(name, [problem.axes[letter] for letter in term], problem.dtype)
+            for row in problem.rows
+            for name, term in zip(row, problem.terms, strict=True)
+        }
+        e = fe.batched_einsum(problem.subscripts, [[arrays[name] for name in row] for row in problem.rows])
+        self._device = fe.device(problem.device)
+        start = time.perf_counter()
+        with _warnings_noted():
+            self._kernel = fe.generate(e, self._device, how.get("database"), e.sizes_from(problem.lengths))
+        generate_s = time.perf_counter() - start
+        canonical = fe.canonicalize_einsum(e)
+        self._values = length_values(canonical.einsum, canonical.renaming.lengths(problem.lengths))
+        self._executable = _Counted(build(self._device.context, self._kernel.program))
+        self._inputs = problem.inputs()
+        self._sets = self._buffer_sets(problem, canonical)
+        return {
+            "rung": self._kernel.rung,
+            "space": self._kernel.space,
+            "space_version": find_space(self._kernel.space).version,
+            "configuration": self._kernel.configuration,
+            "generate_s": generate_s,
+        }
+
+    def first(self) -> float:
+        """A call with numpy arrays, as a user writes it; copies included."""
+        start = time.perf_counter()
+        found = self._kernel(self._inputs)
+        self._result = list(found) if self._kernel.einsum.b > 1 else [found]
+        return time.perf_counter() - start
+
+    def turn(self, seconds: float) -> dict[str, Any]:
+        """See :class:`Engine`; `wall_s` is the time between the runs by the host's clock."""
+        from feinsum.timing import time_executable
+
+        self._executable.runs = 0
+        start, start_cpu = time.perf_counter(), time.process_time()
+        timing = time_executable(self._executable, self._device.queue, self._sets, self._values, seconds=seconds)  # type: ignore[arg-type]
+        runs = self._executable.runs
+        return {
+            "samples_s": timing.samples_s,
+            "cpu_s": (time.process_time() - start_cpu) / runs / CORES,
+            "wall_s": (time.perf_counter() - start) / runs,
+        }
+
+    def peaks(self, device: str) -> dict[str, float]:
+        """One sample of the figures of :class:`feinsum.devices.Peaks`; the first call takes longer."""
+        import feinsum as fe
+        from feinsum.devices.microbenchmarks import Probe
+
+        if self._probe is None:
+            chosen = fe.device(device)
+            self._probe = Probe(chosen.profile, chosen.context, chosen.cl_device)
+        return self._probe.sample()  # type: ignore[no-any-return]
+
+    def outputs(self) -> list[Values]:
+        return self._result
+
+    def _buffer_sets(self, problem: Problem, canonical: Any) -> list[dict[str, Any]]:
+        """Copies of the inputs, outputs and scratch memory, named as in the program."""
+        import pyopencl as cl
+
+        from feinsum.compile.executable import Executable
+
+        context = self._device.context
+        executable: Executable = self._executable._executable
+        scratch = executable.scratch(context, self._values)
+        copied = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        names = canonical.renaming.arrays
+        nbytes = self._kernel.einsum.dtype.itemsize
+        for letter in problem.output:
+            nbytes *= problem.lengths[letter]
+        return [
+            {names[name]: cl.Buffer(context, copied, hostbuf=values) for name, values in self._inputs.items()}
+            | {name: cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes) for name in canonical.einsum.output_names}
+            | scratch
+            for _ in range(problem.copies)
+        ]

@@ -1,0 +1,112 @@
+"""The other end of benchmarks/worker.py: a process that can be cut off, and is started again when it is next needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+_ROOT = Path(__file__).parents[1]
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+_KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_TOP_PAD_": "67108864"}
+"""glibc keeps what is freed, so that no peer pays for fresh pages at every result: feinsum is given its output too."""
+_MODEST = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""All engines share the memory of one GPU."""
+
+
+class CutOffError(Exception):
+    """No answer in time; the process was killed."""
+
+
+class FailedError(Exception):
+    """The engine, or its process, failed."""
+
+
+class EngineProcess:
+    """An engine in a process of its own.
+
+    :param python: the interpreter that has the engine installed.
+    """
+
+    def __init__(self, name: str, python: str = sys.executable) -> None:
+        self.name = name
+        self._python = python
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    def __enter__(self) -> EngineProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def ask(self, timeout_s: float, do: str, **how: Any) -> dict[str, Any]:
+        """The answer to a request.
+
+        :raises CutOffError: if there is none in time.
+        :raises FailedError: if the engine raised something or the process ended.
+        """
+        process = self._process or self._start()
+        assert process.stdin is not None  # both are pipes, by construction
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps({"do": do, **how}).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise FailedError(self._post_mortem()) from None
+        if not select.select([process.stdout], [], [], timeout_s)[0]:
+            self.close()
+            raise CutOffError(f"no answer to '{do}' within {timeout_s:g} s")
+        line = process.stdout.readline()
+        if not line:
+            raise FailedError(self._post_mortem())
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise FailedError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout, self._log):
+                if stream is not None:
+                    stream.close()
+        self._process = self._log = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        cores = str(len(os.sched_getaffinity(0)))
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, **dict.fromkeys(_THREADS, cores), **_KEEP_MEMORY, **_MODEST, "PYTHONPATH": path}
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._process = subprocess.Popen(
+            [self._python, "-m", "benchmarks.worker", self.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+        )
+        return self._process
+
+    def _post_mortem(self) -> str:
+        assert self._process is not None
+        assert self._log is not None
+        code = self._process.wait()
+        self._log.seek(0)
+        said = " ".join(self._log.read().decode(errors="replace").split())[-300:]
+        self.close()
+        return f"the process ended with code {code}: {said}"
