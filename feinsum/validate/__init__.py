@@ -18,7 +18,8 @@ from feinsum.validate.reference import Reference, random_inputs, references
 if TYPE_CHECKING:
     from feinsum.compile.executable import Executable
 
-_GUARD_BYTES = 4096
+_GUARD_BYTES = 64 << 10
+"""In front of each output and behind it: several rows or tiles, so that a miss by one of them stays within."""
 _GUARD = np.uint8(0xA5)
 _POISON = {"f": np.uint8(0xFF), "c": np.uint8(0xFF), "i": np.uint8(0x5A), "u": np.uint8(0x5A)}
 """By kind of type.  All bits set are a NaN; as integers they would be -1, which sums of small numbers often are."""

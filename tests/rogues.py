@@ -1,0 +1,85 @@
+"""A package with a transform space most of whose configurations go wrong, each in its own way.
+
+It is written to a directory of its own and installed like any other, so that worker processes find it.
+"""
+
+from __future__ import annotations
+
+SOURCE = '''
+import ctypes
+import os
+import time
+
+import loopy as lp
+
+from feinsum.errors import TransformError
+from feinsum.rewrites import spread
+from feinsum.space import space
+
+WAYS = (
+    "slow", "good", "wrong", "nan", "unwritten", "out of bounds", "far out of bounds", "refused", "a bug", "no code",
+    "does not compile", "exits", "crashes", "hangs", "crashes on the device", "hangs on the device", "good again",
+)
+
+
+def statement(t_unit, code):
+    """Add a statement of C at the end of the kernel."""
+    kernel = t_unit.default_entrypoint
+    before = frozenset(insn.id for insn in kernel.instructions)
+    insn = lp.CInstruction((), code, id="rogue", depends_on=before, within_inames=frozenset())
+    return t_unit.with_kernel(kernel.copy(instructions=[*kernel.instructions, insn]))
+
+
+def change(t_unit, factor):
+    kernel = t_unit.default_entrypoint
+    changed = [insn.copy(expression=factor * insn.expression) for insn in kernel.instructions]
+    return t_unit.with_kernel(kernel.copy(instructions=changed))
+
+
+@space(pattern="abc,c->ba", version=1, parameters={"way": WAYS})
+def rogue(t_unit, match, problem, *, way):
+    """One of many ways to go wrong."""
+    output = match.outputs[0]
+    if way == "slow":
+        return statement(t_unit, "for (volatile int spin = 0; spin < 1000000; ++spin) ;")
+    if way.startswith("good"):
+        return spread(t_unit, match, "a", 16, problem.sizes)
+    if way == "wrong":
+        return change(t_unit, 2)
+    if way == "nan":
+        return statement(t_unit, f"{output}[0] = NAN;")
+    if way == "unwritten":
+        kernel = t_unit.default_entrypoint
+        most = frozenset([lp.symbolic.parse(match.inames["a"] + " > 0")])
+        return t_unit.with_kernel(kernel.copy(instructions=[insn.copy(predicates=most) for insn in kernel.instructions]))
+    if way == "out of bounds":
+        return statement(t_unit, f"{output}[-3] = 1;")
+    if way == "far out of bounds":
+        return statement(t_unit, f"for (int i = 1; i < 5000; ++i) {output}[-i] = 1;")
+    if way == "refused":
+        raise TransformError("too small for this")
+    if way == "a bug":
+        return {}["missing"]
+    if way == "no code":
+        return lp.tag_inames(t_unit, {match.inames["a"]: "l.0", match.inames["b"]: "l.0"})
+    if way == "does not compile":
+        return statement(t_unit, "this is no C;")
+    if way == "exits":
+        os._exit(3)
+    if way == "crashes":
+        ctypes.string_at(0)
+    if way == "hangs":
+        time.sleep(3600)
+    if way == "crashes on the device":
+        return statement(t_unit, "*(__global volatile int *) 64 = 1;")
+    if way == "hangs on the device":
+        return statement(t_unit, "volatile int forever = 1; while (forever) ;")
+    raise AssertionError(way)
+
+
+@space(pattern="abc,c->ab", version=1, parameters={"number": tuple(range(40)), "pause": (0.2,)})
+def leisurely(t_unit, match, problem, *, number, pause):
+    """Right, and in no hurry."""
+    time.sleep(pause)
+    return spread(t_unit, match, "a", 16, problem.sizes)
+'''

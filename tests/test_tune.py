@@ -1,0 +1,332 @@
+"""Tuning: whatever a variant does is one record of what it did, and the tuner goes on and finds the good one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from einsums import check_against_numpy, inputs
+from plugins import install
+from rogues import SOURCE
+
+import feinsum as fe
+from feinsum import registry
+from feinsum.devices import Device
+from feinsum.tune import worker as worker_module
+from feinsum.tune.autotune import make_task
+from feinsum.tune.report import TuningReport
+from feinsum.tune.trial import Outcome
+from feinsum.tune.worker import Worker, WorkerLostError
+
+E = fe.einsum("abc,c->ba", fe.array("A", (40, "N", 30)), fe.array("x", 30))
+CALM = fe.einsum("abc,c->ab", fe.array("A", (40, "N", 30)), fe.array("x", 30))
+SIZES = {"N": 50}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory in which the package of rogues is installed, for this process and its workers."""
+    directory = tmp_path_factory.mktemp("site")
+    install(directory, "rogues_package", SOURCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(directory)
+        patch.setenv("PYTHONPATH", str(directory))
+        registry.spaces.cache_clear()
+        yield directory
+    registry.spaces.cache_clear()
+    sys.modules.pop("rogues_package", None)
+
+
+@pytest.fixture(scope="module")
+def report(cpu: Device, tmp_path_factory: pytest.TempPathFactory) -> TuningReport:
+    """A run over every way to go wrong, of which the right ones are among the first and the last."""
+    store = str(tmp_path_factory.mktemp("rogues") / "records.sqlite")
+    return fe.autotune(E, cpu, store, SIZES, "rogue", sampler="exhaustive", trial_timeout=4, workers=2, progress=False)
+
+
+OUTCOMES = {
+    "slow": ("ok", ""),
+    "good": ("ok", ""),
+    "good again": ("ok", ""),
+    "wrong": ("wrong", "instead of"),
+    "nan": ("wrong", "not written or not finite, the first at [0, 0]"),
+    "unwritten": ("wrong", "not written or not finite, the first at [0, 0]"),
+    "out of bounds": ("wrong", "is written out of bounds at lengths"),
+    "far out of bounds": ("wrong", "is written out of bounds at lengths"),
+    "refused": ("refused", "too small for this"),
+    "a bug": ("compile-failed", "space 'rogue' fails on {'way': 'a bug'}: KeyError: 'missing'"),
+    "no code": ("compile-failed", "loopy generates no code: "),
+    "does not compile": ("compile-failed", "the OpenCL compiler refuses the kernel: "),
+    "exits": ("compile-failed", "the process ended with code 3"),
+    "crashes": ("compile-failed", "the process was killed by SIGSEGV"),
+    "hangs": ("timeout", "no answer within 4 s"),
+    "crashes on the device": ("launch-failed", "the process was killed by SIG"),
+    "hangs on the device": ("timeout", "no answer within 4 s"),
+}
+
+
+@pytest.mark.parametrize(("way", "expected"), OUTCOMES.items(), ids=OUTCOMES)
+def test_whatever_goes_wrong_is_a_record(way: str, expected: tuple[str, str], report: TuningReport) -> None:
+    """Of its own status, with a message that says what happened; a right variant has samples."""
+    (record,) = [record for record in report.records if record.configuration == {"way": way}]
+    status, message = expected
+    assert record.status == status, record.message
+    assert message in record.message
+    assert bool(record.samples_s) == (status == "ok")
+
+
+def test_tuning_goes_on_and_finds_the_good_one(report: TuningReport, cpu: Device) -> None:
+    """Every configuration is tried once, everything is stored, and `generate` takes the best from there."""
+    assert len(report.records) == len(OUTCOMES)
+    assert report.best is not None
+    assert report.best.configuration["way"] in ("good", "good again")
+    assert report.best.median_s == min(record.median_s for record in report.records if record.median_s is not None)
+    assert report.failures == {"wrong": 5, "compile-failed": 5, "timeout": 2, "launch-failed": 1, "refused": 1}
+    with fe.Database(report.database) as database:
+        assert {record.id for record in database.query(status=None)} == {record.id for record in report.records}
+    assert fe.query(E, cpu, report.database)[0] == report.best
+    kernel = fe.generate(E, cpu, report.database, SIZES)
+    assert (kernel.rung, kernel.record) == ("exact", report.best)
+    arrays = inputs(E, {"N": 13})
+    check_against_numpy(E, arrays, kernel(arrays))
+
+
+def test_a_report_is_a_table_and_plain_data(report: TuningReport) -> None:
+    """The quickest first, with rates, and how the others ended."""
+    lines = str(report).splitlines()
+    assert report.best is not None
+    assert lines[1].endswith(f"rogue: way={report.best.configuration['way']}")
+    assert "1 refused" in lines[-1]
+    assert "17 configurations in" in lines[-1]
+    assert report.database in lines[-1]
+    data = json.loads(json.dumps(report.to_json()))
+    assert data["best"] == report.best.to_dict()
+    assert data["tried"] == 17
+    assert data["failures"]["timeout"] == 2
+
+
+def test_records_say_all_there_is_to_know(report: TuningReport, cpu: Device) -> None:
+    """Key and sizes of the canonical einsum, device, driver, versions, counts."""
+    record = report.best
+    c = fe.canonicalize_einsum(E)
+    assert record is not None
+    assert record.einsum_key == c.key
+    assert record.pattern_key == c.pattern.key
+    assert sorted(record.sizes.values()) == sorted(record.pattern_sizes.values()) == [30, 40, 50]
+    assert (record.device, record.architecture, record.driver) == (
+        cpu.profile.id,
+        cpu.profile.architecture,
+        cpu.profile.driver,
+    )
+    assert (record.space, record.space_version) == ("rogue", 1)
+    assert record.flops == E.flops(SIZES) == 2 * 40 * 50 * 30
+    assert record.bytes == E.min_bytes(SIZES)
+    assert {"feinsum", "loopy", "pyopencl", "numpy"} <= set(record.versions)
+
+
+def test_a_second_run_tries_what_is_left(cpu: Device, store: str) -> None:
+    """And none twice."""
+    ways: list[int] = []
+    for trials in (1, 2):
+        run = fe.autotune(CALM, cpu, store, SIZES, "leisurely", trials=trials, workers=1, progress=False)
+        assert len(run.records) == trials
+        ways += [record.configuration["number"] for record in run.records]
+    assert len(set(ways)) == 3
+
+
+def test_an_exhausted_space_ends_the_run(report: TuningReport, cpu: Device) -> None:
+    """With nothing to try the best known is reported."""
+    again = fe.autotune(E, cpu, report.database, SIZES, "rogue", trials=100, progress=False)
+    assert again.records == ()
+    assert again.best == report.best
+
+
+def test_the_generic_space_stands_in_for_others(cpu: Device, store: str) -> None:
+    """It gets some of the trials where another space matches, so that both are known."""
+    run = fe.autotune(CALM, cpu, store, SIZES, trials=4, workers=1, progress=False)
+    spaces = [record.space for record in run.records]
+    assert {"leisurely", "generic"} <= set(spaces)
+
+
+def test_progress_is_reported_after_each_trial(cpu: Device, store: str) -> None:
+    """How many of how many, the best so far, and the last; by then it is stored."""
+    seen: list[tuple[int, int | None]] = []
+
+    def watch(done: int, planned: int | None, best: fe.TuningRecord | None, last: fe.TuningRecord) -> None:
+        seen.append((done, planned))
+        assert best is not None
+        with fe.Database(store) as database:
+            assert last.id in {record.id for record in database.query(status=None)}
+
+    fe.autotune(CALM, cpu, store, SIZES, "leisurely", trials=2, workers=1, progress=watch)
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_the_time_is_kept(cpu: Device, store: str) -> None:
+    """No trial begins after it is up."""
+    run = fe.autotune(CALM, cpu, store, SIZES, "leisurely", timeout=0, progress=False)
+    assert run.records == ()
+    assert run.best is None
+    assert not run.interrupted
+
+
+def test_a_user_may_interrupt(cpu: Device, store: str) -> None:
+    """What is known by then is reported, and no process is left."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    run = fe.autotune(CALM, cpu, store, SIZES, "leisurely", trials=30, workers=2, progress=interrupt)
+    assert run.interrupted
+    assert len(run.records) == 1
+    assert run.best is not None
+    assert not workers_of(psutil.Process())
+
+
+def workers_of(process: psutil.Process) -> list[psutil.Process]:
+    return [child for child in process.children(recursive=True) if "feinsum.tune.worker" in " ".join(cmdline(child))]
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
+
+
+TUNER = """
+import sys
+import feinsum as fe
+A, x = fe.array("A", (40, "N", 30)), fe.array("x", 30)
+fe.autotune(fe.einsum("abc,c->ab", A, x), sys.argv[2], sys.argv[1], {"N": 50}, "leisurely", sampler="exhaustive",
+            workers=2, progress=lambda done, *_: print(done, flush=True))
+"""
+
+
+def test_a_killed_tuner_loses_the_trials_in_flight_alone(cpu: Device, store: str) -> None:
+    """What it said was done is stored, its workers are gone, and the next run goes on where it stopped."""
+    with subprocess.Popen([sys.executable, "-c", TUNER, store, cpu.id], stdout=subprocess.PIPE, text=True) as tuner:
+        assert tuner.stdout is not None
+        done = [int(tuner.stdout.readline()) for _ in range(3)]
+        workers = workers_of(psutil.Process(tuner.pid))
+        assert workers
+        os.kill(tuner.pid, signal.SIGKILL)
+        done += [int(line) for line in tuner.stdout]
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    with fe.Database(store) as database:
+        before = database.query(status=None)
+    assert done[-1] <= len(before) <= done[-1] + 1
+    rest = fe.autotune(CALM, cpu, store, SIZES, "leisurely", sampler="exhaustive", trials=2, workers=1, progress=False)
+    tried = [record.configuration["number"] for record in (*before, *rest.records)]
+    assert sorted(tried) == list(range(len(before) + 2))
+
+
+@pytest.fixture
+def worker(cpu: Device) -> Iterator[Worker]:
+    """A worker that builds."""
+    made = Worker("build", cpu.id)
+    yield made
+    made.close()
+
+
+def test_a_lost_worker_is_started_again(worker: Worker, cpu: Device) -> None:
+    """The next trial does not notice; what the last one said is part of its record."""
+    task = make_task(CALM, SIZES, cpu, 0)
+    good = task.trial(registry.find_space("leisurely"), {"number": 1, "pause": 0.2})
+    assert not isinstance(worker.build(good, 60), Outcome)
+    assert worker._process is not None
+    worker._process.kill()
+    outcome = worker.build(good, 60)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.status, outcome.message) == ("compile-failed", "the process was killed by SIGKILL")
+    assert not isinstance(worker.build(good, 60), Outcome)
+
+
+def test_a_trial_of_another_version_is_refused(worker: Worker, cpu: Device) -> None:
+    """Records must not be of kernels that the space does not make any more; an unknown space is no crash."""
+    trial = make_task(CALM, SIZES, cpu, 0).trial(registry.find_space("leisurely"), {"number": 1, "pause": 0.2})
+    old = type(trial)(**{**vars(trial), "version": 99})
+    gone = type(trial)(**{**vars(trial), "space": "gone"})
+    assert worker.build(old, 60) == Outcome("refused", "space 'leisurely' has version 1, not 99")
+    process = worker._process
+    outcome = worker.build(gone, 60)
+    assert isinstance(outcome, Outcome)
+    assert outcome.message.startswith("TransformError: no transform space is named 'gone'; there are ")
+    assert worker._process is process
+
+
+def test_a_closed_worker_stays_closed(cpu: Device) -> None:
+    """Nobody starts it again behind the back of whoever ended the run."""
+    closed = Worker("build", cpu.id)
+    closed.close()
+    with pytest.raises(WorkerLostError, match="the run has ended"):
+        closed._ask({"do": "prepare"}, 1)
+    assert closed._process is None
+
+
+def test_a_worker_that_cannot_start_is_no_failure_of_a_configuration(
+    cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends with an error and nothing is recorded."""
+    monkeypatch.setattr(worker_module.sys, "executable", "/bin/false")
+    with pytest.raises(
+        fe.DeviceError, match=f"no worker process can be started for {cpu.id}: the process ended with code 1"
+    ):
+        fe.autotune(CALM, cpu, store, SIZES, "leisurely", trials=2, workers=1, progress=False)
+    with fe.Database(store) as database:
+        assert database.query(status=None) == []
+
+
+def test_a_device_that_is_gone_is_named() -> None:
+    """Before anything is built for it."""
+    lost = Worker("build", "cpu:gone:gone:1cu")
+    with pytest.raises(
+        fe.DeviceError, match="no worker process can be started for cpu:gone:gone:1cu: DeviceError: no OpenCL"
+    ):
+        lost._ask({"do": "prepare"}, 1)
+    lost.close()
+
+
+def test_what_cannot_be_tuned_is_refused(cpu: Device, store: str) -> None:
+    """An unknown space, a length that is not given, an axis that is empty."""
+    with pytest.raises(fe.TransformError, match="no transform space named 'gone' applies to "):
+        fe.autotune(CALM, cpu, store, SIZES, "gone", progress=False)
+    with pytest.raises(fe.ShapeError, match="the long axis 'N' of 'abc,c->ab' has no length; pass sizes="):
+        fe.autotune(CALM, cpu, store, progress=False)
+    with pytest.raises(fe.ShapeError, match="index 'b' of 'abc,c->ab' is empty, so there is nothing to tune"):
+        fe.autotune(CALM, cpu, store, {"N": 0}, progress=False)
+
+
+def test_one_configuration_can_be_timed(cpu: Device) -> None:
+    """In this process: proved first, and refused if it is wrong."""
+    timing = fe.timeit(E, cpu, space="rogue", configuration={"way": "good"}, sizes=SIZES, seconds=0.05)
+    assert timing.median_s > 0
+    assert len(timing.samples_s) >= 3
+    with pytest.raises(fe.ValidationError, match="instead of"):
+        fe.timeit(E, cpu, space="rogue", configuration={"way": "wrong"}, sizes=SIZES)
+    with pytest.raises(fe.TransformError, match="way is 'gone', not one of"):
+        fe.timeit(E, cpu, space="rogue", configuration={"way": "gone"}, sizes=SIZES)
+
+
+def test_missing_records_are_tuned_for_on_demand(cpu: Device, store: str) -> None:
+    """Once: the second time the record is there, and tuning is not begun."""
+    first = fe.generate(CALM, cpu, store, SIZES, tune="missing", timeout=1)
+    assert first.rung == "exact"
+    with fe.Database(store) as database:
+        count = len(database.query(status=None))
+    start = time.monotonic()
+    second = fe.generate(CALM, cpu, store, SIZES, tune="missing", timeout=3600)
+    assert second.record == first.record
+    assert time.monotonic() - start < 3600
+    with fe.Database(store) as database:
+        assert len(database.query(status=None)) == count
