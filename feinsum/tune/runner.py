@@ -1,6 +1,6 @@
 """The processes of a tuning run: several build ahead, one proves and times.
 
-On a CPU device builds pause while a variant is timed, since both want the same cores.
+On a CPU device builds are stopped while a variant is timed, since both want the same cores, and go on afterwards.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 from feinsum.devices import DeviceProfile
 from feinsum.tune.trial import Built, Outcome, Trial
 from feinsum.tune.worker import Worker
 
-_HOPELESS = 3.0
-"""A variant this many times slower than the best gets no more repetitions."""
+_HOPELESS = 1.5
+"""A variant that is this many times slower than the best gets no more repetitions."""
+_SECONDS = 0.15
+"""For the samples of a trial; those near the best get more in the final."""
 
 
 class Runner:
     """Worker processes for the trials of one device; a context manager that ends them.
 
     :param workers: processes that build; None for one a core, four at most.
-    :param trial_timeout_s: what building, and what proving and timing, may take for one trial.
+    :param trial_timeout_s: what building, proving and timing may each take for one trial.
     :ivar best_s: the median of the quickest variant so far, in seconds; None while there is none.
     """
 
@@ -35,7 +38,7 @@ class Runner:
         self._idle = list(self._builders)
         self._measurer = Worker("measure", profile.id)
         self._pool = ThreadPoolExecutor(count)
-        self._overlaps = profile.kind != "cpu"
+        self._shares_cores = profile.kind == "cpu"
 
     def __enter__(self) -> Runner:
         return self
@@ -58,10 +61,9 @@ class Runner:
                 pending.append((trial, self._pool.submit(self._build, trial)))
             if not pending:
                 return
-            batch = [pending.popleft() for _ in range(1 if self._overlaps else len(pending))]
-            wait([future for _, future in batch])
-            for trial, future in batch:
-                yield trial, self._measure(trial, future.result())
+            trial, future = pending.popleft()
+            built = future.result()
+            yield trial, built if isinstance(built, Outcome) else self._measure(trial, built)
 
     def _build(self, trial: Trial) -> Built | Outcome:
         worker = self._idle.pop()
@@ -70,8 +72,22 @@ class Runner:
         finally:
             self._idle.append(worker)
 
-    def _measure(self, trial: Trial, built: Built | Outcome) -> Outcome:
-        if isinstance(built, Outcome):
-            return built
+    def _measure(self, trial: Trial, built: Built) -> Outcome:
+        wrong = self._measurer.prove(trial, built, self._timeout_s)
+        if wrong is not None:
+            return wrong
         give_up_s = math.inf if self.best_s is None else _HOPELESS * self.best_s
-        return self._measurer.measure(trial, built, self._timeout_s, give_up_s=give_up_s)
+        with self._quiet():
+            return self._measurer.time(trial, self._timeout_s, give_up_s=give_up_s, seconds=_SECONDS)
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """While the context lasts, nothing of ours but the device has the cores that it needs."""
+        stopped = self._builders if self._shares_cores else []
+        for worker in stopped:
+            worker.pause()
+        try:
+            yield
+        finally:
+            for worker in stopped:
+                worker.resume()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import importlib
+import json
 import math
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
 from typing import Any
 
 from feinsum.canonicalization import parse_key
@@ -35,7 +37,16 @@ class Trial:
     seed: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    @cached_property
+    def id(self) -> str:
+        """A text that no other trial has."""
+        return json.dumps(self.to_json(), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True)
@@ -103,33 +114,53 @@ def build_trial(trial: Trial) -> Built | Outcome:
     return Built(executable.program, executable.binary)
 
 
-def measure_trial(trial: Trial, built: Built, give_up_s: float = math.inf, seconds: float = 0.3) -> Outcome:
-    """Prove and time; see :func:`feinsum.timing.time_executable` for `give_up_s` and `seconds`."""
+def prove_trial(trial: Trial, built: Built) -> Outcome | None:
+    """Prove that a variant is right, unless this process did so lately; an outcome means that it is not."""
     from feinsum.compile.executable import build
     from feinsum.devices.opencl import driver_error
-    from feinsum.timing import buffer_sets_needed, time_executable
 
-    device = _device(trial.device)
+    if trial.id in _proved:
+        _proved.move_to_end(trial.id)
+        return None
     try:
-        executable = build(device.context, built.program, built.binary)
-        bench = _bench(trial.einsum_key, tuple(sorted(trial.sizes.items())), trial.device, trial.seed)
-        for workload in bench.workloads:
+        executable = build(_device(trial.device).context, built.program, built.binary)
+        for workload in _bench_of(trial).workloads:
             verdict = workload.check(executable)
             if not verdict.ok:
                 return Outcome("wrong", verdict.message, tainted=verdict.escaped)
-        main = bench.workloads[-1]
-        free = min(device.profile.global_memory_bytes // 4, 4 << 30)
-        wanted = buffer_sets_needed(main.nbytes, device.profile.cache_bytes, free)
-        while len(bench.buffer_sets) < wanted:
-            bench.buffer_sets.append({**(main.upload() if bench.buffer_sets else main.inputs), **main.outputs()})
-        scratch = executable.scratch(device.context, main.parameters)
-        sets = [{**buffers, **scratch} for buffers in bench.buffer_sets]
-        timing = time_executable(executable, device.queue, sets, main.parameters, seconds=seconds, give_up_s=give_up_s)
     except TransformError as error:
         return Outcome("compile-failed", str(error))
     except (driver_error(), MemoryError) as error:
         return Outcome("launch-failed", f"{type(error).__name__}: {error}")
+    _proved[trial.id] = executable
+    if len(_proved) > _PROVED:
+        _proved.popitem(last=False)
+    return None
+
+
+def time_trial(trial: Trial, give_up_s: float = math.inf, seconds: float = 0.3) -> Outcome:
+    """Time a variant that this process has proved; see :func:`feinsum.timing.time_executable`."""
+    from feinsum.devices.opencl import driver_error
+    from feinsum.timing import time_executable
+
+    executable = _proved.get(trial.id)
+    if executable is None:
+        return Outcome("launch-failed", "the process that proved it is gone")
+    device, bench = _device(trial.device), _bench_of(trial)
+    main = bench.workloads[-1]
+    try:
+        scratch = executable.scratch(device.context, main.parameters)
+        sets = [{**buffers, **scratch} for buffers in bench.rotation(device)]
+        timing = time_executable(executable, device.queue, sets, main.parameters, seconds=seconds, give_up_s=give_up_s)
+    except (driver_error(), MemoryError) as error:
+        return Outcome("launch-failed", f"{type(error).__name__}: {error}")
     return Outcome("ok", samples_s=timing.samples_s)
+
+
+_PROVED = 12
+"""Proved variants that a process keeps: those of a final, which are timed in turns."""
+_proved: OrderedDict[str, Any] = OrderedDict()
+"""Executables by the id of their trial, least recently used first."""
 
 
 @lru_cache(maxsize=64)
@@ -150,6 +181,21 @@ class _Bench:
 
     workloads: list[Any]
     buffer_sets: list[dict[str, Any]] = field(default_factory=list)
+
+    def rotation(self, device: Any) -> list[dict[str, Any]]:
+        """Sets of buffers, enough to defeat the cache of the device."""
+        from feinsum.timing import buffer_sets_needed
+
+        main = self.workloads[-1]
+        free = min(device.profile.global_memory_bytes // 4, 4 << 30)
+        wanted = buffer_sets_needed(main.nbytes, device.profile.cache_bytes, free)
+        while len(self.buffer_sets) < wanted:
+            self.buffer_sets.append({**(main.upload() if self.buffer_sets else main.inputs), **main.outputs()})
+        return self.buffer_sets
+
+
+def _bench_of(trial: Trial) -> _Bench:
+    return _bench(trial.einsum_key, tuple(sorted(trial.sizes.items())), trial.device, trial.seed)
 
 
 @lru_cache(maxsize=1)

@@ -17,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import IO, Any
 
 from feinsum.errors import DeviceError
-from feinsum.tune.trial import Built, Outcome, Trial, build_trial, measure_trial, prepare
+from feinsum.tune.trial import Built, Outcome, Trial, build_trial, prepare, prove_trial, time_trial
 
 _START_TIMEOUT_S = 120.0
 """A worker loads loopy and the driver, which takes seconds; more on a machine that is busy."""
@@ -38,6 +39,25 @@ class WorkerLostError(Exception):
         self.timed_out = timed_out
 
 
+class _Clock:
+    """How long a worker was paused in all, in seconds, the present pause included."""
+
+    def __init__(self) -> None:
+        self._past_s = 0.0
+        self._since: float | None = None
+
+    def stop(self) -> None:
+        self._since = time.monotonic()
+
+    def start(self) -> None:
+        self._past_s, self._since = self.stopped_s, None
+
+    @property
+    def stopped_s(self) -> float:
+        since = self._since
+        return self._past_s + (0.0 if since is None else time.monotonic() - since)
+
+
 class Worker:
     """A worker process, started at the first request and again after it was lost.  Used by one thread at a time.
 
@@ -51,6 +71,7 @@ class Worker:
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._log: IO[str] | None = None
         self._ended = False
+        self._clock = _Clock()
 
     def build(self, trial: Trial, timeout_s: float) -> Built | Outcome:
         """See :func:`feinsum.tune.trial.build_trial`; a lost worker is an outcome.
@@ -63,19 +84,43 @@ class Worker:
             return Outcome("timeout" if lost.timed_out else "compile-failed", str(lost))
         return Built.from_json(answer["built"]) if "built" in answer else _outcome(answer)
 
-    def measure(self, trial: Trial, built: Built, timeout_s: float, **how: float) -> Outcome:
-        """See :func:`feinsum.tune.trial.measure_trial`; a lost worker is an outcome.
+    def prove(self, trial: Trial, built: Built, timeout_s: float) -> Outcome | None:
+        """See :func:`feinsum.tune.trial.prove_trial`; a lost worker is an outcome.
 
         :raises DeviceError: if no worker can be started.
         """
-        request = {"do": "measure", "trial": trial.to_json(), "built": built.to_json(), "how": how}
-        try:
-            outcome = _outcome(self._ask(request, timeout_s))
-        except WorkerLostError as lost:
-            return Outcome("timeout" if lost.timed_out else "launch-failed", str(lost))
-        if outcome.tainted:
+        outcome = self._run({"do": "prove", "trial": trial.to_json(), "built": built.to_json()}, timeout_s)
+        if outcome is not None and outcome.tainted:
             self._stop()
         return outcome
+
+    def time(self, trial: Trial, timeout_s: float, **how: float) -> Outcome:
+        """See :func:`feinsum.tune.trial.time_trial`; a lost worker is an outcome."""
+        outcome = self._run({"do": "time", "trial": trial.to_json(), "how": how}, timeout_s)
+        return outcome or Outcome("launch-failed", "no answer")
+
+    def pause(self) -> None:
+        """Stop the process where it is; its time limit stands still.  May be called from another thread."""
+        self._signal(signal.SIGSTOP)
+        self._clock.stop()
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._clock.start()
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(OSError):  # it may just have ended
+                process.send_signal(number)
+
+    def _run(self, request: dict[str, Any], timeout_s: float) -> Outcome | None:
+        try:
+            answer = self._ask(request, timeout_s)
+        except WorkerLostError as lost:
+            return Outcome("timeout" if lost.timed_out else "launch-failed", str(lost))
+        return _outcome(answer) if answer else None
 
     def close(self) -> None:
         """End the process, and start none any more.  May be called while another thread waits for an answer."""
@@ -104,7 +149,7 @@ class Worker:
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
-            line = self._answers.get(timeout=timeout_s)
+            line = self._wait(timeout_s)
         except queue.Empty:
             self._stop()
             raise WorkerLostError(f"no answer within {timeout_s:g} s", timed_out=True) from None
@@ -116,6 +161,20 @@ class Worker:
             raise WorkerLostError(message, timed_out=False)
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _wait(self, timeout_s: float) -> str | None:
+        """The next answer.
+
+        :raises queue.Empty: if there is none within a time in which pauses do not count.
+        """
+        paused_s = self._clock.stopped_s
+        while True:
+            try:
+                return self._answers.get(timeout=timeout_s)
+            except queue.Empty:
+                timeout_s, paused_s = self._clock.stopped_s - paused_s, self._clock.stopped_s
+                if timeout_s <= 0:
+                    raise
 
     def _start(self) -> None:
         if self._ended:
@@ -187,13 +246,18 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             prepare(request["device"], request["role"] == "build")
             return {}
         trial = Trial(**request["trial"])
+        result: Built | Outcome | None
         if do == "build":
             result = build_trial(trial)
+        elif do == "prove":
+            result = prove_trial(trial, Built.from_json(request["built"]))
         else:
-            result = measure_trial(trial, Built.from_json(request["built"]), **request["how"])
+            result = time_trial(trial, **request["how"])
     except Exception as error:
-        status = "launch-failed" if do == "measure" else "compile-failed"
+        status = "compile-failed" if do in ("prepare", "build") else "launch-failed"
         return {"status": status, "message": f"{type(error).__name__}: {error}"}
+    if result is None:
+        return {}
     return {"built": result.to_json()} if isinstance(result, Built) else vars(result)
 
 
