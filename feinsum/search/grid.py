@@ -34,7 +34,8 @@ class Grid:
     """
 
     def __init__(self, parameters: Mapping[str, Sequence[Value]], refusal: Refusal) -> None:
-        self.parameters = {name: tuple(dict.fromkeys(values)) for name, values in parameters.items()}
+        # 1, 1.0 and True are equal in Python, but the kernels made with them are not.
+        self.parameters = {name: tuple({(type(v), v): v for v in values}.values()) for name, values in parameters.items()}
         self.lengths = tuple(map(len, self.parameters.values()))
         self.size = math.prod(self.lengths)
         self._refusal = refusal
@@ -48,9 +49,14 @@ class Grid:
         """The point of a configuration; None if it lies outside: other parameters, or a value that is no choice."""
         if set(configuration) != set(self.parameters):
             return None
-        if any(configuration[name] not in values for name, values in self.parameters.items()):
-            return None
-        return tuple(values.index(configuration[name]) for name, values in self.parameters.items())
+        point = []
+        for name, values in self.parameters.items():
+            value = configuration[name]
+            position = next((k for k, v in enumerate(values) if type(v) is type(value) and v == value), None)
+            if position is None:
+                return None
+            point.append(position)
+        return tuple(point)
 
     def require(self, configuration: Configuration) -> Point:
         """The point of a configuration.

@@ -60,7 +60,7 @@ class Landscape:
         :raises SearchError: if the configurations do not share their parameters, or none worked.
         """
         results = list(results)
-        parameters: dict[str, dict[Value, None]] = {}
+        parameters: dict[str, list[Value]] = {}
         for configuration, _ in results:
             if parameters and set(configuration) != set(parameters):
                 raise SearchError(
@@ -68,8 +68,8 @@ class Landscape:
                     f"{sorted(configuration)} in another; give the records of one version of one space"
                 )
             for parameter, value in configuration.items():
-                parameters.setdefault(parameter, {})[value] = None
-        grid = Grid({parameter: tuple(values) for parameter, values in parameters.items()}, lambda _: None)
+                parameters.setdefault(parameter, []).append(value)
+        grid = Grid(parameters, lambda _: None)
         medians_s: dict[int, float | None] = {}
         for configuration, median_s in results:
             rank = grid.rank(grid.require(configuration))
