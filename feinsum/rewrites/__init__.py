@@ -6,15 +6,16 @@ what it presumes, and returns the changed unit (and the changed match where oper
 
 from feinsum.rewrites.loops import divide, iname_of, nest, place
 from feinsum.rewrites.memory import Kept, materialize
-from feinsum.rewrites.panels import Panel, vector_panel
+from feinsum.rewrites.panels import Panel, Stage, vector_panel
 from feinsum.rewrites.spreading import spread, spread_sum
-from feinsum.rewrites.staging import contract_first, contract_in_steps, separate_rows
+from feinsum.rewrites.staging import contract_first, contract_in_steps, separate_rows, split_index
 from feinsum.rewrites.sums import expand_sum, register_tile
 from feinsum.rewrites.vectors import vectorize
 
 __all__ = [
     "Kept",
     "Panel",
+    "Stage",
     "contract_first",
     "contract_in_steps",
     "divide",
@@ -25,6 +26,7 @@ __all__ = [
     "place",
     "register_tile",
     "separate_rows",
+    "split_index",
     "spread",
     "spread_sum",
     "vector_panel",

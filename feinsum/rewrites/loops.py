@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import islpy as isl
@@ -61,7 +62,7 @@ def divide(
 
 def _leaves_remainder(kernel: lp.LoopKernel, iname: str, length: int) -> bool:
     size = pw_aff_to_expr(kernel.get_iname_bounds(iname).size)
-    return not isinstance(size, int) or size % length != 0
+    return not isinstance(size, int) or (size > length and size % length != 0)
 
 
 def divide_guarded(
@@ -151,7 +152,9 @@ def _without_shared_slabs(kernel: lp.LoopKernel) -> lp.LoopKernel:
         for tag in iname.tags_of_type(HardwareConcurrentTag):
             axes.setdefault(tag, []).append(name)
     shared = {name for names in axes.values() if len(names) > 1 for name in names}
-    slabs = {name: slab for name, slab in kernel.iname_slab_increments.items() if name not in shared}
+    slabs = kernel.iname_slab_increments
+    for name in shared & set(slabs):
+        slabs = slabs.delete(name)
     return kernel.copy(iname_slab_increments=slabs)
 
 
@@ -165,6 +168,29 @@ def iname_of(t_unit: lp.TranslationUnit, match: Match, loop: str) -> str:
     if loop in t_unit[match.kernel_name].all_inames():
         return loop
     raise TransformError(f"'{loop}' is no loop of kernel '{match.kernel_name}'")
+
+
+def with_own_names(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUnit, Match]:
+    """Rename the loops of a match that are named like one of its index letters, so that a name means one thing.
+
+    Before: ``for i: ...`` where letter ``j`` stands for loop ``i``; after: ``for i_: ...``.
+
+    :returns: the kernel, and the match with the new names.
+    """
+    kernel = t_unit[match.kernel_name]
+    taken = set(kernel.all_variable_names()) | set(kernel.all_inames()) | set(match.einsum.indexing.indices)
+    loops = []
+    names: dict[str, str] = {}
+    for row in match.loops:
+        for iname in row.values():
+            if iname in match.einsum.indexing.indices and iname not in names:
+                names[iname] = iname + "_"
+                while names[iname] in taken:
+                    names[iname] += "_"
+                taken.add(names[iname])
+                kernel = lp.rename_iname(kernel, iname, names[iname])
+        loops.append({letter: names.get(iname, iname) for letter, iname in row.items()})
+    return t_unit.with_kernel(kernel), replace(match, loops=tuple(loops))
 
 
 def axis_length(match: Match, letter: str) -> Any:

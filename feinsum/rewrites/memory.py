@@ -79,7 +79,10 @@ def materialize(
         kernel = reads.redirected(kernel, fresh(f"{rule}_kept"), copies, around, _SPACES[memory])
         insn_ids.append(reads.insn_id)
         lengths |= reads.lengths
-    domains = [isl.BasicSet(f"{{[{name}]: 0 <= {name} < {lengths[letter]}}}") for letter, name in copies.items()]
+    bounds = {name: f"0 <= {name} < {lengths[letter]}" for letter, name in copies.items()}
+    domains = [isl.BasicSet(f"{{[{name}]: {bound}}}") for name, bound in bounds.items()]
+    if lanes is not None:  # loops that are to be joined must share a domain
+        domains = [isl.BasicSet(f"{{[{', '.join(bounds)}]: {' and '.join(bounds.values())}}}")]
     kernel = kernel.copy(
         domains=[*kernel.domains, *domains],
         inames={**kernel.inames, **{name: Iname(name, frozenset()) for name in copies.values()}},

@@ -1,49 +1,78 @@
-"""A plan of several moves: a small operand in private vectors, a long index in registers tile by tile.
+"""A plan of several moves for CPUs: contractions in private vectors, one after the other, for a tile of a long index.
 
     out[e, i] = Σ_k S(i, k) V(e, k)        S small and shared by all e; i are lanes; a work-group does many e
 
-It is the plan that reached most of the roofline on CPUs for element-local operators: lanes along i, so that V is read
-as scalars and nothing is transposed; S transposed and padded once for each work-group; accumulators for several e.
+It is the plan that reached most of the roofline on CPUs for element-local operators and matrix products: lanes along i,
+so that V is read as scalars and nothing is transposed; S transposed and padded once for each work-group; accumulators
+for several e in registers; intermediate results of a chain never leave the first cache.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import loopy as lp
 
+from feinsum.errors import TransformError
 from feinsum.match import Match
-from feinsum.rewrites.loops import divide_guarded, nest, place
-from feinsum.rewrites.memory import materialize
+from feinsum.rewrites.loops import divide, divide_guarded, fixed_length, nest, place, with_own_names
+from feinsum.rewrites.memory import Kept, materialize
 from feinsum.rewrites.staging import contract_first, separate_rows
 from feinsum.rewrites.sums import UNROLL, expand_sum, register_tile
 from feinsum.rewrites.vectors import vectorize
+
+_WRITTEN_OUT = 4
+"""Terms of a sum that are written out rather than looped over."""
+
+
+_GROUP_AXES = 3
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One contraction of a plan.
+
+    :ivar operands: what it contracts, numbered in the match that the stages before it left (their results stand last).
+    :ivar lane: the index of its result that runs along vectors.
+    :ivar registers: index of its result -> how many of it have accumulators at once; 1 if it is not there.
+    """
+
+    operands: tuple[int, ...]
+    lane: str
+    registers: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Panel:
     """The roles and sizes of the plan.
 
-    :ivar shared: the operand without the long index, S.
-    :ivar lane: the output index that is S's alone.
-    :ivar long: the index that every other operand has.
-    :ivar first: operands to contract first: none, S and others (a partial result in registers), or others (in memory).
-    :ivar blocks: how many steps a work-group takes along the long index.
-    :ivar together: how many iterations of it are in registers at once.
+    :ivar stages: the contractions, in order; short sums that they leave are written out in the last instruction.
+    :ivar panels: operands to copy once for each work-group, the index that runs along vectors last.
+    :ivar groups: output index -> (blocks, together): a work-group takes so many steps along it, and so many of its
+        iterations at once; the other loops of the output are inside.
     :ivar width: lanes of a vector.
     :ivar apart: whether a work-group finishes one output before it begins the next.
     :ivar streaming: whether results are stored past the caches.
     """
 
-    shared: int
-    lane: str
-    long: str
-    first: tuple[int, ...]
-    blocks: int
-    together: int
+    stages: tuple[Stage, ...]
+    panels: Mapping[int, str]
+    groups: Mapping[str, tuple[int, int]]
     width: int
     apart: bool
     streaming: bool
+
+
+@dataclass
+class _Row:
+    """One row (or all in one nest) on its way: the matches after each stage, the loops inside a group, the copies."""
+
+    matches: list[Match]
+    blocks: list[str]
+    inner: dict[str, str]
+    kept: list[Kept] = field(default_factory=list)
+    readers: list[Mapping[str, str]] = field(default_factory=list)
 
 
 def vector_panel(t_unit: lp.TranslationUnit, match: Match, plan: Panel) -> lp.TranslationUnit:
@@ -53,7 +82,7 @@ def vector_panel(t_unit: lp.TranslationUnit, match: Match, plan: Panel) -> lp.Tr
 
         for e, i: out[e, i] = sum(k, S(i, k) * V(e, k))
 
-    After, e = (g * blocks + b) * together + t, in work-group g::
+    After one stage with e in groups, e = (g * blocks + b) * together + t::
 
         for k, i: panel[k, i] = S(i, k)                                    private vectors
         for b:
@@ -64,71 +93,146 @@ def vector_panel(t_unit: lp.TranslationUnit, match: Match, plan: Panel) -> lp.Tr
 
     :raises TransformError: if a move's preconditions do not hold.
     """
-    t_unit, rows = separate_rows(t_unit, match, common=plan.long) if plan.apart else (t_unit, (match,))
-    partials, results = [], []
+    t_unit, match = with_own_names(t_unit, match)
+    t_unit, separate = separate_rows(t_unit, match, common="".join(plan.groups)) if plan.apart else (t_unit, (match,))
+    rows = []
+    for row in separate:
+        t_unit, matches = _contract(t_unit, row, plan.stages)
+        rows.append(_Row(matches, [], dict(row.inames)))
+    t_unit, groups = _divide(t_unit, match, plan, rows)
     for row in rows:
-        before = row
-        if plan.first and plan.shared not in plan.first:
-            t_unit, before = contract_first(t_unit, row, plan.first)
-        partials.append(before)
-        into_registers = plan.first if plan.shared in plan.first else tuple(range(before.einsum.n))
-        t_unit, result = contract_first(t_unit, before, into_registers)
-        results.append(result)
-    t_unit, (group, block, tile) = divide_guarded(t_unit, match, plan.long, (plan.blocks, plan.together))
-    t_unit = place(t_unit, match, {group: "g.0"})
-    sweep: dict[str, list[str]] = {}
-    for k, (row, before, result) in enumerate(zip(rows, partials, results, strict=True)):
-        t_unit, nest_of_row = (t_unit, (block, tile)) if k == 0 else _own(t_unit, result, (block, tile))
-        t_unit, around = _tile(t_unit, row, before, result, plan, (group, *nest_of_row))
-        for letter in match.einsum.indexing.inputs[plan.shared]:
-            sweep.setdefault(letter, []).append(around[letter])
-    order = sorted(sweep, key=lambda letter: (letter == plan.lane, letter not in match.einsum.indexing.summed))
-    t_unit, panel = materialize(
-        t_unit, match, plan.shared, {letter: sweep[letter] for letter in order}, "private", outer=(group,)
-    )
-    return vectorize(t_unit, match, [panel.loops[plan.lane]], plan.width, streaming=plan.streaming)
+        t_unit = _keep(t_unit, row, plan, groups)
+    lanes: dict[str, list[str]] = {}
+    for operand, lane in plan.panels.items():
+        t_unit, loop = _copy_panel(t_unit, match, rows, operand, lane, groups)
+        lanes.setdefault(lane, []).append(loop)
+    for row in rows:
+        for number, stage in enumerate(plan.stages):
+            t_unit = _accumulate(t_unit, row, number, stage)
+            lanes.setdefault(stage.lane, []).append(row.kept[number].loops[stage.lane])
+        t_unit = _store(t_unit, row, plan)
+    for lane, loops in lanes.items():
+        scalars = [row.matches[0].inames[lane] for row in rows if lane in match.einsum.indexing.summed]
+        t_unit = vectorize(t_unit, match, loops, plan.width, scalars=scalars, streaming=plan.streaming)
+    return t_unit
 
 
-def _own(t_unit: lp.TranslationUnit, result: Match, loops: tuple[str, ...]) -> tuple[lp.TranslationUnit, tuple[str, ...]]:
+def _contract(t_unit: lp.TranslationUnit, row: Match, stages: tuple[Stage, ...]) -> tuple[lp.TranslationUnit, list[Match]]:
+    matches = [row]
+    for stage in stages:
+        t_unit, result = contract_first(t_unit, matches[-1], stage.operands)
+        matches.append(result)
+    return t_unit, matches
+
+
+def _divide(
+    t_unit: lp.TranslationUnit, match: Match, plan: Panel, rows: list[_Row]
+) -> tuple[lp.TranslationUnit, tuple[str, ...]]:
+    """Divide the loops of the groups; every row but the first gets copies of what is inside a group.
+
+    :returns: the kernel and the loops over groups.
+    """
+    groups: list[str] = []
+    for letter, (blocks, together) in plan.groups.items():
+        lengths = (together,) if blocks == 1 else (blocks, together)
+        t_unit, (group, *loops) = divide_guarded(t_unit, match, letter, lengths)
+        if len(groups) < _GROUP_AXES:
+            t_unit = place(t_unit, match, {group: f"g.{len(groups)}"})
+        groups.append(group)
+        for k, row in enumerate(rows):
+            t_unit, own = _own(t_unit, row.matches[0], loops) if k else (t_unit, loops)
+            row.blocks += own[:-1]
+            row.inner[letter] = own[-1]
+    return t_unit, tuple(groups)
+
+
+def _own(t_unit: lp.TranslationUnit, row: Match, loops: list[str]) -> tuple[lp.TranslationUnit, list[str]]:
     """Copies of loops for the instruction of one row."""
-    kernel = t_unit[result.kernel_name]
+    kernel = t_unit[row.kernel_name]
     fresh = kernel.get_var_name_generator()
-    names = tuple(fresh(loop) for loop in loops)
-    kernel = lp.duplicate_inames(kernel, list(loops), within=f"id:{result.insn_ids[0]}", new_inames=list(names))
+    names = [fresh(loop) for loop in loops]
+    kernel = lp.duplicate_inames(kernel, loops, within=f"id:{row.insn_ids[0]}", new_inames=names)
     return t_unit.with_kernel(kernel), names
 
 
-def _tile(
-    t_unit: lp.TranslationUnit, row: Match, before: Match, result: Match, plan: Panel, loops: tuple[str, str, str]
-) -> tuple[lp.TranslationUnit, dict[str, str]]:
-    """Put partial results of a row (or of all rows, in one nest) in registers.
-
-    :returns: the kernel, and the loops around S by index letter.
-    """
-    group, block, tile = loops
-    letters = result.einsum.indexing.inputs[-1]
-    t_unit, copy = materialize(
-        t_unit,
-        result,
-        result.einsum.n - 1,
-        {x: [tile] if x == plan.long else [x] for x in letters},
-        "private",
-        outer=(group, block),
-    )
-    summed = [x for x in before.einsum.indexing.summed if x not in letters]
-    inner = {**row.inames, **copy.loops}
-    if before is not row:
-        own = before.einsum.indexing.inputs[-1]
-        t_unit, _ = materialize(
-            t_unit,
-            before,
-            before.einsum.n - 1,
-            {x: [inner[x]] for x in own},
-            "private",
-            outer=(group, block),
+def _keep(t_unit: lp.TranslationUnit, row: _Row, plan: Panel, groups: tuple[str, ...]) -> lp.TranslationUnit:
+    """Keep the result of every stage in private memory, the last one first, as its loops are those of the next."""
+    inner = row.inner
+    around = (*groups, *row.blocks)
+    for number, stage in reversed(list(enumerate(plan.stages))):
+        result = row.matches[number + 1]
+        letters = sorted(result.einsum.indexing.inputs[-1], key=lambda letter: letter == stage.lane)
+        t_unit, kept = materialize(
+            t_unit, result, result.einsum.n - 1, {x: [inner[x]] for x in letters}, "private", outer=around
         )
-    t_unit = register_tile(t_unit, result, list(copy.loops.values()), copy.insn_ids)
+        row.kept.insert(0, kept)
+        inner = {**inner, **kept.loops}
+        row.readers.insert(0, inner)
+    return t_unit
+
+
+def _copy_panel(
+    t_unit: lp.TranslationUnit, match: Match, rows: list[_Row], operand: int, lane: str, groups: tuple[str, ...]
+) -> tuple[lp.TranslationUnit, str]:
+    """Copy an operand once for each work-group; returns the kernel and the loop of the copy along the lanes."""
+    letters = match.einsum.indexing.inputs[operand]
+    order = sorted(letters, key=lambda letter: (letter == lane, letter not in match.einsum.indexing.summed))
+    sweep = {
+        letter: sorted({reader[letter] for row in rows for reader in (row.inner, *row.readers)}) for letter in order
+    }
+    t_unit, kept = materialize(t_unit, match, operand, sweep, "private", outer=groups)
+    # Along the operand, so that its lines are read once.
+    return nest(t_unit, match, [kept.loops[letter] for letter in letters]), kept.loops[lane]
+
+
+def _accumulate(t_unit: lp.TranslationUnit, row: _Row, number: int, stage: Stage) -> lp.TranslationUnit:
+    """Accumulate the result of a stage in registers, tile by tile."""
+    before, kept = row.matches[number], row.kept[number]
+    summed = [x for x in before.einsum.indexing.indices if x in _summed_by(before, stage)]
+    loops, tile = list(row.blocks), [kept.loops[stage.lane]]
+    whole = True
+    for letter, loop in kept.loops.items():
+        if letter == stage.lane:
+            continue
+        length = fixed_length(t_unit[before.kernel_name], loop)
+        together = stage.registers.get(letter, 1)
+        if length % together:
+            raise TransformError(f"{together} accumulators along '{letter}' do not divide its length {length}")
+        if together == length:
+            tile.append(loop)
+            continue
+        whole = False
+        if together == 1:
+            loops.append(loop)
+        else:
+            t_unit, (outside, inside) = divide(t_unit, before, loop, (together,))
+            loops.append(outside)
+            tile.append(inside)
+    short = [x for x in summed if isinstance(before.einsum.index_sizes[x], int)]
+    terms = 1
+    for letter in short:
+        terms *= int(before.einsum.index_sizes[letter])
+    if len(short) == len(summed) and terms <= _WRITTEN_OUT:
+        if summed:
+            t_unit = expand_sum(t_unit, before, summed, kept.insn_ids)
+        t_unit = place(t_unit, before, dict.fromkeys(tile[1:], UNROLL))
+        return nest(t_unit, before, [*loops, *tile[1:], tile[0]])
+    t_unit = register_tile(t_unit, before, tile, kept.insn_ids, in_place=whole)
+    return nest(t_unit, before, [*loops, *(before.inames[x] for x in summed), *tile[1:], tile[0]])
+
+
+def _summed_by(before: Match, stage: Stage) -> set[str]:
+    """The indices that a stage sums over."""
+    indexing = before.einsum.indexing
+    inside = set("".join(indexing.inputs[k] for k in stage.operands))
+    rest = [letters for k, letters in enumerate(indexing.inputs) if k not in stage.operands]
+    return inside - set(indexing.output).union(*rest)
+
+
+def _store(t_unit: lp.TranslationUnit, row: _Row, plan: Panel) -> lp.TranslationUnit:
+    """The last instruction: write out what is left to sum, unroll its tile."""
+    result = row.matches[-1]
     if result.einsum.indexing.summed:
         t_unit = expand_sum(t_unit, result, result.einsum.indexing.summed)
-    t_unit = place(t_unit, result, {tile: UNROLL})
-    return nest(t_unit, row, [block, *(row.inames[x] for x in summed), *copy.loops.values()]), inner
+    tiles = [row.inner[letter] for letter in plan.groups if letter != plan.stages[-1].lane]
+    return place(t_unit, result, dict.fromkeys(tiles, UNROLL))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from string import ascii_letters
+from typing import Any
 
 import islpy as isl
 import loopy as lp
@@ -185,6 +187,78 @@ def _product_of_rules(match: Match, row: int, output: str) -> object:
     if not indexing.summed:
         return value
     return Reduction(SumReductionOperation(), tuple(match.inames[letter] for letter in indexing.summed), value)
+
+
+def split_index(t_unit: lp.TranslationUnit, match: Match, letter: str, length: int) -> tuple[lp.TranslationUnit, Match, str]:
+    """Make two indices of one that is summed over, so that each can be treated by itself.
+
+    Before::
+
+        out[i] = sum([k], A(i, k) * x(k))        for 1000 k
+
+    After ``length=10``::
+
+        out[i] = sum([k0, k1], A_split(i, k0, k1) * x_split(k0, k1))        A_split(i, k0, k1) := A(i, 10 k0 + k1)
+
+    Summing over k1 in a step of its own makes work for several groups where the output is small.
+
+    :returns: the kernel, its match with the new index before the old one, and the letter of the new index.
+    :raises TransformError: if the index is not summed over, or `length` does not divide its fixed length.
+
+    ``split`` of a reduction axis, the first half of ``rfactor`` in TVM and Halide.
+    """
+    e = match.einsum
+    size = e.index_sizes.get(letter)
+    if letter not in e.indexing.summed or not isinstance(size, int) or length < 1 or size % length:
+        raise TransformError(f"index '{letter}' of '{e}' cannot be split into parts of {length}")
+    kernel = t_unit[match.kernel_name]
+    chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
+    taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
+    outside, inside = (_fresh(f"{match.inames[letter]}{level}", taken) for level in range(2))
+    indexing = Subscripts(tuple(x.replace(letter, chunk + letter) for x in e.indexing.inputs), e.indexing.output)
+    rules: dict[str, lp.SubstitutionRule] = {}
+    args = []
+    for row, entries in zip(match.rules, e.args, strict=True):
+        factors = []
+        for rule, letters, entry in zip(row, e.indexing.inputs, entries, strict=True):
+            if letter in letters:
+                formal = [f"{x}_arg" for x in letters]
+                position = Variable(f"{chunk}_arg") * length + Variable(f"{letter}_arg")
+                at = tuple(position if x == letter else Variable(f"{x}_arg") for x in letters)
+                where = letters.index(letter)
+                if rule not in rules:
+                    rules[rule] = lp.SubstitutionRule(
+                        _fresh(f"{rule}_split", taken),
+                        (*formal[:where], f"{chunk}_arg", *formal[where:]),
+                        Call(Variable(rule), at),
+                    )
+                shape = entry[0].shape
+                entry = (Array(str(rules[rule].name), (*shape[:where], size // length, length, *shape[where + 1 :]), _dtype(entry)),)
+            factors.append(entry)
+        args.append(tuple(factors))
+    result = replace(
+        match,
+        einsum=BatchedEinsum(indexing, tuple(args)),
+        rules=tuple(tuple(str(rules[rule].name) if rule in rules else rule for rule in row) for row in match.rules),
+        loops=tuple(
+            {**{x: iname for x, iname in row.items() if x != letter}, chunk: outside, letter: inside} for row in match.loops
+        ),
+    )
+    changed = {insn_id: _product_of_rules(result, row, indexing.output) for row, insn_id in enumerate(match.insn_ids)}
+    domain = isl.BasicSet(f"{{[{outside}, {inside}]: 0 <= {outside} < {size // length} and 0 <= {inside} < {length}}}")
+    kernel = kernel.copy(
+        instructions=[
+            insn.copy(expression=changed[insn.id]) if insn.id in changed else insn for insn in kernel.instructions
+        ],
+        domains=[*kernel.domains, domain],
+        inames={**kernel.inames, **{name: Iname(name, frozenset()) for name in (outside, inside)}},
+        substitutions={**kernel.substitutions, **{rule.name: rule for rule in rules.values()}},
+    )
+    return t_unit.with_kernel(lp.remove_unused_inames(kernel)), result, chunk
+
+
+def _dtype(entry: tuple[Array, ...]) -> np.dtype[Any]:
+    return np.result_type(*(a.dtype for a in entry))
 
 
 def _fresh(name: str, taken: set[str]) -> str:

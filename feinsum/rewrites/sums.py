@@ -20,7 +20,12 @@ UNROLL = "unr_hint"
 
 
 def register_tile(
-    t_unit: lp.TranslationUnit, match: Match, tile: Sequence[str], insn_ids: Sequence[str] | None = None
+    t_unit: lp.TranslationUnit,
+    match: Match,
+    tile: Sequence[str],
+    insn_ids: Sequence[str] | None = None,
+    *,
+    in_place: bool = True,
 ) -> lp.TranslationUnit:
     """Turn a sum inside out: its loops go around a tile of results, each with an accumulator of its own.
 
@@ -35,10 +40,9 @@ def register_tile(
             for ir, jc: acc[ir, jc] = acc[ir, jc] + A(ir, k) * B(k, jc)
         for ir, jc: out[ir, jc] = acc[ir, jc]
 
-    A result in private memory is its own accumulator.
-
     :param tile: loops of fixed length around the instructions.
     :param insn_ids: the instructions; by default those of the match.
+    :param in_place: whether a result in private memory is its own accumulator.
     :raises TransformError: if an instruction has no sum, or a loop of the tile no fixed length.
 
     ``reorder`` and ``unroll`` with ``compute_at`` in Halide; unroll-and-jam.
@@ -51,10 +55,11 @@ def register_tile(
         insn = kernel.id_to_insn[insn_id]
         if not isinstance(insn.expression, Reduction):
             raise TransformError(f"instruction '{insn_id}' has no sum, so there is nothing to accumulate")
-        if insn.assignee_name in kernel.temporary_variables:
+        kept = kernel.temporary_variables.get(insn.assignee_name)
+        if kept is not None and in_place:
             kernel = _accumulate_in_place(kernel, insn, inames)
         else:
-            kernel = _accumulate_apart(kernel, insn, inames, lengths, dtypes[insn_id])
+            kernel = _accumulate_apart(kernel, insn, inames, lengths, dtypes[insn_id] if kept is None else kept.dtype)
     return t_unit.with_kernel(kernel)
 
 

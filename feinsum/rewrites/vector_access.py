@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loopy.kernel.array import FixedStrideArrayDimTag
-from loopy.symbolic import SubstitutionMapper, get_dependencies
+from loopy.symbolic import CoefficientCollector, SubstitutionMapper, get_dependencies
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Comparison, Min, Subscript, Variable
 
@@ -42,7 +42,7 @@ def row_of(array: Any, subscript: Subscript, lane: str) -> Row | None:
             entry, end = entry.children
             last = end - at_lane(entry, lane, 0)
         begin = at_lane(entry, lane, 0)
-        if row is not None or not _is_one_step(entry, lane, begin):
+        if row is not None or not _is_one_step(entry, lane):
             return None
         offset = offset + begin * tag.stride
         row = (tag.stride, last)
@@ -54,32 +54,34 @@ def at_lane(expression: Any, lane: str, value: Any) -> Any:
     return SubstitutionMapper(make_subst_func({lane: value}))(expression)
 
 
-def _is_one_step(entry: Any, lane: str, begin: Any) -> bool:
-    from loopy.symbolic import CoefficientCollector
-
+def _is_one_step(entry: Any, lane: str) -> bool:
+    """Whether an expression grows by one from lane to lane."""
     coefficients = CoefficientCollector([lane])(entry)
-    return bool(coefficients.get(Variable(lane)) == 1 and coefficients.get(1, 0) == begin)
+    return bool(coefficients.get(Variable(lane)) == 1)
 
 
-def load_code(scalar: str, width: int, count: int | None, source: str, kept: str) -> str:
-    """C that fills vector `at` of `kept` from the numbers of `source` at `first`.
+def load_code(scalar: str, width: int, count: int | None, source: str, kept: str, *, in_row: bool) -> str:
+    """C that fills vector `at` of `kept` from the numbers of `source` at ``first``, ``first + step``, ..., then zeros.
 
     :param count: how many numbers there are; None where ``room`` tells at run time how many before the last repeats.
+    :param in_row: whether ``step`` is 1.
     """
     vector = f"{scalar}{width}"
-    if count is None:
-        return (
-            f"if (room >= {width}) {kept}[at] = vload{width}(0, {source} + first);\n"
-            f"else for (int l = 0; l < {width}; ++l)\n"
-            f"  (({scalar} *) &{kept}[at])[l] = {source}[first + min(l, (int) room - 1)];"
-        )
-    if count == width:
+    if in_row and count == width:
         return f"{kept}[at] = vload{width}(0, {source} + first);"
-    if 2 * count == width:
-        half = f"vload{count}(0, {source} + first)" if count > 1 else f"{source}[first]"
-        return f"{kept}[at] = ({vector}) ({half}, ({scalar}{count if count > 1 else ''}) 0);"
-    terms = [f"{source}[first + {number}]" for number in range(count)] + ["0"] * (width - count)
-    return f"{kept}[at] = ({vector}) ({', '.join(terms)});"
+    if in_row and count and 2 * count == width > 2:
+        return f"{kept}[at] = ({vector}) (vload{count}(0, {source} + first), ({scalar}{count}) 0);"
+    if count is None:
+        terms = [f"{source}[first + min({number}, (int) room - 1) * step]" for number in range(width)]
+    else:
+        terms = [f"{source}[first + {number} * step]" for number in range(count)] + ["0"] * (width - count)
+    assembled = f"{kept}[at] = ({vector}) ({', '.join(terms)});"
+    if count is None and in_row:
+        return f"if (room >= {width}) {kept}[at] = vload{width}(0, {source} + first);\nelse {assembled}"
+    if count is None:
+        whole = ", ".join(f"{source}[first + {number} * step]" for number in range(width))
+        return f"if (room >= {width}) {kept}[at] = ({vector}) ({whole});\nelse {assembled}"
+    return assembled
 
 
 def store_code(scalar: str, size: int, kept: str, target: str, *, streaming: bool, guarded: bool) -> str:
@@ -109,7 +111,7 @@ def room_under(predicates: frozenset[Any], lane: str) -> tuple[frozenset[Any], A
         if lane not in get_dependencies(predicate):
             continue
         begin = at_lane(predicate.left, lane, 0) if isinstance(predicate, Comparison) else None
-        if begin is None or predicate.operator != "<" or not _is_one_step(predicate.left, lane, begin) or room is not None:
+        if begin is None or predicate.operator != "<" or not _is_one_step(predicate.left, lane) or room is not None:
             raise TransformError(f"'{predicate}' does not bound lane '{lane}' from above, so its vectors cannot be stored")
         room = predicate.right - begin
     return frozenset(p for p in predicates if lane not in get_dependencies(p)), room

@@ -12,7 +12,7 @@ from loopy.kernel.data import Iname
 from loopy.kernel.instruction import CInstruction
 from loopy.symbolic import CombineMapper, IdentityMapper, SubstitutionMapper, get_dependencies
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Comparison, If, Subscript, Variable
+from pymbolic.primitives import Comparison, If, Min, Subscript, Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
@@ -70,12 +70,13 @@ def _follow(
     kernel: lp.LoopKernel, lanes: frozenset[str], others: frozenset[str]
 ) -> tuple[dict[str, int], frozenset[str], frozenset[str]]:
     """The axis along which lanes run in each private array, those of them read by number too, and every lane."""
+    private = {t.name for t in kernel.temporary_variables.values() if t.address_space == lp.AddressSpace.PRIVATE}
     references = [
         (insn.id, reference)
         for insn in kernel.instructions
         if isinstance(insn, lp.Assignment)
         for reference in _subscripts(insn.assignee) | _subscripts(insn.expression)
-        if reference.aggregate.name in kernel.temporary_variables
+        if reference.aggregate.name in private
     ]
     axes: dict[str, int] = {}
     while True:
@@ -221,28 +222,29 @@ class _Lanes:
         kept = self._vectors(name, array.dtype)
         length = self.blocks * self.width if name in self.memory else self.length
         whole, rest = divmod(length, self.width) if row.last is None else (self.blocks, 0)
+        parts = [part for part in ((self.width, 0, whole), (rest, whole, 1)) if part[0] and part[2]]
+        ids = [self.fresh(f"{insn.id}_load") for _ in parts]
         loads: list[CInstruction] = []
-        for count, start, blocks in ((self.width, 0, whole), (rest, whole, 1)):
-            if not count or not blocks:
-                continue
+        for number, (count, start, blocks) in enumerate(parts):
             loop = self.piece_loop(iname, blocks, unroll=True)
             at = Variable(loop) + start
-            lanes = (("at", at), ("first", row.offset + at * self.width))
-            if row.last is not None:
-                lanes = (("at", at), ("room", row.last + 1 - at * self.width), ("first", row.offset + at * self.width))
-            code = load_code(scalar, self.width, None if row.last is not None else count, name, kept.name)
+            first = row.offset + at * self.width * row.stride
+            room = () if row.last is None else (("room", row.last + 1 - at * self.width),)
+            known = None if row.last is not None else count
+            code = load_code(scalar, self.width, known, name, kept.name, in_row=row.stride == 1)
             loads.append(
                 CInstruction(
-                    lanes,
+                    (("at", at), *room, ("step", row.stride), ("first", first)),
                     code,
                     read_variables=frozenset([name]),
                     assignees=(Subscript(Variable(kept.name), (at, 0)),),
-                    id=self.fresh(f"{insn.id}_load"),
+                    id=ids[number],
                     within_inames=(insn.within_inames - {iname}) | {loop},
                     within_inames_is_final=True,
                     predicates=insn.predicates,
                     depends_on=insn.depends_on,
                     depends_on_is_final=True,
+                    no_sync_with=insn.no_sync_with | _apart(ids, number),
                 )
             )
         return kept.name, loads
@@ -286,15 +288,14 @@ class _Lanes:
                 lanes,
                 code,
                 read_variables=frozenset([kept.name]),
-                assignees=(insn.assignee.aggregate[tuple(at_lane(x, iname, at) for x in insn.assignee.index_tuple)],),
+                assignees=(_first_of(target, insn.assignee, iname, at),),
                 id=ids[number],
                 within_inames=(insn.within_inames - {iname}) | {loop},
                 within_inames_is_final=True,
                 predicates=predicates,
                 depends_on=insn.depends_on | {compute.id, previous},
                 depends_on_is_final=True,
-                # The pieces of a store do not overlap, which loopy 2025.2 fails to find out (it raises AttributeError).
-                no_sync_with=insn.no_sync_with | {(other, "any") for other in ids if other != ids[number]},
+                no_sync_with=insn.no_sync_with | _apart(ids, number),
             )
             self.instructions.append(store)
             previous = store.id
@@ -332,7 +333,7 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
         array = self.lanes._array(read.aggregate.name)
         target = self.lanes._array(self.insn.assignee_name)
         row = row_of(array, read, self.iname)
-        return row if row is not None and row.stride == 1 and array.dtype == target.dtype else None
+        return row if row is not None and array.dtype == target.dtype else None
 
     def map_subscript(self, expr: Any) -> Any:
         name = expr.aggregate.name
@@ -389,6 +390,20 @@ class _Subscripts(CombineMapper):  # type: ignore[misc]
 def _subscripts(expr: Any) -> frozenset[Any]:
     found: frozenset[Any] = _Subscripts()(expr)
     return found
+
+
+def _first_of(target: Any, assignee: Any, iname: str, at: Any) -> Any:
+    """The first number of a store, said to be inside the array, as the code of the store sees to it."""
+    index = [
+        Min((at_lane(entry, iname, at), end - 1)) if iname in get_dependencies(entry) else entry
+        for entry, end in zip(assignee.index_tuple, target.shape, strict=True)
+    ]
+    return assignee.aggregate[tuple(index)]
+
+
+def _apart(ids: list[str], number: int) -> frozenset[tuple[str, str]]:
+    """That pieces of a row do not overlap, which loopy 2025.2 fails to find out (it raises AttributeError)."""
+    return frozenset((other, "any") for other in ids if other != ids[number])
 
 
 def _scalar_name(array: Any) -> str:

@@ -1,0 +1,140 @@
+"""Matrix products on the fp64 matrix units of NVIDIA devices: ``D = A B + D`` by a sub-group of 32, every lane its share.
+
+The units are reached through inline PTX, ``mma.sync.aligned.m16n8k{4,8,16}.row.col.f64.f64.f64.f64``, as a callable of
+loopy with a preamble.  A lane holds *fragments*; with g = lane / 4 and t = lane mod 4, register i of a lane is
+
+    A[g + 8 (i mod 2), t + 4 (i div 2)]     B[t + 4 i, g]     D[g + 8 (i div 2), 2 t + i mod 2]
+
+after the PTX ISA, section "Warp-level matrix instructions for mma", figures of .m16n8k4, .m16n8k8 and .m16n8k16 with
+``.f64``.  So the longer shapes are the shortest one in a row, and only their number of registers differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import loopy as lp
+import numpy as np
+from loopy.kernel.instruction import CallInstruction, CInstruction
+from loopy.types import NumpyType
+from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
+
+from feinsum.devices.ptx import MatrixUnit, matrix_unit
+from feinsum.errors import TransformError
+
+ROWS, COLUMNS, DEPTH = 16, 8, 4
+"""Rows of A, columns of B, and the depth of one step, in a fragment."""
+
+
+def fp64_matrix_unit(name: str) -> MatrixUnit:
+    """The unit of a name.
+
+    :raises TransformError: if it does not multiply float64 in fragments of 16 rows.
+    """
+    try:
+        unit = matrix_unit(name)
+    except StopIteration:
+        raise TransformError(f"there is no matrix unit '{name}'") from None
+    if unit.dtype != "double" or unit.m != ROWS:
+        raise TransformError(f"matrix unit '{name}' does not multiply float64 in fragments of {ROWS} rows")
+    return unit
+
+
+def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit) -> lp.TranslationUnit:
+    """Let kernels of `t_unit` call a matrix unit: see :func:`multiply_accumulate`."""
+    name = _function_name(unit)
+    if name in t_unit.callables_table:
+        return t_unit
+    return lp.register_callable(t_unit, name, _MultiplyAccumulate(name))
+
+
+def multiply_accumulate(unit: MatrixUnit, accumulators: tuple[Any, ...], a: tuple[Any, ...], b: tuple[Any, ...], **kwargs: Any) -> CallInstruction:
+    """The instruction by which a sub-group adds A B to D.
+
+    Before::
+
+        for m in range(16), n in range(8), k in range(4):
+            d[m, n] = d[m, n] + A(m, k) * B(k, n)
+
+    After, the lanes of a sub-group together and each with its fragments::
+
+        d[0, 0], d[0, 1], d[1, 0], d[1, 1] = feinsum_mma_m16n8k4(d[0, 0], d[0, 1], d[1, 0], d[1, 1], a[0], a[1], b[0])
+
+    All 32 lanes have to arrive, so no predicate may depend on the lane.
+
+    :param accumulators: the references to D, in the order of registers, as are those to A and B.
+    :param kwargs: what every instruction of loopy takes.
+
+    ``mma`` of CUDA and CUTLASS; ``tensorize`` in TVM.
+    """
+    call = Call(Variable(_function_name(unit)), (*accumulators, *a, *b))
+    return CallInstruction(accumulators, call, **kwargs)
+
+
+def synchronize_sub_group(**kwargs: Any) -> CInstruction:
+    """The instruction after which the lanes of a sub-group see what the others wrote to local memory."""
+    return CInstruction((), 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");', **kwargs)
+
+
+def row_of(lane: Any, half: Any) -> Any:
+    """The row of A, and of D, in half 0 or 1 of a lane's registers."""
+    return FloorDiv(lane, 4) + 8 * half
+
+
+def depth_of(lane: Any, step: Any) -> Any:
+    """The index of the sum that a lane holds, of A and of B, in a step."""
+    return Remainder(lane, 4) + DEPTH * step
+
+
+def column_of(lane: Any, number: Any) -> Any:
+    """The column of the matrix that number 0 or 1 of D in a lane's registers belongs to.
+
+    The unit leaves neighbours, its columns 2 t and 2 t + 1, in one lane.  Columns of B are dealt to it such that they
+    are columns t and t + 4 of the matrix: then four lanes write four neighbours at once.
+    """
+    return Remainder(lane, 4) + 4 * number
+
+
+def column_of_b(lane: Any) -> Any:
+    """The column of the matrix that a lane holds of B, dealt as :func:`column_of` says."""
+    return FloorDiv(lane, 8) + 4 * Remainder(FloorDiv(lane, 4), 2)
+
+
+def _function_name(unit: MatrixUnit) -> str:
+    return f"feinsum_mma_m{unit.m}n{unit.n}k{unit.k}"
+
+
+class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
+    """A matrix unit as loopy sees it: four numbers of D, those of A and of B in; four numbers of D out."""
+
+    def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
+        double = NumpyType(np.dtype(np.float64))
+        unit = next(u for u in _units() if _function_name(u) == self.name)
+        ids = [*range(sum(unit.registers) ), *range(-unit.registers[2], 0)]
+        if any(dtype is not None and dtype != double for dtype in arg_id_to_dtype.values()):
+            raise TransformError(f"'{self.name}' multiplies float64 and got {set(map(str, arg_id_to_dtype.values()))}")
+        return self.copy(name_in_target=self.name, arg_id_to_dtype=dict.fromkeys(ids, double)), clbl_inf_ctx
+
+    def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
+        yield f"60_{self.name}", definition(next(u for u in _units() if _function_name(u) == self.name))
+
+
+def _units() -> tuple[MatrixUnit, ...]:
+    return tuple(matrix_unit(f"fp64-mma-m16n8k{k}") for k in (4, 8, 16))
+
+
+def definition(unit: MatrixUnit) -> str:
+    """The OpenCL C function behind :func:`multiply_accumulate`; D comes back as its value and through pointers."""
+    na, nb, nd = unit.registers
+    inputs = [f"double {name}{i}" for name, count in (("d", nd), ("a", na), ("b", nb)) for i in range(count)]
+    outputs = [f"double *r{i}" for i in range(1, nd)]
+    stores = " ".join(f"*r{i} = d{i};" for i in range(1, nd))
+    # Not volatile: the compiler may order it among other arithmetic, as its results are its only effect.
+    statement = unit.statement("d", "a", "b").replace("asm volatile", "asm")
+    return (
+        f"static inline double {_function_name(unit)}({', '.join(inputs + outputs)})\n"
+        f"{{\n  {statement}\n  {stores}\n  return d0;\n}}"
+    )
+
+

@@ -1,0 +1,584 @@
+"""Contractions on matrix units, tile by tile: ``D[m, n] = Σ_k A[m, k] B[k, n]`` with a long m and small n and k.
+
+A sub-group takes 16 rows m at a time and all columns n.  B lies in local memory for the whole kernel, in the order in
+which lanes read it; what is loaded of A stays in registers; no work-group ever waits inside the loop over tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import islpy as isl
+import loopy as lp
+import numpy as np
+from loopy.kernel.data import Iname
+from loopy.symbolic import IdentityMapper, get_dependencies, pw_aff_to_expr
+from pymbolic.primitives import Call, Comparison, FloorDiv, If, LogicalAnd, Remainder, Variable
+
+from feinsum.devices.ptx import SUB_GROUP, MatrixUnit
+from feinsum.errors import TransformError
+from feinsum.match import Match
+from feinsum.rewrites.loops import fixed_length
+from feinsum.rewrites.matrix_units import (
+    COLUMNS,
+    DEPTH,
+    ROWS,
+    column_of,
+    column_of_b,
+    fp64_matrix_unit,
+    multiply_accumulate,
+    register_matrix_unit,
+    row_of,
+    synchronize_sub_group,
+)
+from feinsum.rewrites.products import MatrixProduct, matrix_product, substituted
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How tiles of 16 rows are dealt, and what is kept where.
+
+    :ivar unit: the matrix unit, e.g. ``"fp64-mma-m16n8k4"``.
+    :ivar sub_groups: sub-groups of a work-group.
+    :ivar groups: work-groups that stay for the whole kernel and stride over the tiles; 0 for as many as there are
+        tiles for.
+    :ivar tiles: tiles of a sub-group where `groups` is 0.
+    :ivar parts: work-groups that share the columns of a tile, for a B too large for local memory.
+    :ivar staged: whether results pass through local memory, so that they leave in whole rows.
+    :ivar prefetch: whether the next operands are loaded, into registers of their own, before a product.
+    """
+
+    unit: str
+    sub_groups: int
+    groups: int = 0
+    tiles: int = 1
+    parts: int = 1
+    staged: bool = False
+    prefetch: bool = False
+
+
+def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int) -> int:
+    """Local memory of a work-group of :func:`multiply_in_tiles`.
+
+    :param sums: lengths of the indices summed over.
+    :param matrices: distinct matrices B, each of the points of a batch index counted.
+    :param results: numbers for each m and n that are staged at a time.
+    """
+    kept = matrices * _blocks(n, tiling.parts) * _steps(sums, fp64_matrix_unit(tiling.unit)) * SUB_GROUP
+    return 8 * (kept + (tiling.sub_groups * results * ROWS * n if tiling.staged else 0))
+
+
+def multiply_in_tiles(
+    t_unit: lp.TranslationUnit,
+    match: Match,
+    operand: int | None,
+    m: str,
+    n: str,
+    tiling: Tiling,
+    *,
+    held: Mapping[str, str] | None = None,
+) -> lp.TranslationUnit:
+    """Compute a sum of products on matrix units, and what is made of it where its results lie.
+
+    Before, with ``P(r, n, m) := sum(k, B(r, n, k) * A(m, k))``, for every row of the match::
+
+        for x, m, n: out[x, m, n] = J(x, 0, m) * P(0, n, m) + J(x, 1, m) * P(1, n, m)
+
+    After, for g, t = lane / 4, lane mod 4 and S sub-groups s of a group, everything over r, x, h, c unrolled::
+
+        for block, r, step: b[block, r, step, lane] = B(r, 8 block + column of B, 4 step + t)
+        ... lbarrier
+        for tile in range(group * S + s, ceil(M / 16), groups * S):
+            for step, h: a[step, h] = A(16 tile + 8 h + g, 4 step + t)
+            for x, r, h: j[x, r, h] = J(x, r, 16 tile + 8 h + g)
+            for block:
+                for r, h, c: acc[r, h, c] = 0
+                for step, r: acc[r, ...] = mma(acc[r, ...], a[step, ...], b[block, r, step, lane])
+                for x, h, c: out[x, 16 tile + 8 h + g, 8 block + 4 c + t] = j[x, 0, h] * acc[0, h, c] + ...
+
+    Numbers beyond an operand are zeros, and results beyond the output are not stored, so any m, n and k will do; of
+    several indices k the last is padded to whole steps.  Rows with the same product share it.
+    Registers of a lane: two for each step of A, four for each r, two for each entry of what is held.
+
+    :param operand: the operand whose rule is the sum of products (see :func:`feinsum.rewrites.contract_first`); None
+        if the instructions of the match are such sums themselves.
+    :param m: the index letter of the long axis; factors of the products that have it are A, the others are B.
+    :param n: the index letter that becomes columns.
+    :param held: substitution rules whose values are loaded once for all columns and rows -> the index letters of their
+        arguments, m among them and n not.
+    :raises TransformError: if the instructions have no such form, or n or an index summed over has no fixed length.
+
+    ``blockize`` and ``tensorize`` in TVM; what CUTLASS calls warp-level tiling, with the smaller operand persistent.
+    """
+    unit = fp64_matrix_unit(tiling.unit)
+    work = _Tiles(t_unit[match.kernel_name], match, m, n, tiling, unit, operand)
+    return register_matrix_unit(t_unit.with_kernel(work.result(held or {})), unit)
+
+
+def _blocks(n: int, parts: int) -> int:
+    """Blocks of columns of a part."""
+    return -(-(-(-n // COLUMNS)) // parts)
+
+
+def _steps(sums: Sequence[int], unit: MatrixUnit) -> int:
+    """Steps of a product, in whole instructions."""
+    steps, width = math.prod(sums[:-1]) * -(-sums[-1] // DEPTH), unit.k // DEPTH
+    return -(-steps // width) * width
+
+
+@dataclass(frozen=True)
+class _Fragments:
+    """Numbers that a lane loads: ``name[index] = value(tile, index)``, or zero unless ``valid(index)``."""
+
+    name: str
+    shape: tuple[int, ...]
+    value: Callable[[Any, tuple[Any, ...]], Any]
+    valid: Callable[[tuple[Any, ...]], list[Any]] = lambda index: []
+
+
+@dataclass(frozen=True)
+class _Staging:
+    """The array through which results of some rows pass, and where in it those of one row are."""
+
+    name: str
+    row: int
+
+
+@dataclass
+class _Tiles:
+    """The kernel while its sums become products of tiles."""
+
+    kernel: lp.LoopKernel
+    match: Match
+    m: str
+    n: str
+    tiling: Tiling
+    unit: MatrixUnit
+    operand: int | None
+    instructions: list[Any] = field(default_factory=list)
+    domains: list[isl.BasicSet] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
+    priorities: list[str] = field(default_factory=list)
+    alone: set[str] = field(default_factory=set)
+    held: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kernel, match = self.kernel, self.match
+        self.fresh = kernel.get_var_name_generator()
+        self.fresh_id = kernel.get_instruction_id_generator()
+        self.temporaries = dict(kernel.temporary_variables)
+        self.rows = [kernel.id_to_insn[insn_id] for insn_id in match.insn_ids]
+        if any(insn.predicates for insn in self.rows):
+            raise TransformError(f"instruction '{self.rows[0].id}' has a predicate, which lanes of a product cannot have")
+        self.products = [
+            matrix_product(kernel, match, row, self.operand, self.m, self.n) for row in range(len(self.rows))
+        ]
+        self.sums = [fixed_length(kernel, iname) for iname in self.products[0].sums]
+        self.steps = _steps(self.sums, self.unit)
+        self.rows_m = pw_aff_to_expr(kernel.get_iname_bounds(match.inames[self.m]).size)
+        self.columns = fixed_length(kernel, match.inames[self.n])
+        self.blocks = _blocks(self.columns, self.tiling.parts)
+        self.batch = {
+            letter: fixed_length(kernel, match.inames[letter])
+            for letter, _ in self.products[0].formal
+            if letter not in (self.m, self.n)
+        }
+        self.before = frozenset[str]().union(*(insn.depends_on for insn in self.rows)) - set(match.insn_ids)
+
+    def result(self, held: Mapping[str, str]) -> lp.LoopKernel:
+        self._deal_tiles()
+        matrices: dict[Any, str] = {}
+        for p in self.products:
+            if p.b not in matrices:
+                matrices[p.b] = self._matrix(p)
+        barrier = lp.BarrierInstruction(
+            self.fresh_id("matrices_are_there"),
+            depends_on=frozenset(insn.id for insn in self.instructions),
+            synchronization_kind="local",
+            mem_kind="local",
+            within_inames=self.around,
+            within_inames_is_final=True,
+        )
+        self.instructions.append(barrier)
+        self.accumulators = self._array("acc", (*self.batch.values(), 2, 2))
+        self._compute(matrices, self._held_fragments(held), barrier.id)
+        return self._assembled()
+
+    def _assembled(self) -> lp.LoopKernel:
+        kept = [insn for insn in self.kernel.instructions if insn.id not in self.match.insn_ids]
+        apart = frozenset((insn_id, "local") for insn_id in self.alone)
+        added = [insn.copy(no_sync_with=apart) if insn.id in self.alone else insn for insn in self.instructions]
+        inames = [name for domain in self.domains for name in domain.get_var_names(isl.dim_type.set)]
+        replaced = {p.rule for p in self.products}
+        kernel = self.kernel.copy(
+            instructions=kept + added,
+            temporary_variables=self.temporaries,
+            domains=[*self.kernel.domains, *self.domains],
+            inames={**self.kernel.inames, **{name: Iname(name, frozenset()) for name in inames}},
+            substitutions={name: rule for name, rule in self.kernel.substitutions.items() if name not in replaced},
+        )
+        kernel = lp.tag_inames(lp.remove_unused_inames(kernel), self.tags)
+        for order in self.priorities:
+            kernel = lp.prioritize_loops(kernel, order)
+        return kernel
+
+    def _deal_tiles(self) -> None:
+        """Loops over groups, sub-groups, lanes and the tiles of a sub-group, and the number of the tile at hand."""
+        tiling, stride = self.tiling, self.tiling.sub_groups * ROWS
+        group, sub_group, lane, around = (self.fresh(name) for name in ("group", "sub_group", "lane", "round"))
+        self.sub_group, self.lane, self.round = Variable(sub_group), Variable(lane), around
+        parts = [self.fresh("part")] if tiling.parts > 1 else []
+        self.part = parts[0] if parts else ""
+        self.first_block: Any = Variable(self.part) * self.blocks if parts else 0
+        lengths = ", ".join(sorted(get_dependencies(self.rows_m)))
+        if tiling.groups:
+            groups, last = f"{group} < {tiling.groups}", ""
+            number, start = Variable(around) * tiling.groups + Variable(group), f"{around} * {tiling.groups} + {group}"
+        else:
+            groups, last = f"{group} * {tiling.tiles * stride} < {self.rows_m}", f" and {around} < {tiling.tiles}"
+            number, start = Variable(group) * tiling.tiles + Variable(around), f"{group} * {tiling.tiles} + {around}"
+        places = f"0 <= {group} and {groups} and 0 <= {sub_group} < {tiling.sub_groups} and 0 <= {lane} < {SUB_GROUP}"
+        places += "".join(f" and 0 <= {part} < {tiling.parts}" for part in parts)
+        self._domain(lengths, [group, *parts, sub_group, lane], places)
+        begun = f"({start}) * {stride} + {sub_group} * {ROWS} < {self.rows_m}"
+        self._domain(", ".join(filter(None, (lengths, group, sub_group))), [around], f"0 <= {around} and {begun}{last}")
+        self.tile = number * tiling.sub_groups + self.sub_group
+        self.tags |= {group: "g.0", sub_group: "l.1", lane: "l.0"} | dict.fromkeys(parts, "g.1")
+        self.around = frozenset([group, *parts, sub_group, lane])
+        self.inside = self.around | {around}
+
+    def _matrix(self, p: MatrixProduct) -> str:
+        """Keep B in local memory, padded, in the order in which lanes read it: the whole group copies it."""
+        count = self.blocks * math.prod(self.batch.values()) * self.steps
+        name = self._array("matrix", (count * SUB_GROUP,), lp.AddressSpace.LOCAL)
+        copy = self.fresh("fragment")
+        shared = self.tiling.sub_groups
+        self._domain(str(self.sub_group), [copy], f"0 <= {copy} and {shared} * {copy} + {self.sub_group} < {count}")
+        place = Variable(copy) * shared + self.sub_group
+        step, rest = Remainder(place, self.steps), FloorDiv(place, self.steps)
+        at, conditions = self._sums_at(p, step)
+        for letter, length in reversed(self.batch.items()):
+            at[p.names[letter]], rest = Remainder(rest, length), FloorDiv(rest, length)
+        at[p.names[self.n]] = column = COLUMNS * (rest + self.first_block) + column_of_b(self.lane)
+        if self.columns % COLUMNS or self.tiling.parts > 1:
+            conditions.append(Comparison(column, "<", self.columns))
+        value = _guarded(conditions, substituted(p.b, at))
+        self._assign(Variable(name)[place * SUB_GROUP + self.lane], value, self.around | {copy}, self.before)
+        return name
+
+    def _compute(self, matrices: Mapping[Any, str], held: list[_Fragments], after: str) -> None:
+        """Load, multiply and store, product after product, in the loop over tiles."""
+        rows: dict[MatrixProduct, list[int]] = {}
+        for row, p in enumerate(self.products):
+            rows.setdefault(p, []).append(row)
+        sources = [self._fragments_of_a(p) for p in rows]
+        loads = self._prefetched(sources, held) if self.tiling.prefetch else self._loaded(sources, held)
+        previous: tuple[str, ...] = (after,)
+        for number, (p, own) in enumerate(rows.items()):
+            previous = self._product(own, p, sources[number].name, matrices[p.b], loads(number, previous))
+
+    def _loaded(self, sources: list[_Fragments], held: list[_Fragments]) -> Callable[[int, tuple[str, ...]], tuple[str, ...]]:
+        """Loads of a product right before it."""
+
+        def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
+            first = tuple(self._load(f.name, f, self.tile, self.inside, after) for f in held) if number == 0 else ()
+            source = sources[number]
+            return (*first, self._load(source.name, source, self.tile, self.inside, (*after, *first)))
+
+        return loads
+
+    def _prefetched(self, sources: list[_Fragments], held: list[_Fragments]) -> Callable[[int, tuple[str, ...]], tuple[str, ...]]:
+        """Loads of the next product right before a product, whose own were loaded before; the first, ahead of the loop."""
+        coming = {f.name: self._array(f"next_{f.name}", f.shape) for f in (sources[0], *held)}
+        first = substituted(self.tile, {self.round: 0})
+        following = substituted(self.tile, {self.round: Variable(self.round) + 1})
+        early = tuple(self._load(coming[f.name], f, first, self.around, ()) for f in (sources[0], *held))
+
+        def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
+            taken = (sources[number], *(held if number == 0 else ()))
+            copies = tuple(self._take(f, coming[f.name], (*after, *early)) for f in taken)
+            last = number == len(sources) - 1
+            then = [(sources[0], following) if last else (sources[number + 1], self.tile)]
+            then += [(f, following) for f in held if number == 0]
+            return copies + tuple(self._load(coming[f.name], f, tile, self.inside, copies) for f, tile in then)
+
+        return loads
+
+    def _fragments_of_a(self, p: MatrixProduct) -> _Fragments:
+        letters = [letter for letter in self.batch if p.names[letter] in get_dependencies(p.a)]
+
+        def value(tile: Any, index: tuple[Any, ...]) -> Any:
+            *batch, step, half = index
+            at, _ = self._sums_at(p, step, inside=True)
+            at |= {p.names[letter]: place for letter, place in zip(letters, batch, strict=True)}
+            # What is held belongs to the tile at hand, so loads ahead of it cannot use it.
+            a = p.a if self.tiling.prefetch else _Held(self.held, half)(p.a)
+            return substituted(a, {**at, p.names[self.m]: self._row_there(tile, half)})
+
+        shape = (*(self.batch[letter] for letter in letters), self.steps, 2)
+        if not hasattr(self, "_a"):
+            self._a = self._array("a", shape)
+        return _Fragments(self._a, shape, value, lambda index: self._sums_at(p, index[-2])[1])
+
+    def _held_fragments(self, held: Mapping[str, str]) -> list[_Fragments]:
+        fragments = []
+        for rule, letters in held.items():
+            if self.n in letters or self.m not in letters:
+                raise TransformError(f"'{rule}' with '{letters}' is not held: it needs '{self.m}' and no '{self.n}'")
+            shape = (*(fixed_length(self.kernel, self.match.inames[x]) for x in letters if x != self.m), 2)
+            self.held[rule] = self._array(f"{rule}_held", shape), letters.index(self.m)
+            fragments.append(_Fragments(self.held[rule][0], shape, self._value_of(rule, letters.index(self.m))))
+        return fragments
+
+    def _value_of(self, rule: str, axis: int) -> Callable[[Any, tuple[Any, ...]], Any]:
+        def value(tile: Any, index: tuple[Any, ...]) -> Any:
+            return Call(Variable(rule), (*index[:axis], self._row_there(tile, index[-1]), *index[axis:-1]))
+
+        return value
+
+    def _row_there(self, tile: Any, half: Any) -> Any:
+        """The row of a lane, or the last one there is: what comes of it then is not stored.
+
+        Loads without a condition are all under way at once; compilers branch around conditional sums of products.
+        """
+        row = ROWS * tile + row_of(self.lane, half)
+        return If(Comparison(row, "<", self.rows_m), row, self.rows_m - 1)
+
+    def _product(self, rows: list[int], p: MatrixProduct, a: str, matrix: str, after: tuple[str, ...]) -> tuple[str, ...]:
+        """All columns of a tile: products by blocks of columns, and what instructions make of them."""
+        acc, block = Variable(self.accumulators), self.fresh("block")
+        if self.part:
+            most = -(-self.columns // COLUMNS)
+            begun = f"{self.part} * {self.blocks} + {block} < {most}"
+            self._domain(self.part, [block], f"0 <= {block} < {self.blocks} and {begun}")
+        else:
+            self._domain("", [block], f"0 <= {block} < {self.blocks}")
+        around = self.inside | {block}
+        zero = self._unrolled(("zero",) * (len(self.batch) + 2), (*self.batch.values(), 2, 2))
+        cleared = self._assign(acc[tuple(map(Variable, zero))], 0.0, around | set(zero), after)
+        batch = self._unrolled(tuple(self.batch), tuple(self.batch.values()))
+        (step,) = self._unrolled(("step",), (self.steps * DEPTH // self.unit.k,))
+        self.priorities.append(",".join((self.round, block, step, *batch)))
+        multiplied = multiply_accumulate(
+            self.unit,
+            tuple(acc[(*map(Variable, batch), half, number)] for half in range(2) for number in range(2)),
+            self._registers_of_a(p, a, step, batch),
+            self._registers_of_b(matrix, block, step, batch),
+            id=self.fresh_id("multiply"),
+            within_inames=around | {step, *batch},
+            within_inames_is_final=True,
+            depends_on=frozenset([cleared]),
+            depends_on_is_final=True,
+        )
+        self.instructions.append(multiplied)
+        if not self.tiling.staged:
+            return tuple(self._store(row, block, multiplied.id, None) for row in rows)
+        staged = self._staged_array(rows)
+        gathered = tuple(
+            self._store(row, block, multiplied.id, _Staging(staged, number)) for number, row in enumerate(rows)
+        )
+        ready = self._synchronize(gathered)
+        written = tuple(self._write(row, _Staging(staged, number), ready) for number, row in enumerate(rows))
+        return (self._synchronize(written),)
+
+    def _registers_of_a(self, p: MatrixProduct, a: str, step: str, batch: Sequence[str]) -> tuple[Any, ...]:
+        names, width = get_dependencies(p.a), self.unit.k // DEPTH
+        own = [Variable(i) for letter, i in zip(self.batch, batch, strict=True) if p.names[letter] in names]
+        return tuple(Variable(a)[(*own, Variable(step) * width + i // 2, i % 2)] for i in range(2 * width))
+
+    def _registers_of_b(self, matrix: str, block: str, step: str, batch: Sequence[str]) -> tuple[Any, ...]:
+        place: Any = Variable(block)
+        for iname, length in zip(batch, self.batch.values(), strict=True):
+            place = place * length + Variable(iname)
+        width = self.unit.k // DEPTH
+        place = place * self.steps + Variable(step) * width
+        return tuple(Variable(matrix)[(place + i) * SUB_GROUP + self.lane] for i in range(width))
+
+    def _store(self, row: int, block: str, after: str, staging: _Staging | None) -> str:
+        """What an instruction makes of the accumulators, to its output or to where results are staged."""
+        insn, loops = self.rows[row], self.match.loops[row]
+        half, number = self._unrolled(("half", "number"), (2, 2))
+        others, lengths = self._other_loops(row)
+        copies = self._unrolled(others, lengths)
+        column = COLUMNS * (Variable(block) + self.first_block) + column_of(self.lane, Variable(number))
+        there = row_of(self.lane, Variable(half))
+        place = ROWS * self.tile + there
+        at = {loops[self.m]: place, loops[self.n]: column, **dict(zip(others, map(Variable, copies), strict=True))}
+        value = substituted(_Results(self, row, (Variable(half), Variable(number)))(insn.expression), at)
+        inside = self.inside | {block, half, number, *copies}
+        predicates = [Comparison(column, "<", self.columns)] if self.columns % COLUMNS else []
+        if staging is not None:
+            index = (self.sub_group, staging.row, *map(Variable, copies), there, column)
+            return self._assign(Variable(staging.name)[index], value, inside, (after,), predicates=predicates, alone=True)
+        predicates.append(Comparison(place, "<", self.rows_m))
+        return self._assign(substituted(insn.assignee, at), value, inside, (after,), predicates=predicates, insn_id=insn.id)
+
+    def _write(self, row: int, staging: _Staging, after: str) -> str:
+        """Write what is staged of a row, the last axis quickest."""
+        insn, loops = self.rows[row], self.match.loops[row]
+        numbers = ROWS * self.columns
+        others, lengths = self._other_loops(row)
+        copies = self._unrolled(others, lengths)
+        (piece,) = self._unrolled(("piece",), (-(-numbers // SUB_GROUP),))
+        number = Variable(piece) * SUB_GROUP + self.lane
+        there, column = FloorDiv(number, self.columns), Remainder(number, self.columns)
+        # In whole numbers rather than rows, which would take a division.
+        predicates = [Comparison(number, "<", (self.rows_m - ROWS * self.tile) * self.columns)]
+        predicates += [Comparison(number, "<", numbers)] if numbers % SUB_GROUP else []
+        at = {loops[self.m]: ROWS * self.tile + there, loops[self.n]: column}
+        at |= dict(zip(others, map(Variable, copies), strict=True))
+        value = Variable(staging.name)[(self.sub_group, staging.row, *map(Variable, copies), there, column)]
+        inside = self.inside | {piece, *copies}
+        assignee = substituted(insn.assignee, at)
+        return self._assign(assignee, value, inside, (after,), predicates=predicates, alone=True, insn_id=insn.id)
+
+    def _other_loops(self, row: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Loops of an instruction besides those of m and n, and their lengths."""
+        loops = self.match.loops[row]
+        others = tuple(sorted(self.rows[row].within_inames - {loops[self.m], loops[self.n]}))
+        return others, tuple(fixed_length(self.kernel, iname) for iname in others)
+
+    def _staged_array(self, rows: list[int]) -> str:
+        _, lengths = self._other_loops(rows[0])
+        if not hasattr(self, "_staged"):
+            most = max(sum(p == q for q in self.products) for p in self.products)
+            shape = (self.tiling.sub_groups, most, *lengths, ROWS, self.columns)
+            self._staged = self._array("staged", shape, lp.AddressSpace.LOCAL)
+        return self._staged
+
+    def _synchronize(self, after: Sequence[str]) -> str:
+        insn = synchronize_sub_group(
+            id=self.fresh_id("synchronize"),
+            within_inames=self.inside,
+            within_inames_is_final=True,
+            depends_on=frozenset(after),
+            depends_on_is_final=True,
+        )
+        self.instructions.append(insn)
+        return str(insn.id)
+
+    def _load(self, name: str, f: _Fragments, tile: Any, around: frozenset[str], after: Sequence[str]) -> str:
+        loops = self._unrolled(("load",) * len(f.shape), f.shape)
+        index = tuple(map(Variable, loops))
+        loaded = self._assign(
+            Variable(name)[index], f.value(tile, index), around | set(loops), {*after, *self.before}
+        )
+        if not f.valid(index):
+            return loaded
+        loops = self._unrolled(("valid",) * len(f.shape), f.shape)
+        index = tuple(map(Variable, loops))
+        number = Variable(name)[index]
+        return self._assign(number, _guarded(f.valid(index), number), around | set(loops), (loaded,))
+
+    def _take(self, f: _Fragments, source: str, after: Sequence[str]) -> str:
+        loops = self._unrolled(("take",) * len(f.shape), f.shape)
+        index = tuple(map(Variable, loops))
+        return self._assign(Variable(f.name)[index], Variable(source)[index], self.inside | set(loops), after)
+
+    def _assign(
+        self,
+        assignee: Any,
+        value: Any,
+        loops: frozenset[str],
+        after: Sequence[str] | set[str] | frozenset[str],
+        *,
+        predicates: Sequence[Any] = (),
+        alone: bool = False,
+        insn_id: str | None = None,
+    ) -> str:
+        """Add an assignment.
+
+        :param alone: it needs no barrier of the work-group, since only one sub-group touches what it does.
+        """
+        insn = lp.Assignment(
+            assignee,
+            value,
+            id=insn_id or self.fresh_id(f"set_{assignee.aggregate.name}"),
+            predicates=frozenset(predicates),
+            within_inames=frozenset(loops),
+            within_inames_is_final=True,
+            depends_on=frozenset(after),
+            depends_on_is_final=True,
+        )
+        self.instructions.append(insn)
+        if alone:
+            self.alone.add(insn.id)
+        return str(insn.id)
+
+    def _sums_at(self, p: MatrixProduct, step: Any, *, inside: bool = False) -> tuple[dict[str, Any], list[Any]]:
+        """The indices summed over that a lane holds in a step, and when there are such; with `inside`, always some."""
+        inner, several = -(-self.sums[-1] // DEPTH), len(self.sums) > 1
+        within, rest = (Remainder(step, inner), FloorDiv(step, inner)) if several else (step, 0)
+        last = DEPTH * within + Remainder(self.lane, DEPTH)
+        conditions = []
+        if self.sums[-1] % DEPTH or (self.steps > inner and not several):
+            conditions.append(Comparison(last, "<", self.sums[-1]))
+            last = If(conditions[0], last, self.sums[-1] - 1) if inside else last
+        at = {p.sums[-1]: last}
+        for iname, length in zip(reversed(p.sums[1:-1]), reversed(self.sums[1:-1]), strict=True):
+            at[iname], rest = Remainder(rest, length), FloorDiv(rest, length)
+        if several:
+            if self.steps > math.prod(self.sums[:-1]) * inner:
+                conditions.append(Comparison(rest, "<", self.sums[0]))
+                rest = If(conditions[-1], rest, self.sums[0] - 1) if inside else rest
+            at[p.sums[0]] = rest
+        return at, conditions
+
+    def _array(self, base: str, shape: tuple[int, ...], memory: Any = lp.AddressSpace.PRIVATE) -> str:
+        name = self.fresh(base)
+        self.temporaries[name] = lp.TemporaryVariable(name, dtype=np.float64, shape=shape, address_space=memory)
+        return str(name)
+
+    def _unrolled(self, bases: Sequence[str], lengths: Sequence[int]) -> tuple[str, ...]:
+        names = tuple(self.fresh(base) for base in bases)
+        for name, length in zip(names, lengths, strict=True):
+            self._domain("", [name], f"0 <= {name} < {length}")
+            self.tags[name] = "unr"
+        return names
+
+    def _domain(self, parameters: str, names: Sequence[str], constraints: str) -> None:
+        self.domains.append(isl.BasicSet(f"[{parameters}] -> {{[{', '.join(names)}]: {constraints}}}"))
+
+
+class _Held(IdentityMapper):  # type: ignore[misc]
+    """Reads what is held from its registers: rule -> its array and the axis of m."""
+
+    def __init__(self, held: Mapping[str, tuple[str, int]], half: Any) -> None:
+        super().__init__()
+        self.held, self.half = held, half
+
+    def map_call(self, expr: Any) -> Any:
+        if expr.function.name not in self.held:
+            return super().map_call(expr)
+        name, axis = self.held[expr.function.name]
+        rest = tuple(self.rec(value) for k, value in enumerate(expr.parameters) if k != axis)
+        return Variable(name)[(*rest, self.half)]
+
+
+class _Results(_Held):
+    """Reads products from accumulators too."""
+
+    def __init__(self, tiles: _Tiles, row: int, register: tuple[Any, Any]) -> None:
+        super().__init__(tiles.held, register[0])
+        self.tiles, self.product, self.register = tiles, tiles.products[row], register
+
+    def map_reduction(self, expr: Any) -> Any:
+        if self.product.rule is None:
+            return Variable(self.tiles.accumulators)[self.register]
+        return super().map_reduction(expr)
+
+    def map_call(self, expr: Any) -> Any:
+        if expr.function.name != self.product.rule:
+            return super().map_call(expr)
+        at = dict(zip(self.product.names, expr.parameters, strict=True))
+        return Variable(self.tiles.accumulators)[(*(at[letter] for letter in self.tiles.batch), *self.register)]
+
+
+def _guarded(conditions: list[Any], value: Any) -> Any:
+    """`value` where the conditions hold, else zero."""
+    if not conditions:
+        return value
+    return If(conditions[0] if len(conditions) == 1 else LogicalAnd(tuple(conditions)), value, 0.0)
