@@ -49,7 +49,9 @@ def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit) -> lp.Tra
     return lp.register_callable(t_unit, name, _MultiplyAccumulate(name))
 
 
-def multiply_accumulate(unit: MatrixUnit, accumulators: tuple[Any, ...], a: tuple[Any, ...], b: tuple[Any, ...], **kwargs: Any) -> CallInstruction:
+def multiply_accumulate(
+    unit: MatrixUnit, accumulators: tuple[Any, ...], a: tuple[Any, ...], b: tuple[Any, ...], **kwargs: Any
+) -> CallInstruction:
     """The instruction by which a sub-group adds A B to D.
 
     Before::
@@ -111,7 +113,7 @@ class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
         double = NumpyType(np.dtype(np.float64))
         unit = next(u for u in _units() if _function_name(u) == self.name)
-        ids = [*range(sum(unit.registers) ), *range(-unit.registers[2], 0)]
+        ids = [*range(sum(unit.registers)), *range(-unit.registers[2], 0)]
         if any(dtype is not None and dtype != double for dtype in arg_id_to_dtype.values()):
             raise TransformError(f"'{self.name}' multiplies float64 and got {set(map(str, arg_id_to_dtype.values()))}")
         return self.copy(name_in_target=self.name, arg_id_to_dtype=dict.fromkeys(ids, double)), clbl_inf_ctx
@@ -136,5 +138,3 @@ def definition(unit: MatrixUnit) -> str:
         f"static inline double {_function_name(unit)}({', '.join(inputs + outputs)})\n"
         f"{{\n  {statement}\n  {stores}\n  return d0;\n}}"
     )
-
-

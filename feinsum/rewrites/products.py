@@ -40,9 +40,7 @@ class MatrixProduct:
         return dict(self.formal)
 
 
-def matrix_product(
-    kernel: lp.LoopKernel, match: Match, row: int, operand: int | None, m: str, n: str
-) -> MatrixProduct:
+def matrix_product(kernel: lp.LoopKernel, match: Match, row: int, operand: int | None, m: str, n: str) -> MatrixProduct:
     """The matrix product that an operand of a row stands for, or that its instruction is.
 
     Sums within its factors, over short loops, are written out.

@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import islpy as isl
 import loopy as lp
-import numpy as np
-from loopy.kernel.data import Iname
 from loopy.symbolic import IdentityMapper, get_dependencies, pw_aff_to_expr
 from pymbolic.primitives import Call, Comparison, FloorDiv, If, LogicalAnd, Remainder, Variable
 
 from feinsum.devices.ptx import SUB_GROUP, MatrixUnit
 from feinsum.errors import TransformError
 from feinsum.match import Match
+from feinsum.rewrites.draft import Draft
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import (
     COLUMNS,
@@ -35,40 +33,7 @@ from feinsum.rewrites.matrix_units import (
     synchronize_sub_group,
 )
 from feinsum.rewrites.products import MatrixProduct, matrix_product, substituted
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """How tiles of 16 rows are dealt, and what is kept where.
-
-    :ivar unit: the matrix unit, e.g. ``"fp64-mma-m16n8k4"``.
-    :ivar sub_groups: sub-groups of a work-group.
-    :ivar groups: work-groups that stay for the whole kernel and stride over the tiles; 0 for as many as there are
-        tiles for.
-    :ivar tiles: tiles of a sub-group where `groups` is 0.
-    :ivar parts: work-groups that share the columns of a tile, for a B too large for local memory.
-    :ivar staged: whether results pass through local memory, so that they leave in whole rows.
-    :ivar prefetch: whether the next operands are loaded, into registers of their own, before a product.
-    """
-
-    unit: str
-    sub_groups: int
-    groups: int = 0
-    tiles: int = 1
-    parts: int = 1
-    staged: bool = False
-    prefetch: bool = False
-
-
-def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int) -> int:
-    """Local memory of a work-group of :func:`multiply_in_tiles`.
-
-    :param sums: lengths of the indices summed over.
-    :param matrices: distinct matrices B, each of the points of a batch index counted.
-    :param results: numbers for each m and n that are staged at a time.
-    """
-    kept = matrices * _blocks(n, tiling.parts) * _steps(sums, fp64_matrix_unit(tiling.unit)) * SUB_GROUP
-    return 8 * (kept + (tiling.sub_groups * results * ROWS * n if tiling.staged else 0))
+from feinsum.rewrites.tiling import Tiling, blocks, steps
 
 
 def multiply_in_tiles(
@@ -118,17 +83,6 @@ def multiply_in_tiles(
     return register_matrix_unit(t_unit.with_kernel(work.result(held or {})), unit)
 
 
-def _blocks(n: int, parts: int) -> int:
-    """Blocks of columns of a part."""
-    return -(-(-(-n // COLUMNS)) // parts)
-
-
-def _steps(sums: Sequence[int], unit: MatrixUnit) -> int:
-    """Steps of a product, in whole instructions."""
-    steps, width = math.prod(sums[:-1]) * -(-sums[-1] // DEPTH), unit.k // DEPTH
-    return -(-steps // width) * width
-
-
 @dataclass(frozen=True)
 class _Fragments:
     """Numbers that a lane loads: ``name[index] = value(tile, index)``, or zero unless ``valid(index)``."""
@@ -158,29 +112,20 @@ class _Tiles:
     tiling: Tiling
     unit: MatrixUnit
     operand: int | None
-    instructions: list[Any] = field(default_factory=list)
-    domains: list[isl.BasicSet] = field(default_factory=list)
-    tags: dict[str, str] = field(default_factory=dict)
-    priorities: list[str] = field(default_factory=list)
-    alone: set[str] = field(default_factory=set)
     held: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kernel, match = self.kernel, self.match
-        self.fresh = kernel.get_var_name_generator()
-        self.fresh_id = kernel.get_instruction_id_generator()
-        self.temporaries = dict(kernel.temporary_variables)
+        self.draft = Draft(kernel)
         self.rows = [kernel.id_to_insn[insn_id] for insn_id in match.insn_ids]
         if any(insn.predicates for insn in self.rows):
             raise TransformError(f"instruction '{self.rows[0].id}' has a predicate, which lanes of a product cannot have")
-        self.products = [
-            matrix_product(kernel, match, row, self.operand, self.m, self.n) for row in range(len(self.rows))
-        ]
+        self.products = [matrix_product(kernel, match, row, self.operand, self.m, self.n) for row in range(len(self.rows))]
         self.sums = [fixed_length(kernel, iname) for iname in self.products[0].sums]
-        self.steps = _steps(self.sums, self.unit)
+        self.steps = steps(self.sums, self.unit)
         self.rows_m = pw_aff_to_expr(kernel.get_iname_bounds(match.inames[self.m]).size)
         self.columns = fixed_length(kernel, match.inames[self.n])
-        self.blocks = _blocks(self.columns, self.tiling.parts)
+        self.blocks = blocks(self.columns, self.tiling.parts)
         self.batch = {
             letter: fixed_length(kernel, match.inames[letter])
             for letter, _ in self.products[0].formal
@@ -195,42 +140,24 @@ class _Tiles:
             if p.b not in matrices:
                 matrices[p.b] = self._matrix(p)
         barrier = lp.BarrierInstruction(
-            self.fresh_id("matrices_are_there"),
-            depends_on=frozenset(insn.id for insn in self.instructions),
+            self.draft.fresh_id("matrices_are_there"),
+            depends_on=frozenset(insn.id for insn in self.draft.instructions),
             synchronization_kind="local",
             mem_kind="local",
             within_inames=self.around,
             within_inames_is_final=True,
         )
-        self.instructions.append(barrier)
-        self.accumulators = self._array("acc", (*self.batch.values(), 2, 2))
+        self.draft.instructions.append(barrier)
+        self.accumulators = self.draft.array("acc", (*self.batch.values(), 2, 2))
         self._compute(matrices, self._held_fragments(held), barrier.id)
-        return self._assembled()
-
-    def _assembled(self) -> lp.LoopKernel:
-        kept = [insn for insn in self.kernel.instructions if insn.id not in self.match.insn_ids]
-        apart = frozenset((insn_id, "local") for insn_id in self.alone)
-        added = [insn.copy(no_sync_with=apart) if insn.id in self.alone else insn for insn in self.instructions]
-        inames = [name for domain in self.domains for name in domain.get_var_names(isl.dim_type.set)]
-        replaced = {p.rule for p in self.products}
-        kernel = self.kernel.copy(
-            instructions=kept + added,
-            temporary_variables=self.temporaries,
-            domains=[*self.kernel.domains, *self.domains],
-            inames={**self.kernel.inames, **{name: Iname(name, frozenset()) for name in inames}},
-            substitutions={name: rule for name, rule in self.kernel.substitutions.items() if name not in replaced},
-        )
-        kernel = lp.tag_inames(lp.remove_unused_inames(kernel), self.tags)
-        for order in self.priorities:
-            kernel = lp.prioritize_loops(kernel, order)
-        return kernel
+        return self.draft.finished(self.match.insn_ids, {p.rule for p in self.products if p.rule is not None})
 
     def _deal_tiles(self) -> None:
         """Loops over groups, sub-groups, lanes and the tiles of a sub-group, and the number of the tile at hand."""
         tiling, stride = self.tiling, self.tiling.sub_groups * ROWS
-        group, sub_group, lane, around = (self.fresh(name) for name in ("group", "sub_group", "lane", "round"))
+        group, sub_group, lane, around = (self.draft.fresh(name) for name in ("group", "sub_group", "lane", "round"))
         self.sub_group, self.lane, self.round = Variable(sub_group), Variable(lane), around
-        parts = [self.fresh("part")] if tiling.parts > 1 else []
+        parts = [self.draft.fresh("part")] if tiling.parts > 1 else []
         self.part = parts[0] if parts else ""
         self.first_block: Any = Variable(self.part) * self.blocks if parts else 0
         lengths = ", ".join(sorted(get_dependencies(self.rows_m)))
@@ -242,21 +169,23 @@ class _Tiles:
             number, start = Variable(group) * tiling.tiles + Variable(around), f"{group} * {tiling.tiles} + {around}"
         places = f"0 <= {group} and {groups} and 0 <= {sub_group} < {tiling.sub_groups} and 0 <= {lane} < {SUB_GROUP}"
         places += "".join(f" and 0 <= {part} < {tiling.parts}" for part in parts)
-        self._domain(lengths, [group, *parts, sub_group, lane], places)
+        self.draft.domain(lengths, [group, *parts, sub_group, lane], places)
         begun = f"({start}) * {stride} + {sub_group} * {ROWS} < {self.rows_m}"
-        self._domain(", ".join(filter(None, (lengths, group, sub_group))), [around], f"0 <= {around} and {begun}{last}")
+        self.draft.domain(
+            ", ".join(filter(None, (lengths, group, sub_group))), [around], f"0 <= {around} and {begun}{last}"
+        )
         self.tile = number * tiling.sub_groups + self.sub_group
-        self.tags |= {group: "g.0", sub_group: "l.1", lane: "l.0"} | dict.fromkeys(parts, "g.1")
+        self.draft.tags |= {group: "g.0", sub_group: "l.1", lane: "l.0"} | dict.fromkeys(parts, "g.1")
         self.around = frozenset([group, *parts, sub_group, lane])
         self.inside = self.around | {around}
 
     def _matrix(self, p: MatrixProduct) -> str:
         """Keep B in local memory, padded, in the order in which lanes read it: the whole group copies it."""
         count = self.blocks * math.prod(self.batch.values()) * self.steps
-        name = self._array("matrix", (count * SUB_GROUP,), lp.AddressSpace.LOCAL)
-        copy = self.fresh("fragment")
+        name = self.draft.array("matrix", (count * SUB_GROUP,), lp.AddressSpace.LOCAL)
+        copy = self.draft.fresh("fragment")
         shared = self.tiling.sub_groups
-        self._domain(str(self.sub_group), [copy], f"0 <= {copy} and {shared} * {copy} + {self.sub_group} < {count}")
+        self.draft.domain(str(self.sub_group), [copy], f"0 <= {copy} and {shared} * {copy} + {self.sub_group} < {count}")
         place = Variable(copy) * shared + self.sub_group
         step, rest = Remainder(place, self.steps), FloorDiv(place, self.steps)
         at, conditions = self._sums_at(p, step)
@@ -266,7 +195,7 @@ class _Tiles:
         if self.columns % COLUMNS or self.tiling.parts > 1:
             conditions.append(Comparison(column, "<", self.columns))
         value = _guarded(conditions, substituted(p.b, at))
-        self._assign(Variable(name)[place * SUB_GROUP + self.lane], value, self.around | {copy}, self.before)
+        self.draft.assign(Variable(name)[place * SUB_GROUP + self.lane], value, self.around | {copy}, self.before)
         return name
 
     def _compute(self, matrices: Mapping[Any, str], held: list[_Fragments], after: str) -> None:
@@ -280,7 +209,9 @@ class _Tiles:
         for number, (p, own) in enumerate(rows.items()):
             previous = self._product(own, p, sources[number].name, matrices[p.b], loads(number, previous))
 
-    def _loaded(self, sources: list[_Fragments], held: list[_Fragments]) -> Callable[[int, tuple[str, ...]], tuple[str, ...]]:
+    def _loaded(
+        self, sources: list[_Fragments], held: list[_Fragments]
+    ) -> Callable[[int, tuple[str, ...]], tuple[str, ...]]:
         """Loads of a product right before it."""
 
         def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
@@ -290,9 +221,11 @@ class _Tiles:
 
         return loads
 
-    def _prefetched(self, sources: list[_Fragments], held: list[_Fragments]) -> Callable[[int, tuple[str, ...]], tuple[str, ...]]:
+    def _prefetched(
+        self, sources: list[_Fragments], held: list[_Fragments]
+    ) -> Callable[[int, tuple[str, ...]], tuple[str, ...]]:
         """Loads of the next product right before a product, whose own were loaded before; the first, ahead of the loop."""
-        coming = {f.name: self._array(f"next_{f.name}", f.shape) for f in (sources[0], *held)}
+        coming = {f.name: self.draft.array(f"next_{f.name}", f.shape) for f in (sources[0], *held)}
         first = substituted(self.tile, {self.round: 0})
         following = substituted(self.tile, {self.round: Variable(self.round) + 1})
         early = tuple(self._load(coming[f.name], f, first, self.around, ()) for f in (sources[0], *held))
@@ -320,7 +253,7 @@ class _Tiles:
 
         shape = (*(self.batch[letter] for letter in letters), self.steps, 2)
         if not hasattr(self, "_a"):
-            self._a = self._array("a", shape)
+            self._a = self.draft.array("a", shape)
         return _Fragments(self._a, shape, value, lambda index: self._sums_at(p, index[-2])[1])
 
     def _held_fragments(self, held: Mapping[str, str]) -> list[_Fragments]:
@@ -329,7 +262,7 @@ class _Tiles:
             if self.n in letters or self.m not in letters:
                 raise TransformError(f"'{rule}' with '{letters}' is not held: it needs '{self.m}' and no '{self.n}'")
             shape = (*(fixed_length(self.kernel, self.match.inames[x]) for x in letters if x != self.m), 2)
-            self.held[rule] = self._array(f"{rule}_held", shape), letters.index(self.m)
+            self.held[rule] = self.draft.array(f"{rule}_held", shape), letters.index(self.m)
             fragments.append(_Fragments(self.held[rule][0], shape, self._value_of(rule, letters.index(self.m))))
         return fragments
 
@@ -349,31 +282,31 @@ class _Tiles:
 
     def _product(self, rows: list[int], p: MatrixProduct, a: str, matrix: str, after: tuple[str, ...]) -> tuple[str, ...]:
         """All columns of a tile: products by blocks of columns, and what instructions make of them."""
-        acc, block = Variable(self.accumulators), self.fresh("block")
+        acc, block = Variable(self.accumulators), self.draft.fresh("block")
         if self.part:
             most = -(-self.columns // COLUMNS)
             begun = f"{self.part} * {self.blocks} + {block} < {most}"
-            self._domain(self.part, [block], f"0 <= {block} < {self.blocks} and {begun}")
+            self.draft.domain(self.part, [block], f"0 <= {block} < {self.blocks} and {begun}")
         else:
-            self._domain("", [block], f"0 <= {block} < {self.blocks}")
+            self.draft.domain("", [block], f"0 <= {block} < {self.blocks}")
         around = self.inside | {block}
-        zero = self._unrolled(("zero",) * (len(self.batch) + 2), (*self.batch.values(), 2, 2))
-        cleared = self._assign(acc[tuple(map(Variable, zero))], 0.0, around | set(zero), after)
-        batch = self._unrolled(tuple(self.batch), tuple(self.batch.values()))
-        (step,) = self._unrolled(("step",), (self.steps * DEPTH // self.unit.k,))
-        self.priorities.append(",".join((self.round, block, step, *batch)))
+        zero = self.draft.unrolled(("zero",) * (len(self.batch) + 2), (*self.batch.values(), 2, 2))
+        cleared = self.draft.assign(acc[tuple(map(Variable, zero))], 0.0, around | set(zero), after)
+        batch = self.draft.unrolled(tuple(self.batch), tuple(self.batch.values()))
+        (step,) = self.draft.unrolled(("step",), (self.steps * DEPTH // self.unit.k,))
+        self.draft.priorities.append(",".join((self.round, block, step, *batch)))
         multiplied = multiply_accumulate(
             self.unit,
             tuple(acc[(*map(Variable, batch), half, number)] for half in range(2) for number in range(2)),
             self._registers_of_a(p, a, step, batch),
             self._registers_of_b(matrix, block, step, batch),
-            id=self.fresh_id("multiply"),
+            id=self.draft.fresh_id("multiply"),
             within_inames=around | {step, *batch},
             within_inames_is_final=True,
             depends_on=frozenset([cleared]),
             depends_on_is_final=True,
         )
-        self.instructions.append(multiplied)
+        self.draft.instructions.append(multiplied)
         if not self.tiling.staged:
             return tuple(self._store(row, block, multiplied.id, None) for row in rows)
         staged = self._staged_array(rows)
@@ -400,9 +333,9 @@ class _Tiles:
     def _store(self, row: int, block: str, after: str, staging: _Staging | None) -> str:
         """What an instruction makes of the accumulators, to its output or to where results are staged."""
         insn, loops = self.rows[row], self.match.loops[row]
-        half, number = self._unrolled(("half", "number"), (2, 2))
+        half, number = self.draft.unrolled(("half", "number"), (2, 2))
         others, lengths = self._other_loops(row)
-        copies = self._unrolled(others, lengths)
+        copies = self.draft.unrolled(others, lengths)
         column = COLUMNS * (Variable(block) + self.first_block) + column_of(self.lane, Variable(number))
         there = row_of(self.lane, Variable(half))
         place = ROWS * self.tile + there
@@ -412,17 +345,21 @@ class _Tiles:
         predicates = [Comparison(column, "<", self.columns)] if self.columns % COLUMNS else []
         if staging is not None:
             index = (self.sub_group, staging.row, *map(Variable, copies), there, column)
-            return self._assign(Variable(staging.name)[index], value, inside, (after,), predicates=predicates, alone=True)
+            return self.draft.assign(
+                Variable(staging.name)[index], value, inside, (after,), predicates=predicates, alone=True
+            )
         predicates.append(Comparison(place, "<", self.rows_m))
-        return self._assign(substituted(insn.assignee, at), value, inside, (after,), predicates=predicates, insn_id=insn.id)
+        return self.draft.assign(
+            substituted(insn.assignee, at), value, inside, (after,), predicates=predicates, insn_id=insn.id
+        )
 
     def _write(self, row: int, staging: _Staging, after: str) -> str:
         """Write what is staged of a row, the last axis quickest."""
         insn, loops = self.rows[row], self.match.loops[row]
         numbers = ROWS * self.columns
         others, lengths = self._other_loops(row)
-        copies = self._unrolled(others, lengths)
-        (piece,) = self._unrolled(("piece",), (-(-numbers // SUB_GROUP),))
+        copies = self.draft.unrolled(others, lengths)
+        (piece,) = self.draft.unrolled(("piece",), (-(-numbers // SUB_GROUP),))
         number = Variable(piece) * SUB_GROUP + self.lane
         there, column = FloorDiv(number, self.columns), Remainder(number, self.columns)
         # In whole numbers rather than rows, which would take a division.
@@ -433,7 +370,7 @@ class _Tiles:
         value = Variable(staging.name)[(self.sub_group, staging.row, *map(Variable, copies), there, column)]
         inside = self.inside | {piece, *copies}
         assignee = substituted(insn.assignee, at)
-        return self._assign(assignee, value, inside, (after,), predicates=predicates, alone=True, insn_id=insn.id)
+        return self.draft.assign(assignee, value, inside, (after,), predicates=predicates, alone=True, insn_id=insn.id)
 
     def _other_loops(self, row: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Loops of an instruction besides those of m and n, and their lengths."""
@@ -446,67 +383,35 @@ class _Tiles:
         if not hasattr(self, "_staged"):
             most = max(sum(p == q for q in self.products) for p in self.products)
             shape = (self.tiling.sub_groups, most, *lengths, ROWS, self.columns)
-            self._staged = self._array("staged", shape, lp.AddressSpace.LOCAL)
+            self._staged = self.draft.array("staged", shape, lp.AddressSpace.LOCAL)
         return self._staged
 
     def _synchronize(self, after: Sequence[str]) -> str:
         insn = synchronize_sub_group(
-            id=self.fresh_id("synchronize"),
+            id=self.draft.fresh_id("synchronize"),
             within_inames=self.inside,
             within_inames_is_final=True,
             depends_on=frozenset(after),
             depends_on_is_final=True,
         )
-        self.instructions.append(insn)
+        self.draft.instructions.append(insn)
         return str(insn.id)
 
     def _load(self, name: str, f: _Fragments, tile: Any, around: frozenset[str], after: Sequence[str]) -> str:
-        loops = self._unrolled(("load",) * len(f.shape), f.shape)
+        loops = self.draft.unrolled(("load",) * len(f.shape), f.shape)
         index = tuple(map(Variable, loops))
-        loaded = self._assign(
-            Variable(name)[index], f.value(tile, index), around | set(loops), {*after, *self.before}
-        )
+        loaded = self.draft.assign(Variable(name)[index], f.value(tile, index), around | set(loops), {*after, *self.before})
         if not f.valid(index):
             return loaded
-        loops = self._unrolled(("valid",) * len(f.shape), f.shape)
+        loops = self.draft.unrolled(("valid",) * len(f.shape), f.shape)
         index = tuple(map(Variable, loops))
         number = Variable(name)[index]
-        return self._assign(number, _guarded(f.valid(index), number), around | set(loops), (loaded,))
+        return self.draft.assign(number, _guarded(f.valid(index), number), around | set(loops), (loaded,))
 
     def _take(self, f: _Fragments, source: str, after: Sequence[str]) -> str:
-        loops = self._unrolled(("take",) * len(f.shape), f.shape)
+        loops = self.draft.unrolled(("take",) * len(f.shape), f.shape)
         index = tuple(map(Variable, loops))
-        return self._assign(Variable(f.name)[index], Variable(source)[index], self.inside | set(loops), after)
-
-    def _assign(
-        self,
-        assignee: Any,
-        value: Any,
-        loops: frozenset[str],
-        after: Sequence[str] | set[str] | frozenset[str],
-        *,
-        predicates: Sequence[Any] = (),
-        alone: bool = False,
-        insn_id: str | None = None,
-    ) -> str:
-        """Add an assignment.
-
-        :param alone: it needs no barrier of the work-group, since only one sub-group touches what it does.
-        """
-        insn = lp.Assignment(
-            assignee,
-            value,
-            id=insn_id or self.fresh_id(f"set_{assignee.aggregate.name}"),
-            predicates=frozenset(predicates),
-            within_inames=frozenset(loops),
-            within_inames_is_final=True,
-            depends_on=frozenset(after),
-            depends_on_is_final=True,
-        )
-        self.instructions.append(insn)
-        if alone:
-            self.alone.add(insn.id)
-        return str(insn.id)
+        return self.draft.assign(Variable(f.name)[index], Variable(source)[index], self.inside | set(loops), after)
 
     def _sums_at(self, p: MatrixProduct, step: Any, *, inside: bool = False) -> tuple[dict[str, Any], list[Any]]:
         """The indices summed over that a lane holds in a step, and when there are such; with `inside`, always some."""
@@ -526,21 +431,6 @@ class _Tiles:
                 rest = If(conditions[-1], rest, self.sums[0] - 1) if inside else rest
             at[p.sums[0]] = rest
         return at, conditions
-
-    def _array(self, base: str, shape: tuple[int, ...], memory: Any = lp.AddressSpace.PRIVATE) -> str:
-        name = self.fresh(base)
-        self.temporaries[name] = lp.TemporaryVariable(name, dtype=np.float64, shape=shape, address_space=memory)
-        return str(name)
-
-    def _unrolled(self, bases: Sequence[str], lengths: Sequence[int]) -> tuple[str, ...]:
-        names = tuple(self.fresh(base) for base in bases)
-        for name, length in zip(names, lengths, strict=True):
-            self._domain("", [name], f"0 <= {name} < {length}")
-            self.tags[name] = "unr"
-        return names
-
-    def _domain(self, parameters: str, names: Sequence[str], constraints: str) -> None:
-        self.domains.append(isl.BasicSet(f"[{parameters}] -> {{[{', '.join(names)}]: {constraints}}}"))
 
 
 class _Held(IdentityMapper):  # type: ignore[misc]

@@ -1,0 +1,55 @@
+"""How a matrix product is dealt to sub-groups: tiles of 16 rows, blocks of 8 columns, steps of 4 along the sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from feinsum.devices.ptx import SUB_GROUP, MatrixUnit
+from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, fp64_matrix_unit
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How tiles of 16 rows are dealt, and what is kept where.
+
+    :ivar unit: the matrix unit, e.g. ``"fp64-mma-m16n8k4"``.
+    :ivar sub_groups: sub-groups of a work-group.
+    :ivar groups: work-groups that stay for the whole kernel and stride over the tiles; 0 for as many as there are
+        tiles for.
+    :ivar tiles: tiles of a sub-group where `groups` is 0.
+    :ivar parts: work-groups that share the columns of a tile, for a B too large for local memory.
+    :ivar staged: whether results pass through local memory, so that they leave in whole rows.
+    :ivar prefetch: whether the next operands are loaded, into registers of their own, before a product.
+    """
+
+    unit: str
+    sub_groups: int
+    groups: int = 0
+    tiles: int = 1
+    parts: int = 1
+    staged: bool = False
+    prefetch: bool = False
+
+
+def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int) -> int:
+    """Local memory of a work-group of :func:`feinsum.rewrites.sub_group_tiles.multiply_in_tiles`.
+
+    :param sums: lengths of the indices summed over.
+    :param matrices: distinct matrices B, each of the points of a batch index counted.
+    :param results: numbers for each m and n that are staged at a time.
+    """
+    kept = matrices * blocks(n, tiling.parts) * steps(sums, fp64_matrix_unit(tiling.unit)) * SUB_GROUP
+    return 8 * (kept + (tiling.sub_groups * results * ROWS * n if tiling.staged else 0))
+
+
+def blocks(n: int, parts: int) -> int:
+    """Blocks of columns of a part."""
+    return -(-n // (COLUMNS * parts))
+
+
+def steps(sums: Sequence[int], unit: MatrixUnit) -> int:
+    """Steps of a product, in whole instructions."""
+    count, width = math.prod(sums[:-1]) * -(-sums[-1] // DEPTH), unit.k // DEPTH
+    return -(-count // width) * width
