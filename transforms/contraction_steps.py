@@ -9,7 +9,8 @@ from feinsum.contraction import ContractionSchedule, Step, pairwise_schedule
 from feinsum.rewrites import contract_in_steps, split_index, spread, vector_panel
 from feinsum.space import Choices, Configuration, Problem, space
 from feinsum.subscripts import Subscripts
-from feinsum.transforms.vector_panels import default_plan, is_vectorizable
+from feinsum.transforms.panel_plans import is_vectorizable, panel_plan
+from feinsum.transforms.vector_panels import vector_panels
 
 MOST_STEPS = 6
 
@@ -34,6 +35,33 @@ def splits(p: Problem) -> list[str]:
     return found
 
 
+def nearest(p: Problem, **wanted: int) -> Configuration | None:
+    """The first accepted configuration of a step that agrees best with the values wanted."""
+    if not is_vectorizable(p.einsum):
+        return None
+    best, most = None, -1
+    for c in vector_panels.configurations(p):
+        agreed = sum(c[name] == value for name, value in wanted.items())
+        if agreed > most:
+            best, most = c, agreed
+        if agreed == len(wanted):
+            break
+    return best
+
+
+def aligned(schedule: ContractionSchedule, output: str) -> ContractionSchedule:
+    """The same steps, the axes of partial results in the order of the output, so that lanes run through all of them."""
+    order: dict[str, str] = {}
+    steps = []
+    for step in schedule.steps:
+        inputs = tuple(order.get(letters, letters) for letters in step.indexing.inputs)
+        own = step.indexing.output
+        result = output if own == output else "".join(sorted(own, key=lambda x: (x in output, output.find(x))))
+        order[own] = result
+        steps.append(Step(step.operands, Subscripts(inputs, result)))
+    return ContractionSchedule(tuple(steps))
+
+
 def constraint(p: Problem, c: Configuration) -> str | None:
     return None if p.device.simd_bytes else "the device has no vector registers"
 
@@ -51,13 +79,13 @@ def contraction_steps(t_unit, match, p, *, split, vectors, together, accumulator
         last = Subscripts((parts.output,), whole.output)
         schedule = ContractionSchedule((Step((0, 1), parts), Step((2,), last)))
     else:
-        schedule = pairwise_schedule(p.einsum, p.lengths)
+        schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing.output)
     t_unit, steps = contract_in_steps(t_unit, match, schedule)
     for step in steps:
         own = Problem(step.einsum, {x: sizes[x] for x in step.einsum.indexing.indices}, p.device)
-        plan = default_plan(own, vectors=vectors, together=together, accumulators=accumulators)
-        if plan is None:
+        c = nearest(own, vectors=vectors, together=together, accumulators=accumulators)
+        if c is None:
             t_unit = spread(t_unit, step, step.einsum.indexing.output[-1], 64, own.sizes)
         else:
-            t_unit = vector_panel(t_unit, step, plan)
+            t_unit = vector_panel(t_unit, step, panel_plan(own, c))
     return t_unit

@@ -69,7 +69,7 @@ class _Row:
     """One row (or all in one nest) on its way: the matches after each stage, the loops inside a group, the copies."""
 
     matches: list[Match]
-    blocks: list[str]
+    blocks: dict[str, str]
     inner: dict[str, str]
     kept: list[Kept] = field(default_factory=list)
     readers: list[Mapping[str, str]] = field(default_factory=list)
@@ -98,7 +98,7 @@ def vector_panel(t_unit: lp.TranslationUnit, match: Match, plan: Panel) -> lp.Tr
     rows = []
     for row in separate:
         t_unit, matches = _contract(t_unit, row, plan.stages)
-        rows.append(_Row(matches, [], dict(row.inames)))
+        rows.append(_Row(matches, {}, dict(row.inames)))
     t_unit, groups = _divide(t_unit, match, plan, rows)
     for row in rows:
         t_unit = _keep(t_unit, row, plan, groups)
@@ -112,9 +112,18 @@ def vector_panel(t_unit: lp.TranslationUnit, match: Match, plan: Panel) -> lp.Tr
             lanes.setdefault(stage.lane, []).append(row.kept[number].loops[stage.lane])
         t_unit = _store(t_unit, row, plan)
     for lane, loops in lanes.items():
-        scalars = [row.matches[0].inames[lane] for row in rows if lane in match.einsum.indexing.summed]
+        scalars = _read_by_number(match, rows, lane, plan)
         t_unit = vectorize(t_unit, match, loops, plan.width, scalars=scalars, streaming=plan.streaming)
     return t_unit
+
+
+def _read_by_number(match: Match, rows: list[_Row], lane: str, plan: Panel) -> list[str]:
+    """The loops along a lane's index that read one number at a time: sums over it, and tiles of a long index."""
+    if lane in match.einsum.indexing.summed:
+        return [row.matches[0].inames[lane] for row in rows]
+    if lane in plan.groups and lane not in [stage.lane for stage in plan.stages]:
+        return [loops[lane] for row in rows for loops in (row.inner, row.blocks, *row.readers) if lane in loops]
+    return []
 
 
 def _contract(t_unit: lp.TranslationUnit, row: Match, stages: tuple[Stage, ...]) -> tuple[lp.TranslationUnit, list[Match]]:
@@ -141,7 +150,7 @@ def _divide(
         groups.append(group)
         for k, row in enumerate(rows):
             t_unit, own = _own(t_unit, row.matches[0], loops) if k else (t_unit, loops)
-            row.blocks += own[:-1]
+            row.blocks |= {letter: block for block in own[:-1]}
             row.inner[letter] = own[-1]
     return t_unit, tuple(groups)
 
@@ -158,7 +167,7 @@ def _own(t_unit: lp.TranslationUnit, row: Match, loops: list[str]) -> tuple[lp.T
 def _keep(t_unit: lp.TranslationUnit, row: _Row, plan: Panel, groups: tuple[str, ...]) -> lp.TranslationUnit:
     """Keep the result of every stage in private memory, the last one first, as its loops are those of the next."""
     inner = row.inner
-    around = (*groups, *row.blocks)
+    around = (*groups, *row.blocks.values())
     for number, stage in reversed(list(enumerate(plan.stages))):
         result = row.matches[number + 1]
         letters = sorted(result.einsum.indexing.inputs[-1], key=lambda letter: letter == stage.lane)
@@ -178,7 +187,10 @@ def _copy_panel(
     letters = match.einsum.indexing.inputs[operand]
     order = sorted(letters, key=lambda letter: (letter == lane, letter not in match.einsum.indexing.summed))
     sweep = {
-        letter: sorted({reader[letter] for row in rows for reader in (row.inner, *row.readers)}) for letter in order
+        letter: sorted(
+            {reader[letter] for row in rows for reader in (row.inner, row.blocks, *row.readers) if letter in reader}
+        )
+        for letter in order
     }
     t_unit, kept = materialize(t_unit, match, operand, sweep, "private", outer=groups)
     # Along the operand, so that its lines are read once.
@@ -189,7 +201,7 @@ def _accumulate(t_unit: lp.TranslationUnit, row: _Row, number: int, stage: Stage
     """Accumulate the result of a stage in registers, tile by tile."""
     before, kept = row.matches[number], row.kept[number]
     summed = [x for x in before.einsum.indexing.indices if x in _summed_by(before, stage)]
-    loops, tile = list(row.blocks), [kept.loops[stage.lane]]
+    loops, tile = list(row.blocks.values()), [kept.loops[stage.lane]]
     whole = True
     for letter, loop in kept.loops.items():
         if letter == stage.lane:

@@ -13,7 +13,7 @@ from typing import Any
 
 import loopy as lp
 from loopy.symbolic import IdentityMapper, get_dependencies, pw_aff_to_expr
-from pymbolic.primitives import Call, Comparison, FloorDiv, If, LogicalAnd, Remainder, Variable
+from pymbolic.primitives import Call, Comparison, FloorDiv, If, LogicalAnd, Remainder, Sum, Variable
 
 from feinsum.devices.ptx import SUB_GROUP, MatrixUnit
 from feinsum.errors import TransformError
@@ -242,19 +242,27 @@ class _Tiles:
 
     def _fragments_of_a(self, p: MatrixProduct) -> _Fragments:
         letters = [letter for letter in self.batch if p.names[letter] in get_dependencies(p.a)]
+        everywhere = self.tiling.everywhere or isinstance(p.a, Sum)
 
         def value(tile: Any, index: tuple[Any, ...]) -> Any:
             *batch, step, half = index
-            at, _ = self._sums_at(p, step, inside=True)
+            at, conditions = self._sums_at(p, step, inside=everywhere)
             at |= {p.names[letter]: place for letter, place in zip(letters, batch, strict=True)}
             # What is held belongs to the tile at hand, so loads ahead of it cannot use it.
             a = p.a if self.tiling.prefetch else _Held(self.held, half)(p.a)
-            return substituted(a, {**at, p.names[self.m]: self._row_there(tile, half)})
+            row = ROWS * tile + row_of(self.lane, half)
+            there = Comparison(row, "<", self.rows_m)
+            if everywhere:
+                return substituted(a, {**at, p.names[self.m]: If(there, row, self.rows_m - 1)})
+            return _guarded([*conditions, there], substituted(a, {**at, p.names[self.m]: row}))
+
+        def valid(index: tuple[Any, ...]) -> list[Any]:
+            return self._sums_at(p, index[-2])[1] if everywhere else []
 
         shape = (*(self.batch[letter] for letter in letters), self.steps, 2)
         if not hasattr(self, "_a"):
             self._a = self.draft.array("a", shape)
-        return _Fragments(self._a, shape, value, lambda index: self._sums_at(p, index[-2])[1])
+        return _Fragments(self._a, shape, value, valid)
 
     def _held_fragments(self, held: Mapping[str, str]) -> list[_Fragments]:
         fragments = []
@@ -268,17 +276,11 @@ class _Tiles:
 
     def _value_of(self, rule: str, axis: int) -> Callable[[Any, tuple[Any, ...]], Any]:
         def value(tile: Any, index: tuple[Any, ...]) -> Any:
-            return Call(Variable(rule), (*index[:axis], self._row_there(tile, index[-1]), *index[axis:-1]))
+            row = ROWS * tile + row_of(self.lane, index[-1])
+            value = Call(Variable(rule), (*index[:axis], row, *index[axis:-1]))
+            return _guarded([Comparison(row, "<", self.rows_m)], value)
 
         return value
-
-    def _row_there(self, tile: Any, half: Any) -> Any:
-        """The row of a lane, or the last one there is: what comes of it then is not stored.
-
-        Loads without a condition are all under way at once; compilers branch around conditional sums of products.
-        """
-        row = ROWS * tile + row_of(self.lane, half)
-        return If(Comparison(row, "<", self.rows_m), row, self.rows_m - 1)
 
     def _product(self, rows: list[int], p: MatrixProduct, a: str, matrix: str, after: tuple[str, ...]) -> tuple[str, ...]:
         """All columns of a tile: products by blocks of columns, and what instructions make of them."""

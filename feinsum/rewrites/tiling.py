@@ -22,6 +22,9 @@ class Tiling:
     :ivar parts: work-groups that share the columns of a tile, for a B too large for local memory.
     :ivar staged: whether results pass through local memory, so that they leave in whole rows.
     :ivar prefetch: whether the next operands are loaded, into registers of their own, before a product.
+    :ivar everywhere: whether A is computed beyond the last row and k too, from the last there are, rather than on a
+        condition.  Compilers predicate a single load; around more they branch, and then each waits for the one before.
+        So sums are computed everywhere in any case; a product of two is as a rule faster so, a single load slower.
     """
 
     unit: str
@@ -31,6 +34,7 @@ class Tiling:
     parts: int = 1
     staged: bool = False
     prefetch: bool = False
+    everywhere: bool = False
 
 
 def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int) -> int:
