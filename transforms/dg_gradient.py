@@ -14,8 +14,8 @@ def parameters(p: Problem) -> Choices:
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
-    if any(p.is_long(letter) for letter in ("xr" if c["unroll"] else "x")):
-        return "a long axis cannot be unrolled"
+    if p.is_long("x") or p.is_long("r"):
+        return "a long axis cannot be unrolled, nor kept in registers"
     return p.exceeds(work_items=c["elements"], private_bytes=p.count("r") * p.einsum.b * p.itemsize)
 
 
