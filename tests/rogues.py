@@ -11,6 +11,7 @@ import os
 import time
 
 import loopy as lp
+import numpy as np
 
 from feinsum.errors import TransformError
 from feinsum.rewrites import spread
@@ -18,7 +19,8 @@ from feinsum.space import space
 
 WAYS = (
     "slow", "good", "wrong", "nan", "unwritten", "out of bounds", "far out of bounds", "refused", "a bug", "no code",
-    "does not compile", "exits", "crashes", "hangs", "crashes on the device", "hangs on the device", "good again",
+    "does not compile", "eats the memory", "exits", "crashes", "hangs", "crashes on the device",
+    "hangs on the device", "good again",
 )
 
 
@@ -64,6 +66,10 @@ def rogue(t_unit, match, problem, *, way):
         return lp.tag_inames(t_unit, {match.inames["a"]: "l.0", match.inames["b"]: "l.0"})
     if way == "does not compile":
         return statement(t_unit, "this is no C;")
+    if way == "eats the memory":
+        eaten = []
+        while True:
+            eaten.append(np.empty(1 << 30, np.uint8))
     if way == "exits":
         os._exit(3)
     if way == "crashes":

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from feinsum.compile.executable import Executable
 
 PROTOCOL = 1
+FINAL_PROTOCOL = 2
+"""Of the winner of a final, whose samples were taken in turns with those of the other finalists."""
 _SHORT_S = 20e-6
 _BATCH_S = 400e-6
 _MIN_SAMPLES = 7

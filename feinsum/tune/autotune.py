@@ -10,84 +10,32 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from feinsum.canonicalization import CanonicalEinsum, canonicalize_einsum
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import ShapeError, TransformError
-from feinsum.registry import matching_spaces
-from feinsum.search.sampler import Sampler, make_sampler
-from feinsum.space import TransformSpace
-from feinsum.timing import PROTOCOL
+from feinsum.timing import FINAL_PROTOCOL
+from feinsum.tune import final
+from feinsum.tune.contest import Contest
+from feinsum.tune.final import Final
+from feinsum.tune.keeper import keep, require_writable
 from feinsum.tune.report import TuningReport
-from feinsum.tune.runner import Runner
+from feinsum.tune.runner import Engine, Runner
+from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Outcome, Trial
-from feinsum.tune.versions import library_versions
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
-_GENERIC_TRIALS = 6
-"""Trials given to the generic space where others match: enough to stand in for them."""
+_FINAL_SHARE = 0.15
+"""Of the time of the search, what a final may take for its samples."""
+_FINAL_S = (0.5, 5.0)
+"""The least and the most that a final takes for its samples, in seconds."""
 
 Progress = Callable[[int, "int | None", "TuningRecord | None", "TuningRecord"], None]
-
-
-@dataclass
-class _Contestant:
-    """A space with its sampler, and how many configurations it was asked for."""
-
-    space: TransformSpace
-    sampler: Sampler
-    asked: int = 0
-    exhausted: bool = False
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One einsum at one set of lengths on one device, and what its records have in common."""
-
-    canonical: CanonicalEinsum
-    sizes: Mapping[str, int]
-    pattern_sizes: Mapping[str, int]
-    device: Device
-    seed: int
-
-    def trial(self, space: TransformSpace, configuration: Mapping[str, Any]) -> Trial:
-        return Trial(
-            self.canonical.key, self.sizes, self.device.id, space.name, space.version, dict(configuration), self.seed
-        )
-
-    def record(self, trial: Trial, outcome: Outcome) -> TuningRecord:
-        e = self.canonical.einsum
-        lengths = e.sizes_from(self.sizes)
-        profile = self.device.profile
-        return TuningRecord(
-            einsum_key=self.canonical.key,
-            pattern_key=self.canonical.pattern.key,
-            sizes=self.sizes,
-            pattern_sizes=self.pattern_sizes,
-            device=profile.id,
-            architecture=profile.architecture,
-            driver=profile.driver,
-            space=trial.space,
-            space_version=trial.version,
-            configuration=trial.configuration,
-            status=outcome.status,
-            message=outcome.message,
-            flops=e.flops(lengths),
-            bytes=e.min_bytes(lengths),
-            protocol=PROTOCOL,
-            samples_s=outcome.samples_s,
-            versions=library_versions(),
-            seed=self.seed,
-        )
 
 
 def autotune(
@@ -102,12 +50,14 @@ def autotune(
     sampler: str | None = None,
     seed: int = 0,
     workers: int | None = None,
+    scheduler: str | None = None,
     trial_timeout: float = 60.0,
     progress: bool | Progress = True,
 ) -> TuningReport:
     """Try configurations for an einsum on a device and record each of them.
 
-    Configurations that the database already knows, on this device and driver, are not tried again.
+    Configurations that the database already knows, on this device and driver, are not tried again.  At the end the best
+    ten are timed again, in turns, which takes a few seconds; see :mod:`feinsum.tune.final`.
 
     :param device: see :func:`feinsum.device`.
     :param database: the store of records; None is that of the user, see :class:`Database`.
@@ -118,115 +68,68 @@ def autotune(
     :param sampler: see :func:`feinsum.search.make_sampler`.
     :param seed: of the search and of the inputs.
     :param workers: processes that build; by default one a core, four at most.
-    :param trial_timeout: seconds that building a configuration may take, and also proving and timing it; one that takes
+    :param scheduler: the address of a scheduler of dask.distributed whose workers do the trials, as in
+        ``tcp://node1:8786``; see :mod:`feinsum.tune.cluster`.  The device is then one of theirs.
+    :param trial_timeout: seconds that building a configuration may take, and also proving it, and timing it; one that takes
         longer is recorded as such.
     :param progress: whether to show a progress bar on a terminal; or a function that is called after each trial with
         the number done, the number planned, the best record and the last.
     :raises TransformError: if no space of that name applies.
     :raises ShapeError: if a long axis has no length in `sizes`, or any axis is empty.
     :raises DeviceError: if no worker process can be started.
+    :raises DatabaseError: if the store cannot be written; the message says where the last record is.
     """
     if trials is None and timeout is None:
         timeout = 60.0
-    chosen = choose_device(device)
-    task = make_task(e, sizes, chosen, seed)
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(_engine(scheduler, device, workers, trial_timeout))
+        task = make_task(e, sizes, engine.profile, seed)
         store = database if isinstance(database, Database) else stack.enter_context(Database(database))
-        contestants = _contestants(task, store, space, trials, sampler)
+        require_writable(store)
+        contest = Contest(task, store, space, trials, sampler)
         report = _notify(stack, progress, e, trials, timeout)
         records: list[TuningRecord] = []
-        best = _best_known(task, store, contestants.values())
-        runner = stack.enter_context(Runner(chosen.profile, workers, trial_timeout))
-        interrupted = False
+        decided, interrupted = None, False
         try:
-            for trial, outcome in runner.run(_trials(task, contestants, trials, timeout)):
-                record = task.record(trial, outcome)
-                store.add(record)
+            for record in _search(task, contest, engine, trials, timeout):
+                keep(store, record)
                 records.append(record)
-                contestants[trial.space].sampler.tell(trial.configuration, record.median_s)
-                best = _better(best, record)
-                runner.best_s = None if best is None else best.median_s
-                report(len(records), trials, best, record)
-                if timeout is not None and time.monotonic() - start > timeout:
-                    break  # what was built ahead is left for another time
+                report(len(records), trials, contest.best, record)
+            decided = _final(task, contest, engine, records, time.monotonic() - start)
         except KeyboardInterrupt:
             interrupted = True
+        if decided is not None:
+            keep(store, decided.winner)
         location = store.location
     return TuningReport(
         einsum=e,
         sizes=dict(sizes or {}),
-        device=chosen.profile,
+        device=engine.profile,
         records=tuple(records),
-        best=best,
+        best=contest.best if decided is None else decided.winner,
         database=location,
         seconds=time.monotonic() - start,
         interrupted=interrupted,
+        final=decided,
     )
 
 
-def make_task(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device, seed: int) -> _Task:
-    """The task of tuning `e` at these sizes.
+def _engine(
+    scheduler: str | None, device: Device | str | cl.Device | cl.CommandQueue | None, workers: int | None, timeout_s: float
+) -> contextlib.AbstractContextManager[Engine]:
+    """What does the trials: processes of this machine, or the workers of a scheduler."""
+    if scheduler is None:
+        return Runner(choose_device(device).profile, workers, timeout_s)
+    from feinsum.tune.cluster import Cluster
 
-    :raises ShapeError: if a long axis has no length, or any axis is empty.
-    """
-    lengths = e.resolve(sizes)
-    for letter, length in lengths.items():
-        if length == 0:
-            raise ShapeError(f"index '{letter}' of '{e.subscripts}' is empty, so there is nothing to tune")
-    canonical = canonicalize_einsum(e)
-    return _Task(canonical, canonical.renaming.lengths(lengths), canonical.pattern.renaming.lengths(lengths), device, seed)
+    return Cluster(scheduler, device.id if isinstance(device, Device) else device, timeout_s)
 
 
-def _contestants(
-    task: _Task, store: Database, only: str | None, trials: int | None, sampler: str | None
-) -> dict[str, _Contestant]:
-    """The spaces to search, by name, with samplers that know what was tried before."""
-    e, profile = task.canonical.einsum, task.device.profile
-    matching = [s for s in matching_spaces(e) if only in (None, s.name)]
-    if not matching:
-        raise TransformError(f"no transform space{f' named {only!r}' if only else ''} applies to '{e.subscripts}'")
-    share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
-    contestants = {}
-    for s in matching:
-        problem = s.problem(e, e.sizes_from(task.sizes), profile)
-        tried = store.configurations_tried(
-            task.canonical.key, task.sizes, profile.id, s.name, s.version, profile.driver, PROTOCOL
-        )
-        made = make_sampler(
-            sampler,
-            s.parameters(problem),
-            partial(s.refusal, problem),
-            seed=task.seed,
-            trials=share,
-            start=_first(s, problem),
-            known=[(c, r.median_s) for c, r in tried.items()],
-        )
-        contestants[s.name] = _Contestant(s, made)
-    return contestants
-
-
-def _first(s: TransformSpace, problem: Any) -> list[dict[str, Any]]:
-    try:
-        return [s.default(problem)]
-    except TransformError:
-        return []
-
-
-def _best_known(task: _Task, store: Database, contestants: Iterable[_Contestant]) -> TuningRecord | None:
-    return store.best(
-        task.canonical.key,
-        task.sizes,
-        task.device.id,
-        driver=task.device.profile.driver,
-        spaces=[(c.space.name, c.space.version) for c in contestants],
-    )
-
-
-def _trials(
-    task: _Task, contestants: Mapping[str, _Contestant], trials: int | None, timeout: float | None
-) -> Callable[[], Trial | None]:
-    """What hands out the trials of a run, until their number or the time is spent or every space is exhausted."""
+def _search(
+    task: Task, contest: Contest, engine: Engine, trials: int | None, timeout: float | None
+) -> Iterator[TuningRecord]:
+    """Do trials until their number or the time is spent or every space is exhausted, and record what became of each."""
     end = time.monotonic() + (timeout if timeout is not None else math.inf)
     asked = 0
 
@@ -234,37 +137,34 @@ def _trials(
         nonlocal asked
         if (trials is not None and asked >= trials) or time.monotonic() >= end:
             return None
-        asking = _ask(contestants.values())
-        if asking is None:
-            return None
         asked += 1
-        contestant, configuration = asking
-        return task.trial(contestant.space, configuration)
+        return contest.next_trial()
 
-    return next_trial
+    engine.best_s = None if contest.best is None else contest.best.median_s
+    for trial, outcome in engine.run(next_trial):
+        record = task.record(trial, outcome)
+        contest.tell(record)
+        engine.best_s = None if contest.best is None else contest.best.median_s
+        yield record
+        if time.monotonic() > end:
+            return  # what was built ahead is left for another time
 
 
-def _better(best: TuningRecord | None, record: TuningRecord) -> TuningRecord | None:
-    if record.median_s is None:
-        return best
-    return record if best is None or best.median_s is None or record.median_s < best.median_s else best
+def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], search_s: float) -> Final | None:
+    """Time the best again, unless nothing has changed since the last final."""
+    contenders = {contest.trial(r).id: r for r in final.finalists([*contest.known, *records])}
+    decided_before = contest.best is not None and contest.best.protocol == FINAL_PROTOCOL
+    if not contenders or (decided_before and not set(contenders.values()) & set(records)):
+        return None
+    seconds = min(max(_FINAL_SHARE * search_s, _FINAL_S[0]), _FINAL_S[1])
+    samples_s = engine.compare(
+        [contest.trial(r) for r in contenders.values()], final.ROUNDS, seconds / final.ROUNDS / len(contenders)
+    )
 
+    def remember(contender: TuningRecord, samples: Sequence[float]) -> TuningRecord:
+        return task.record(contest.trial(contender), Outcome("ok", samples_s=tuple(samples)), FINAL_PROTOCOL)
 
-def _ask(contestants: Iterable[_Contestant]) -> tuple[_Contestant, dict[str, Any]] | None:
-    """The next configuration of the space that was asked least; None when all are exhausted.
-
-    The generic space gets a few trials, and more only when nothing else is left.
-    """
-    while left := [c for c in contestants if not c.exhausted]:
-        special = [c for c in left if c.space.rank > 0]
-        generic = [c for c in left if c.space.rank == 0 and c.asked < _GENERIC_TRIALS]
-        contestant = min([*special, *generic] or left, key=lambda c: c.asked if c.space.rank > 0 else 2 * c.asked)
-        configuration = contestant.sampler.ask()
-        if configuration is not None:
-            contestant.asked += 1
-            return contestant, configuration
-        contestant.exhausted = True
-    return None
+    return final.decide(samples_s, contenders, contest.complexity, remember)
 
 
 def _notify(

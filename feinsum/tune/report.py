@@ -10,6 +10,7 @@ from typing import Any
 from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
+from feinsum.tune.final import Final
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,10 @@ class TuningReport:
     """The outcome of :func:`feinsum.autotune`.
 
     :ivar records: one for each configuration tried in this run, in order.
-    :ivar best: the quickest known, of this run or an earlier one; None if none is right.
+    :ivar best: the winner of the final, or else the quickest known, of this run or an earlier one; None if none is right.
     :ivar database: where the records went.
     :ivar interrupted: whether the user ended the run.
+    :ivar final: how the best did when they were timed again; None if there was nothing to decide.
     """
 
     einsum: BatchedEinsum
@@ -30,6 +32,7 @@ class TuningReport:
     database: str
     seconds: float
     interrupted: bool = False
+    final: Final | None = field(default=None, repr=False)
 
     @property
     def failures(self) -> dict[str, int]:
@@ -37,8 +40,11 @@ class TuningReport:
         return dict(Counter(record.status for record in self.records if record.status != "ok"))
 
     def table(self, rows: int = 10) -> str:
-        """The best configurations of this run as text, quickest first."""
-        good = sorted((r for r in self.records if r.median_s is not None), key=lambda r: r.median_s or 0.0)
+        """The best configurations of this run as text: the winner of the final, then the others, quickest first."""
+        others = sorted((r for r in self.records if r.median_s is not None), key=lambda r: r.median_s or 0.0)
+        good = [] if self.final is None else [self.final.winner]
+        won = {(r.space, r.configuration) for r in good}
+        good += [r for r in others if (r.space, r.configuration) not in won]
         lines = [f"{'time (ms)':>10} {'±':>6} {'GFLOP/s':>8} {'GB/s':>7}  space, configuration"]
         for r in good[:rows]:
             t = r.median_s or 1.0

@@ -17,6 +17,7 @@ from feinsum.compile.program import Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, SpaceError, TransformError
 from feinsum.registry import find_space
+from feinsum.tune.memory import limit_memory
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,13 @@ class Built:
 
 
 def prepare(device_id: str, builds: bool) -> None:
-    """Load what the first trial would load: the device, and loopy where trials are built."""
-    _ = _device(device_id).context
+    """Load what the first trial would load, the device, and loopy where trials are built; then limit the memory."""
+    device = _device(device_id)
+    _ = device.context
     if builds:
         importlib.import_module("feinsum.compile.realize")
+    if device.profile.kind == "cpu":  # the driver of a GPU reserves more than there is
+        limit_memory()
 
 
 def build_trial(trial: Trial) -> Built | Outcome:

@@ -1,0 +1,150 @@
+"""The search of a tuning run: every space that matches, each with its own sampler, asked in turns.
+
+A sampler is told what earlier runs found.  It begins with what was best where the problem was alike, then asks for what
+the space would try first, then explores::
+
+    winners of the same pattern, nearest lengths first, on this device, then on others of its architecture
+    the default configuration
+    whatever the strategy proposes
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from feinsum.database import Database, TuningRecord, open_stores
+from feinsum.errors import TransformError
+from feinsum.registry import matching_spaces
+from feinsum.search.sampler import Sampler, make_sampler
+from feinsum.space import TransformSpace
+from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
+from feinsum.tune.task import Task
+from feinsum.tune.trial import Trial
+
+_GENERIC_TRIALS = 6
+"""Trials given to the generic space where others match: enough to stand in for them."""
+_ALIKE = 5
+"""Configurations of similar problems to begin with."""
+
+
+@dataclass
+class Contestant:
+    """A space with its sampler, and how many configurations it was asked for.
+
+    :ivar known: the best record of every configuration that was tried before.
+    """
+
+    space: TransformSpace
+    sampler: Sampler
+    known: list[TuningRecord]
+    asked: int = 0
+    exhausted: bool = False
+
+
+class Contest:
+    """The spaces that compete for a task.
+
+    :param only: the name of the only space that takes part; None for all.
+    :param trials: how many configurations are going to be asked for, if that is known.
+    :param sampler: see :func:`feinsum.search.make_sampler`.
+    :ivar best: the winner of the last final, or else the quickest record; None while none is right.
+    :raises TransformError: if no space takes part.
+    """
+
+    def __init__(self, task: Task, store: Database, only: str | None, trials: int | None, sampler: str | None) -> None:
+        e = task.canonical.einsum
+        matching = [s for s in matching_spaces(e) if only in (None, s.name)]
+        if not matching:
+            raise TransformError(f"no transform space{f' named {only!r}' if only else ''} applies to '{e.subscripts}'")
+        share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
+        self._task = task
+        self._contestants = {s.name: _contestant(task, store, s, share, sampler) for s in matching}
+        self.best = best_known(task, store, matching)
+
+    @property
+    def known(self) -> list[TuningRecord]:
+        """What earlier runs recorded, the best of every configuration."""
+        return [record for contestant in self._contestants.values() for record in contestant.known]
+
+    def next_trial(self) -> Trial | None:
+        """A trial of the space that was asked least; None when all are exhausted.
+
+        The generic space gets a few trials, and more only when nothing else is left.
+        """
+        while left := [c for c in self._contestants.values() if not c.exhausted]:
+            special = [c for c in left if c.space.rank > 0]
+            generic = [c for c in left if c.space.rank == 0 and c.asked < _GENERIC_TRIALS]
+            contestant = min([*special, *generic] or left, key=lambda c: c.asked if c.space.rank > 0 else 2 * c.asked)
+            configuration = contestant.sampler.ask()
+            if configuration is not None:
+                contestant.asked += 1
+                return self._task.trial(contestant.space, configuration)
+            contestant.exhausted = True
+        return None
+
+    def tell(self, record: TuningRecord) -> None:
+        """What became of a trial."""
+        self._contestants[record.space].sampler.tell(record.configuration, record.median_s)
+        if record.median_s is not None:
+            rival = math.inf if self.best is None or self.best.median_s is None else self.best.median_s
+            self.best = record if record.median_s < rival else self.best
+
+    def trial(self, record: TuningRecord) -> Trial:
+        """The trial that a record of this contest is of."""
+        return self._task.trial(self._contestants[record.space].space, record.configuration)
+
+    def complexity(self, record: TuningRecord) -> int:
+        """The number of parameters whose value is not that of the default configuration."""
+        space = self._contestants[record.space].space
+        default = next(iter(_first(self._task, space)), {})
+        return sum(default.get(name) != value for name, value in record.configuration.items())
+
+
+def best_known(task: Task, store: Database, matching: Iterable[TransformSpace]) -> TuningRecord | None:
+    """The quickest winner of a final, or else the quickest record."""
+    key, device, driver = task.canonical.key, task.profile.id, task.profile.driver
+    spaces = [(s.name, s.version) for s in matching]
+    winner = store.best(key, task.sizes, device, driver=driver, spaces=spaces, protocol=FINAL_PROTOCOL)
+    return winner or store.best(key, task.sizes, device, driver=driver, spaces=spaces)
+
+
+def _contestant(task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None) -> Contestant:
+    """A space with a sampler that knows what was tried before, and where to begin."""
+    problem, profile = task.problem(space), task.profile
+    tried = store.configurations_tried(
+        task.canonical.key, task.sizes, profile.id, space.name, space.version, profile.driver, PROTOCOL
+    )
+    made = make_sampler(
+        sampler,
+        space.parameters(problem),
+        partial(space.refusal, problem),
+        seed=task.seed,
+        trials=share,
+        start=[*_alike(task, store, space), *_first(task, space)],
+        known=[(configuration, record.median_s) for configuration, record in tried.items()],
+    )
+    return Contestant(space, made, list(tried.values()))
+
+
+def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[str, Any]]:
+    """What was best for the same pattern at other lengths, or on other devices of the same architecture."""
+    found = open_stores(store).winners(pattern_key=task.canonical.pattern.key, spaces=[(space.name, space.version)])
+    near = [r for r in found if r.device == task.profile.id or r.architecture == task.profile.architecture]
+    near.sort(key=lambda r: (r.device != task.profile.id, _distance(task.pattern_sizes, r.pattern_sizes)))
+    return [record.configuration for record in near[:_ALIKE]]
+
+
+def _distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:
+    """How far apart two sets of lengths are: the sum of the logarithms of their ratios."""
+    return sum(abs(math.log(max(1, n) / max(1, theirs.get(letter, 1)))) for letter, n in ours.items())
+
+
+def _first(task: Task, space: TransformSpace) -> list[dict[str, Any]]:
+    try:
+        return [space.default(task.problem(space))]
+    except TransformError:
+        return []

@@ -1,0 +1,53 @@
+"""No record is lost where a store fails: what could not be written is kept in a file of JSON Lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from feinsum.database import Database, TuningRecord, jsonl
+from feinsum.errors import DatabaseError
+
+
+def require_writable(store: Database) -> None:
+    """Check a store before anything is measured for it.
+
+    :raises DatabaseError: if nothing can be added to it.
+    """
+    if not store.writable:
+        raise DatabaseError(f"{store.location} is read-only; make it writable, or name another store")
+
+
+def keep(store: Database, record: TuningRecord) -> None:
+    """Add a record to a store.
+
+    :raises DatabaseError: if the store fails; it says where the record is now.
+    """
+    try:
+        store.add(record)
+    except DatabaseError as error:
+        place = _save(store, record)
+        raise DatabaseError(f"{error}; the last record is in {place}: feinsum db import {place}") from error
+
+
+def _save(store: Database, record: TuningRecord) -> Path | str:
+    """Write a record to a file of its own beside the store, or where there is room; at last to the standard error."""
+    for directory in _directories(store):
+        path = directory / f"feinsum-unsaved-{os.getpid()}-{record.id[:8]}.jsonl"
+        try:
+            jsonl.write([record.to_json()], path)
+        except DatabaseError:
+            continue
+        return path
+    sys.stderr.write(record.to_json() + "\n")
+    return "the line above"
+
+
+def _directories(store: Database) -> Iterator[Path]:
+    if "://" not in store.location:
+        yield Path(store.location).parent
+    yield Path.cwd()
+    yield Path(tempfile.gettempdir())

@@ -1,0 +1,39 @@
+"""A limit to the memory of a worker process, so that a greedy trial fails by itself before the machine is short of it."""
+
+from __future__ import annotations
+
+import re
+import resource
+from pathlib import Path
+
+_SHARE = 0.6
+"""Of the memory that is free, what one worker may take."""
+
+
+def limit_memory() -> None:
+    """Let this process take most of the memory that is free now, and no more; only Linux says how much that is."""
+    free, held = _free_bytes(), _kilobytes("/proc/self/status", "VmData")
+    if free is None or held is None:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = held + int(_SHARE * free)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def _free_bytes() -> int | None:
+    """What is free on this machine and in the control group of this process."""
+    free = _kilobytes("/proc/meminfo", "MemAvailable")
+    group = Path("/sys/fs/cgroup")
+    try:
+        left = int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+    except (OSError, ValueError):  # another layout, or "max"
+        return free
+    return left if free is None else min(left, free)
+
+
+def _kilobytes(path: str, name: str) -> int | None:
+    try:
+        found = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) << 10

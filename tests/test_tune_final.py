@@ -1,0 +1,144 @@
+"""The end of a run and its beginning: finals name winners and ties, searches begin with what is known."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from profiles import CPU
+
+import feinsum as fe
+from feinsum.devices import Device
+from feinsum.registry import find_space
+from feinsum.timing import FINAL_PROTOCOL
+from feinsum.tune import final
+from feinsum.tune.contest import Contest
+from feinsum.tune.runner import Runner
+from feinsum.tune.task import Task, make_task
+from feinsum.tune.trial import Outcome
+from feinsum.tune.worker import Worker
+
+GEMM = fe.einsum("ij,jk->ik", fe.array("A", ("N", 16)), fe.array("B", (16, 16)))
+
+
+def record_of(task: Task, configuration: dict[str, Any], *samples_s: float, protocol: int = 1) -> fe.TuningRecord:
+    """What a trial of the generic space would have recorded."""
+    trial = task.trial(find_space("generic"), configuration)
+    return task.record(trial, Outcome("ok" if samples_s else "wrong", samples_s=samples_s), protocol)
+
+
+def choices(task: Task) -> list[dict[str, Any]]:
+    """Every configuration of the generic space, the default first."""
+    space = find_space("generic")
+    return list(space.configurations(task.problem(space)))
+
+
+@pytest.fixture
+def task() -> Task:
+    return make_task(GEMM, {"N": 1000}, CPU)
+
+
+def test_the_quickest_of_every_configuration_take_part(task: Task) -> None:
+    """Ten at most; what failed, or is a quarter slower than the best, has no chance."""
+    cs = [{"number": k} for k in range(14)]
+    records = [record_of(task, c, 1.0 + 0.01 * k) for k, c in enumerate(cs[:12])]
+    again = record_of(task, cs[5], 0.99)
+    late, failed = record_of(task, cs[12], 1.3), record_of(task, cs[13])
+    found = final.finalists([*records, again, late, failed])
+    assert found == [again, *(r for k, r in enumerate(records) if k != 5)][: final.FINALISTS]
+    assert final.finalists([late, failed]) == [late]
+    assert final.finalists([failed]) == []
+
+
+@pytest.mark.parametrize(
+    ("medians", "winner", "ties"),
+    [
+        ({"a": 1.00, "b": 1.01, "c": 1.03}, "b", ["a"]),
+        ({"a": 1.00, "b": 1.03}, "a", []),
+        ({"a": 1.00, "c": 1.015, "b": 1.02}, "b", ["a", "c"]),
+        ({"c": 1.0}, "c", []),
+    ],
+)
+def test_within_two_per_cent_the_simpler_one_wins(
+    task: Task, medians: dict[str, float], winner: str, ties: list[str]
+) -> None:
+    """And what is as quick is said to be a tie."""
+    cs = dict(zip("abc", choices(task), strict=False))
+    complexity = {"a": 2, "b": 0, "c": 1}
+    records = {name: record_of(task, cs[name], 5.0) for name in medians}
+    name_of = {id(record): name for name, record in records.items()}
+    decided = final.decide(
+        {name: (t, 0.9 * t, 2 * t) for name, t in medians.items()},
+        records,
+        lambda record: complexity[name_of[id(record)]],
+        lambda record, samples: record_of(task, dict(record.configuration), *samples, protocol=FINAL_PROTOCOL),
+    )
+    assert decided is not None
+    assert decided.winner.configuration == cs[winner]
+    assert decided.winner.samples_s == (medians[winner], 0.9 * medians[winner], 2 * medians[winner])
+    assert [name_of[id(record)] for record in decided.ties] == ties
+    assert [t for _, t in decided.ranking] == sorted(medians.values())
+
+
+def test_a_final_without_finalists_decides_nothing() -> None:
+    """As where none could be timed again."""
+    assert final.decide({"a": ()}, {}, lambda _: 0, lambda record, _: record) is None
+
+
+def test_simple_is_what_differs_least_from_the_default(task: Task, store: str) -> None:
+    """Counted in parameters."""
+    with fe.Database(store) as database:
+        contest = Contest(task, database, "generic", None, "exhaustive")
+    default = choices(task)[0]
+    for configuration in choices(task):
+        different = sum(default[name] != value for name, value in configuration.items())
+        assert contest.complexity(record_of(task, configuration, 1.0)) == different
+
+
+def test_a_search_begins_with_what_was_best_for_similar_problems(task: Task, store: str) -> None:
+    """The nearest lengths first, then other devices of the architecture, then the default."""
+    cs = choices(task)
+    with fe.Database(store) as database:
+        near, far = make_task(GEMM, {"N": 2000}, CPU), make_task(GEMM, {"N": 10**6}, CPU)
+        database.add([record_of(near, cs[7], 1.0), record_of(near, cs[4], 2.0), record_of(far, cs[9], 0.5)])
+        contest = Contest(task, database, "generic", None, "random")
+        first = [contest.next_trial() for _ in range(3)]
+    assert [trial.configuration for trial in first if trial is not None] == [cs[7], cs[9], cs[0]]
+
+
+def test_the_winner_of_the_last_final_is_the_best_known(task: Task, store: str) -> None:
+    """Whatever luck a trial had."""
+    a, b = choices(task)[:2]
+    with fe.Database(store) as database:
+        winner = record_of(task, b, 1.01, protocol=FINAL_PROTOCOL)
+        database.add([record_of(task, a, 0.5), winner])
+        assert Contest(task, database, "generic", None, None).best == winner
+
+
+def test_finalists_are_timed_in_turns(cpu: Device) -> None:
+    """Each of those that are right, in every round; what fails has no samples."""
+    task, space = make_task(GEMM, {"N": 1000}, cpu), find_space("generic")
+    good = [task.trial(space, configuration) for configuration in choices(task)[:2]]
+    bad = task.trial(space, {"gone": 1})
+    with Runner(cpu.profile, 1, 60) as runner:
+        samples_s = runner.compare([*good, bad], 3, 0.01)
+    assert set(samples_s) == {trial.id for trial in good}
+    assert all(len(samples) >= 9 for samples in samples_s.values())
+
+
+def test_the_time_limit_of_a_paused_worker_stands_still(cpu: Device) -> None:
+    """So that a build is not said to hang because another variant is being timed."""
+    task = make_task(GEMM, {"N": 1000}, cpu)
+    trial = task.trial(find_space("generic"), choices(task)[0])
+    worker = Worker("build", cpu.id)
+    try:
+        assert not isinstance(worker.build(trial, 60), Outcome)
+        worker.pause()
+        threading.Timer(4.0, worker.resume).start()
+        begin = time.monotonic()
+        assert not isinstance(worker.build(trial, 3.0), Outcome)
+        assert time.monotonic() - begin >= 3.5
+    finally:
+        worker.close()
