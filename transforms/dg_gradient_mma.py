@@ -11,7 +11,8 @@ from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
 from feinsum.rewrites.tiling import Tiling, local_bytes
 from feinsum.space import Choices, Configuration, Problem, space
 
-UNIT = "fp64-mma-m16n8k4"
+UNITS = {4: "fp64-mma-m16n8k4", 8: "fp64-mma-m16n8k8"}
+"""By the depth of one instruction."""
 
 
 def parameters(p: Problem) -> Choices:
@@ -25,12 +26,13 @@ def parameters(p: Problem) -> Choices:
         "sub_groups": (4, 8, 6, 12, 5, 10, 16) if small else (12, 8, 4, 10, 5, 6) if not direct else (8, 12, 4, 6, 10),
         "together": (1, 2, 3) if not small else (4, 3, 2, 1) if rows <= 10 else (3, 4, 2, 1),
         "prefetch": (False, True),
+        "depth": (4, 8),
     }
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
-    if UNIT not in p.device.matrix_units:
-        return f"{p.device.name} has no {UNIT}"
+    if UNITS[c["depth"]] not in p.device.matrix_units:
+        return f"{p.device.name} has no {UNITS[c['depth']]}"
     if any(dtype.name != "float64" for dtype in (*p.einsum.dtypes, *(a.dtype for a in p.einsum.arrays))):
         return "the units multiply float64"
     if any(p.is_long(letter) for letter in "xrij"):
@@ -61,7 +63,7 @@ def _registers(p: Problem, c: Configuration) -> int:
 
 def _tiling(p: Problem, c: Configuration) -> Tiling:
     return Tiling(
-        UNIT,
+        UNITS[c["depth"]],
         c["sub_groups"],
         groups=0 if c["tiles"] else p.device.compute_units * c["together"] // c["parts"],
         tiles=c["tiles"],

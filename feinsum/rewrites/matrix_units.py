@@ -16,6 +16,7 @@ from typing import Any
 
 import loopy as lp
 import numpy as np
+from constantdict import constantdict
 from loopy.kernel.instruction import CallInstruction, CInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
@@ -116,7 +117,7 @@ class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
         ids = [*range(sum(unit.registers)), *range(-unit.registers[2], 0)]
         if any(dtype is not None and dtype != double for dtype in arg_id_to_dtype.values()):
             raise TransformError(f"'{self.name}' multiplies float64 and got {set(map(str, arg_id_to_dtype.values()))}")
-        return self.copy(name_in_target=self.name, arg_id_to_dtype=dict.fromkeys(ids, double)), clbl_inf_ctx
+        return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict(dict.fromkeys(ids, double))), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
         yield f"60_{self.name}", definition(next(u for u in _units() if _function_name(u) == self.name))

@@ -1,0 +1,198 @@
+"""Matrix units: what a rewrite makes of a sum of products, proved on a CPU whose sub-groups play the unit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from profiles import CPU, GPU
+from pymbolic import evaluate
+
+import feinsum as fe
+from feinsum.compile.executable import build
+from feinsum.compile.realize import realize
+from feinsum.devices.ptx import SUB_GROUP
+from feinsum.errors import DeviceError, TransformError
+from feinsum.lower import generate_loopy
+from feinsum.match import match_einsum
+from feinsum.registry import find_space
+from feinsum.rewrites.matrix_units import (
+    COLUMNS,
+    DEPTH,
+    ROWS,
+    column_of,
+    column_of_b,
+    depth_of,
+    fp64_matrix_unit,
+    row_of,
+)
+from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
+from feinsum.rewrites.tiling import Tiling, local_bytes
+from feinsum.space import space
+from feinsum.validate import Workload
+
+SHORT = "fp64-mma-m16n8k4"
+
+
+def emulated(source: str) -> str:
+    """The same program with each unit, and the wait of a sub-group, in terms of OpenCL's sub-groups."""
+
+    def unit(match: re.Match[str]) -> str:
+        lines = [match[1], "{ uint lane = get_sub_group_local_id(), g = lane / 4, t = lane % 4;"]
+        for k in range(int(match[2])):
+            for row in range(2):
+                lines.append(f"{{ double a = sub_group_shuffle(a{row + 2 * (k // 4)}, g * 4 + {k % 4});")
+                for column in range(2):
+                    b = f"sub_group_shuffle(b{k // 4}, (2 * t + {column}) * 4 + {k % 4})"
+                    lines.append(f"d{2 * row + column} = fma(a, {b}, d{2 * row + column});")
+                lines.append("}")
+        return "\n".join([*lines, "*r1 = d1; *r2 = d2; *r3 = d3; return d0; }"])
+
+    source = re.sub(r"(static inline double feinsum_mma_m16n8k(\d+)\([^)]*\))\n\{.*?\n\}", unit, source, flags=re.DOTALL)
+    source = re.sub(
+        r'asm volatile\("bar\.warp\.sync[^;]*;" ::: "memory"\);', "sub_group_barrier(CLK_LOCAL_MEM_FENCE);", source
+    )
+    size = f"__attribute__((intel_reqd_sub_group_size({SUB_GROUP})))"
+    source = re.sub(r"(__attribute__ *\(\(reqd_work_group_size\([^)]*\)\)\))", rf"\1 {size}", source)
+    return f"#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable\n{source}"
+
+
+@pytest.fixture(scope="module")
+def player() -> fe.Device:
+    """A CPU device that can play a sub-group of 32 with shuffles."""
+    try:
+        device = fe.device("intel")
+    except DeviceError:
+        pytest.skip("no OpenCL runtime of Intel")
+    profile = device.profile
+    if SUB_GROUP not in profile.sub_group_sizes or "cl_khr_subgroup_shuffle" not in profile.extensions or not profile.fp64:
+        pytest.skip(f"{device} has no sub-groups of {SUB_GROUP} with shuffles")
+    return device
+
+
+def gradient(i: int, j: int, rows: int = 1, dtype: str = "float64") -> fe.BatchedEinsum:
+    metric, matrix = fe.array("J", (3, 3, "E"), dtype), fe.array("D", (3, i, j), dtype)
+    return fe.batched_einsum(
+        "xre,rij,ej->xei", [[metric, matrix, fe.array(f"u{row}", ("E", j), dtype)] for row in range(rows)]
+    )
+
+
+def lift(i: int, j: int, rows: int) -> fe.BatchedEinsum:
+    matrix, metric = fe.array("R", (i, 2, j)), fe.array("J", (2, "E"))
+    return fe.batched_einsum("ifj,fe,fej->ei", [[matrix, metric, fe.array(f"v{row}", (2, "E", j))] for row in range(rows)])
+
+
+def configuration(**choices: Any) -> dict[str, Any]:
+    usual = {"staged": True, "tiles": 0, "parts": 1, "sub_groups": 4, "together": 2, "prefetch": False, "depth": 4}
+    return {**usual, **choices}
+
+
+def test_lanes_hold_every_element_of_a_tile_once() -> None:
+    """Over all lanes, the index formulas of A, B and the result cover their fragments without overlap."""
+    lanes, halves = range(SUB_GROUP), range(2)
+    a = {(evaluate(row_of(lane, half)), evaluate(depth_of(lane, 0))) for lane in lanes for half in halves}
+    b = {(evaluate(column_of_b(lane)), evaluate(depth_of(lane, 0))) for lane in lanes}
+    d = {
+        (evaluate(row_of(lane, half)), evaluate(column_of(lane, number)))
+        for lane in lanes
+        for half in halves
+        for number in range(2)
+    }
+    assert len(a) == ROWS * DEPTH
+    assert len(b) == COLUMNS * DEPTH
+    assert len(d) == ROWS * COLUMNS
+    assert {row for row, _ in d} == set(range(ROWS))
+    assert {column for _, column in d} == {column for column, _ in b} == set(range(COLUMNS))
+
+
+@pytest.mark.parametrize(
+    ("i", "j", "rows", "choices"),
+    [
+        (5, 7, 2, {"prefetch": True}),
+        (10, 3, 1, {"staged": False, "parts": 2}),
+        (9, 9, 1, {"depth": 8, "tiles": 2, "together": 1}),
+    ],
+)
+def test_the_gradient_is_right_at_any_length(player: fe.Device, i: int, j: int, rows: int, choices: dict[str, Any]) -> None:
+    """One element, a prime number of them, and more than the groups take at once."""
+    e = gradient(i, j, rows)
+    program = realize(
+        e, {"E": 1000}, find_space("dg_gradient_mma"), configuration(**choices), replace(GPU, compute_units=2)
+    )
+    executable = build(player.context, replace(program, source=emulated(program.source)))
+    for length in (1, 67, 700):
+        verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_sum_over_two_indices_pads_the_last(player: fe.Device, everywhere: bool) -> None:
+    """A face mass operator, whose instructions are the products themselves, with the metric held in registers."""
+
+    @space(pattern="ifj,fe,fej->ei", version=1, parameters={})
+    def lift_space(t_unit: Any, m: Any, p: Any) -> Any:
+        held = {row[1]: "fe" for row in m.rules}
+        tiling = Tiling("fp64-mma-m16n8k8", 2, groups=2, staged=True, everywhere=everywhere)
+        return multiply_in_tiles(t_unit, m, None, "e", "i", tiling, held=held)
+
+    e = lift(5, 3, 2)
+    program = realize(e, {"E": 1000}, lift_space, {}, GPU)
+    executable = build(player.context, replace(program, source=emulated(program.source)))
+    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
+    assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("depth", [4, 8])
+def test_the_code_calls_the_unit_in_step_with_its_depth(depth: int) -> None:
+    """Ten numbers j are three steps of 4, or two of 8; there is one product for each of three r."""
+    e = gradient(10, 10)
+    source = realize(e, {"E": 1000}, find_space("dg_gradient_mma"), configuration(depth=depth), GPU).source
+    assert source.count("mma.sync.aligned.") == 1
+    assert f"mma.sync.aligned.m16n8k{depth}.row.col.f64.f64.f64.f64" in source
+    assert len(re.findall(rf"= feinsum_mma_m16n8k{depth}\(", source)) == 3 * -(-10 // depth)
+    assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 1, "no work-group waits in the loop over tiles"
+
+
+def test_local_memory_is_what_the_code_declares() -> None:
+    """The space counts bytes as the kernel uses them."""
+    c = configuration()
+    source = realize(gradient(10, 10), {"E": 1000}, find_space("dg_gradient_mma"), c, GPU).source
+    declared = sum(8 * eval(size) for size in re.findall(r"__local double \w+\[([\d *]+)\]", source))
+    assert declared == local_bytes(Tiling(SHORT, c["sub_groups"], staged=True), 10, [10], matrices=3, results=3)
+
+
+def test_the_space_refuses_what_the_unit_cannot_do() -> None:
+    """No unit, no float64, another long index: each is told."""
+    s = find_space("dg_gradient_mma")
+    refusals = {
+        "has no fp64-mma-m16n8k4": (gradient(5, 5), CPU),
+        "float64": (gradient(5, 5, dtype="float32"), GPU),
+        "only e may be long": (
+            fe.einsum("xre,rij,ej->xei", fe.array("J", (3, 3, "E")), fe.array("D", (3, "I", 5)), fe.array("u", ("E", 5))),
+            GPU,
+        ),
+    }
+    for reason, (e, profile) in refusals.items():
+        problem = s.problem(e, dict.fromkeys(e.long_axes, 64), profile)
+        assert not list(s.configurations(problem))
+        c = {name: values[0] for name, values in s.parameters(problem).items()}
+        assert reason in (s.refusal(problem, {**c, "staged": True, "tiles": 0}) or "")
+
+
+def test_other_units_are_refused() -> None:
+    """Fragments of 8 rows and float32 lie otherwise in the lanes."""
+    for name in ("fp64-mma-m8n8k4", "tf32-mma-m16n8k8", "none"):
+        with pytest.raises(TransformError, match=name):
+            fp64_matrix_unit(name)
+
+
+def test_a_factor_with_both_indices_is_refused() -> None:
+    """In ``ek,ei->ei`` nothing is shared between rows, so there is no matrix B."""
+    e = fe.einsum("eik,ek->ei", fe.array("A", ("E", 4, 4)), fe.array("u", ("E", 4)))
+    t_unit = generate_loopy(e)
+    m = match_einsum(t_unit)
+    m_letter, n_letter = m.einsum.indexing.output
+    with pytest.raises(TransformError, match="no product of factors"):
+        multiply_in_tiles(t_unit, m, None, m_letter, n_letter, Tiling(SHORT, 4, groups=2))
