@@ -2,6 +2,8 @@
 # make test    the whole test suite
 # make check   ruff, types, import rules
 # make readme  what the commands of the README print on this machine, written into it
+# make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: doc/benchmarks-cpu.rst
+# make bench-gpu  the same at the sizes for GPUs, with what $(PYTHON) has installed: doc/benchmarks-gpu.rst
 #
 # Each makes .venv first.  Other interpreter: make demo PYTHON=python3.12
 
@@ -11,7 +13,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test check readme clean
+.PHONY: demo test check readme bench bench-gpu clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -27,6 +29,18 @@ check: $(VENV)/.installed-dev
 
 readme: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/readme.py
+
+# The cases and types to measure, e.g. make bench BENCH="--cases all --seconds 2"
+BENCH ?=
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks suite --out doc/benchmarks-cpu.jsonl --report doc/benchmarks-cpu.rst $(BENCH)
+	$(BIN)/python -m benchmarks costs
+
+# A machine with a GPU need not have a registry, so nothing is installed: the checkout is enough.
+bench-gpu:
+	PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks suite --side gpu --cases all \
+	    --out doc/benchmarks-gpu.jsonl --report doc/benchmarks-gpu.rst $(BENCH)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
@@ -48,6 +62,11 @@ $(VENV)/.device: $(VENV)/.installed
 	@$(BIN)/python -m feinsum devices || { \
 	    echo "installing an OpenCL runtime for this CPU (225 MB)"; \
 	    $(PIP) install --editable .[cpu] && $(BIN)/python -m feinsum devices --refresh; }
+	@touch $@
+
+$(VENV)/.installed-bench: setup.cfg pyproject.toml $(VENV)/.device
+	@echo "installing what feinsum is measured beside into $(VENV)"
+	@$(PIP) install --editable .[bench,report]
 	@touch $@
 
 $(VENV)/.installed-dev: setup.cfg pyproject.toml | $(BIN)/python

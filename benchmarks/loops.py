@@ -39,11 +39,20 @@ class _Step:
         """The loop nest inside that of the letters `given`; the result is there already and zero."""
         kept = [x for x in self.result.letters if x not in given]
         summed = [x for x in self.letters if x not in given and x not in kept]
+        product = " * ".join(map(str, self.factors))
+        longest = max((term.letters for term in self.factors), key=len)
+        inner = next((x for x in reversed(longest) if x not in given), "")
         lines = []
-        for letter in [*kept[:-1], *summed, *kept[-1:]]:
+        for letter in (x for x in [*kept, *summed] if x != inner):
             lines.append(f"{indent}for {letter}_ in range({lengths[letter]}):")
             indent += "    "
-        return [*lines, f"{indent}{self.result} += {' * '.join(map(str, self.factors))}"]
+        if not inner:
+            return [*lines, f"{indent}{self.result} += {product}"]
+        loop = f"{indent}for {inner}_ in range({lengths[inner]}):"
+        if inner in kept:
+            return [*lines, loop, f"{indent}    {self.result} += {product}"]
+        # The result may overlap the factors for all that LLVM knows, so only a scalar stays in a register.
+        return [*lines, f"{indent}s = zero", loop, f"{indent}    s += {product}", f"{indent}{self.result} += s"]
 
 
 def loops_source(problem: Problem) -> str:
@@ -65,7 +74,12 @@ def loops_source(problem: Problem) -> str:
         block += step.loops(lengths, given, indent)
     arguments = [f"in_{name}" for name in dict.fromkeys(name for row in problem.rows for name in row)]
     arguments += [f"out_{i}" for i in range(len(problem.rows))]
-    head = [f"def run({', '.join(arguments)}):", *before, f"    for {parallel}_ in prange({lengths[parallel]}):"]
+    head = [
+        f"def run({', '.join(arguments)}):",
+        f"    zero = np.{problem.dtype}(0)",
+        *before,
+        f"    for {parallel}_ in prange({lengths[parallel]}):",
+    ]
     return "\n".join([*head, *inside]) + "\n"
 
 

@@ -1,0 +1,234 @@
+"""What using feinsum costs besides the kernel itself: ``python -m benchmarks costs [--device cpu] [--database PATH]``.
+
+Import and generate are measured in new processes, each with a clock of its own; the caches of "cold" are empty
+directories.  The einsum is the DG gradient ``xre,rij,ej->xei`` with p = 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import feinsum as fe
+from feinsum.cli.output import print_table
+
+ELEMENTS = 100_000
+_ROOT = Path(__file__).parents[1]
+_CACHES = ("XDG_CACHE_HOME", "CUDA_CACHE_PATH")
+_CALLS = 300
+_CALLS_S = 3.0
+"""Calls of kernels that take long are fewer, but 30 at least."""
+
+_IMPORT = """
+import json, sys, time
+start = time.perf_counter()
+import {package}
+print(json.dumps({{"seconds": time.perf_counter() - start, "heavy": sorted({{"loopy", "pyopencl"}} & set(sys.modules))}}))
+"""
+
+_GENERATE = """
+import json, sys, time
+from benchmarks.costs import gradient, ELEMENTS
+import feinsum as fe
+device = fe.device(sys.argv[1])
+device.context
+start = time.perf_counter()
+fe.generate(gradient(20), device, sys.argv[2] or None, {"E": ELEMENTS})
+first = time.perf_counter() - start
+heavy = sorted({"loopy"} & set(sys.modules))
+again = []
+for _ in range(50):
+    start = time.perf_counter()
+    fe.generate(gradient(20), device, sys.argv[2] or None, {"E": ELEMENTS})
+    again.append(time.perf_counter() - start)
+start = time.perf_counter()
+fe.generate(gradient(10), device, sys.argv[2] or None, {"E": ELEMENTS})
+print(json.dumps({"first": first, "again": sorted(again)[25], "other": time.perf_counter() - start, "heavy": heavy}))
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A line of the table.
+
+    :ivar seconds: the samples; several of them are one median and one spread.
+    :ivar most_s: the target of the median; None without one.
+    """
+
+    what: str
+    seconds: list[float]
+    most_s: float | None = None
+    remark: str = ""
+
+    def cells(self) -> list[str]:
+        middle = median(self.seconds)
+        spread = median(abs(s - middle) for s in self.seconds)
+        met = "" if self.most_s is None else "met" if middle <= self.most_s else "MISSED"
+        target = "" if self.most_s is None else _time(self.most_s)
+        return [self.what, _time(middle), _time(spread), _time(min(self.seconds)), target, met, self.remark]
+
+
+def gradient(nodes: int) -> fe.BatchedEinsum:
+    """The gradient on elements of so many nodes."""
+    arrays = [fe.array("J", (3, 3, "E")), fe.array("D", (3, nodes, nodes)), fe.array("u", ("E", nodes))]
+    return fe.einsum("xre,rij,ej->xei", *arrays)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="see feinsum.device (default: cpu)")
+    parser.add_argument("--database", default="", help="a store of records besides those that come with feinsum")
+    parser.add_argument("--samples", type=int, default=7, help="new processes for each figure (default: 7)")
+    options = parser.parse_args()
+    device = fe.device(options.device)
+    print(f"{device}, load average {os.getloadavg()[0]:.1f}, medians of {options.samples} new processes\n")
+    costs = [*_imports(options.samples), *_generate(options), *_calls(device, options.database or None)]
+    headings = ["what", "median", "±", "least", "target", "", "remark"]
+    print_table(headings, [cost.cells() for cost in costs], left=["what", "", "remark"])
+
+
+def _imports(samples: int) -> list[Cost]:
+    costs = []
+    for package, most_s in (("feinsum", 0.150), ("numpy", None)):
+        script = _IMPORT.format(package=package)
+        answers = [_fresh(script, {}) for _ in range(samples + 1)][1:]  # the first may compile to .pyc
+        remark = _loads(answers) if package == "feinsum" else "part of it"
+        costs.append(Cost(f"import {package}", [a["seconds"] for a in answers], most_s, remark))
+    return costs
+
+
+def _generate(options: argparse.Namespace) -> list[Cost]:
+    cold = []
+    for _ in range(options.samples):
+        with tempfile.TemporaryDirectory() as empty:
+            cold.append(_fresh(_GENERATE, dict.fromkeys(_CACHES, empty), options.device, options.database))
+    _fresh(_GENERATE, {}, options.device, options.database)
+    warm = [_fresh(_GENERATE, {}, options.device, options.database) for _ in range(options.samples)]
+    return [
+        Cost("generate, new process, cold caches", [a["first"] for a in cold], 0.5, _loads(cold)),
+        Cost("generate, new process, warm caches", [a["first"] for a in warm], 0.050, _loads(warm)),
+        Cost("generate, same process, cold, after another", [a["other"] for a in cold], 0.5),
+        Cost("generate, same process, again", [a["again"] for a in warm], 100e-6),
+    ]
+
+
+def _loads(answers: list[dict[str, Any]]) -> str:
+    """Whether a library was imported that should not be."""
+    heavy = sorted({name for answer in answers for name in answer["heavy"]})
+    return f"imports {', '.join(heavy)}" if heavy else ""
+
+
+def _fresh(script: str, environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
+    """What a script prints in a new process."""
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def _calls(device: fe.Device, database: str | None) -> list[Cost]:
+    """Calls of a kernel on device arrays, from Python's side: until the call returns, and until the result is there."""
+    import pyopencl.array as cla
+
+    from feinsum.compile.executable import build
+    from feinsum.devices import build_program
+    from feinsum.validate import length_values
+
+    e, queue = gradient(20), device.queue
+    kernel = fe.generate(e, device, database, {"E": ELEMENTS})
+    canonical = fe.canonicalize_einsum(e)
+    executable = build(device.context, kernel.program)
+    costs = []
+    for elements in (1, ELEMENTS):
+        lengths = e.resolve({"E": elements})
+        arrays = {
+            a.name: cla.to_device(queue, np.ones([lengths[x] for x in letters])) for a, letters in e.array_indices.items()
+        }
+        out = cla.empty(queue, (3, elements, 20), np.float64)
+        values = length_values(canonical.einsum, canonical.renaming.lengths(lengths))
+        buffers = {canonical.renaming.arrays[name]: value.base_data for name, value in arrays.items()}
+        buffers |= {canonical.einsum.output_names[0]: out.base_data, **executable.scratch(device.context, values)}
+        ways: dict[str, Callable[[], object]] = {
+            "raw launch": _raw(build_program(device.context, kernel.source), kernel.program, queue, buffers, values),
+            "Executable.enqueue": lambda buffers=buffers, values=values: executable.enqueue(queue, buffers, values),  # type: ignore[misc]
+            "kernel(..., out=)": lambda arrays=arrays, out=out: kernel(arrays, out=out),  # type: ignore[misc]
+            "kernel(...)": lambda arrays=arrays: kernel(arrays),  # type: ignore[misc]
+        }
+        # A large problem would take the processors from Python, so there only the end is of interest.
+        samples = _interleaved(ways, queue, wait=elements > 1)
+        raw_s = median(samples["raw launch"])
+        for name, taken in samples.items():
+            is_call = name.startswith("kernel")
+            ratio, own_s = median(taken) / raw_s, median(taken) - raw_s
+            if elements > 1:
+                most, remark = 1.3 * raw_s if is_call else None, f"{ratio:.2f} of a raw launch"
+            else:
+                most, remark = raw_s + 15e-6 if is_call else None, f"{_time(own_s)} of our own"
+            what = f"{name}, E = {elements}, {'done' if elements > 1 else 'returns'}"
+            costs.append(Cost(what, taken, most, "" if name == "raw launch" else remark))
+    return costs
+
+
+def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values: Mapping[str, int]) -> Callable[[], None]:
+    """The launches of a program by pyopencl alone, their arguments set beforehand."""
+    import pyopencl as cl
+
+    from feinsum.compile.program import evaluate
+
+    dtypes = {a.name: np.dtype(a.dtype) for a in plan.arguments}
+    launches = []
+    for launch in plan.launches:
+        kernel = cl.Kernel(program, launch.kernel)
+        kernel.set_args(*(buffers[x] if x in buffers else dtypes[x].type(values[x]) for x in launch.arguments))
+        groups = [evaluate(extent, values) for extent in launch.groups]
+        local = [*launch.group_size, *[1] * (len(groups) - len(launch.group_size))]
+        launches.append((kernel, [n * size for n, size in zip(groups, local, strict=True)], local))
+
+    def run() -> None:
+        for kernel, items, local in launches:
+            cl.enqueue_nd_range_kernel(queue, kernel, items, local)
+
+    return run
+
+
+def _interleaved(ways: Mapping[str, Callable[[], object]], queue: Any, *, wait: bool) -> dict[str, list[float]]:
+    """Seconds of each way, all in turns; until the queue is empty with `wait`."""
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    begin = time.perf_counter()
+    for k in range(_CALLS):
+        if k >= 30 and time.perf_counter() - begin > _CALLS_S:
+            break
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way()
+            if wait:
+                queue.finish()
+            samples[name].append(time.perf_counter() - start)
+            queue.finish()
+    return {name: taken[10:] for name, taken in samples.items()}
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The benchmarks run, and what they say of their engines is so.  No test asserts a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import feinsum as fe
+from benchmarks.cases import CASES, describe, long_sizes, select
+from benchmarks.loops import loops_source
+from benchmarks.peers import Engine, Numpy, OptEinsum
+from benchmarks.problem import Problem, write_problem
+from benchmarks.process import CutOffError, EngineProcess, FailedError
+from benchmarks.report import write_report
+from benchmarks.results import Row, best_peer, fraction, geometric_mean, read_results, speed_up, summary
+from benchmarks.table import cells
+
+ROOT = Path(__file__).parents[1]
+
+
+def small(name: str) -> fe.BatchedEinsum:
+    """A case of the suite at sizes that take no time."""
+    e = describe(select([name])[0], "cpu", "float64")
+    rank = {length: k for k, length in enumerate(sorted(set(e.index_sizes.values())))}
+    return e.with_sizes({letter: 2 + rank[length] for letter, length in e.index_sizes.items()})
+
+
+@pytest.fixture
+def problem(request: pytest.FixtureRequest, tmp_path: Path, cpu: fe.Device) -> Problem:
+    """The small version of a case, on disk."""
+    return write_problem(str(tmp_path), small(request.param), {}, side="cpu", device=cpu)
+
+
+FLOATS = [case["name"] for case in CASES if "float64" in case["dtypes"]]
+
+
+@pytest.mark.parametrize("problem", FLOATS, indirect=True)
+@pytest.mark.parametrize("engine", [Numpy, OptEinsum])
+def test_peers_are_right(problem: Problem, engine: type[Engine]) -> None:
+    """numpy and opt_einsum give the expected outputs of every case, one array for each."""
+    peer = engine()
+    peer.load(problem)
+    peer.first()
+    assert len(peer.outputs()) == len(problem.rows)
+    assert problem.error(peer.outputs()) <= 1
+
+
+@pytest.mark.parametrize("problem", FLOATS, indirect=True)
+def test_loops_are_right(problem: Problem) -> None:
+    """The loops written for numba, run as plain Python, give the expected outputs of every case."""
+    scope = {"np": np, "prange": range}
+    exec(loops_source(problem), scope)
+    shape = [problem.lengths[letter] for letter in problem.output]
+    outputs = [np.full(shape, np.nan) for _ in problem.rows]
+    scope["run"](*problem.inputs().values(), *outputs)
+    assert problem.error(outputs) <= 1
+
+
+@pytest.mark.parametrize("problem", ["dg_grad_p3_m1"], indirect=True)
+def test_errors_are_found(problem: Problem) -> None:
+    """One entry that is off by more than rounding, or is not a number, is an error."""
+    peer = Numpy()
+    peer.load(problem)
+    peer.first()
+    (right,) = peer.outputs()
+    for wrong in (1e-12, np.nan):
+        spoilt = right.copy()
+        spoilt[0, 0, 0] += wrong
+        assert problem.error([spoilt]) > 1
+
+
+def test_a_run_of_the_suite(tmp_path: Path) -> None:
+    """One case beside numpy and a peer that is not there: a row with both engines, a page, and a line on the absent one."""
+    out, page = tmp_path / "results.jsonl", tmp_path / "page.rst"
+    arguments = f"suite --cases ml_bilinear --dtypes float32 --peers numpy,cupy --seconds 0.05 --rounds 2 --out {out}"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments.split(), "--device", "cpu", "--report", page],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cupy is left out" in done.stdout
+    (row,) = read_results(out)
+    assert {name: engine["status"] for name, engine in row["engines"].items()} == {"feinsum": "ok", "numpy": "ok"}
+    assert row["flops"] / row["peaks"]["fp32_flops_per_s"] <= row["roofline_s"] * 1.001
+    assert row["bytes"] / row["peaks"]["copy_bytes_per_s"] <= row["roofline_s"] * 1.001
+    assert "ml_bilinear" in page.read_text()
+
+
+def test_processes_are_cut_off_and_come_back() -> None:
+    """An engine that does not answer in time is killed; asked again, a new one answers; its errors are told."""
+    with EngineProcess("numpy") as engine:
+        with pytest.raises(CutOffError, match="no answer to 'hello' within 0 s"):
+            engine.ask(0.0, "hello")
+        assert engine.ask(60.0, "hello")["versions"] == {"numpy": np.__version__}
+        with pytest.raises(FailedError, match="FileNotFoundError"):
+            engine.ask(60.0, "load", directory="/nowhere")
+        assert engine.ask(60.0, "hello")
+
+
+def made_row(**times_s: float) -> Row:
+    """A row whose roofline is one second."""
+    engines = {name: summary([{"samples_s": [t], "cpu_s": t / 2}]) | {"status": "ok"} for name, t in times_s.items()}
+    return {
+        "case": "c", "family": "f", "dtype": "float64", "side": "cpu", "flops": 10, "bytes": 5, "roofline_s": 1.0,
+        "date": "2026-11-20", "load": 0.0, "versions": {"numpy": "2"}, "engines": engines,
+        "peaks": {"fp64_flops_per_s": 10.0, "fp32_flops_per_s": 20.0, "copy_bytes_per_s": 5.0},
+        "machine": {"device": "d", "name": "n", "driver": "v", "processor": "p", "cores": 2, "python": "3"},
+    }  # fmt: skip
+
+
+def test_figures() -> None:
+    """The best peer is the quickest; speed-up and fraction compare with it and with the roofline."""
+    row = made_row(feinsum=2.0, numpy=8.0, jax=5.0)
+    assert best_peer(row) == "jax"
+    assert speed_up(row) == speed_up(row, "cpu_s") == 2.5
+    assert fraction(row) == 0.5
+    assert fraction(row, "jax") == 0.2
+    assert geometric_mean([1.0, None, 4.0]) == 2.0
+
+
+def test_rows_without_ours_or_a_peer() -> None:
+    """Where ours failed or there is no peer, figures are missing instead of wrong, and the table has dashes."""
+    alone, without = made_row(feinsum=2.0), made_row(numpy=1.0)
+    assert best_peer(alone) is None
+    assert speed_up(alone) is None
+    assert speed_up(without) is None
+    assert fraction(without) is None
+    assert cells(alone)[4:8] == [*cells(without)[8:11], "-"] == ["-"] * 4
+
+
+def test_summaries_are_medians() -> None:
+    """Over the samples of all turns; processor time over the turns."""
+    told = summary([{"samples_s": [1.0, 2.0], "cpu_s": 1.0}, {"samples_s": [9.0], "cpu_s": 3.0}])
+    assert told == {
+        "median_s": 2.0, "mad_s": 1.0, "least_s": 1.0, "samples": 3, "turns_s": [1.5, 9.0], "cpu_s": 2.0
+    }  # fmt: skip
+
+
+def test_later_results_replace_earlier_ones(tmp_path: Path) -> None:
+    """Of two rows for one case, type, side and device, the last counts; a page is made of it."""
+    results, page = tmp_path / "r.jsonl", tmp_path / "page.rst"
+    rows = [made_row(feinsum=2.0, numpy=4.0), made_row(feinsum=1.0, numpy=4.0)]
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_results(results) == rows[1:]
+    write_report(rows[1:], page)
+    assert '"c", "float64", "1000.000"' in page.read_text()
+
+
+def test_elements_of_a_mesh_are_a_long_axis() -> None:
+    """As users describe them; a tensor contraction has no long axis, and unknown cases are refused."""
+    (case,) = select(["dg_grad_p3_m1"])
+    e = describe(case, "cpu", "float64", long=True)
+    assert e.long_axes == ("E",)
+    assert e.resolve(long_sizes(case, "cpu")) == case["cpu"]["sizes"]
+    assert long_sizes(select(["tccg_31"])[0], "cpu") == {}
+    with pytest.raises(ValueError, match="there is no case 'nothing'; there are dg_"):
+        select(["nothing"])
+
+
+def test_commands_are_listed() -> None:
+    """Without a command, all are listed, and every one of them is a module."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    names = [line.split()[0] for line in done.stderr.splitlines() if line.startswith("  ")]
+    assert "suite" in names
+    assert all((ROOT / "benchmarks" / f"{name}.py").exists() for name in names)
