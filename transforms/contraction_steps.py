@@ -9,10 +9,9 @@ from feinsum.contraction import ContractionSchedule, Step, pairwise_schedule
 from feinsum.rewrites import contract_in_steps, split_index, spread, vector_panel
 from feinsum.space import Choices, Configuration, Problem, space
 from feinsum.subscripts import Subscripts
-from feinsum.transforms.panel_plans import is_vectorizable, panel_plan
-from feinsum.transforms.vector_panels import vector_panels
 
-MOST_STEPS = 6
+from .panel_plans import is_vectorizable, panel_plan
+from .vector_panels import vector_panels
 
 
 def parameters(p: Problem) -> Choices:

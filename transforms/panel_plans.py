@@ -73,7 +73,8 @@ def _points(p: Problem, path: str) -> int:
         rest = [x for k, x in enumerate(letters) if k not in operands]
         letters = [*rest, "".join(inside & set(e.indexing.output).union(*rest))]
         rows = [
-            (*(x for k, x in enumerate(row) if k not in operands), factor) for row, factor in zip(rows, factors, strict=True)
+            (*(x for k, x in enumerate(row) if k not in operands), factor)
+            for row, factor in zip(rows, factors, strict=True)
         ]
     return total
 
@@ -83,7 +84,7 @@ def fill(length: int, width: int) -> float:
     return length / (-(-length // width) * width)
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Why a configuration has no plan."""
 
 
@@ -117,12 +118,12 @@ def contractions(e: BatchedEinsum, path: str) -> list[Contraction]:
 def panel_plan(p: Problem, c: Configuration) -> Panel:
     """The plan of a configuration of :mod:`feinsum.transforms.vector_panels`.
 
-    :raises Refused: if there is none, with the reason.
+    :raises RefusedError: if there is none, with the reason.
     """
     if not p.device.simd_bytes:
-        raise Refused("the device has no vector registers")
+        raise RefusedError("the device has no vector registers")
     if c["lane"] == c["long"]:
-        raise Refused("lanes and tile run along one axis")
+        raise RefusedError("lanes and tile run along one axis")
     return _Planner(p, c).plan()
 
 
@@ -145,8 +146,10 @@ class _Planner:
 
     def plan(self) -> Panel:
         lane: str = self.c["lane"]
+        if self.c["rows"] == "apart" and any(self._is_shared(step) for step in self.steps):
+            raise RefusedError("outputs that share a partial result are computed together")
         if lane not in self.steps[-1].kept:
-            raise Refused(f"the last contraction does not keep '{lane}'")
+            raise RefusedError(f"the last contraction does not keep '{lane}'")
         if self.inside[lane] > MOST_VECTORS_IN_ROW * self.width:
             self._cover(lane, self.c["vectors"] * self.width)
         lanes = self._lanes(lane)
@@ -154,7 +157,7 @@ class _Planner:
         self._place_rest(lane)
         left = set(self.e.indexing.indices) - set(self.e.indexing.output) - self._summed()
         if math.prod(self.inside[x] for x in left) > MOST_TERMS:
-            raise Refused("the sum that is left is too long to be written out")
+            raise RefusedError("the sum that is left is too long to be written out")
         stages = tuple(
             Stage(step.operands, lane, self._registers(step, lane)) for step, lane in zip(self.steps, lanes, strict=True)
         )
@@ -167,9 +170,14 @@ class _Planner:
         self.groups[letter] = (blocks, together)
         self.inside[letter] = together
 
+    def _is_shared(self, step: Contraction) -> bool:
+        """Whether several outputs have the result of a step in common."""
+        factors = [tuple(row[k] for k in step.own if k is not None) for row in self.e.args]
+        return None not in step.own and len(step.own) < self.e.n and len(set(factors)) < len(factors)
+
     def _vectors(self, lane: str) -> int:
         if self.inside[lane] > MOST_VECTORS_IN_ROW * self.width:
-            raise Refused(f"'{lane}' is too long for a row of vectors")
+            raise RefusedError(f"'{lane}' is too long for a row of vectors")
         return -(-int(self.inside[lane]) // self.width)
 
     def _summed(self) -> set[str]:
@@ -182,18 +190,17 @@ class _Planner:
         for step in reversed(self.steps):
             if lane not in step.kept:
                 # Lanes of an operand that is not copied have to be in a row of memory.
-                able = [x for x in step.kept if x != self.long and all(self._in_row(step, k, x) for k in range(len(step.own)))]
+                able = [x for x in step.kept if x != self.long and self._can_be_lane(step, x)]
                 if not able:
-                    raise Refused(f"no index of '{step.kept}' can run along lanes")
+                    raise RefusedError(f"no index of '{step.kept}' can run along lanes")
                 lane = max(able, key=lambda x: (fill(int(self.inside[x]), self.width), self.inside[x]))
             lanes.insert(0, lane)
         return lanes
 
-    def _in_row(self, step: Contraction, k: int, lane: str) -> bool:
-        letters = step.inputs[k]
-        if math.isinf(self.inside[lane]):
-            return False
-        return step.own[k] is None or lane not in letters or self.long not in letters or letters[-1] == lane
+    def _can_be_lane(self, step: Contraction, lane: str) -> bool:
+        """Whether every operand of the einsum that has the index is copied, or has it along its rows."""
+        own = [letters for k, letters in zip(step.own, step.inputs, strict=True) if k is not None and lane in letters]
+        return not math.isinf(self.inside[lane]) and all(self.long not in x or x[-1] == lane for x in own)
 
     def _panels(self, lanes: list[str]) -> dict[int, str]:
         """The operands that a work-group copies, and the index that their vectors run along."""
@@ -205,7 +212,7 @@ class _Planner:
         if not self.c["panel"]:
             return {}
         if not panels:
-            raise Refused("no operand is shared by the iterations of a work-group")
+            raise RefusedError("no operand is shared by the iterations of a work-group")
         for k, lane in panels.items():
             letters = self.e.indexing.inputs[k]
             free = [x for x in letters if x in self.e.indexing.output and x != lane and len(self.steps) == 1]
@@ -213,7 +220,7 @@ class _Planner:
                 if self._bytes(letters) > self.c["panel"] or all(x in other for other in self.e.indexing.inputs):
                     self._cover(x, self._tile(x, lane) if x == free[-1] else 1)
             if self._bytes(letters) > self.c["panel"]:
-                raise Refused(f"a panel of {self._bytes(letters)} bytes exceeds {self.c['panel']}")
+                raise RefusedError(f"a panel of {self._bytes(letters)} bytes exceeds {self.c['panel']}")
         return panels
 
     def _slabs(self) -> dict[int, str]:
@@ -222,10 +229,12 @@ class _Planner:
             return {}
         slabs = {k: self.long for k, letters in enumerate(self.e.indexing.inputs) if letters[-1] == self.long}
         if not slabs or len(self.steps) > 1:
-            raise Refused(f"no operand has rows along '{self.long}'")
-        size = math.prod(self.groups[self.long]) * self._bytes(self.e.indexing.inputs[next(iter(slabs))]) / self.c["together"]
+            raise RefusedError(f"no operand has rows along '{self.long}'")
+        size = (
+            math.prod(self.groups[self.long]) * self._bytes(self.e.indexing.inputs[next(iter(slabs))]) / self.c["together"]
+        )
         if size > self.p.device.cache_bytes // CACHE_SHARES:
-            raise Refused(f"a slab of {size:.0f} bytes does not stay in the caches")
+            raise RefusedError(f"a slab of {size:.0f} bytes does not stay in the caches")
         return slabs
 
     def _tile(self, letter: str, lane: str) -> int:
@@ -246,7 +255,7 @@ class _Planner:
             tile = self._tile(x, lane) if beside and x == beside[-1] and not shared else 1
             self._cover(x, tile, inside_group=not (math.isinf(self.inside[x]) or shared or few))
         if self._bytes(self.steps[-1].kept) > MOST_INSIDE_BYTES:
-            raise Refused(f"{self._bytes(self.steps[-1].kept)} bytes of results are kept at once")
+            raise RefusedError(f"{self._bytes(self.steps[-1].kept)} bytes of results are kept at once")
 
     def _group_count(self) -> int:
         return math.prod(-(-self.p.sizes[x] // (blocks * together)) for x, (blocks, together) in self.groups.items())
@@ -260,13 +269,14 @@ class _Planner:
         free = [x for x in registers if x != self.long]
         beside = [x for x in free if any(x in letters and lane in letters for letters in step.inputs)]
         apart = [x for x in free if x not in beside]
-        for letters, most in ((beside, self.c["vectors"]), (apart, self.c["accumulators"]), (beside, self.c["accumulators"])):
+        wanted, budget = self.c["vectors"], self.c["accumulators"]
+        for letters, most in ((beside, wanted), (apart, budget), (beside, budget)):
             for x in sorted(letters, key=lambda x: (-self.inside[x], x)):
-                counted = beside if most == self.c["vectors"] else registers
+                counted = beside if most == wanted else registers
                 others = vectors * math.prod(registers[y] for y in counted if y != x)
                 fitting = [n for n in range(1, int(self.inside[x]) + 1) if self.inside[x] % n == 0 and n * others <= most]
                 registers[x] = max([registers[x], *fitting])
         count = vectors * math.prod(registers.values())
         if count + vectors > REGISTERS:
-            raise Refused(f"{count} accumulators do not stay in {REGISTERS} registers")
+            raise RefusedError(f"{count} accumulators do not stay in {REGISTERS} registers")
         return registers

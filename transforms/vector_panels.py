@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from feinsum.rewrites import vector_panel
 from feinsum.space import Choices, Configuration, Problem, space
-from feinsum.transforms.panel_plans import Refused, fill, is_vectorizable, panel_plan, paths
+
+from .panel_plans import RefusedError, fill, is_vectorizable, panel_plan, paths
 
 CLANG_RUNTIMES = ("intel", "pocl")
 """Runtimes whose compilers know the builtins of clang, among them the store past the caches."""
@@ -17,11 +18,11 @@ CLANG_RUNTIMES = ("intel", "pocl")
 def parameters(p: Problem) -> Choices:
     width = max(2, min(16, (p.device.simd_bytes or 16) // p.itemsize))
     output = p.einsum.indexing.output
-    by_length = sorted(output, key=lambda x: (not p.is_long(x), -p.sizes[x]))
+    longest = sorted(output, key=lambda x: (not p.is_long(x), -p.sizes[x]))[:2]
     return {
         "path": paths(p),
-        "lane": sorted(output, key=lambda x: (x == by_length[0], fill(p.sizes[x], width) < 0.8, -output.index(x))),
-        "long": by_length[:2],
+        "lane": sorted(output, key=lambda x: (x == longest[0], fill(p.sizes[x], width) < 0.8, -output.index(x))),
+        "long": longest,
         "width": (width, max(2, width // 2)),
         "vectors": (4, 2, 3, 6),
         "together": (2, 1, 4, 3, 5, 6, 8),
@@ -29,15 +30,23 @@ def parameters(p: Problem) -> Choices:
         "tile": (1000, 500, 250, 2500, 100),
         "panel": (262144, 32768, 0),
         "slab": (False, True),
-        "rows": ("together",) if p.einsum.b == 1 else ("apart", "together"),
+        "rows": _rows(p),
         "streaming": (True, False) if p.device.runtime in CLANG_RUNTIMES else (False,),
     }
+
+
+def _rows(p: Problem) -> tuple[str, ...]:
+    """Outputs that share a partial result are computed together, others one after the other: fewer streams of memory."""
+    if p.einsum.b == 1:
+        return ("together",)
+    shared = p.einsum.flops(p.lengths) < p.einsum.flops(p.lengths, "pairwise")
+    return ("together", "apart") if shared else ("apart", "together")
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
     try:
         panel_plan(p, c)
-    except Refused as refused:
+    except RefusedError as refused:
         return str(refused)
     return None
 

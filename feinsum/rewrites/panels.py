@@ -96,9 +96,9 @@ def vector_panel(t_unit: lp.TranslationUnit, match: Match, plan: Panel) -> lp.Tr
     t_unit, match = with_own_names(t_unit, match)
     t_unit, separate = separate_rows(t_unit, match, common="".join(plan.groups)) if plan.apart else (t_unit, (match,))
     rows = []
-    for row in separate:
-        t_unit, matches = _contract(t_unit, row, plan.stages)
-        rows.append(_Row(matches, {}, dict(row.inames)))
+    for single in separate:
+        t_unit, matches = _contract(t_unit, single, plan.stages)
+        rows.append(_Row(matches, {}, dict(single.inames)))
     t_unit, groups = _divide(t_unit, match, plan, rows)
     for row in rows:
         t_unit = _keep(t_unit, row, plan, groups)
@@ -150,7 +150,8 @@ def _divide(
         groups.append(group)
         for k, row in enumerate(rows):
             t_unit, own = _own(t_unit, row.matches[0], loops) if k else (t_unit, loops)
-            row.blocks |= {letter: block for block in own[:-1]}
+            if blocks > 1:
+                row.blocks[letter] = own[0]
             row.inner[letter] = own[-1]
     return t_unit, tuple(groups)
 
@@ -194,7 +195,8 @@ def _copy_panel(
     }
     t_unit, kept = materialize(t_unit, match, operand, sweep, "private", outer=groups)
     # Along the operand, so that its lines are read once.
-    return nest(t_unit, match, [kept.loops[letter] for letter in letters]), kept.loops[lane]
+    along = [kept.loops[letter] for letter in sorted(letters, key=lambda letter: (letter == lane, letters.index(letter)))]
+    return nest(t_unit, match, along), kept.loops[lane]
 
 
 def _accumulate(t_unit: lp.TranslationUnit, row: _Row, number: int, stage: Stage) -> lp.TranslationUnit:

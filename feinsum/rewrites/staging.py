@@ -189,7 +189,9 @@ def _product_of_rules(match: Match, row: int, output: str) -> object:
     return Reduction(SumReductionOperation(), tuple(match.inames[letter] for letter in indexing.summed), value)
 
 
-def split_index(t_unit: lp.TranslationUnit, match: Match, letter: str, length: int) -> tuple[lp.TranslationUnit, Match, str]:
+def split_index(
+    t_unit: lp.TranslationUnit, match: Match, letter: str, length: int
+) -> tuple[lp.TranslationUnit, Match, str]:
     """Make two indices of one that is summed over, so that each can be treated by itself.
 
     Before::
@@ -221,20 +223,11 @@ def split_index(t_unit: lp.TranslationUnit, match: Match, letter: str, length: i
     for row, entries in zip(match.rules, e.args, strict=True):
         factors = []
         for rule, letters, entry in zip(row, e.indexing.inputs, entries, strict=True):
-            if letter in letters:
-                formal = [f"{x}_arg" for x in letters]
-                position = Variable(f"{chunk}_arg") * length + Variable(f"{letter}_arg")
-                at = tuple(position if x == letter else Variable(f"{x}_arg") for x in letters)
-                where = letters.index(letter)
-                if rule not in rules:
-                    rules[rule] = lp.SubstitutionRule(
-                        _fresh(f"{rule}_split", taken),
-                        (*formal[:where], f"{chunk}_arg", *formal[where:]),
-                        Call(Variable(rule), at),
-                    )
-                shape = entry[0].shape
-                entry = (Array(str(rules[rule].name), (*shape[:where], size // length, length, *shape[where + 1 :]), _dtype(entry)),)
-            factors.append(entry)
+            if letter in letters and rule not in rules:
+                rules[rule] = _with_split_argument(rule, _fresh(f"{rule}_split", taken), letters, letter, chunk, length)
+            where = letters.find(letter)
+            shape = entry[0].shape if where < 0 else _with_split_axis(entry[0].shape, where, length)
+            factors.append((Array(rule, shape, np.result_type(*(a.dtype for a in entry))),))
         args.append(tuple(factors))
     result = replace(
         match,
@@ -257,8 +250,16 @@ def split_index(t_unit: lp.TranslationUnit, match: Match, letter: str, length: i
     return t_unit.with_kernel(lp.remove_unused_inames(kernel)), result, chunk
 
 
-def _dtype(entry: tuple[Array, ...]) -> np.dtype[Any]:
-    return np.result_type(*(a.dtype for a in entry))
+def _with_split_argument(rule: str, name: str, letters: str, letter: str, chunk: str, length: int) -> lp.SubstitutionRule:
+    """``name(i, k0, k1) := rule(i, length k0 + k1)``."""
+    formal = [f"{x}_arg" for x in letters.replace(letter, chunk + letter)]
+    position = Variable(f"{chunk}_arg") * length + Variable(f"{letter}_arg")
+    at = tuple(position if x == letter else Variable(f"{x}_arg") for x in letters)
+    return lp.SubstitutionRule(name, tuple(formal), Call(Variable(rule), at))
+
+
+def _with_split_axis(shape: tuple[Any, ...], axis: int, length: int) -> tuple[Any, ...]:
+    return (*shape[:axis], shape[axis] // length, length, *shape[axis + 1 :])
 
 
 def _fresh(name: str, taken: set[str]) -> str:

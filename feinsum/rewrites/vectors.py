@@ -273,9 +273,7 @@ class _Lanes:
         for number, (size, count, start) in enumerate(covered):
             loop = self.piece_loop(iname, count, unroll=target.name in self.memory)
             at = Variable(loop) * size + start
-            lanes = (("at", at), ("to", row.offset + row.stride * at))
-            if room is not None:
-                lanes = (("at", at), ("room", room - at), ("to", row.offset + row.stride * at))
+            left = () if room is None else (("room", room - at),)
             code = store_code(
                 scalar,
                 size,
@@ -285,7 +283,7 @@ class _Lanes:
                 guarded=room is not None,
             )
             store = CInstruction(
-                lanes,
+                (("at", at), *left, ("to", row.offset + row.stride * at)),
                 code,
                 read_variables=frozenset([kept.name]),
                 assignees=(_first_of(target, insn.assignee, iname, at),),
