@@ -84,6 +84,24 @@ def lift(i: int, j: int, rows: int) -> fe.BatchedEinsum:
     return fe.batched_einsum("ifj,fe,fej->ei", [[matrix, metric, fe.array(f"v{row}", (2, "E", j))] for row in range(rows)])
 
 
+OPERATORS = {
+    "dg_mass_mma": ("e,ij,ej->ei", {"e": "E", "i": 5, "j": 6}),
+    "dg_face_mass_mma": ("ifj,fe,fej->ei", {"e": "E", "i": 5, "f": 3, "j": 3}),
+    "dg_divergence_mma": ("xre,rij,xej->ei", {"e": "E", "i": 4, "j": 5, "x": 2, "r": 2}),
+    "dg_derivative_mma": ("re,rij,ej->ei", {"e": "E", "i": 5, "j": 4, "r": 2}),
+    "dg_gradient_mma": ("xre,rij,ej->xei", {"e": "E", "i": 35, "j": 35, "x": 3, "r": 3}),
+}
+
+
+def operator(name: str, rows: int = 1) -> fe.BatchedEinsum:
+    """The einsum of a space; each row has its own last operand."""
+    subscripts, sizes = OPERATORS[name]
+    inputs = subscripts.partition("->")[0].split(",")
+    shapes = [tuple(sizes[letter] for letter in letters) for letters in inputs]
+    shared = [fe.array(f"A{k}", shape) for k, shape in enumerate(shapes[:-1])]
+    return fe.batched_einsum(subscripts, [[*shared, fe.array(f"u{row}", shapes[-1])] for row in range(rows)])
+
+
 def configuration(**choices: Any) -> dict[str, Any]:
     usual = {"staged": True, "tiles": 0, "parts": 1, "sub_groups": 4, "together": 2, "prefetch": False, "depth": 4}
     return {**usual, **choices}
@@ -124,6 +142,30 @@ def test_the_gradient_is_right_at_any_length(player: fe.Device, i: int, j: int, 
     executable = build(player.context, replace(program, source=emulated(program.source)))
     for length in (1, 67, 700):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
+def test_other_operators_are_right(player: fe.Device, name: str) -> None:
+    """The first configuration of each space, for two outputs of which one shares all but its field."""
+    e, s = operator(name, rows=2), find_space(name)
+    small = replace(GPU, compute_units=2)
+    program = realize(e, {"E": 1000}, s, s.default(s.problem(e, {"E": 1000}, small)), small)
+    executable = build(player.context, replace(program, source=emulated(program.source)))
+    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
+    assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_right_on_the_unit_itself(name: str) -> None:
+    """Where there is such a device, the first configuration of each space is proved on it."""
+    found = next((device for device in fe.devices() if device.usable and SHORT in device.profile.matrix_units), None)
+    if found is None:
+        pytest.skip(f"no device with {SHORT}")
+    e, s = operator(name, rows=2), find_space(name)
+    program = realize(e, {"E": 5003}, s, s.default(s.problem(e, {"E": 5003}, found.profile)), found.profile)
+    for length in (1, 5003):
+        verdict = Workload(e, e.resolve({"E": length}), found.queue).check(build(found.context, program))
         assert verdict.ok, verdict.message
 
 

@@ -6,9 +6,12 @@ so that memory is the limit up to order 5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from feinsum.rewrites import contract_first, expand_sum
+from feinsum.rewrites.matrix_units import fp64_matrix_unit
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
-from feinsum.rewrites.tiling import Tiling, local_bytes
+from feinsum.rewrites.tiling import Tiling, local_bytes, steps
 from feinsum.space import Choices, Configuration, Problem, space
 
 UNITS = {4: "fp64-mma-m16n8k4", 8: "fp64-mma-m16n8k8"}
@@ -31,45 +34,55 @@ def parameters(p: Problem) -> Choices:
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
-    if UNITS[c["depth"]] not in p.device.matrix_units:
-        return f"{p.device.name} has no {UNITS[c['depth']]}"
+    matrices = len({row[1] for row in p.einsum.args})
+    return refusal(p, c, ["j"], batch=p.count("r"), matrices=matrices, results=p.count("x"), held=p.count("xr"))
+
+
+def refusal(
+    p: Problem, c: Configuration, sums: Sequence[str], *, batch: int = 1, matrices: int = 1, results: int = 1, held: int = 0
+) -> str | None:
+    """Why tiles of 16 elements e by columns i are refused, or None.
+
+    :param sums: the indices summed over, the last padded to whole steps.
+    :param batch: products that are accumulated at a time.
+    :param matrices: distinct matrices for each of them.
+    :param results: numbers for each e and i that are staged at a time.
+    :param held: numbers for each e that stay in registers.
+    """
+    unit = UNITS[c["depth"]]
+    if unit not in p.device.matrix_units:
+        return f"{p.device.name} has no {unit}"
     if any(dtype.name != "float64" for dtype in (*p.einsum.dtypes, *(a.dtype for a in p.einsum.arrays))):
         return "the units multiply float64"
-    if any(p.is_long(letter) for letter in "xrij"):
+    if any(p.is_long(letter) for letter in p.sizes if letter != "e"):
         return "only e may be long"
-    if c["staged"] and c["parts"] > 1:
+    if c["staged"] and c.get("parts", 1) > 1:
         return "staged results are whole rows"
     if c["tiles"] and c["together"] > 1:
         return "groups that do not stay are as many as they are"
-    return _exceeds(p, c)
-
-
-def _exceeds(p: Problem, c: Configuration) -> str | None:
-    """Why a compute unit does not hold the groups that are to be there together."""
-    items, registers = 32 * c["sub_groups"] * c["together"], min(_registers(p, c), 255)
-    limit = p.device.registers_per_compute_unit or 0
+    lengths = [p.sizes[letter] for letter in sums]
+    # What a work-item needs at least, two for each float64; and addresses.
+    loaded = 2 * steps(lengths, fp64_matrix_unit(unit)) + 2 * held
+    registers = min(2 * (4 * batch + loaded * (2 if c["prefetch"] else 1)) + 32, 255)
+    items, limit = 32 * c["sub_groups"] * c["together"], p.device.registers_per_compute_unit or 0
     if items * registers > limit:
         return f"{registers} registers of {items} work-items exceed the {limit} of a compute unit"
-    matrices = p.count("r") * len({row[1] for row in p.einsum.args})
-    used = local_bytes(_tiling(p, c), p.sizes["i"], [p.sizes["j"]], matrices, p.count("x"))
+    used = local_bytes(tiling(p, c), p.sizes["i"], lengths, batch * matrices, results)
     return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=c["together"] * (used + 1024) - 1024)
 
 
-def _registers(p: Problem, c: Configuration) -> int:
-    """What a work-item needs at least, two for each float64: accumulators, operands, metric; and addresses."""
-    loaded = 2 * -(-p.sizes["j"] // 4) + 2 * p.count("xr")
-    return 2 * (4 * p.count("r") + loaded * (2 if c["prefetch"] else 1)) + 32
-
-
-def _tiling(p: Problem, c: Configuration) -> Tiling:
+def tiling(p: Problem, c: Configuration) -> Tiling:
+    """The tiling that a configuration means on a device."""
+    parts = c.get("parts", 1)
     return Tiling(
         UNITS[c["depth"]],
         c["sub_groups"],
-        groups=0 if c["tiles"] else p.device.compute_units * c["together"] // c["parts"],
+        groups=0 if c["tiles"] else p.device.compute_units * c["together"] // parts,
         tiles=c["tiles"],
-        parts=c["parts"],
+        parts=parts,
         staged=c["staged"],
         prefetch=c["prefetch"],
+        everywhere=c.get("everywhere", False),
     )
 
 
@@ -79,4 +92,4 @@ def dg_gradient_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     metric = {row[0]: "xre" for row in m.rules}
     t_unit, m = contract_first(t_unit, m, (1, 2))
     t_unit = expand_sum(t_unit, m, ("r",))
-    return multiply_in_tiles(t_unit, m, 1, "e", "i", _tiling(p, c), held=metric)
+    return multiply_in_tiles(t_unit, m, 1, "e", "i", tiling(p, c), held=metric)
