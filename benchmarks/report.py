@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.results import OURS, Row, read_results, seconds
-from benchmarks.table import HEADINGS, MEANS, cells, means
+from benchmarks.table import MEANS, case_table, means
 
 
 def write_report(rows: Sequence[Row], path: str | Path) -> None:
@@ -76,14 +76,17 @@ def _page(rows: Sequence[Row], picture: str | None) -> Iterator[str]:
         f" around the samples of every case; load average of the machine {min(row['load'] for row in rows):.1f} to"
         f" {max(row['load'] for row in rows):.1f}.  Times are medians in milliseconds; ± is the median absolute deviation."
         "  *times* is the time of the best peer over ours, *by cpu* the same for processor time; *roofline* is"
-        " max(operations / measured rate, least bytes / measured copy bandwidth) over our time, *peer's* over that of the"
-        " best peer.",
+        " max(operations / measured rate, least bytes / measured copy bandwidth) over our time (*vector*: by the rate"
+        " without matrix units), *peer's* over that of the best peer.  Every engine is a process with the same inputs and"
+        " cores; they take turns.  Peers keep freed memory, so that their results cost no fresh pages, and do not pay for"
+        " compilation or the search for a path; the result of each was compared with a reference in higher precision."
+        "  An engine is *slow* if it was cut off at its first evaluation, and *wrong* if it errs more than rounding can.",
         "",
     )
     if picture is not None:
         yield from (f".. image:: {picture}", "   :alt: rate over operations per byte, under the measured roof", "")
     yield from _table("Geometric means", MEANS, means(rows))
-    yield from _table("Cases", HEADINGS, map(cells, rows))
+    yield from _table("Cases", *case_table(rows))
     engines = [name for name in dict.fromkeys(name for row in rows for name in row["engines"]) if name != OURS]
     every = [[row["case"], row["dtype"], *(_time(row, name) for name in (OURS, *engines))] for row in rows]
     yield from _table("Every engine, in milliseconds", ["case", "type", OURS, *engines], every)

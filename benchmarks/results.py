@@ -62,10 +62,13 @@ def speed_up(row: Row, figure: str = "median_s") -> float | None:
     return float(row["engines"][peer][figure] / row["engines"][OURS][figure])
 
 
-def fraction(row: Row, engine: str = OURS) -> float | None:
-    """The part of the roofline that an engine reaches."""
+def fraction(row: Row, engine: str = OURS, roofline: str = "roofline_s") -> float | None:
+    """The part of the roofline that an engine reaches.
+
+    :param roofline: ``"vector_roofline_s"`` is the one without matrix units, which not every row has.
+    """
     time_s = seconds(row, engine)
-    return None if time_s is None else float(row["roofline_s"] / time_s)
+    return None if time_s is None or roofline not in row else float(row[roofline] / time_s)
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:

@@ -8,8 +8,8 @@ from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, s
 from feinsum.cli.output import print_table
 
 HEADINGS = (
-    "case", "type", "ours ms", "±", "peer ms", "peer", "times", "by cpu", "GFLOP/s", "GB/s", "roofline", "peer's",
-    "space", "rung",
+    "case", "type", "ours ms", "±", "peer ms", "peer", "times", "by cpu", "GFLOP/s", "GB/s", "roofline", "vector",
+    "peer's", "space", "rung",
 )  # fmt: skip
 
 
@@ -25,18 +25,26 @@ def cells(row: Row) -> list[str]:
         "-" if peer_s is None else f"{peer_s * 1e3:.3f}",
         peer or "-",
         _figure(speed_up(row)),
-        _figure(speed_up(row, "cpu_s")),
+        _figure(speed_up(row, "cpu_s") if row["side"] == "cpu" else None),
         "-" if own_s is None else f"{row['flops'] / own_s / 1e9:.0f}",
         "-" if own_s is None else f"{row['bytes'] / own_s / 1e9:.1f}",
         _figure(fraction(row)),
+        _figure(fraction(row, roofline="vector_roofline_s")),
         _figure(None if peer is None else fraction(row, peer)),
         ours.get("space", "-"),
         ours.get("rung", "-"),
     ]
 
 
+def case_table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings and lines, without the columns that have nothing to say for these rows."""
+    lines = [cells(row) for row in rows]
+    kept = [k for k in range(len(HEADINGS)) if any(line[k] != "-" for line in lines)]
+    return [HEADINGS[k] for k in kept], [[line[k] for k in kept] for line in lines]
+
+
 def means(rows: Sequence[Row]) -> list[list[str]]:
-    """Geometric means by family and type, and of all: cases, times, roofline, and the roofline of the best peers."""
+    """Lines under :data:`MEANS`: geometric means by family and type, and of all."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         for family in (row["family"], "all"):
@@ -51,20 +59,22 @@ def means(rows: Sequence[Row]) -> list[list[str]]:
             _figure(geometric_mean(speed_up(row) for row in group)),
             _figure(min((s for row in group if (s := speed_up(row)) is not None), default=None)),
             _figure(geometric_mean(map(fraction, group))),
+            _figure(min((f for row in group if (f := fraction(row)) is not None), default=None)),
             _figure(geometric_mean(fraction(row, peer) for row in group if (peer := best_peer(row)))),
         ]
         for (family, dtype), group in sorted(groups.items(), key=lambda item: (item[0][0] == "all", item[0]))
     ]
 
 
-MEANS = ("family", "type", "cases", "failed", "times", "least times", "roofline", "peers' roofline")
+MEANS = ("family", "type", "cases", "failed", "times", "least times", "roofline", "least roofline", "peers' roofline")
 
 
 def print_row(row: Row) -> None:
     """A line of progress, and a line for each engine that did not finish."""
-    case, dtype, ours, _, peer_ms, peer, times, _, _, _, part, _, space, rung = cells(row)
-    versus = f"{peer} {peer_ms} ms, {times} times" if peer != "-" else "no peer"
-    print(f"{case} {dtype}: {ours} ms ({space}, {rung}), {versus}; {part} of the roofline", flush=True)
+    told = dict(zip(HEADINGS, cells(row), strict=True))
+    ours = f"{told['ours ms']} ms ({told['space']}, {told['rung']}), {told['roofline']} of the roofline"
+    peer = f"{told['peer']} {told['peer ms']} ms, {told['times']} times" if told["peer"] != "-" else "no peer"
+    print(f"{told['case']} {told['type']}: {ours}; {peer}", flush=True)
     for name, engine in row["engines"].items():
         if "message" in engine:
             print(f"  {name}: {engine['status']}: {engine['message']}", flush=True)
@@ -73,12 +83,13 @@ def print_row(row: Row) -> None:
 def print_results(rows: Sequence[Row]) -> None:
     """All cases, then geometric means."""
     print()
-    print_table(HEADINGS, map(cells, rows), left=["case", "type", "peer", "space", "rung"])
+    print_table(*case_table(rows), left=["case", "type", "peer", "space", "rung"])
     print()
     print_table(MEANS, means(rows), left=["family", "type"])
     print()
     print("times     the time of the best peer over ours; by cpu: of processor time, which a busy machine spoils less")
-    print("roofline  max(operations / measured rate, least bytes / measured copy bandwidth) over our time")
+    print("roofline  max(operations / measured rate, least bytes / measured copy bandwidth) over our time;")
+    print("          vector: by the rate without matrix units; peer's: of the best peer")
 
 
 def _figure(value: float | None) -> str:

@@ -18,7 +18,7 @@ from benchmarks.problem import Problem, write_problem
 from benchmarks.process import CutOffError, EngineProcess, FailedError
 from benchmarks.report import write_report
 from benchmarks.results import Row, best_peer, fraction, geometric_mean, read_results, speed_up, summary
-from benchmarks.table import cells
+from benchmarks.table import HEADINGS, case_table, cells
 
 ROOT = Path(__file__).parents[1]
 
@@ -134,7 +134,10 @@ def test_rows_without_ours_or_a_peer() -> None:
     assert speed_up(alone) is None
     assert speed_up(without) is None
     assert fraction(without) is None
-    assert cells(alone)[4:8] == [*cells(without)[8:11], "-"] == ["-"] * 4
+    of_alone, of_without = (dict(zip(HEADINGS, cells(row), strict=True)) for row in (alone, without))
+    assert [of_alone[x] for x in ("peer ms", "peer", "times", "by cpu", "peer's")] == ["-"] * 5
+    assert [of_without[x] for x in ("ours ms", "times", "GFLOP/s", "GB/s", "roofline")] == ["-"] * 5
+    assert case_table([alone])[0] == ["case", "type", "ours ms", "±", "GFLOP/s", "GB/s", "roofline"]
 
 
 def test_summaries_are_medians() -> None:
