@@ -73,7 +73,7 @@ def sized(e: fe.BatchedEinsum, length: int = 50) -> dict[str, int]:
 
 
 def presentations(s: TransformSpace) -> list[fe.BatchedEinsum]:
-    """Six einsums for a space: its patterns in turn, without and with a long index, of one and several rows, of two types."""
+    """Six einsums for a space: its patterns in turn, without and with a long index, one and several rows, two types."""
     indexings = cycle(islice(patterns(s), 4))
     found = []
     for kind, rows, dtype, scale in (
