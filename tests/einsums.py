@@ -17,9 +17,9 @@ LONG = ("M", "N", math.inf)
 
 
 @st.composite
-def einsums(draw: st.DrawFn) -> tuple[fe.BatchedEinsum, dict[str, int]]:
-    """A batched einsum of small sizes, up to four operands and three rows, and lengths for its long axes."""
-    sizes = {"M": draw(st.integers(0, 4)), "N": draw(st.integers(1, 4))}
+def einsums(draw: st.DrawFn, most: int = 4) -> tuple[fe.BatchedEinsum, dict[str, int]]:
+    """A batched einsum of up to four operands and three rows, and lengths for its long axes; no length is above `most`."""
+    sizes = {"M": draw(st.integers(0, most)), "N": draw(st.integers(1, most))}
     letters = "abcde"[: draw(st.integers(1, 5))]
     axes: dict[str, Any] = {
         x: draw(st.one_of(st.integers(1, 4), st.integers(0, 4), st.sampled_from(LONG))) for x in letters
@@ -43,7 +43,7 @@ def einsums(draw: st.DrawFn) -> tuple[fe.BatchedEinsum, dict[str, int]]:
     ]
     e = fe.batched_einsum(f"{','.join(terms)}->{output}", rows)
     for group in e.equal_long_axes:
-        length = sizes[str(axes[group[0]])] if axes[group[0]] in sizes else draw(st.integers(0, 4))
+        length = sizes[str(axes[group[0]])] if axes[group[0]] in sizes else draw(st.integers(0, most))
         sizes |= dict.fromkeys(group, length)
     return e, {name: sizes[name] for name in e.long_axes}
 
