@@ -65,7 +65,7 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return None if p.device.simd_bytes else "the device has no vector registers"
 
 
-@space(pattern=is_vectorizable, version=1, parameters=parameters, constraint=constraint, rank=0)
+@space(pattern=is_vectorizable, version=1, parameters=parameters, constraint=constraint)
 def contraction_steps(t_unit, match, p, *, split, vectors, together, accumulators):  # type: ignore[no-untyped-def]
     """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum."""
     sizes = dict(p.sizes)

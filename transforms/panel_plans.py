@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, product
 
 from feinsum.contraction import pairwise_schedule
+from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import Panel, Stage
 from feinsum.space import Configuration, Problem
@@ -23,6 +26,9 @@ MOST_VECTORS_IN_ROW = 8
 """A longer row is divided into panels."""
 MOST_INSIDE_BYTES = 65536
 """Of the results that a work-group keeps for one tile."""
+PANEL_BYTES = (262144, 32768, 0)
+"""How much of the operands without the long index a work-group may copy."""
+WELL_FILLED = 0.8
 CACHE_SHARES = 32
 """A copy of rows may take such a part of the last cache."""
 MOST_TERMS = 8
@@ -79,6 +85,11 @@ def _points(p: Problem, path: str) -> int:
     return total
 
 
+def lane_width(p: Problem) -> int:
+    """The lanes of the widest vectors of the device."""
+    return max(2, min(16, (p.device.simd_bytes or 16) // p.itemsize))
+
+
 def fill(length: int, width: int) -> float:
     """Which part of the vectors of a row is used."""
     return length / (-(-length // width) * width)
@@ -125,6 +136,40 @@ def panel_plan(p: Problem, c: Configuration) -> Panel:
     if c["lane"] == c["long"]:
         raise RefusedError("lanes and tile run along one axis")
     return _Planner(p, c).plan()
+
+
+def promising(p: Problem) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+    """Paths, lanes, long indices and bytes of panels, the best guess first; the first of each make a plan together.
+
+    Each of them is empty if nothing makes a plan.
+    """
+    return _promising(p.einsum, tuple(p.sizes.items()), p.device)
+
+
+@lru_cache(maxsize=256)
+def _promising(
+    e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+    p = Problem(e, dict(sizes), device)
+    output, width = e.indexing.output, lane_width(p)
+    longest = sorted(output, key=lambda x: (not p.is_long(x), -p.sizes[x]))[:2]
+    lanes = sorted(output, key=lambda x: (x == longest[0], fill(p.sizes[x], width) < WELL_FILLED, -output.index(x)))
+    small: dict[str, int | str | bool] = {
+        "width": width,
+        "vectors": 1,
+        "together": 1,
+        "accumulators": 12,
+        "tile": 100,
+        "slab": False,
+    }
+    small |= {"rows": "together", "streaming": False}
+    found = []
+    for choice in product(paths(p), lanes, longest, PANEL_BYTES):
+        with suppress(RefusedError):
+            panel_plan(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
+            found.append(choice)
+    columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)] or [()] * 4
+    return columns[0], columns[1], columns[2], columns[3]
 
 
 class _Planner:
@@ -228,7 +273,7 @@ class _Planner:
         if not self.c["slab"]:
             return {}
         slabs = {k: self.long for k, letters in enumerate(self.e.indexing.inputs) if letters[-1] == self.long}
-        if not slabs or len(self.steps) > 1:
+        if not slabs or len(self.steps) > 1 or self.c["rows"] == "apart":
             raise RefusedError(f"no operand has rows along '{self.long}'")
         size = (
             math.prod(self.groups[self.long]) * self._bytes(self.e.indexing.inputs[next(iter(slabs))]) / self.c["together"]

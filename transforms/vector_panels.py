@@ -9,26 +9,25 @@ from __future__ import annotations
 from feinsum.rewrites import vector_panel
 from feinsum.space import Choices, Configuration, Problem, space
 
-from .panel_plans import RefusedError, fill, is_vectorizable, panel_plan, paths
+from .panel_plans import RefusedError, is_vectorizable, lane_width, panel_plan, promising
 
 CLANG_RUNTIMES = ("intel", "pocl")
 """Runtimes whose compilers know the builtins of clang, among them the store past the caches."""
 
 
 def parameters(p: Problem) -> Choices:
-    width = max(2, min(16, (p.device.simd_bytes or 16) // p.itemsize))
-    output = p.einsum.indexing.output
-    longest = sorted(output, key=lambda x: (not p.is_long(x), -p.sizes[x]))[:2]
+    path, lane, long, panel = promising(p)
+    width = lane_width(p)
     return {
-        "path": paths(p),
-        "lane": sorted(output, key=lambda x: (x == longest[0], fill(p.sizes[x], width) < 0.8, -output.index(x))),
-        "long": longest,
+        "path": path,
+        "lane": lane,
+        "long": long,
+        "panel": panel,
         "width": (width, max(2, width // 2)),
         "vectors": (4, 2, 3, 6),
         "together": (2, 1, 4, 3, 5, 6, 8),
         "accumulators": (24, 20, 16, 12),
         "tile": (1000, 500, 250, 2500, 100),
-        "panel": (262144, 32768, 0),
         "slab": (False, True),
         "rows": _rows(p),
         "streaming": (True, False) if p.device.runtime in CLANG_RUNTIMES else (False,),
@@ -51,7 +50,7 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return None
 
 
-@space(pattern=is_vectorizable, version=1, parameters=parameters, constraint=constraint)
+@space(pattern=is_vectorizable, version=1, parameters=parameters, constraint=constraint, rank=3)
 def vector_panels(t_unit, m, p, **configuration):  # type: ignore[no-untyped-def]
     """S in private vectors, `together` iterations of the long index in registers, `tile` of them in a work-group.
 

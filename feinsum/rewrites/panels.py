@@ -112,18 +112,21 @@ def vector_panel(t_unit: lp.TranslationUnit, match: Match, plan: Panel) -> lp.Tr
             lanes.setdefault(stage.lane, []).append(row.kept[number].loops[stage.lane])
         t_unit = _store(t_unit, row, plan)
     for lane, loops in lanes.items():
-        scalars = _read_by_number(match, rows, lane, plan)
+        scalars = _read_by_number(t_unit, match, rows, lane, plan)
         t_unit = vectorize(t_unit, match, loops, plan.width, scalars=scalars, streaming=plan.streaming)
     return t_unit
 
 
-def _read_by_number(match: Match, rows: list[_Row], lane: str, plan: Panel) -> list[str]:
-    """The loops along a lane's index that read one number at a time: sums over it, and tiles of a long index."""
-    if lane in match.einsum.indexing.summed:
-        return [row.matches[0].inames[lane] for row in rows]
-    if lane in plan.groups and lane not in [stage.lane for stage in plan.stages]:
-        return [loops[lane] for row in rows for loops in (row.inner, row.blocks, *row.readers) if lane in loops]
-    return []
+def _read_by_number(t_unit: lp.TranslationUnit, match: Match, rows: list[_Row], lane: str, plan: Panel) -> list[str]:
+    """The loops along a lane's index that read one number at a time: sums over it, and stages with other lanes."""
+    loops = set()
+    for row in rows:
+        loops |= {kept.loops.get(lane) for kept, stage in zip(row.kept, plan.stages, strict=True) if stage.lane != lane}
+        if lane in match.einsum.indexing.summed:
+            loops.add(row.matches[0].inames[lane])
+        elif plan.stages[-1].lane != lane:
+            loops |= {row.inner[lane], row.blocks.get(lane)}
+    return sorted(loop for loop in loops if loop is not None and loop in t_unit[match.kernel_name].all_inames())
 
 
 def _contract(t_unit: lp.TranslationUnit, row: Match, stages: tuple[Stage, ...]) -> tuple[lp.TranslationUnit, list[Match]]:

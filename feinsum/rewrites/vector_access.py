@@ -117,15 +117,8 @@ def room_under(predicates: frozenset[Any], lane: str) -> tuple[frozenset[Any], A
     return frozenset(p for p in predicates if lane not in get_dependencies(p)), room
 
 
-def pieces(length: int, width: int, *, whole_rows: bool) -> list[tuple[int, int, int]]:
-    """(numbers of a store, how many of them, where the first begins), covering the length.
-
-    :param whole_rows: whether all of them have one size, that of the largest power of two in the length.
-    """
-    if whole_rows:
-        size = min(width, length & -length)
-        if size > 1:
-            return [(size, length // size, 0)]
+def pieces(length: int, width: int) -> list[tuple[int, int, int]]:
+    """(numbers of a store, how many of them, where the first begins), covering the length."""
     found, start, size = [], 0, width
     while start < length:
         count = (length - start) // size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,9 @@ from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length, iname_of
 from feinsum.rewrites.vector_access import NAMES, Row, at_lane, load_code, pieces, room_under, row_of, store_code
+
+SHORTEST_STREAM_BYTES = 16
+"""There is no shorter vector store past the caches on x86."""
 
 
 def vectorize(
@@ -266,10 +270,10 @@ class _Lanes:
             predicates=predicates,
         )
         self.instructions.append(compute)
-        covered = self._pieces(target.name, row)
+        aligned = self._aligned(target, row)
+        covered = self._pieces(target.name, row, aligned)
         ids = [self.fresh(f"{insn.id}_store") for _ in covered[1:]] + [insn.id]
         previous = compute.id
-        streaming = self.streaming and target.name in self.kernel.arg_dict and row.stride == 1
         for number, (size, count, start) in enumerate(covered):
             loop = self.piece_loop(iname, count, unroll=target.name in self.memory)
             at = Variable(loop) * size + start
@@ -279,7 +283,7 @@ class _Lanes:
                 size,
                 kept.name,
                 target.name,
-                streaming=streaming and self.length % size == 0,
+                streaming=bool(aligned),
                 guarded=room is not None,
             )
             store = CInstruction(
@@ -298,12 +302,21 @@ class _Lanes:
             self.instructions.append(store)
             previous = store.id
 
-    def _pieces(self, target: str, row: Row) -> list[tuple[int, int, int]]:
+    def _aligned(self, target: Any, row: Row) -> int:
+        """The longest vectors that can be stored past the caches, which presumes aligned rows; 0 if there are none."""
+        if not self.streaming or target.name not in self.kernel.arg_dict or row.stride != 1:
+            return 0
+        strides = [tag.stride if isinstance(tag.stride, int) else 1 for tag in target.dim_tags]
+        common = math.gcd(self.length, *(stride for stride in strides if stride != 1 or strides.count(1) > 1))
+        size = min(self.width, common & -common)
+        return size if size * target.dtype.itemsize >= SHORTEST_STREAM_BYTES else 0
+
+    def _pieces(self, target: str, row: Row, aligned: int) -> list[tuple[int, int, int]]:
         if row.stride != 1:
             return [(1, self.length, 0)]
         if target in self.memory:
             return [(self.width, self.blocks, 0)]
-        return pieces(self.length, self.width, whole_rows=self.streaming)
+        return [(aligned, self.length // aligned, 0)] if aligned else pieces(self.length, self.width)
 
 
 class _Substitution(IdentityMapper):  # type: ignore[misc]
