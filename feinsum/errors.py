@@ -45,3 +45,7 @@ class ValidationError(FeinsumError, ValueError):
 
 class SearchError(FeinsumError, ValueError):
     """A sampler that does not exist, or a recorded landscape that is malformed."""
+
+
+class JobError(FeinsumError, ValueError):
+    """A job file that cannot be read or is malformed, or a shard that does not exist."""

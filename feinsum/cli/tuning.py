@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,31 +16,52 @@ from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table
 if TYPE_CHECKING:
     from feinsum.database import TuningRecord
     from feinsum.einsum import BatchedEinsum
+    from feinsum.tune.batch import Result
 
 _MESSAGE = 160
 """Characters shown of the message of a failure; --json has it all."""
 
 
+def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command that takes an einsum take a job file in its place."""
+
+    @functools.wraps(command)
+    def either(*, subscripts: str, **options: Any) -> None:
+        if subscripts.endswith(".toml"):
+            _tune_batch(subscripts, options)
+        elif options.pop("shard") is not None:
+            raise click.UsageError("--shard divides the jobs of a job file; give one in place of the subscripts")
+        else:
+            command(subscripts=subscripts, **options)
+
+    return either
+
+
 @click.command()
+@_or_job_file
 @einsum_arguments
 @device_option
 @database_option
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Configurations to try.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin no trial after so long.")
 @click.option("--space", metavar="NAME", help="Search this transform space only; see `feinsum spaces`.")
+@click.option("--sampler", metavar="NAME", help="exhaustive, random, parzen, tpe or genetic; fitting unless given.")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of the search and of the inputs; 0 unless given.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that build; one a core, four at most.")
+@click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this dask.distributed scheduler do the trials.")
+@click.option("--shard", metavar="I/N", help="Of a job file: do every N-th job, from the I-th on.")
+@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as a page, with plots.")
 @json_option
 @click.pass_context
 def tune(
     ctx: click.Context,
+    /,
     request: Request,
     device: str | None,
     database: str | None,
-    trials: int | None,
-    timeout: float | None,
-    space: str | None,
-    seed: int,
     as_json: bool,
+    html: str | None,
+    **options: Any,
 ) -> None:
     """Try configurations and record them.
 
@@ -46,23 +69,69 @@ def tune(
     tried again, so a second call goes on where the first one, or Ctrl-C, stopped.  Without --trials and --timeout it
     takes a minute.  Exits with 1 if no configuration is right.
 
+    A job file, whose name ends in .toml, may stand in place of SUBSCRIPTS; jobs that are done are skipped.  Exits with 1 if
+    a job failed.  With --shard each shard writes to a store of its own, for `feinsum db merge`.
+
     \b
-    Example:
+    Examples:
       feinsum tune "xre,rij,ej->xei" --shape J=3,3,E --shape D=3,20,20 --shape u=E,20 --size E=100000 --timeout 40
+      feinsum tune night.toml --shard 1/8
     """
     import feinsum as fe
 
     request.require_sizes()
-    report = fe.autotune(request.einsum, device, database, request.sizes, space, trials=trials, timeout=timeout, seed=seed)
+    report = fe.autotune(request.einsum, device, database, request.sizes, **options)
+    if html is not None:
+        report.write_html(html)
     if as_json:
         print_json(report.to_json())
     else:
         click.echo(report.table())
-        if report.best is not None and report.best not in report.records:
+        if report.best is not None and report.final is None and report.best not in report.records:
             click.echo(f"the best known is older: {report.best.space} {settings(report.best.configuration)}")
     if report.interrupted:
         raise KeyboardInterrupt
     if report.best is None:
+        ctx.exit(1)
+
+
+_OF_AN_EINSUM = ("shapes", "sizes", "long", "rows", "dtypes", "trials", "timeout", "space", "sampler", "seed", "html")
+
+
+def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
+    """Do the jobs of a job file, and say what became of each as soon as that is known."""
+    from feinsum.tune.batch import Shard, run_batch
+    from feinsum.tune.jobs import read_jobs
+
+    ctx = click.get_current_context()
+    given = [name for name in _OF_AN_EINSUM if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    if given:
+        flags = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+        raise click.UsageError(f"{flags[given[0]]} does not go with a job file; write it into the file")
+    shard = Shard() if options["shard"] is None else Shard.parse(options["shard"])
+    file = read_jobs(path)
+    jobs = [job if options["device"] is None else replace(job, device=options["device"]) for job in file.jobs]
+    total = len(shard.of(jobs))
+    said = 0
+
+    def tell(result: Result) -> None:
+        nonlocal said
+        said += 1
+        click.echo(f"{said}/{total} {result}", err=options["as_json"])
+
+    results = run_batch(
+        jobs,
+        options["database"] or file.database,
+        shard=shard,
+        scheduler=options["scheduler"],
+        workers=options["workers"],
+        tell=tell,
+    )
+    if options["as_json"]:
+        print_json([result.to_json() for result in results])
+    if any(result.status == "interrupted" for result in results):
+        raise KeyboardInterrupt
+    if any(result.status == "failed" for result in results):
         ctx.exit(1)
 
 

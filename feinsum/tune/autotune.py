@@ -79,18 +79,45 @@ def autotune(
     :raises DeviceError: if no worker process can be started.
     :raises DatabaseError: if the store cannot be written; the message says where the last record is.
     """
-    if trials is None and timeout is None:
-        timeout = 60.0
-    start = time.monotonic()
     with contextlib.ExitStack() as stack:
-        engine = stack.enter_context(_engine(scheduler, device, workers, trial_timeout))
-        task = make_task(e, sizes, engine.profile, seed)
+        engine = stack.enter_context(make_engine(scheduler, device, workers, trial_timeout))
         store = database if isinstance(database, Database) else stack.enter_context(Database(database))
-        require_writable(store)
-        contest = Contest(task, store, space, trials, sampler)
+        return tune_on(
+            engine,
+            e,
+            store,
+            sizes,
+            space,
+            trials=trials,
+            timeout=60.0 if trials is None and timeout is None else timeout,
+            sampler=sampler,
+            seed=seed,
+            progress=progress,
+        )
+
+
+def tune_on(
+    engine: Engine,
+    e: BatchedEinsum,
+    store: Database,
+    sizes: Mapping[str, int] | None,
+    space: str | None,
+    *,
+    trials: int | None,
+    timeout: float | None,
+    sampler: str | None,
+    seed: int,
+    progress: bool | Progress,
+) -> TuningReport:
+    """:func:`autotune` with processes that are there already, and a store that is open."""
+    start = time.monotonic()
+    task = make_task(e, sizes, engine.profile, seed)
+    require_writable(store)
+    contest = Contest(task, store, space, trials, sampler)
+    records: list[TuningRecord] = []
+    decided, interrupted = None, False
+    with contextlib.ExitStack() as stack:
         report = _notify(stack, progress, e, trials, timeout)
-        records: list[TuningRecord] = []
-        decided, interrupted = None, False
         try:
             for record in _search(task, contest, engine, trials, timeout):
                 keep(store, record)
@@ -99,26 +126,28 @@ def autotune(
             decided = _final(task, contest, engine, records, time.monotonic() - start)
         except KeyboardInterrupt:
             interrupted = True
-        if decided is not None:
-            keep(store, decided.winner)
-        location = store.location
+    if decided is not None:
+        keep(store, decided.winner)
     return TuningReport(
         einsum=e,
         sizes=dict(sizes or {}),
         device=engine.profile,
         records=tuple(records),
         best=contest.best if decided is None else decided.winner,
-        database=location,
+        database=store.location,
         seconds=time.monotonic() - start,
         interrupted=interrupted,
         final=decided,
     )
 
 
-def _engine(
+def make_engine(
     scheduler: str | None, device: Device | str | cl.Device | cl.CommandQueue | None, workers: int | None, timeout_s: float
 ) -> contextlib.AbstractContextManager[Engine]:
-    """What does the trials: processes of this machine, or the workers of a scheduler."""
+    """What does the trials: processes of this machine, or the workers of a scheduler.
+
+    :raises DeviceError: if there is no such device.
+    """
     if scheduler is None:
         return Runner(choose_device(device).profile, workers, timeout_s)
     from feinsum.tune.cluster import Cluster
@@ -141,13 +170,14 @@ def _search(
         return contest.next_trial()
 
     engine.best_s = None if contest.best is None else contest.best.median_s
-    for trial, outcome in engine.run(next_trial):
-        record = task.record(trial, outcome)
-        contest.tell(record)
-        engine.best_s = None if contest.best is None else contest.best.median_s
-        yield record
-        if time.monotonic() > end:
-            return  # what was built ahead is left for another time
+    with contextlib.closing(engine.run(next_trial)) as outcomes:
+        for trial, outcome in outcomes:
+            record = task.record(trial, outcome)
+            contest.tell(record)
+            engine.best_s = None if contest.best is None else contest.best.median_s
+            yield record
+            if time.monotonic() > end:
+                return  # what was built ahead is left for another time
 
 
 def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], search_s: float) -> Final | None:

@@ -29,11 +29,10 @@ def keep(store: Database, record: TuningRecord) -> None:
     try:
         store.add(record)
     except DatabaseError as error:
-        place = _save(store, record)
-        raise DatabaseError(f"{error}; the last record is in {place}: feinsum db import {place}") from error
+        raise DatabaseError(f"{error}; the last record is in {_save(store, record)}") from error
 
 
-def _save(store: Database, record: TuningRecord) -> Path | str:
+def _save(store: Database, record: TuningRecord) -> str:
     """Write a record to a file of its own beside the store, or where there is room; at last to the standard error."""
     for directory in _directories(store):
         path = directory / f"feinsum-unsaved-{os.getpid()}-{record.id[:8]}.jsonl"
@@ -41,7 +40,7 @@ def _save(store: Database, record: TuningRecord) -> Path | str:
             jsonl.write([record.to_json()], path)
         except DatabaseError:
             continue
-        return path
+        return f"{path}: feinsum db import {path}"
     sys.stderr.write(record.to_json() + "\n")
     return "the line above"
 

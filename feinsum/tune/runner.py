@@ -9,9 +9,10 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from queue import LifoQueue
 from typing import Protocol
 
 from feinsum.devices import DeviceProfile
@@ -34,7 +35,7 @@ class Engine(Protocol):
     profile: DeviceProfile
     best_s: float | None
 
-    def run(self, next_trial: Callable[[], Trial | None]) -> Iterator[tuple[Trial, Outcome]]:
+    def run(self, next_trial: Callable[[], Trial | None]) -> Generator[tuple[Trial, Outcome], None, None]:
         """Do trials, in the order in which they are handed out, until there is none left.
 
         :param next_trial: hands out the next trial, some of them ahead of what has come back; or None.
@@ -62,7 +63,9 @@ class Runner:
         self.best_s: float | None = None
         self._timeout_s = trial_timeout_s
         self._builders = [Worker("build", profile.id) for _ in range(count)]
-        self._idle = list(self._builders)
+        self._idle: LifoQueue[Worker] = LifoQueue()
+        for worker in self._builders:
+            self._idle.put(worker)
         self._measurer = Worker("measure", profile.id)
         self._pool = ThreadPoolExecutor(count)
         self._shares_cores = profile.kind == "cpu"
@@ -77,20 +80,26 @@ class Runner:
             worker.close()
         self._pool.shutdown()
 
-    def run(self, next_trial: Callable[[], Trial | None]) -> Iterator[tuple[Trial, Outcome]]:
+    def run(self, next_trial: Callable[[], Trial | None]) -> Generator[tuple[Trial, Outcome], None, None]:
         """See :class:`Engine`; up to two trials a builder are built ahead.
 
         :raises DeviceError: if no worker can be started.
         """
         pending: deque[tuple[Trial, Future[Built | Outcome]]] = deque()
-        while True:
-            while len(pending) < 2 * len(self._builders) and (trial := next_trial()) is not None:
-                pending.append((trial, self._pool.submit(self._build, trial)))
-            if not pending:
-                return
-            trial, future = pending.popleft()
-            built = future.result()
-            yield trial, self._measure(trial, built)
+        try:
+            while True:
+                while len(pending) < 2 * len(self._builders) and (trial := next_trial()) is not None:
+                    pending.append((trial, self._pool.submit(self._build, trial)))
+                if not pending:
+                    return
+                trial, future = pending.popleft()
+                built = future.result()
+                with self._device:
+                    outcome = self._measure(trial, built)
+                yield trial, outcome
+        finally:
+            for _, future in pending:
+                future.cancel()
 
     def attempt(self, trial: Trial) -> Outcome:
         """Do one trial; threads may do so at once, and while one measures the others build."""
@@ -116,11 +125,11 @@ class Runner:
         return samples_s
 
     def _build(self, trial: Trial) -> Built | Outcome:
-        worker = self._idle.pop()
+        worker = self._idle.get()
         try:
             return worker.build(trial, self._timeout_s)
         finally:
-            self._idle.append(worker)
+            self._idle.put(worker)
 
     def _measure(self, trial: Trial, built: Built | Outcome, seconds: float | None = None) -> Outcome:
         """Prove and time a variant; `seconds` for samples, or else those of a trial."""

@@ -1,0 +1,165 @@
+"""Batches: tune what a job file asks for, or a shard of it, and skip what is done.
+
+Job k of a file, counted from 0, belongs to shard ``1 + k mod n`` of n.  A shard writes to a store of its own beside that of
+the batch, so that shards need share nothing; ``feinsum db merge`` brings them together.  A store by URL is shared as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from feinsum.database import Database, locate
+from feinsum.errors import DatabaseError, FeinsumError, JobError
+from feinsum.registry import matching_spaces
+from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
+from feinsum.tune.autotune import Progress, make_engine, tune_on
+from feinsum.tune.jobs import Job
+from feinsum.tune.report import TuningReport
+from feinsum.tune.runner import Engine
+from feinsum.tune.task import Task, make_task
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `number` of `count` of a batch, counted from 1."""
+
+    number: int = 1
+    count: int = 1
+
+    @staticmethod
+    def parse(text: str) -> Shard:
+        """
+        :raises JobError: if it does not read like 2/8.
+
+        >>> Shard.parse("2/8")
+        Shard(number=2, count=8)
+        """
+        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+        if not found or not 1 <= int(found[1]) <= int(found[2]):
+            raise JobError(f"the shard is {text!r}; write 1/8, 2/8, ... or 8/8 for the parts of eight")
+        return Shard(int(found[1]), int(found[2]))
+
+    def of(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """The jobs of this shard."""
+        return jobs[self.number - 1 :: self.count]
+
+    def store(self, database: str | None) -> str | None:
+        """Where this shard writes when the batch writes to `database`."""
+        location = locate(database)
+        if self.count == 1 or location.path is None:
+            return database
+        path = location.path
+        return str(path.with_name(f"{path.stem}.{self.number}-of-{self.count}{path.suffix}"))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a job: a report, or why there is none.
+
+    :ivar status: "tuned", "done" (by an earlier run), "failed" or "interrupted".
+    """
+
+    job: Job
+    status: str
+    message: str = ""
+    report: TuningReport | None = None
+
+    def __str__(self) -> str:
+        best = self.report.best if self.report is not None else None
+        if best is not None and best.median_s is not None:
+            return f"{self.job}: {self.status}, {best.median_s * 1e3:.4g} ms by {best.space}"
+        return f"{self.job}: {self.status}{f': {self.message}' if self.message else ''}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data."""
+        report = None if self.report is None else self.report.to_json()
+        return {"job": str(self.job), "status": self.status, "message": self.message, "report": report}
+
+
+def run_batch(
+    jobs: Sequence[Job],
+    database: str | None = None,
+    *,
+    shard: Shard | None = None,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    trial_timeout: float = 60.0,
+    progress: bool | Progress = True,
+    tell: Callable[[Result], None] = lambda _: None,
+) -> list[Result]:
+    """Do the jobs of a batch that are not done, one after the other; a job that fails does not end the batch.
+
+    :param database: the store of the batch, as for :class:`Database`.
+    :param shard: the part of the jobs to do; all by default.
+    :param scheduler: see :func:`feinsum.autotune`, as for `workers`, `trial_timeout` and `progress`.
+    :param tell: called with each result as soon as there is one.
+    :return: what became of the jobs, up to one that the user interrupted.
+    :raises DatabaseError: if the store fails.
+    """
+    shard = shard or Shard()
+    results: list[Result] = []
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Database(shard.store(database)))
+        others = [stack.enter_context(other) for other in _existing(database) if other.location != store.location]
+        engines: dict[str | None, Engine] = {}
+        for job in shard.of(jobs):
+            try:
+                if job.device not in engines:
+                    made = make_engine(scheduler, job.device, workers, trial_timeout)
+                    engines[job.device] = stack.enter_context(made)
+                result = _do(job, engines[job.device], store, others, progress)
+            except DatabaseError:
+                raise
+            except FeinsumError as error:
+                result = Result(job, "failed", str(error))
+            except KeyboardInterrupt:
+                result = Result(job, "interrupted")
+            results.append(result)
+            tell(result)
+            if result.status == "interrupted":
+                break
+    return results
+
+
+def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], progress: bool | Progress) -> Result:
+    task = make_task(job.einsum, job.sizes, engine.profile, job.seed)
+    left = min(_trials_left(job, task, known) for known in (store, *others))
+    if left <= 0:
+        return Result(job, "done")
+    if job.trials is not None:
+        job = replace(job, trials=left)
+    report = tune_on(
+        engine,
+        job.einsum,
+        store,
+        job.sizes,
+        job.space,
+        trials=job.trials,
+        timeout=job.timeout,
+        sampler=job.sampler,
+        seed=job.seed,
+        progress=progress,
+    )
+    return Result(job, "interrupted" if report.interrupted else "tuned", report=report)
+
+
+def _trials_left(job: Job, task: Task, store: Database) -> int:
+    """How many trials a job still needs; a job that has a time only is done when its final was held."""
+    key, device, driver = task.canonical.key, task.profile.id, task.profile.driver
+    spaces = [s for s in matching_spaces(task.canonical.einsum) if job.space in (None, s.name)]
+    if job.trials is None:
+        current = [(s.name, s.version) for s in spaces]
+        decided = store.best(key, task.sizes, device, driver=driver, spaces=current, protocol=FINAL_PROTOCOL)
+        return 1 if decided is None else 0
+    tried = (store.configurations_tried(key, task.sizes, device, s.name, s.version, driver, PROTOCOL) for s in spaces)
+    return job.trials - sum(map(len, tried))
+
+
+def _existing(database: str | None) -> list[Database]:
+    """The store of the batch, if it is there."""
+    path = locate(database).path
+    return [Database(database, create=False)] if path is not None and path.exists() else []

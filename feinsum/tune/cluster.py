@@ -1,0 +1,224 @@
+"""Many machines: the workers of a dask.distributed scheduler do the trials, each on a device of its own.
+
+The tuner searches, asks the workers that have the device, and stores what comes back.  A worker of the scheduler does a
+trial in processes of its own (:mod:`feinsum.tune.runner`), so that a trial takes down neither; if it is lost altogether,
+the scheduler gives its trials to another one.  Start one worker for each device, with two threads so that one builds while
+the other measures::
+
+    dask scheduler --port 8786
+    CUDA_VISIBLE_DEVICES=0 dask worker tcp://node1:8786 --nthreads 2
+    CUDA_VISIBLE_DEVICES=1 dask worker tcp://node1:8786 --nthreads 2
+
+The final is held on one worker, so that its times can be compared.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from feinsum.devices import DeviceProfile
+from feinsum.errors import DeviceError, FeinsumError
+from feinsum.tune.runner import Runner
+from feinsum.tune.trial import Outcome, Trial
+
+_CONNECT_S = 20.0
+_LOOK_S = 2.0
+"""How often is looked whether a worker is left for what one waits for."""
+
+
+class Cluster:
+    """The :class:`feinsum.tune.runner.Engine` that a scheduler's workers are; a context manager.
+
+    :param device: a word for :func:`feinsum.device`; the device that most workers understand by it is taken.
+    :param trial_timeout_s: see :class:`Runner`.
+    """
+
+    profile: DeviceProfile
+
+    def __init__(self, address: str, device: Any, trial_timeout_s: float) -> None:
+        if not (device is None or isinstance(device, str)):
+            raise DeviceError(f"workers of a scheduler choose their device by a word such as 'gpu', not by {device!r}")
+        self.best_s: float | None = None
+        self._address = address
+        self._word: str | None = device
+        self._timeout_s = trial_timeout_s
+        self._devices: dict[str, str] = {}
+
+    def __enter__(self) -> Cluster:
+        self._client = _connect(self._address)
+        try:
+            self.profile = self._choose()
+        except BaseException:
+            self._client.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def run(self, next_trial: Callable[[], Trial | None]) -> Generator[tuple[Trial, Outcome], None, None]:
+        """See :class:`Engine`; so many trials are handed out ahead that every thread has one and every worker one waiting.
+
+        :raises DeviceError: if no worker with the device is left, or the scheduler is lost.
+        """
+        pending: deque[tuple[Trial, _Call]] = deque()
+        while True:
+            while len(pending) < self._capacity() and (trial := next_trial()) is not None:
+                pending.append((trial, self._call(_attempt, trial.to_json(), self.best_s, self._timeout_s)))
+            if not pending:
+                return
+            trial, call = pending.popleft()
+            try:
+                yield trial, Outcome(**call.result())
+            except _LostError as lost:
+                yield trial, Outcome("launch-failed", str(lost))
+
+    def compare(self, trials: Sequence[Trial], rounds: int, seconds: float) -> dict[str, list[float]]:
+        """See :class:`Engine`.
+
+        :raises DeviceError: if no worker with the device is left, or the scheduler is lost.
+        """
+        plain = [trial.to_json() for trial in trials]
+        try:
+            found: dict[str, list[float]] = self._call(_compare, plain, rounds, seconds, self._timeout_s).result()
+        except _LostError:
+            return {}
+        return found
+
+    def workers(self) -> dict[str, int]:
+        """The threads of the workers that have the device, by their address.
+
+        :raises DeviceError: if the scheduler is lost.
+        """
+        threads = self._ask(self._client.nthreads)
+        if new := [address for address in threads if address not in self._devices]:
+            with suppress(OSError):  # one of them went away just now; the next look finds out
+                for address, said in self._ask(self._client.run, _describe, self._word, workers=new).items():
+                    self._devices[address] = said["device"]
+        return {address: n for address, n in threads.items() if self._devices.get(address) == self.profile.id}
+
+    def _choose(self) -> DeviceProfile:
+        """The device that most workers have."""
+        said = self._ask(self._client.run, _describe, self._word)
+        self._devices = {address: answer["device"] for address, answer in said.items()}
+        profiles = {answer["device"]: answer["profile"] for answer in said.values() if answer["device"]}
+        if not profiles:
+            why = next((answer["why"] for answer in said.values()), "it has no workers")
+            raise DeviceError(f"no worker of {self._address} has the device {self._word or ''}: {why}")
+        (common, _), *_ = Counter(device for device in self._devices.values() if device).most_common()
+        return DeviceProfile.from_dict(profiles[common])
+
+    def _capacity(self) -> int:
+        workers = self.workers()
+        return max(1, sum(workers.values()) + len(workers))
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> _Call:
+        return _Call(self, function, (self.profile.id, *arguments))
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except FeinsumError:
+            raise
+        except Exception as error:  # whatever a lost connection raises
+            raise DeviceError(f"the scheduler {self._address} does not answer: {type(error).__name__}: {error}") from None
+
+
+class _LostError(Exception):
+    """What was asked for took down every worker that tried it."""
+
+
+class _Call:
+    """A function that one of the workers with the device runs, and another one if that is lost."""
+
+    def __init__(self, cluster: Cluster, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._cluster = cluster
+        self._function = function
+        self._arguments = arguments
+        self._submit()
+
+    def _submit(self) -> None:
+        self._workers = list(self._cluster.workers())
+        if not self._workers:
+            raise DeviceError(f"no worker with {self._cluster.profile.id} is left")
+        self._future = self._cluster._client.submit(self._function, *self._arguments, workers=self._workers, pure=False)
+
+    def result(self) -> Any:
+        """Wait for the answer."""
+        from concurrent.futures import CancelledError
+
+        from distributed.scheduler import KilledWorker
+
+        while True:
+            try:
+                return self._future.result(timeout=_LOOK_S)
+            except TimeoutError:
+                if not set(self._workers) & set(self._cluster.workers()):
+                    self._future.cancel()
+                    self._submit()
+            except KilledWorker:
+                raise _LostError("it took down every worker that tried it") from None
+            except CancelledError:
+                raise DeviceError(f"the scheduler {self._cluster._address} has gone") from None
+
+
+def _connect(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ModuleNotFoundError as error:
+        raise DeviceError(
+            f"a scheduler needs the package {error.name}, which is not here: pip install 'feinsum[cluster]'"
+        ) from None
+    try:
+        return Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"no scheduler answers at {address}: {error}") from None
+
+
+def _describe(word: str | None) -> dict[str, Any]:
+    """What a worker understands by the word for a device; run by the worker."""
+    from feinsum.devices import device
+
+    try:
+        profile = device(word).profile
+    except FeinsumError as error:
+        return {"device": "", "why": str(error)}
+    return {"device": profile.id, "profile": profile.to_dict()}
+
+
+def _attempt(device_id: str, trial: dict[str, Any], best_s: float | None, timeout_s: float) -> dict[str, Any]:
+    """Do one trial; run by a worker."""
+    runner = _runner(device_id, timeout_s)
+    runner.best_s = best_s
+    outcome = runner.attempt(Trial(**trial))
+    return {"status": outcome.status, "message": outcome.message, "samples_s": outcome.samples_s}
+
+
+def _compare(
+    device_id: str, trials: list[dict[str, Any]], rounds: int, seconds: float, timeout_s: float
+) -> dict[str, list[float]]:
+    """Time variants in turns; run by a worker."""
+    return _runner(device_id, timeout_s).compare([Trial(**trial) for trial in trials], rounds, seconds)
+
+
+_starting = threading.Lock()
+
+
+def _runner(device_id: str, timeout_s: float) -> Runner:
+    """The processes that a worker has for a device; they end with it."""
+    with _starting:
+        return _started(device_id, timeout_s)
+
+
+@cache
+def _started(device_id: str, timeout_s: float) -> Runner:
+    from distributed import get_worker
+
+    from feinsum.devices import device
+
+    return Runner(device(device_id).profile, get_worker().state.nthreads, timeout_s)

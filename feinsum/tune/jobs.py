@@ -1,0 +1,213 @@
+"""Job files: einsums × types × lengths × devices to tune, as TOML.
+
+::
+
+    database = "night.sqlite"
+    devices = ["cpu"]
+    timeout = 60                          # seconds for each job; or trials = 200
+
+    [[einsum]]
+    subscripts = "xre,rij,ej->xei"
+    shapes = {J = [3, 3, "E"], D = [3, "n", "n"], u = ["E", "n"]}
+    dtypes = ["float32", "float64"]
+    fixed = {n = [4, 10, 20]}             # lengths that are part of the einsum, each combination another one
+    sizes = {E = [1000, 100_000]}         # lengths of long axes, each combination another job
+
+What stands above the first ``[[einsum]]`` holds for all of them, unless one says otherwise.  Several outputs are ``rows``
+of names, where ``a*b`` is an elementwise product.  A job file is data: it is read by :mod:`tomllib` and checked key by key.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from feinsum.einsum import BatchedEinsum, array, batched_einsum
+from feinsum.errors import FeinsumError, JobError
+from feinsum.search import SAMPLERS
+
+_MOST_JOBS = 100_000
+"""Jobs of a file; more is a slip of the pen."""
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """One tuning run of a job file: an einsum, lengths of its long axes, a device and a budget.
+
+    :ivar device: a word for :func:`feinsum.device`; None for the best one.
+    :ivar trials: configurations to try in all, those of earlier runs included; None for as many as the time allows.
+    :ivar timeout: in seconds; None for as long as it takes.
+    """
+
+    einsum: BatchedEinsum
+    sizes: Mapping[str, int]
+    device: str | None = None
+    trials: int | None = None
+    timeout: float | None = None
+    space: str | None = None
+    sampler: str | None = None
+    seed: int = 0
+
+    def __str__(self) -> str:
+        lengths = " ".join(f"{name}={length}" for name, length in self.sizes.items())
+        return f"{self.einsum}{' at ' if lengths else ''}{lengths}{f' on {self.device}' if self.device else ''}"
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """What a job file asks for.
+
+    :ivar database: the store it names, a relative path being relative to the file; None if it names none.
+    """
+
+    jobs: tuple[Job, ...]
+    database: str | None = None
+
+
+def read_jobs(path: str | os.PathLike[str]) -> JobFile:
+    """Read a job file.
+
+    :raises JobError: if it cannot be read or is malformed; the message names the file, the place and what is wrong.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise JobError(f"it is longer than {_MOST_BYTES} bytes")
+        return _job_file(tomllib.loads(text.decode()), Path(path).parent)
+    except OSError as error:
+        raise JobError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise JobError(f"{path}: it is no text in UTF-8") from None
+    except RecursionError:
+        raise JobError(f"{path}: its values are nested too deeply") from None
+    except (JobError, tomllib.TOMLDecodeError) as error:
+        raise JobError(f"{path}: {error}") from None
+
+
+def _job_file(data: Mapping[str, Any], directory: Path) -> JobFile:
+    common = {key: value for key, value in data.items() if key not in ("einsum", "database")}
+    _check_keys(common, _COMMON, "the top of the file")
+    database = _text("database", data["database"]) if "database" in data else None
+    if database is not None and "://" not in database:
+        database = str(directory / Path(database).expanduser())
+    tables = data.get("einsum")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise JobError("there is no [[einsum]]; write one for each einsum")
+    jobs: list[Job] = []
+    for number, table in enumerate(tables, 1):
+        _check_keys(table, _COMMON | _OWN, f"[[einsum]] {number}")
+        try:
+            for job in _jobs({**common, **table}):
+                jobs.append(job)
+                if len(jobs) > _MOST_JOBS:
+                    raise JobError(f"these are more than {_MOST_JOBS} jobs; split the file")
+        except FeinsumError as error:
+            raise JobError(f"[[einsum]] {number}: {error}") from None
+    return JobFile(tuple(jobs), database)
+
+
+_COMMON = {"devices", "dtypes", "trials", "timeout", "space", "sampler", "seed"}
+_OWN = {"subscripts", "shapes", "rows", "fixed", "sizes"}
+
+
+def _check_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise JobError(f"{where} has the key {key[:80]!r}; known are {', '.join(sorted(known))}")
+
+
+def _jobs(table: Mapping[str, Any]) -> Iterator[Job]:
+    """Every combination of what one table lists."""
+    budget = {
+        "trials": _number("trials", table["trials"], int, 1) if "trials" in table else None,
+        "timeout": _number("timeout", table["timeout"], float, 0) if "timeout" in table else None,
+        "space": _text("space", table["space"]) if "space" in table else None,
+        "sampler": _one_of("sampler", table["sampler"], SAMPLERS) if "sampler" in table else None,
+        "seed": _number("seed", table.get("seed", 0), int, 0),
+    }
+    if budget["trials"] is None and budget["timeout"] is None:
+        budget["timeout"] = 60.0
+    devices = _list("devices", table["devices"], _text) if "devices" in table else [None]
+    dtypes = _list("dtypes", table.get("dtypes", ["float64"]), _text)
+    for dtype, fixed in product(dtypes, _combinations("fixed", table.get("fixed", {}))):
+        e = _einsum(table, dtype, fixed)
+        for sizes, device in product(_combinations("sizes", table.get("sizes", {})), devices):
+            e.resolve(sizes)  # says which length is missing
+            yield Job(e, sizes, device, **budget)
+
+
+def _einsum(table: Mapping[str, Any], dtype: str, fixed: Mapping[str, int]) -> BatchedEinsum:
+    for key in ("subscripts", "shapes"):
+        if key not in table:
+            raise JobError(f"the key {key!r} is missing")
+    shapes = table["shapes"]
+    if not isinstance(shapes, dict) or not shapes:
+        raise JobError("shapes is no table like {A = [3, 'N'], x = ['N']}")
+    arrays = {name: array(name, _shape(name, axes, fixed), dtype) for name, axes in shapes.items()}
+    if used := fixed.keys() - {axis for axes in shapes.values() for axis in axes if isinstance(axis, str)}:
+        raise JobError(f"fixed has {min(used)!r}, which is no axis of shapes")
+    matrix = []
+    for row in table.get("rows", [list(arrays)]):
+        entries = _list("rows", row, _text)
+        unknown = [name for entry in entries for name in entry.split("*") if name not in arrays]
+        if unknown:
+            raise JobError(f"rows has {unknown[0]!r}, but shapes has {', '.join(arrays)}")
+        matrix.append([tuple(arrays[name] for name in entry.split("*")) for entry in entries])
+    return batched_einsum(_text("subscripts", table["subscripts"]), matrix)
+
+
+def _shape(name: str, axes: object, fixed: Mapping[str, int]) -> tuple[int | str | float, ...]:
+    if not isinstance(axes, list):
+        raise JobError(f"the shape of {name!r} is no list of lengths and names")
+    for axis in axes:
+        if isinstance(axis, bool) or not (isinstance(axis, (int, str)) or axis == math.inf):
+            raise JobError(f"the shape of {name!r} has {axis!r}, which is neither a length nor a name")
+    return tuple(fixed.get(axis, axis) if isinstance(axis, str) else axis for axis in axes)
+
+
+def _combinations(key: str, table: object) -> list[dict[str, int]]:
+    """``{n = [4, 10], m = 2}`` as every choice of one length for each name."""
+    if not isinstance(table, dict):
+        raise JobError(f"{key} is no table like {{N = [1000, 100_000]}}")
+    choices = {
+        name: [_number(f"{key}.{name}", n, int, 0) for n in (value if isinstance(value, list) else [value])]
+        for name, value in table.items()
+    }
+    if math.prod(map(len, choices.values())) > _MOST_JOBS:
+        raise JobError(f"{key} has more than {_MOST_JOBS} combinations; split the file")
+    return [dict(zip(choices, lengths, strict=True)) for lengths in product(*choices.values())]
+
+
+def _number(key: str, value: object, kind: type, least: int) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
+        raise JobError(f"{key} is {value!r}, not a number")
+    if not least <= value < 2**63:
+        raise JobError(f"{key} is {value!r}; it is a number from {least} on")
+    return kind(value)
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise JobError(f"{key} is {value!r}, not a text")
+    return value
+
+
+def _one_of(key: str, value: object, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise JobError(f"{key} is {value!r}, not one of {', '.join(known)}")
+    return str(value)
+
+
+def _list(key: str, value: object, convert: Any) -> list[Any]:
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise JobError(f"{key} is empty")
+    return [convert(key, item) for item in values]

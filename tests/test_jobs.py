@@ -1,0 +1,197 @@
+"""Job files: what they say is done, a shard at a time, and what is malformed is one clear line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import feinsum as fe
+from feinsum.devices import Device
+from feinsum.errors import JobError
+from feinsum.tune.batch import Result, Shard, run_batch
+from feinsum.tune.jobs import Job, read_jobs
+
+FILE = """
+database = "night.sqlite"
+devices = ["cpu"]
+trials = 2
+space = "generic"
+
+[[einsum]]
+subscripts = "ij,ej->ei"
+shapes = {D = ["n", "n"], u = ["E", "n"]}
+dtypes = ["float32", "float64"]
+fixed = {n = [4, 5]}
+sizes = {E = [100, 200]}
+
+[[einsum]]
+subscripts = "ij,jk->ik"
+shapes = {A = [8, 9], B = [9, 7], C = [9, 7]}
+rows = [["A", "B"], ["A", "B*C"]]
+trials = 1
+timeout = 50
+seed = 7
+"""
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Path:
+    """A job file of nine jobs."""
+    path = tmp_path / "night.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_job_is_made_of_every_combination(night: Path) -> None:
+    """Of types, fixed lengths, lengths of long axes and devices; an einsum's own values come before the common ones."""
+    file = read_jobs(night)
+    assert file.database == str(night.parent / "night.sqlite")
+    *first, last = file.jobs
+    D, u = (fe.array("D", (5, 5), "float32"), fe.array("u", ("E", 5), "float32"))
+    assert len(first) == 8
+    assert first[3] == Job(fe.einsum("ij,ej->ei", D, u), {"E": 200}, "cpu", 2, None, "generic")
+    assert (last.einsum.b, last.trials, last.timeout, last.seed, last.sizes) == (2, 1, 50.0, 7, {})
+    assert str(first[0]) == "ij,ej->ei [D u] D: float32[4, 4], u: float32[E, 4] at E=100 on cpu"
+
+
+def test_without_a_budget_a_job_takes_a_minute(tmp_path: Path) -> None:
+    """And without a device, the best one does it."""
+    path = tmp_path / "short.toml"
+    path.write_text('[[einsum]]\nsubscripts = "i,i->"\nshapes = {x = ["N"], y = ["N"]}\nsizes = {N = 10}\n')
+    (job,) = read_jobs(path).jobs
+    assert (job.timeout, job.trials, job.device) == (60.0, None, None)
+
+
+def einsum(**changes: str) -> str:
+    """One [[einsum]] as text, with keys changed."""
+    lines = {"subscripts": '"ij,ej->ei"', "shapes": '{D = [4, 4], u = ["E", 4]}', "sizes": "{E = 10}", **changes}
+    return "[[einsum]]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items() if value)
+
+
+MALFORMED = {
+    "not TOML": ("[[einsum", "Expected ']]'"),
+    "nothing": ("", r"there is no \[\[einsum\]\]; write one for each einsum"),
+    "no table": ("einsum = 3", r"there is no \[\[einsum\]\]"),
+    "unknown key": ("tirals = 3\n" + einsum(), "the top of the file has the key 'tirals'; known are devices, dtypes,"),
+    "unknown key of one": (einsum(size="3"), r"\[\[einsum\]\] 1 has the key 'size'; known are"),
+    "no subscripts": (einsum(subscripts=""), r"\[\[einsum\]\] 1: the key 'subscripts' is missing"),
+    "bad subscripts": (einsum(subscripts='"ij,ej->ek"'), r"\[\[einsum\]\] 1: .*k"),
+    "subscripts of another type": (einsum(subscripts="3"), "subscripts is 3, not a text"),
+    "no shapes": (einsum(shapes="{}"), "shapes is no table like"),
+    "a shape that is none": (einsum(shapes='{D = 3, u = ["E", 4]}'), "the shape of 'D' is no list of lengths and names"),
+    "an axis that is none": (einsum(shapes='{D = [4, true], u = ["E", 4]}'), "the shape of 'D' has True, which is neither"),
+    "lengths that differ": (einsum(shapes='{D = [4, 4], u = ["E", 5]}'), "index 'j' is 4 in .* but 5 in"),
+    "a missing length": (einsum(sizes=""), "the long axis 'E' of 'ij,ej->ei' has no length"),
+    "a length that is none": (einsum(sizes='{E = "many"}'), "sizes.E is 'many', not a number"),
+    "a negative length": (einsum(sizes="{E = -1}"), "sizes.E is -1; it is a number from 0 on"),
+    "a fixed length of nothing": (einsum(fixed="{m = 3}"), "fixed has 'm', which is no axis of shapes"),
+    "a type that is none": (einsum(dtypes='["float31"]'), "float31"),
+    "no types": (einsum(dtypes="[]"), "dtypes is empty"),
+    "a row of nothing known": (einsum(rows='[["D", "v"]]'), "rows has 'v', but shapes has D, u"),
+    "no trials": (einsum(trials="0"), "trials is 0; it is a number from 1 on"),
+    "a budget that is none": (einsum(timeout="nan"), "timeout is nan; it is a number from 0 on"),
+    "a sampler that is none": (einsum(sampler='"best"'), "sampler is 'best', not one of exhaustive, random"),
+    "too many jobs": (einsum(sizes=f"{{E = {list(range(400))}, F = {list(range(400))}}}"), "more than 100000"),
+    "nested deeply": ("a = " + "[" * 5000, "nested|Invalid|Unclosed|too deep"),
+    "no text": (b"\xff\xfe", "it is no text in UTF-8"),
+    "much": ("#" * (1 << 20) + "\n", "it is longer than 1048576 bytes"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_file_is_one_clear_line(tmp_path: Path, text: str | bytes, message: str) -> None:
+    """Which names the file, the place, what is there and what should be."""
+    path = tmp_path / "bad.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(JobError, match=message) as caught:
+        read_jobs(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """With what the system says."""
+    with pytest.raises(JobError, match=r"cannot read .*gone\.toml: No such file"):
+        read_jobs(tmp_path / "gone.toml")
+
+
+def test_shards_divide_the_jobs(night: Path) -> None:
+    """Every job belongs to one of them."""
+    jobs = read_jobs(night).jobs
+    parts = [Shard(k, 4).of(jobs) for k in range(1, 5)]
+    assert sorted(map(len, parts)) == [2, 2, 2, 3]
+    assert sorted(map(str, sum(map(tuple, parts), ()))) == sorted(map(str, jobs))
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/0", "-1/4", "1/4/2", "a/b", "٣/٤"])
+def test_a_shard_that_is_none_is_refused(text: str) -> None:
+    """With what to write."""
+    with pytest.raises(JobError, match=r"the shard is .*; write 1/8, 2/8, [.]{3} or 8/8"):
+        Shard.parse(text)
+
+
+def feinsum(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "feinsum", *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_shards_of_a_batch_are_merged_and_done_work_is_skipped(night: Path) -> None:
+    """Each shard writes a store of its own; a second call finds nothing to do, in the shards' stores or in the merged."""
+    text = FILE.replace("[4, 5]", "4").replace("[100, 200]", "100").replace("timeout = 50\n", "")
+    night.write_text(text)
+    for shard, count in (("1/2", 2), ("2/2", 1)):
+        first = feinsum("tune", "night.toml", "--shard", shard, "--workers", "1", cwd=night.parent)
+        assert first.returncode == 0, first.stderr
+        lines = first.stdout.splitlines()
+        assert len(lines) == count
+        assert all(": tuned, " in line and "ms by generic" in line for line in lines)
+    again = feinsum("tune", "night.toml", "--shard", "1/2", cwd=night.parent)
+    assert [line.rpartition(": ")[2] for line in again.stdout.splitlines()] == ["done", "done"]
+    stores = [f"night.{k}-of-2.sqlite" for k in (1, 2)]
+    merged = feinsum("db", "merge", *stores, "--database", "night.sqlite", cwd=night.parent)
+    assert merged.returncode == 0, merged.stderr
+    rest = feinsum("tune", "night.toml", "--json", cwd=night.parent)
+    assert [result["status"] for result in json.loads(rest.stdout)] == ["done"] * 3
+    with fe.Database(night.parent / "night.sqlite") as database:
+        assert len([r for r in database.query(status=None) if r.protocol == 1]) == 5
+
+
+def test_a_job_that_fails_does_not_end_the_batch(cpu: Device, store: str) -> None:
+    """It is told, and the others are done; a job with a time is done when its final was held."""
+    e = fe.einsum("ij,jk->ik", fe.array("A", (8, 9)), fe.array("B", (9, 7)))
+    jobs = [
+        Job(e, {}, "no such device", 1),
+        Job(e, {}, "cpu", 1, space="gone"),
+        Job(e, {}, "cpu", timeout=0.5, space="generic"),
+    ]
+    told: list[Result] = []
+    options: dict[str, Any] = {"workers": 1, "progress": False, "tell": told.append}
+    results = run_batch(jobs, store, **options)
+    assert results == told
+    assert [result.status for result in results] == ["failed", "failed", "tuned"]
+    assert "no transform space named 'gone'" in str(results[1])
+    assert "no such device" in str(results[0])
+    assert [result.status for result in run_batch(jobs[2:], store, **options)] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gone.toml"], "feinsum: cannot read gone.toml: No such file or directory"),
+        (["night.toml", "--shard", "9"], "feinsum: the shard is '9'; write 1/8, 2/8, ... or 8/8 for the parts of eight"),
+        (["night.toml", "--trials", "3"], "--trials does not go with a job file; write it into the file"),
+        (["i,i->", "--shape", "x=3", "--shape", "y=3", "--shard", "1/2"], "--shard divides the jobs of a job file"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(night: Path, arguments: list[str], message: str) -> None:
+    """With exit code 2, before anything is done."""
+    done = feinsum("tune", *arguments, cwd=night.parent)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert message in line
