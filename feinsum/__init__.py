@@ -42,7 +42,9 @@ from feinsum.query import query
 from feinsum.space import Problem, TransformSpace, space
 
 if TYPE_CHECKING:
+    from feinsum.generate.contract import contract, contract_expression
     from feinsum.generate.kernel import Kernel
+    from feinsum.generate.saving import load
     from feinsum.generate.transform import transform
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -61,9 +63,12 @@ _LAZY = {
     "Timing": "feinsum.timing",
     "TuningReport": "feinsum.tune.report",
     "autotune": "feinsum.tune.autotune",
+    "contract": "feinsum.generate.contract",
+    "contract_expression": "feinsum.generate.contract",
     "extract_operands": "feinsum.match",
     "find_einsums": "feinsum.match",
     "generate_loopy": "feinsum.lower",
+    "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
     "timeit": "feinsum.tune.timeit",
@@ -114,6 +119,8 @@ __all__ = [
     "autotune",
     "batched_einsum",
     "canonicalize_einsum",
+    "contract",
+    "contract_expression",
     "device",
     "devices",
     "einsum",
@@ -123,6 +130,7 @@ __all__ = [
     "generate_loopy",
     "is_isomorphic",
     "isomorphism",
+    "load",
     "match_einsum",
     "match_t_unit_to_einsum",
     "pairwise_schedule",

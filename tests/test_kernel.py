@@ -275,20 +275,20 @@ def test_refused_arguments_say_why(
     assert message in str(error.value)
 
 
-@pytest.mark.usefixtures("nothing_launched")
-def test_arrays_that_disagree_about_a_long_axis_are_refused(cpu: Device, store: str) -> None:
+def test_arrays_that_disagree_about_a_long_axis_are_refused(
+    cpu: Device, store: str, request: pytest.FixtureRequest
+) -> None:
     """Both are named, with the axis or the index."""
     named = fe.einsum("ei,e->i", fe.array("u", ("E", 3)), fe.array("w", "E"))
     anonymous = fe.einsum("ei,e->i", fe.array("u", (float("inf"), 3)), fe.array("w", float("inf")))
-    for e, at in ((named, "long axis 'E'"), (anonymous, "index 'e'")):
-        kernel = Kernel.__new__(Kernel)
-        kernel.einsum = e
+    twice = fe.einsum("ij,ji->", fe.array("A", (float("inf"),) * 2), fe.array("A", (float("inf"),) * 2))
+    kernels = [fe.generate(e, cpu, store) for e in (named, anonymous, twice)]
+    request.getfixturevalue("nothing_launched")
+    for kernel, at in zip(kernels, ("long axis 'E'", "index 'e'"), strict=False):
         with pytest.raises(fe.ShapeError, match=f"{at} has length 4 in 'u' but 5 in 'w'"):
             kernel(u=np.ones((4, 3)), w=np.ones(5))
-    twice = Kernel.__new__(Kernel)
-    twice.einsum = fe.einsum("ij,ji->", fe.array("A", (float("inf"),) * 2), fe.array("A", (float("inf"),) * 2))
     with pytest.raises(fe.ShapeError, match="index 'j' has length 4 in 'A' but 3 in 'A'"):
-        twice(A=np.ones((3, 4)))
+        kernels[2](A=np.ones((3, 4)))
 
 
 @pytest.mark.usefixtures("nothing_launched")
@@ -394,22 +394,21 @@ def test_a_kernel_explains_itself(kernel: Kernel, cpu: Device) -> None:
 
 def test_indices_are_wide_where_arrays_are_large(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel meant for small arrays gets 64-bit indices when one of 2³¹ elements comes, and 32-bit ones otherwise."""
-    from feinsum.compile import realize
+    from feinsum.generate import kernel as kernels
 
-    kernel = fe.generate(E, cpu, store)
-    assert "long const E" not in kernel.source
-    arrays = inputs(E, {"E": 100})
-    monkeypatch.setattr(realize, "index_dtype", lambda e, lengths: "int64" if max(lengths.values()) >= 100 else "int32")
-    kernel._lengths = {letter: min(length, 99) for letter, length in kernel._lengths.items()}
-    check_against_numpy(E, arrays, kernel(arrays))
-    assert kernel._wide is not None
-    assert "long const" in kernel._wide.program.source
-    check_against_numpy(E, inputs(E, {"E": 99}), kernel(inputs(E, {"E": 99})))
+    kernel = fe.generate(E, cpu, store, {"E": 50})
+    assert "long const" not in kernel.source
+    monkeypatch.setattr(kernels, "index_dtype", lambda e, lengths: "int64" if max(lengths.values()) >= 100 else "int32")
+    for length in (100, 99):
+        arrays = inputs(E, {"E": length})
+        check_against_numpy(E, arrays, kernel(arrays))
+        wide = kernel.executable_for({**kernel.expected, "e": length}).program.source
+        assert ("long const" in wide) == (length >= 100)
 
 
 def test_large_means_an_array_of_two_to_the_31_elements() -> None:
     """Of an input or an output, at the lengths of the call."""
-    from feinsum.compile.realize import index_dtype
+    from feinsum.compile.indices import index_dtype
 
     e = fe.einsum("i,j->ij", fe.array("x", "N"), fe.array("y", 2**16))
     assert index_dtype(e, {"i": 2**15 - 1, "j": 2**16}) == "int32"

@@ -6,16 +6,35 @@ import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from feinsum.compile.program import Program, evaluate
+from feinsum.compile.program import Launch, Program, evaluate
 from feinsum.devices.opencl import build_binary, build_program
 from feinsum.errors import TransformError
 
 logger = logging.getLogger(__name__)
+
+_REMEMBERED = 256
+"""Sets of lengths whose geometry an executable remembers."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """One launch at given lengths.
+
+    :ivar kernel: the name of the OpenCL kernel.
+    :ivar arguments: the names of its arguments, in order.
+    :ivar global_size, local_size: work-items in all and of a group, along each axis.
+    """
+
+    kernel: str
+    arguments: tuple[str, ...]
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
 
 
 def build(context: Any, program: Program, binary: bytes | None = None) -> Executable:
@@ -49,17 +68,22 @@ class Executable:
 
         self.program = program
         self._built = built
+        self._enqueue = cl.enqueue_nd_range_kernel
         self._scratch = [a for a in program.arguments if a.kind == "scratch"]
         self._dtypes = {a.name: np.dtype(a.dtype) for a in program.arguments}
+        self._lengths = tuple(a.name for a in program.arguments if a.kind == "length")
+        self._known: dict[tuple[int, ...], list[tuple[Any, Geometry]]] = {}
         self._lock = threading.Lock()
-        self._kernels = [cl.Kernel(built, launch.kernel) for launch in program.launches]
-        for kernel, launch in zip(self._kernels, program.launches, strict=True):
-            kernel.set_scalar_arg_dtypes(
-                [self._dtypes[name] if self._is_length(name) else None for name in launch.arguments]
+        self._kernels = {launch.kernel: cl.Kernel(built, launch.kernel) for launch in program.launches}
+        for launch in program.launches:
+            self._kernels[launch.kernel].set_scalar_arg_dtypes(
+                [self._dtypes[name] if name in self._lengths else None for name in launch.arguments]
             )
 
-    def _is_length(self, name: str) -> bool:
-        return any(a.name == name and a.kind == "length" for a in self.program.arguments)
+    @property
+    def has_scratch(self) -> bool:
+        """Whether launches share memory, see :meth:`scratch`."""
+        return bool(self._scratch)
 
     @property
     def binary(self) -> bytes:
@@ -75,8 +99,24 @@ class Executable:
 
         return tuple(
             int(kernel.get_work_group_info(cl.kernel_work_group_info.PRIVATE_MEM_SIZE, kernel.context.devices[0]))
-            for kernel in self._kernels
+            for kernel in self._kernels.values()
         )
+
+    def geometry(self, lengths: Mapping[str, int]) -> tuple[Geometry, ...]:
+        """The launches at the given lengths, without those that have nothing to do."""
+        return tuple(geometry for _, geometry in self._launches(lengths))
+
+    def _launches(self, lengths: Mapping[str, int]) -> list[tuple[Any, Geometry]]:
+        """Each launch with its kernel; worked out once for a set of lengths."""
+        key = tuple([lengths[name] for name in self._lengths])
+        known = self._known.get(key)
+        if known is None:
+            found = ((self._kernels[launch.kernel], _geometry(launch, lengths)) for launch in self.program.launches)
+            known = [(kernel, geometry) for kernel, geometry in found if 0 not in geometry.global_size]
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = known
+        return known
 
     def scratch(self, context: Any, lengths: Mapping[str, int]) -> dict[str, Any]:
         """Buffers for the memory that the launches share, at the given lengths."""
@@ -97,22 +137,21 @@ class Executable:
         :param wait_for: events that must have happened first.
         :returns: the event of each launch; empty where no work-group has anything to do.
         """
-        import pyopencl as cl
-
         events: list[Any] = []
+        values = {**lengths, **buffers}
+        launches = self._launches(lengths)
+        # A kernel object has one set of arguments.  They are set anew each time: to know that they are still those of the
+        # last call the buffers would have to be kept alive.
         with self._lock:
-            for kernel, launch in zip(self._kernels, self.program.launches, strict=True):
-                groups = tuple(evaluate(extent, lengths) for extent in launch.groups)
-                if 0 in groups:
-                    continue
-                kernel.set_args(*(buffers[name] if name in buffers else lengths[name] for name in launch.arguments))
-                events.append(
-                    cl.enqueue_nd_range_kernel(
-                        queue,
-                        kernel,
-                        tuple(count * size for count, size in zip_longest(groups, launch.group_size, fillvalue=1)),
-                        tuple(size for _, size in zip_longest(groups, launch.group_size, fillvalue=1)),
-                        wait_for=events[-1:] or wait_for,
-                    )
-                )
+            for kernel, geometry in launches:
+                kernel.set_args(*[values[name] for name in geometry.arguments])
+                before = events[-1:] or wait_for
+                events.append(self._enqueue(queue, kernel, geometry.global_size, geometry.local_size, wait_for=before))
         return events
+
+
+def _geometry(launch: Launch, lengths: Mapping[str, int]) -> Geometry:
+    groups = [evaluate(extent, lengths) for extent in launch.groups]
+    sizes = list(zip_longest(groups, launch.group_size, fillvalue=1))
+    global_size = tuple(count * size for count, size in sizes)
+    return Geometry(launch.kernel, launch.arguments, global_size, tuple(size for _, size in sizes))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from feinsum.compile.codegen import generate_program
+from feinsum.compile.indices import index_dtype
 from feinsum.compile.program import Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.lower import generate_loopy
@@ -56,9 +56,3 @@ def realize(
     :raises TransformError: also if loopy generates no code.
     """
     return generate_program(transformed(e, sizes, space, configuration, profile, wide=wide))
-
-
-def index_dtype(e: BatchedEinsum, lengths: Mapping[str, int]) -> str:
-    """``int64`` where an array or an output has 2³¹ elements or more, else ``int32``."""
-    shapes = (*e.array_indices.values(), e.indexing.output)
-    return "int64" if any(math.prod(lengths[x] for x in letters) >= 2**31 for letters in shapes) else "int32"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from feinsum.canonicalization import CanonicalEinsum, canonicalize_einsum
+from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from feinsum.compile.executable import Executable
     from feinsum.database import Database
+    from feinsum.generate.answers import Answer
+    from feinsum.generate.freshness import Place
     from feinsum.generate.kernel import Kernel
-    from feinsum.generate.ladder import Choice
+    from feinsum.generate.workshop import Job
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,9 @@ def generate(
 ) -> Kernel:
     """The fastest kernel known for `e` on a device.
 
+    The second call for the same einsum, sizes and device returns the same kernel, as long as no better record was added.
+    Kernels are kept on disk as well, in the user's cache directory (:mod:`feinsum.generate.cache`).
+
     :param device: see :func:`feinsum.device`.
     :param database: where to look for records besides those that come with feinsum; None is the store of the user.
     :param sizes: lengths expected of long axes.  They rank records and never limit what the kernel accepts.
@@ -47,31 +52,71 @@ def generate(
     :raises DeviceError: if there is no usable device, or none of our kernels runs on it.
     :raises ValueError: if `tune` is none of the three.
     """
-    from feinsum.database import open_stores
+    from feinsum.generate.answers import hold, recall, store_answer, stored_answer
+    from feinsum.generate.freshness import Place, place_key
     from feinsum.generate.kernel import Kernel
-    from feinsum.generate.ladder import candidates
 
     if tune not in ("never", "missing", "always"):
         raise ValueError(f"tune is {tune!r}; it is 'never', 'missing' or 'always'")
     chosen = choose_device(device)
+    # The text of a length tells what is no length from what is equal to one, and all of it can be a key.
+    lengths = tuple(sorted((name, str(length)) for name, length in (sizes or {}).items()))
+    key = (e, lengths, chosen.queue, place_key(database))
+    if tune == "never" and (known := recall(key, database)) is not None:
+        return known
+    job, expected = _job(e, sizes, chosen)
+    place = Place(database)
+    if tune == "always" or (tune == "missing" and _missing(job, place)):
+        from feinsum.tune.autotune import autotune
+
+        autotune(job.canonical.given, chosen, place.stores.working or database, e.sizes_from(expected), timeout=timeout)
+    glance = place.glance()
+    answer = stored_answer(job, place)
+    executable = None if answer is None else job.load(answer.program, check=answer.origin.rung != "exact")
+    if answer is None or executable is None:
+        answer, executable, lasting = _climb(job, place)
+        if lasting:
+            store_answer(answer, job, place)
+    kernel = Kernel(e, job, answer.origin, executable)
+    hold(key, kernel, job, answer, glance)
+    return kernel
+
+
+def _job(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device) -> tuple[Job, dict[str, int]]:
+    """What to make a kernel for, and the lengths expected by index of `e`."""
+    from feinsum.generate.workshop import Job
+
     # Nothing is ever launched where an axis is empty, so a kernel for one of length 1 will do.
     empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
     canonical = canonicalize_einsum(e.with_sizes(empty) if empty else e)
     expected = {letter: max(1, length) for letter, length in e.resolve(expected_sizes(e, sizes)).items()}
-    lengths = canonical.renaming.lengths(expected)
-    stores = open_stores(database)
-    if tune == "always" or (tune == "missing" and _missing(canonical, lengths, chosen, stores)):
-        from feinsum.tune.autotune import autotune
+    return Job(canonical, canonical.renaming.lengths(expected), device), expected
 
-        autotune(canonical.given, chosen, stores.working or database, e.sizes_from(expected), timeout=timeout)
-    for choice in candidates(canonical, lengths, chosen.profile, stores):
+
+def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
+    """Go down the ladder to the first choice that works; the last says whether the answer may be stored.
+
+    An answer in which spaces of another package had a say is not: their sources are not part of our fingerprint.
+    """
+    from feinsum.generate.answers import Answer
+    from feinsum.generate.freshness import evidence
+    from feinsum.generate.ladder import candidates
+    from feinsum.registry import matching_spaces
+
+    stores, count = place.stores, place.count()
+    spaces = matching_spaces(job.canonical.einsum)
+    pairs = tuple((s.name, s.version) for s in spaces)
+    seen = evidence(stores, job.canonical, job.lengths, job.device.profile, pairs)
+    for choice in candidates(job.canonical, job.lengths, job.device.profile, stores):
         try:
-            executable = _build(canonical.einsum, lengths, chosen, choice)
+            executable, program = job.make(choice.origin, check=choice.rung != "exact")
         except FeinsumError as error:
             logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
             continue
-        return Kernel(e, canonical, lengths, chosen, choice, executable)
-    raise DeviceError(f"no kernel for '{e.subscripts}' works on {chosen}; the log says what was tried")
+        ours = all(s.function.__module__.startswith("feinsum.transforms.") for s in spaces)
+        return Answer(choice.origin, program, pairs, count, seen), executable, ours
+    given = job.canonical.given.subscripts
+    raise DeviceError(f"no kernel for '{given}' works on {job.device}; the log says what was tried")
 
 
 def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[str, int]:
@@ -86,26 +131,9 @@ def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[st
     return given | dict.fromkeys(missing, length)
 
 
-def _missing(canonical: CanonicalEinsum, lengths: Mapping[str, int], device: Device, stores: Any) -> bool:
+def _missing(job: Job, place: Place) -> bool:
     from feinsum.registry import matching_spaces
 
-    current = [(s.name, s.version) for s in matching_spaces(canonical.einsum)]
-    profile = device.profile
-    return stores.best(canonical.key, lengths, profile.id, driver=profile.driver, spaces=current) is None
-
-
-def _build(e: BatchedEinsum, lengths: Mapping[str, int], device: Device, choice: Choice) -> Executable:
-    """Realise a choice; below the first rung, check it once."""
-    from feinsum.compile.executable import build
-    from feinsum.compile.realize import realize
-    from feinsum.errors import ValidationError
-    from feinsum.validate import Workload, odd_lengths
-
-    program = realize(e, e.sizes_from(lengths), choice.space, choice.configuration, device.profile)
-    executable = build(device.context, program)
-    if choice.rung != "exact":
-        at = (odd_lengths(e, lengths) or [dict(lengths)])[-1]
-        verdict = Workload(e, at, device.queue).check(executable)
-        if not verdict.ok:
-            raise ValidationError(verdict.message)
-    return executable
+    current = [(s.name, s.version) for s in matching_spaces(job.canonical.einsum)]
+    profile = job.device.profile
+    return place.stores.best(job.canonical.key, job.lengths, profile.id, driver=profile.driver, spaces=current) is None

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from feinsum.canonicalization import CanonicalEinsum
-from feinsum.compile.buffers import deliver, empty_arrays, fill_with_zeros, input_buffer, output_buffer
-from feinsum.compile.executable import Executable, build
+from feinsum.compile.executable import Executable, Geometry
+from feinsum.compile.indices import index_dtype
 from feinsum.compile.program import Program
 from feinsum.database import TuningRecord
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import ValidationError
-from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
-from feinsum.generate.ladder import Choice
+from feinsum.generate.calls import Calls
+from feinsum.generate.origin import Origin
+from feinsum.generate.workshop import Job
 
 if TYPE_CHECKING:
     import loopy as lp
@@ -42,35 +40,33 @@ class Kernel:
     :ivar rung: which rung of the ladder its configuration comes from, see :mod:`feinsum.generate.ladder`.
     :ivar record: the record it comes from, if any.
     :ivar configuration: the configuration of :attr:`space`.
+    :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
+    :ivar length_indices: the index of :attr:`einsum` whose length each length argument of :attr:`source` is.
     """
 
-    def __init__(
-        self,
-        e: BatchedEinsum,
-        canonical: CanonicalEinsum,
-        lengths: Mapping[str, int],
-        device: Device,
-        choice: Choice,
-        executable: Executable,
-    ) -> None:
+    def __init__(self, e: BatchedEinsum, job: Job, origin: Origin, executable: Executable) -> None:
         self.einsum: BatchedEinsum = e
-        self.device = device
-        self.rung: str = choice.rung
-        self.record: TuningRecord | None = choice.record
-        self.space: str = choice.space.name
-        self.configuration: dict[str, Any] = dict(choice.configuration)
-        self._canonical = canonical
-        self._lengths = dict(lengths)
-        self._choice = choice
+        self.device: Device = job.device
+        self.rung: str = origin.rung
+        self.record: TuningRecord | None = origin.record
+        self.space: str = origin.space
+        self.configuration: dict[str, Any] = dict(origin.configuration)
+        self._job = job
+        self._origin = origin
         self._executable = executable
         self._wide: Executable | None = None
         self._lock = threading.Lock()
-        order = {given: own for own, given in enumerate(canonical.renaming.rows)}
-        self._outputs = [canonical.einsum.output_names[order[row]] for row in range(self.einsum.b)]
+        renaming, own = job.canonical.renaming, job.canonical.einsum
+        place = {given: k for k, given in enumerate(renaming.rows)}
+        outputs = {name: own.output_names[place[row]] for row, name in enumerate(e.output_names)}
+        self.array_names: Mapping[str, str] = {**renaming.arrays, **outputs}
+        back = renaming.inverse.indices
+        self.length_indices: Mapping[str, str] = {name: back[letter] for letter, name in own.length_names.items()}
+        self._calls = Calls(self)
 
     @property
     def program(self) -> Program:
-        """Source, arguments and launch geometry, as data.  Its arrays have the names of the canonical einsum."""
+        """Source, arguments and launches, as data.  For the names of its arrays see :attr:`array_names`."""
         return self._executable.program
 
     @property
@@ -78,13 +74,30 @@ class Kernel:
         """The OpenCL C source."""
         return self.program.source
 
+    def geometry(self, sizes: Mapping[str, int] | None = None) -> tuple[Geometry, ...]:
+        """The launches, in order, with their work-items.
+
+        :param sizes: the lengths of long axes; by default those expected.
+        :raises ShapeError: if one is missing or unknown.
+        """
+        lengths = self.expected if sizes is None else self.einsum.resolve(sizes)
+        return self.executable_for(lengths).geometry({name: lengths[x] for name, x in self.length_indices.items()})
+
+    @property
+    def expected(self) -> dict[str, int]:
+        """The length of each index that it was made for; it is right for all others, too."""
+        return self._job.canonical.renaming.inverse.lengths(self._job.lengths)
+
     @cached_property
     def t_unit(self) -> lp.TranslationUnit:
-        """The transformed loopy kernel."""
+        """The transformed loopy kernel.
+
+        :raises TransformError: if the space that made it has another version by now.
+        """
         from feinsum.compile.realize import transformed
 
-        e = self._canonical.einsum
-        return transformed(e, e.sizes_from(self._lengths), self._choice.space, self.configuration, self.device.profile)
+        e, space = self._job.canonical.einsum, self._job.find_space(self._origin)
+        return transformed(e, e.sizes_from(self._job.lengths), space, self.configuration, self.device.profile)
 
     def __call__(
         self,
@@ -106,99 +119,38 @@ class Kernel:
         :returns: for numpy arrays, the result as numpy arrays; for device arrays, device arrays whose `events` tell when
             they are ready; a tuple where there are several outputs.
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
+
+        Device arrays are used where they are if they are C-contiguous; others are copied on the device, and
+        :meth:`explain` says which.
         """
-        inputs = {**(arrays or {}), **named}
-        library = find_library(inputs)
-        lengths = check_arguments(self.einsum, inputs)
-        shape = tuple(lengths[letter] for letter in self.einsum.indexing.output)
-        results = {} if out is None else check_outputs(self.einsum, out, shape, library, inputs)
-        on_device = {} if library == "numpy" else {**inputs, **results}
-        queue = queue or self._queue_of(on_device)
-        if queue.context != self.device.context:
-            raise ValidationError("queue belongs to another context than the kernel; pass one of the kernel's device")
-        check_context(on_device, queue)
-        events = [*(wait_for or ()), *(event for value in on_device.values() for event in value.events)]
-        if not results:
-            results = self._new_results(shape, None if library == "numpy" else queue)
-        if 0 in lengths.values():
-            for result in results.values():
-                fill_with_zeros(result, queue, events)
-        else:
-            self._run(inputs, results, lengths, queue, events)
-        return tuple(results.values()) if self.einsum.b > 1 else results[self.einsum.output_names[0]]
+        return self._calls.call({**arrays, **named} if arrays else named, out, queue, wait_for)
 
-    def _queue_of(self, on_device: Mapping[str, Any]) -> Any:
-        queues = (value.queue for value in on_device.values() if value.context == self.device.context)
-        return next((queue for queue in queues if queue is not None), None) or self.device.queue
+    def executable_for(self, lengths: Mapping[str, int]) -> Executable:
+        """The executable, or one with 64-bit indices where an array needs them and the first has not.
 
-    def _new_results(self, shape: tuple[int, ...], queue: Any) -> dict[str, Any]:
-        """New arrays by name of output: of numpy without a queue, else of the device."""
-        dtypes = self.einsum.dtypes
-        new = [np.empty(shape, dtype) for dtype in dtypes] if queue is None else empty_arrays(queue, shape, dtypes)
-        return dict(zip(self.einsum.output_names, new, strict=True))
-
-    def _run(
-        self,
-        arrays: Mapping[str, Any],
-        results: Mapping[str, Any],
-        lengths: Mapping[str, int],
-        queue: Any,
-        wait_for: list[Any],
-    ) -> None:
-        copies: list[Any] = []
-        names = self._canonical.renaming.arrays
-        inputs = {names[name]: input_buffer(value, queue, copies) for name, value in arrays.items()}
-        own_names = zip(self._outputs, results.values(), strict=True)
-        outputs = {name: output_buffer(result, queue) for name, result in own_names}
-        e = self._canonical.einsum
-        own_lengths = self._canonical.renaming.lengths(lengths)
-        values = {name: own_lengths[letter] for letter, name in e.length_names.items()}
-        executable = self._executable_for(own_lengths)
-        scratch = executable.scratch(queue.context, values)
-        events = [*wait_for, *(event for value in copies for event in value.events)]
-        done = executable.enqueue(queue, inputs | outputs | scratch, values, events or None)
-        for buffer, result in zip(outputs.values(), results.values(), strict=True):
-            deliver(result, buffer, queue, done[-1])
-
-    def _executable_for(self, lengths: Mapping[str, int]) -> Executable:
-        """The executable, or one with 64-bit indices where an array needs them and the first has not."""
-        from feinsum.compile.realize import index_dtype, realize
-
-        e = self._canonical.einsum
-        if index_dtype(e, lengths) == index_dtype(e, self._lengths) or index_dtype(e, lengths) == "int32":
+        :param lengths: the length of each index of :attr:`einsum`.
+        """
+        if index_dtype(self.einsum, lengths) == "int32" or index_dtype(self.einsum, self.expected) == "int64":
             return self._executable
         with self._lock:
             if self._wide is None:
-                sizes = e.sizes_from(self._lengths)
-                program = realize(e, sizes, self._choice.space, self.configuration, self.device.profile, wide=True)
-                self._wide = build(self.device.context, program)
+                self._wide, _ = self._job.make(self._origin, wide=True)
             return self._wide
 
-    def explain(self) -> str:
-        """Which rung, record and configuration, at which lengths, and what time to expect."""
-        given = self._canonical.renaming.inverse.lengths(self._lengths)
-        given |= {letter: 0 for letter, axis in self.einsum.index_sizes.items() if axis == 0}
-        lines = [
-            f"{self.einsum.subscripts} on {self.device}",
-            f"  lengths   {_listed(given)}",
-            f"  rung      {self.rung}: {_MEANING[self.rung]}",
-            f"  space     {self.space} (version {self._choice.space.version}): {_listed(self.configuration)}",
-        ]
-        if self.record is not None and self.record.median_s is not None:
-            r, t, own = self.record, self.record.median_s, self._canonical.pattern.renaming.inverse
-            lines.append(f"  record    {r.id} of {r.created}, at {_listed(own.lengths(r.pattern_sizes))}")
-            lines.append(f"  time      {t * 1e3:.4g} ms, {r.flops / t / 1e9:.4g} GFLOP/s, {r.bytes / t / 1e9:.4g} GB/s")
-            peaks = self.device.known_peaks
-            if peaks is not None:
-                from feinsum.cost import roofline_s
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the kernel to a file of its own, which :func:`feinsum.load` reads; data only.
 
-                fraction = roofline_s(r.flops, r.bytes, self.einsum.dtype, peaks) / t
-                lines.append(f"  roofline  {fraction:.0%} of what the device can do")
-        return "\n".join(lines)
+        :raises OSError: if it cannot be written.
+        """
+        from feinsum.generate.saving import save
+
+        save(self.einsum, self._job, self._origin, self._executable, path)
+
+    def explain(self) -> str:
+        """Which rung, record and configuration, at which lengths, what time to expect, and what the last call copied."""
+        from feinsum.generate.explanation import explain
+
+        return explain(self, _MEANING[self.rung], self._job, self._origin, self._calls.copied)
 
     def __repr__(self) -> str:
         return f"<Kernel {self.einsum.subscripts} on {self.device.id}, {self.space}, rung {self.rung}>"
-
-
-def _listed(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())

@@ -11,6 +11,7 @@ generic      the default configuration of the space that accepts every einsum
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,17 +22,18 @@ from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
 from feinsum.errors import TransformError
+from feinsum.generate.origin import Origin
 from feinsum.registry import matching_spaces
 from feinsum.space import Problem, TransformSpace
 
-RUNGS = ("exact", "lengths", "pattern", "driver", "architecture", "default", "generic")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Choice:
     """A configuration, and why it was taken.
 
-    :ivar rung: one of :data:`RUNGS`.
+    :ivar rung: one of :data:`feinsum.generate.origin.RUNGS`.
     :ivar record: the evidence; None on the last two rungs.
     """
 
@@ -39,6 +41,11 @@ class Choice:
     space: TransformSpace
     configuration: Mapping[str, Any]
     record: TuningRecord | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """The same as plain data."""
+        return Origin(self.rung, self.space.name, self.space.version, self.configuration, self.record)
 
 
 def candidates(
@@ -56,7 +63,7 @@ def candidates(
         identity = (choice.space.name, tuple(sorted(choice.configuration.items())))
         if identity not in seen:
             seen.add(identity)
-            if choice.space.refusal(problems[choice.space.name], choice.configuration) is None:
+            if _accepts(choice, problems[choice.space.name]):
                 yield choice
 
 
@@ -82,7 +89,22 @@ def _climb(
             configuration = s.default(problems[s.name])
         except TransformError:
             continue
+        except Exception as error:  # a bug of a space is a miss
+            _report(s, error)
+            continue
         yield Choice("default" if s.rank > 0 else "generic", s, configuration)
+
+
+def _accepts(choice: Choice, problem: Problem) -> bool:
+    try:
+        return choice.space.refusal(problem, choice.configuration) is None
+    except Exception as error:  # a bug of a space is a miss
+        _report(choice.space, error)
+        return False
+
+
+def _report(space: TransformSpace, error: Exception) -> None:
+    logger.warning("space '%s' fails when asked what it accepts: %s: %s", space.name, type(error).__name__, error)
 
 
 def _by_rung(

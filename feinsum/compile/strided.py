@@ -1,0 +1,70 @@
+"""Copies of strided device arrays, on the device: ``to[k] = from[begin + Σ_d i_d stride_d]``, i the digits of k."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from feinsum.devices.opencl import build_program
+
+_WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
+_NUMBERS = {"float32": "float", "float64": "double", "complex64": "float2", "complex128": "double2"} | {
+    f"{sign}int{8 * size}": f"{sign}{name}"
+    for size, name in ((1, "char"), (2, "short"), (4, "int"), (8, "long"))
+    for sign in ("", "u")
+}
+_lock = threading.Lock()
+
+
+def copy_strided(value: Any, queue: Any, dtype: np.dtype[Any] | None = None) -> Any:
+    """A C-contiguous copy of a device array of any strides and offset, in another type if one is given.
+
+    A complex number becomes a real one by its real part.  No real number becomes complex.
+    """
+    import pyopencl as cl
+    import pyopencl.array as cla
+
+    copy = cla.empty(queue, value.shape, value.dtype if dtype is None else dtype)
+    if not value.size:
+        return copy
+    size = value.dtype.itemsize
+    source = _source(value.dtype, copy.dtype, len(value.shape))
+    kernel = _kernel(queue.context, source, len(value.shape))
+    numbers = [value.offset // size, *value.shape, *(stride // size for stride in value.strides)]
+    with _lock:
+        kernel.set_args(copy.base_data, value.base_data, *numbers)
+        copy.add_event(cl.enqueue_nd_range_kernel(queue, kernel, (value.size,), None, wait_for=value.events or None))
+    return copy
+
+
+def _source(given: np.dtype[Any], wanted: np.dtype[Any], axes: int) -> str:
+    """The program that copies arrays of some number of axes; elements that keep their type are moved as words."""
+    names = [f"{name}{axis}" for name in ("n", "s") for axis in range(axes)]
+    parameters = "".join(f", const long {name}" for name in names)
+    digits = " ".join(f"at += k % n{axis} * s{axis}; k /= n{axis};" for axis in reversed(range(axes)))
+    if given == wanted:
+        source = target = _WORDS[given.itemsize]
+        value = "from[at]"
+    else:
+        source, target = _NUMBERS[given.name], _NUMBERS[wanted.name]
+        value = f"convert_{target}(from[at]{'.x' if given.kind == 'c' != wanted.kind else ''})"
+    return f"""
+__kernel void copy_strided(__global {target} *to, __global const {source} *from, const long begin{parameters})
+{{
+    long k = get_global_id(0), at = begin;
+    {digits}
+    to[get_global_id(0)] = {value};
+}}
+"""
+
+
+@lru_cache(maxsize=64)
+def _kernel(context: Any, source: str, axes: int) -> Any:
+    import pyopencl as cl
+
+    kernel = cl.Kernel(build_program(context, source), "copy_strided")
+    kernel.set_scalar_arg_dtypes([None, None, *[np.dtype(np.int64)] * (1 + 2 * axes)])
+    return kernel

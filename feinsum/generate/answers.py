@@ -1,0 +1,129 @@
+"""Answers of the ladder, remembered: by this process as kernels, and on disk as the names of entries of the cache."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from feinsum.errors import ValidationError
+from feinsum.generate.cache import kernel_cache, make_key
+from feinsum.generate.fingerprint import curated_fingerprint
+from feinsum.generate.freshness import Place, evidence
+from feinsum.generate.origin import Origin
+from feinsum.generate.workshop import Job
+
+if TYPE_CHECKING:
+    from feinsum.generate.kernel import Kernel
+
+_MOST_KERNELS = 512
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the ladder said, and what has to stay the same for it to be said again.
+
+    :ivar program: the name of the entry of the cache that holds the program.
+    :ivar spaces: names and versions of the spaces that match the einsum.
+    :ivar count, evidence: see :mod:`feinsum.generate.freshness`.
+    """
+
+    origin: Origin
+    program: str
+    spaces: tuple[tuple[str, int], ...]
+    count: str | None
+    evidence: str
+
+    def refreshed(self, job: Job, place: Place) -> Answer | None:
+        """This answer if it still holds, with the present number of records; None if other records are to be considered."""
+        count = place.count()
+        if count is not None and count == self.count:
+            return self
+        now = evidence(place.stores, job.canonical, job.lengths, job.device.profile, self.spaces)
+        return replace(self, count=count) if now == self.evidence else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for :func:`json.dumps`."""
+        return {**asdict(self), "origin": self.origin.to_json()}
+
+    @staticmethod
+    def from_json(data: Any) -> Answer:
+        """The answer that :meth:`to_json` wrote.
+
+        :raises ValidationError: if `data` is not of that form.
+        """
+        try:
+            spaces = tuple((str(name), int(version)) for name, version in data["spaces"])
+            origin = Origin.from_json(data["origin"])
+            return Answer(origin, str(data["program"]), spaces, data["count"], str(data["evidence"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValidationError(f"not a stored answer: {error}") from None
+
+
+def stored_answer(job: Job, place: Place) -> Answer | None:
+    """The answer that some process stored, if it still holds."""
+    key = _key(job, place)
+    entry = kernel_cache().get(key)
+    if entry is None:
+        return None
+    try:
+        found = Answer.from_json(entry.data)
+    except ValidationError:
+        return None
+    answer = found.refreshed(job, place)
+    if answer is not None and answer.count != found.count:
+        store_answer(answer, job, place)
+    return answer
+
+
+def store_answer(answer: Answer, job: Job, place: Place) -> None:
+    """Store an answer for all processes."""
+    kernel_cache().put(_key(job, place), answer.to_json())
+
+
+def _key(job: Job, place: Place) -> str:
+    return make_key("answer", job.facts | {"store": repr(place.location), "curated": curated_fingerprint()})
+
+
+@dataclass
+class _Held:
+    kernel: Kernel
+    job: Job
+    answer: Answer
+    glance: Any
+
+
+_held: OrderedDict[Hashable, _Held] = OrderedDict()
+"""The kernels that this process generated, those used last at the end."""
+_lock = threading.Lock()
+
+
+def recall(key: Hashable, database: Any) -> Kernel | None:
+    """The kernel that this process generated for a key, if no record was added since that changes the answer."""
+    with _lock:
+        held = _held.get(key)
+        if held is None:
+            return None
+        _held.move_to_end(key)
+    place = Place(database)
+    glance = place.glance()
+    if glance is not None and glance == held.glance:
+        return held.kernel
+    answer = held.answer.refreshed(held.job, place)
+    if answer is None:
+        return None
+    held.answer, held.glance = answer, glance
+    return held.kernel
+
+
+def hold(key: Hashable, kernel: Kernel, job: Job, answer: Answer, glance: Any) -> None:
+    """Keep a kernel for :func:`recall`.
+
+    :param glance: that of the store before the answer was looked for.
+    """
+    with _lock:
+        _held[key] = _Held(kernel, job, answer, glance)
+        while len(_held) > _MOST_KERNELS:
+            _held.popitem(last=False)

@@ -1,0 +1,168 @@
+"""Calls of a kernel, prepared: all that shapes, strides and types decide is worked out once for each combination of them.
+
+What is left for a call is to look the combination up, to see that everything is of one context, and to hand over buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feinsum.compile.buffers import Room, deliver, fill_with_zeros, input_buffer, output_buffer
+from feinsum.compile.executable import Executable
+from feinsum.errors import ValidationError
+from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
+
+if TYPE_CHECKING:
+    from feinsum.generate.kernel import Kernel
+
+_REMEMBERED = 512
+"""Combinations of shapes, strides and types that a kernel remembers."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A call for arrays of certain shapes, strides and types, which fit the kernel.
+
+    :ivar library: ``"numpy"`` or ``"pyopencl"``.
+    :ivar shape: that of the results.
+    :ivar empty: whether there is nothing to sum over, or no result.
+    :ivar values: the length arguments of the program.
+    :ivar rooms: what makes new device arrays for the results.
+    """
+
+    library: str
+    shape: tuple[int, ...]
+    empty: bool
+    values: Mapping[str, int]
+    executable: Executable
+    rooms: tuple[Room, ...]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """An array that a call had to copy."""
+
+    name: str
+    why: str
+    nbytes: int
+
+
+class Calls:
+    """The calls of one kernel; thread-safe."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._einsum = kernel.einsum
+        self._names = tuple(a.name for a in kernel.einsum.arrays)
+        self._program_names = tuple(kernel.array_names[name] for name in self._names)
+        self._output_names = tuple(kernel.array_names[name] for name in kernel.einsum.output_names)
+        self._context, self._device_queue = kernel.device.context, kernel.device.queue
+        self._known: dict[Any, Prepared] = {}
+        self.copied: tuple[Copied, ...] = ()
+
+    def call(self, inputs: Mapping[str, Any], out: Any, queue: Any, wait_for: Sequence[Any] | None) -> Any:
+        """See :meth:`Kernel.__call__`."""
+        prepared = self._prepare(inputs)
+        values = [inputs[name] for name in self._names]
+        if queue is not None and queue.context != self._context:
+            raise ValidationError("queue belongs to another context than the kernel; pass one of the kernel's device")
+        if prepared.library == "numpy":
+            queue = queue or self._device_queue
+            results = self._new(prepared) if out is None else self._given(out, prepared, inputs)
+            self._run(prepared, values, results, queue, list(wait_for or ()))
+        else:
+            events = list(wait_for or ())
+            for value in values:
+                if value.context != self._context:
+                    check_context(inputs, self._device_queue)
+                queue = queue or value.queue
+                events += value.events
+            queue = queue or self._device_queue
+            if out is None:
+                results = [room.make(queue) for room in prepared.rooms]
+            else:
+                results = self._given(out, prepared, inputs)
+                for result in results:
+                    events += result.events
+            self._run(prepared, values, results, queue, events)
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def _prepare(self, inputs: Mapping[str, Any]) -> Prepared:
+        """What is known of arrays of these shapes, strides and types.
+
+        :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit.
+        """
+        try:
+            key = tuple([(v.__class__, v.shape, v.strides, v.dtype) for v in map(inputs.__getitem__, self._names)])
+            known = self._known.get(key) if len(inputs) == len(key) else None
+        except (KeyError, AttributeError, TypeError):  # what is missing, or is no array, is named below
+            known = None
+        if known is None:
+            known = self._examine(inputs)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+    def _examine(self, inputs: Mapping[str, Any]) -> Prepared:
+        library = find_library(inputs)
+        lengths = check_arguments(self._einsum, inputs)
+        shape = tuple(lengths[letter] for letter in self._einsum.indexing.output)
+        dtypes = self._einsum.dtypes if library == "pyopencl" else ()
+        rooms = [Room(self._device_queue, shape, dtype) for dtype in dtypes]
+        values = {name: lengths[letter] for name, letter in self._kernel.length_indices.items()}
+        return Prepared(library, shape, 0 in lengths.values(), values, self._kernel.executable_for(lengths), tuple(rooms))
+
+    def _given(self, out: Any, prepared: Prepared, inputs: Mapping[str, Any]) -> list[Any]:
+        """The arrays for the results, checked; at once where it is one device array like those that we make."""
+        if len(prepared.rooms) == 1 and prepared.rooms[0].fits(out):
+            buffer = out.base_data
+            if out.context == self._context and not any(value.base_data == buffer for value in inputs.values()):
+                return [out]
+        results = check_outputs(self._einsum, out, prepared.shape, prepared.library, inputs)
+        if prepared.library == "pyopencl":
+            check_context(results, self._device_queue)
+        return list(results.values())
+
+    def _new(self, prepared: Prepared) -> list[Any]:
+        return [np.empty(prepared.shape, dtype) for dtype in self._einsum.dtypes]
+
+    def _run(
+        self, prepared: Prepared, values: Sequence[Any], results: Sequence[Any], queue: Any, events: list[Any]
+    ) -> None:
+        if prepared.empty:
+            for result in results:
+                fill_with_zeros(result, queue, events)
+            return
+        copies: list[Any] = []
+        buffers = {
+            name: input_buffer(value, queue, copies) for name, value in zip(self._program_names, values, strict=True)
+        }
+        outputs = [output_buffer(result, queue) for result in results]
+        buffers.update(zip(self._output_names, outputs, strict=True))
+        executable = prepared.executable
+        if executable.has_scratch:
+            buffers |= executable.scratch(self._context, prepared.values)
+        for copy in copies:
+            events += copy.events
+        done = executable.enqueue(queue, buffers, prepared.values, events or None)[-1]
+        for buffer, result in zip(outputs, results, strict=True):
+            deliver(result, buffer, queue, done)
+        if prepared.library == "numpy" or copies:
+            self._note(prepared.library, values)
+
+    def _note(self, library: str, values: Sequence[Any]) -> None:
+        """Remember what this call copied, for :meth:`Kernel.explain`."""
+        named = list(zip(self._names, values, strict=True))
+        if library == "numpy":
+            self.copied = tuple(Copied(name, "is on the host", int(v.nbytes)) for name, v in named)
+        else:
+            self.copied = tuple(
+                Copied(name, "is strided" if not v.flags.c_contiguous else "begins where no buffer may", int(v.nbytes))
+                for name, v in named
+                if not v.flags.c_contiguous or v.offset
+            )

@@ -1,0 +1,66 @@
+"""What the code is that makes kernels: a hash of its sources and of the versions of the libraries it uses.
+
+It is part of every key of the disk cache, so an edited transform, a new loopy or a newly installed package of spaces
+makes new entries.  Nothing is imported for it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from feinsum._version import __version__
+
+_LIBRARIES = ("loopy", "islpy", "pymbolic", "pyopencl", "numpy")
+_ROOMS = ("canonicalization", "compile", "generate", "lower", "match", "rewrites", "validate")
+"""The packages of feinsum in which kernels are made, chosen and checked; every module beside them counts too."""
+
+
+@lru_cache(maxsize=1)
+def code_fingerprint() -> str:
+    """A hash of all that decides how a kernel is made, but the einsum, the configuration and the device."""
+    digest = blake2b(digest_size=16)
+    for part in (__version__, *_versions(), *_site_directories()):
+        digest.update(part.encode())
+    for file in _sources():
+        digest.update(file.name.encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def curated_fingerprint() -> str:
+    """What tells the present curated records from others: names, sizes and times of their files."""
+    found = [entry.stat() for directory in _places("feinsum.tuning_db") for entry in sorted(directory.glob("*.jsonl"))]
+    return ",".join(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for status in found)
+
+
+def _versions() -> Iterator[str]:
+    for name in _LIBRARIES:
+        try:
+            yield f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+
+
+def _site_directories() -> Iterator[str]:
+    """Where packages are installed, and when that was last done: it may have brought transform spaces."""
+    for path in sys.path:
+        if os.path.basename(path) in ("site-packages", "dist-packages") and os.path.isdir(path):
+            yield f"{path} {os.stat(path).st_mtime_ns}"
+
+
+def _sources() -> Iterable[Path]:
+    here = Path(__file__).parents[1]
+    rooms = (here / room for room in _ROOMS)
+    return sorted(file for folder in (here, *rooms, *_places("feinsum.transforms")) for file in folder.glob("*.py"))
+
+
+def _places(package: str) -> Iterable[Path]:
+    found = importlib.util.find_spec(package)
+    return [Path(place) for place in (found.submodule_search_locations or ())] if found else []

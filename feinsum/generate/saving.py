@@ -1,0 +1,94 @@
+"""Kernels in files: `save` writes what a process needs to run one without loopy, `load` reads it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from feinsum._version import __version__
+from feinsum.canonicalization import canonicalize_einsum
+from feinsum.compile.executable import Executable, build
+from feinsum.compile.program import Program
+from feinsum.devices import device as choose_device
+from feinsum.einsum import BatchedEinsum, array, batched_einsum
+from feinsum.errors import DeviceError, FeinsumError, ValidationError
+from feinsum.generate.cache import Entry, decode, encode
+from feinsum.generate.kernel import Kernel
+from feinsum.generate.origin import Origin
+from feinsum.generate.workshop import Job
+
+_FORMAT = "feinsum kernel 1"
+
+
+def save(e: BatchedEinsum, job: Job, origin: Origin, executable: Executable, path: str | os.PathLike[str]) -> None:
+    """See :meth:`Kernel.save`."""
+    data = {
+        "format": _FORMAT,
+        "version": __version__,
+        "einsum": _described(e),
+        "key": job.canonical.key,
+        "lengths": dict(job.lengths),
+        "device": job.device.profile.id,
+        "driver": job.device.profile.driver,
+        "origin": origin.to_json(),
+        "program": executable.program.to_json(),
+    }
+    Path(path).write_bytes(encode(data, executable.binary))
+
+
+def load(path: str | os.PathLike[str], device: Any = None) -> Kernel:
+    """Read a kernel that :meth:`feinsum.Kernel.save` wrote; nothing is looked up and loopy is not needed.
+
+    :param device: see :func:`feinsum.device`; by default the one that the kernel was made for, if it is there.  On another
+        device the source is compiled again.  What was the best there may not be here.
+    :raises ValidationError: if the file holds no kernel, or one of another version of feinsum that names things otherwise.
+    :raises DeviceError: if there is no usable device, or its work-groups are too small.
+    """
+    entry = decode(Path(path).read_bytes())
+    if entry is None or entry.data.get("format") != _FORMAT:
+        raise ValidationError(f"{os.fspath(path)} holds no kernel; write one with Kernel.save")
+    try:
+        return _restored(entry, device)
+    except DeviceError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, FeinsumError) as error:
+        raise ValidationError(f"{os.fspath(path)} holds no kernel that can be used: {error}") from None
+
+
+def _restored(entry: Entry, device: Any) -> Kernel:
+    data = entry.data
+    e = _einsum(data["einsum"])
+    empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
+    canonical = canonicalize_einsum(e.with_sizes(empty) if empty else e)
+    if canonical.key != data["key"]:
+        raise ValidationError(f"feinsum {data['version']} gave its arrays other names; generate it again")
+    chosen = choose_device(data["device"] if device is None else device)
+    profile, program = chosen.profile, Program.from_json(data["program"])
+    largest = max(math.prod(launch.group_size) for launch in program.launches)
+    if largest > profile.max_work_group_size:
+        raise DeviceError(f"the kernel has work-groups of {largest}, {chosen} at most {profile.max_work_group_size}")
+    same = (data["device"], data["driver"]) == (profile.id, profile.driver)
+    executable = build(chosen.context, program, entry.binary if same else None)
+    lengths = {str(letter): int(length) for letter, length in data["lengths"].items()}
+    return Kernel(e, Job(canonical, lengths, chosen), Origin.from_json(data["origin"]), executable)
+
+
+def _described(e: BatchedEinsum) -> dict[str, Any]:
+    """A batched einsum as plain data; an anonymous long axis is null."""
+    return {
+        "subscripts": e.subscripts,
+        "arrays": {a.name: [[None if x == math.inf else x for x in a.shape], a.dtype.name] for a in e.arrays},
+        "rows": [[[a.name for a in entry] for entry in row] for row in e.args],
+    }
+
+
+def _einsum(data: Mapping[str, Any]) -> BatchedEinsum:
+    arrays = {
+        name: array(name, [math.inf if x is None else x for x in shape], dtype)
+        for name, (shape, dtype) in data["arrays"].items()
+    }
+    rows = [[tuple(arrays[name] for name in entry) for entry in row] for row in data["rows"]]
+    return batched_einsum(data["subscripts"], rows)

@@ -1,0 +1,117 @@
+"""Executables of an einsum on a device: from the disk cache if it has them, else made, and checked where that is due."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from feinsum.canonicalization import CanonicalEinsum
+from feinsum.compile.executable import Executable, build
+from feinsum.compile.program import Program
+from feinsum.devices import Device
+from feinsum.errors import FeinsumError, TransformError, ValidationError
+from feinsum.generate.cache import kernel_cache, make_key
+from feinsum.generate.fingerprint import code_fingerprint
+from feinsum.generate.origin import Origin
+
+if TYPE_CHECKING:
+    from feinsum.space import TransformSpace
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a kernel is wanted for.
+
+    :ivar lengths: the length expected of each index of the canonical einsum.
+    """
+
+    canonical: CanonicalEinsum
+    lengths: Mapping[str, int]
+    device: Device
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """All that decides what is made for it, save the configuration."""
+        profile = self.device.profile
+        return {
+            "einsum": self.canonical.key,
+            "lengths": dict(self.lengths),
+            "device": profile.id,
+            "driver": profile.driver,
+            "profile": json.dumps(profile.to_dict(), sort_keys=True),
+            "code": code_fingerprint(),
+        }
+
+    def key(self, origin: Origin, space: TransformSpace, wide: bool) -> str:
+        """The name of the cache's entry for one configuration."""
+        # The function is named too: another in its place, as tests and debuggers put there, is another space.
+        function = f"{space.function.__module__}.{space.function.__qualname__}"
+        own = {"space": (origin.space, origin.version, function), "configuration": dict(origin.configuration), "wide": wide}
+        return make_key("program", self.facts | own)
+
+    def make(self, origin: Origin, *, wide: bool = False, check: bool = False) -> tuple[Executable, str]:
+        """An executable, and the name of its entry in the cache.
+
+        :param wide: whether it indexes with 64 bits even if the lengths expected do not need it.
+        :param check: whether it is to be compared with the reference, unless that was done before.
+        :raises FeinsumError: if the configuration does not apply, generates no code, does not build, or is wrong.
+        """
+        from feinsum.compile.realize import realize
+
+        space = self.find_space(origin)
+        key = self.key(origin, space, wide)
+        found = self.load(key, check)
+        if found is not None:
+            return found, key
+        e = self.canonical.einsum
+        program = realize(e, e.sizes_from(self.lengths), space, origin.configuration, self.device.profile, wide=wide)
+        executable = build(self.device.context, program)
+        if check:
+            self._check(executable)
+        kernel_cache().put(key, {"program": program.to_json(), "checked": check}, executable.binary)
+        return executable, key
+
+    def load(self, key: str, check: bool = False) -> Executable | None:
+        """The executable of an entry of the cache; None if there is none.
+
+        :param check: whether only one that was compared with the reference will do.
+        """
+        entry = kernel_cache().get(key)
+        if entry is None or (check and entry.data.get("checked") is not True):
+            return None
+        try:
+            return build(self.device.context, Program.from_json(entry.data.get("program")), entry.binary)
+        except FeinsumError as error:
+            logger.info("the entry %s of the cache is of no use: %s", key, error)
+            return None
+
+    @staticmethod
+    def find_space(origin: Origin) -> TransformSpace:
+        """The space of a configuration.
+
+        :raises TransformError: if it is gone or has another version by now.
+        """
+        from feinsum.registry import find_space
+
+        space = find_space(origin.space)
+        if space.version != origin.version:
+            raise TransformError(
+                f"the kernel was made by version {origin.version} of space '{origin.space}', which now has version"
+                f" {space.version}; generate it again"
+            )
+        return space
+
+    def _check(self, executable: Executable) -> None:
+        from feinsum.validate import Workload, odd_lengths
+
+        e = self.canonical.einsum
+        at = (odd_lengths(e, self.lengths) or [dict(self.lengths)])[-1]
+        verdict = Workload(e, at, self.device.queue).check(executable)
+        if not verdict.ok:
+            raise ValidationError(verdict.message)
