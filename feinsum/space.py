@@ -55,11 +55,26 @@ class Roles:
 
     def apply(self, e: BatchedEinsum) -> BatchedEinsum:
         """The einsum written in the letters and the operand order of the pattern."""
+        clashes = self._names_for_clashes(e)
+        e = e.with_sizes(clashes) if clashes else e
         renamed = e.indexing.rename({own: letter for letter, own in self.indices.items()})
         return BatchedEinsum(
             Subscripts(tuple(renamed.inputs[k] for k in self.operands), renamed.output),
             tuple(tuple(row[k] for k in self.operands) for row in e.args),
         )
+
+    def _names_for_clashes(self, e: BatchedEinsum) -> dict[str, str]:
+        """Names for anonymous long axes that would go by a letter which is the name of another axis."""
+        taken = {a.name for a in e.arrays} | {axis for axis in e.index_sizes.values() if isinstance(axis, str)}
+        names: dict[str, str] = {}
+        for letter, own in self.indices.items():
+            if isinstance(e.index_sizes[own], float) and letter in taken:
+                name = letter
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                names[own] = name
+        return names
 
 
 @dataclass(frozen=True)

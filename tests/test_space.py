@@ -172,6 +172,14 @@ def test_a_problem_knows_its_sizes() -> None:
     assert not problem.is_long("j")
 
 
+def test_letters_of_the_pattern_may_be_names_of_axes() -> None:
+    """An anonymous axis gets a name where its new letter is that of another."""
+    e = fe.einsum("ab,cb->ac", fe.array("A", (float("inf"), "i")), fe.array("B", (float("inf"), "i")))
+    problem = declare().problem(e, {"a": 11, "c": 12, "i": 13}, CPU)
+    assert problem.sizes == {"i": 11, "j": 12, "k": 13}
+    assert problem.einsum.resolve(problem.lengths) == problem.sizes
+
+
 ROLES: dict[str, tuple[str, str, tuple[dict[str, str], tuple[int, ...]] | None]] = {
     "itself": ("ik,kj->ij", "ik,kj->ij", ({"i": "i", "j": "j", "k": "k"}, (0, 1))),
     "other letters": ("ik,kj->ij", "ab,bc->ac", ({"i": "a", "j": "c", "k": "b"}, (0, 1))),
