@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from feinsum.einsum import BatchedEinsum
@@ -18,28 +19,51 @@ if TYPE_CHECKING:
 def progress_bar(
     e: BatchedEinsum, trials: int | None, timeout: float | None
 ) -> Iterator[Callable[[int, int | None, TuningRecord | None, TuningRecord], None]]:
-    """While the context lasts, show trials done, rate, failures and the best time, if standard error is a terminal."""
+    """While the context lasts, show what :func:`summary` says, if standard error is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(file=sys.stderr)
     columns = (
         TextColumn("[progress.description]{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=16),
         TimeElapsedColumn(),
         TextColumn("{task.fields[state]}"),
     )
     start = time.monotonic()
-    failed = 0
+    failures: Counter[str] = Counter()
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(e.subscripts, total=trials or timeout, state="building")
 
         def report(done: int, planned: int | None, best: TuningRecord | None, last: TuningRecord) -> None:
-            nonlocal failed
-            failed += last.status != "ok"
+            if last.status != "ok":
+                failures[last.status] += 1
             seconds = time.monotonic() - start
-            fastest = f"best {best.median_s * 1e3:.4g} ms" if best is not None and best.median_s else "nothing right yet"
-            state = f"{done} tried, {failed} failed, {60 * done / seconds:.0f} a minute, {fastest}"
+            best_s = None if best is None else best.median_s
+            state = summary(done, failures, best_s, seconds, left_s(done, planned, seconds, timeout))
             bar.update(task, completed=done if trials else seconds, state=state)
 
         yield report
+
+
+def left_s(done: int, planned: int | None, seconds: float, timeout: float | None) -> float:
+    """How much longer a run takes that has done so many trials of those planned, in seconds.
+
+    >>> left_s(10, 40, 20.0, None), left_s(10, 40, 20.0, 30.0), left_s(3, None, 20.0, 30.0)
+    (60.0, 10.0, 10.0)
+    """
+    by_number = [(planned - done) * seconds / max(done, 1)] if planned is not None else []
+    by_time = [timeout - seconds] if timeout is not None else []
+    return max(0.0, min([*by_number, *by_time], default=0.0))
+
+
+def summary(done: int, failures: Mapping[str, int], best_s: float | None, seconds: float, left: float) -> str:
+    """Best so far, rate, failures by kind and time left.
+
+    >>> summary(30, {"wrong": 2, "timeout": 1}, 0.0012, 20.0, 95.0)
+    'best 1.2 ms, 30 tried, 90 a minute, 2 wrong, 1 timeout, 1:35 left'
+    """
+    fastest = f"best {best_s * 1e3:.4g} ms" if best_s else "nothing right yet"
+    rate = f"{60 * done / max(seconds, 1e-9):.0f} a minute"
+    failed = [f"{count} {status}" for status, count in failures.items()]
+    return ", ".join([fastest, f"{done} tried", rate, *failed, f"{int(left) // 60}:{int(left) % 60:02} left"])

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
 from feinsum.tune.final import Final
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from feinsum.search.importance import Importance
+
+_HEADINGS = ("time (ms)", "±", "GFLOP/s", "GB/s", "space: configuration")
+_WIDTHS = (10, 6, 8, 7)
+_NEAR = 0.05
 
 
 @dataclass(frozen=True)
 class TuningReport:
-    """The outcome of :func:`feinsum.autotune`.
+    """The outcome of :func:`feinsum.autotune`.  Jupyter shows it with its plots, if matplotlib is there.
 
     :ivar records: one for each configuration tried in this run, in order.
     :ivar best: the winner of the final, or else the quickest known, of this run or an earlier one; None if none is right.
@@ -39,24 +51,74 @@ class TuningReport:
         """How many trials ended with each status but ``ok``."""
         return dict(Counter(record.status for record in self.records if record.status != "ok"))
 
+    @property
+    def ranking(self) -> list[TuningRecord]:
+        """The winner of the final, then what this run tried and is right, quickest first."""
+        good = sorted((r for r in self.records if r.median_s is not None), key=lambda r: r.median_s or 0.0)
+        if self.final is None:
+            return good
+        winner = self.final.winner
+        same = (winner.space, winner.configuration)
+        return [winner, *(r for r in good if (r.space, r.configuration) != same)]
+
+    def near_best(self, within: float = _NEAR) -> list[TuningRecord]:
+        """The right ones whose time is within a share of the best's, quickest first."""
+        if self.best is None or self.best.median_s is None:
+            return []
+        return [r for r in self.ranking if (r.median_s or 0.0) <= (1 + within) * (self.best.median_s or 0.0)]
+
+    def importance(self) -> dict[str, Importance]:
+        """Space -> which of its parameters matter, for spaces with eight records; see :mod:`feinsum.search.importance`."""
+        from feinsum.report.insight import influences
+
+        return influences(self.records)
+
     def table(self, rows: int = 10) -> str:
-        """The best configurations of this run as text: the winner of the final, then the others, quickest first."""
-        others = sorted((r for r in self.records if r.median_s is not None), key=lambda r: r.median_s or 0.0)
-        good = [] if self.final is None else [self.final.winner]
-        won = {(r.space, r.configuration) for r in good}
-        good += [r for r in others if (r.space, r.configuration) not in won]
-        lines = [f"{'time (ms)':>10} {'±':>6} {'GFLOP/s':>8} {'GB/s':>7}  space, configuration"]
-        for r in good[:rows]:
-            t = r.median_s or 1.0
-            spread = f"{(r.spread_s or 0.0) / t:6.1%}"
-            settings = " ".join(f"{name}={value}" for name, value in r.configuration.items())
-            lines.append(
-                f"{t * 1e3:10.4g} {spread} {r.flops / t / 1e9:8.4g} {r.bytes / t / 1e9:7.4g}  {r.space}: {settings}"
-            )
-        tried = f"{len(self.records)} configurations in {self.seconds:.0f} s"
-        failed = ", ".join(f"{count} {status}" for status, count in self.failures.items())
-        lines.append(f"{tried}{f'; {failed}' if failed else ''}; records in {self.database}")
-        return "\n".join(lines)
+        """The best configurations as text, and what is to be said of all."""
+        *heads, last = _HEADINGS
+        lines = [" ".join(text.rjust(n) for text, n in zip(heads, _WIDTHS, strict=True)) + "  " + last]
+        for *cells, kernel in map(_cells, self.ranking[:rows]):
+            lines.append(" ".join(text.rjust(n) for text, n in zip(cells, _WIDTHS, strict=True)) + "  " + kernel)
+        return "\n".join([*lines, *self._notes()])
+
+    def plots(self) -> dict[str, Figure]:
+        """Figures of matplotlib: convergence, distribution, importance, and roofline if the device's peaks are known.
+
+        :raises FeinsumError: if matplotlib is not installed.
+        """
+        from feinsum.devices.peaks import remembered_peaks
+        from feinsum.report import plots
+
+        figures = {
+            "convergence": plots.convergence(self.records),
+            "distribution": plots.distribution(self.records),
+            "importance": plots.importance(self.records),
+        }
+        peaks = remembered_peaks(self.device)
+        if peaks is not None:
+            figures["roofline"] = plots.roofline(self.records, peaks, self.einsum.dtype)
+        return figures
+
+    def write_html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page with the table and the plots.
+
+        :raises FeinsumError: if the file cannot be written.
+        """
+        from feinsum.report.html import page
+
+        try:
+            Path(path).write_text(page(self._title, self._repr_html_()), encoding="utf-8")
+        except OSError as error:
+            raise FeinsumError(f"cannot write {path}: {error.strerror}") from None
+
+    def _repr_html_(self) -> str:
+        from feinsum.report.html import fragment
+
+        try:
+            figures = self.plots()
+        except FeinsumError:  # matplotlib is an extra
+            figures = {}
+        return fragment(self._title, _HEADINGS, map(_cells, self.ranking[:10]), self._notes(), figures)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -65,6 +127,9 @@ class TuningReport:
             "sizes": dict(self.sizes),
             "device": self.device.id,
             "best": self.best.to_dict() if self.best else None,
+            "ties": [r.to_dict() for r in self.final.ties] if self.final else [],
+            "near_best": [r.to_dict() for r in self.near_best()],
+            "importance": {space: dict(found.shares) for space, found in self.importance().items()},
             "tried": len(self.records),
             "failures": self.failures,
             "seconds": self.seconds,
@@ -74,3 +139,32 @@ class TuningReport:
 
     def __str__(self) -> str:
         return self.table()
+
+    @property
+    def _title(self) -> str:
+        lengths = " ".join(f"{name}={length}" for name, length in self.sizes.items())
+        return f"{self.einsum}{' at ' if lengths else ''}{lengths} on {self.device.name}"
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.final is not None and self.final.ties:
+            tied = "; ".join(_kernel(r) for r in self.final.ties)
+            notes.append(f"as quick as the first, which is the simplest of them: {tied}")
+        if len(near := self.near_best()) > 1:
+            notes.append(f"{len(near)} configurations are within {_NEAR:.0%} of the best")
+        for space, found in self.importance().items():
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in list(found.shares.items())[:4])
+            notes.append(f"what matters in {space}: {shares}; interactions and noise {found.rest:.0%}")
+        tried = f"{len(self.records)} configurations in {self.seconds:.0f} s"
+        failed = ", ".join(f"{count} {status}" for status, count in self.failures.items())
+        return [*notes, f"{tried}{f'; {failed}' if failed else ''}; records in {self.database}"]
+
+
+def _cells(r: TuningRecord) -> list[str]:
+    t = r.median_s or 1.0
+    spread = (r.spread_s or 0.0) / t
+    return [f"{t * 1e3:.4g}", f"{spread:.1%}", f"{r.flops / t / 1e9:.4g}", f"{r.bytes / t / 1e9:.4g}", _kernel(r)]
+
+
+def _kernel(r: TuningRecord) -> str:
+    return " ".join([f"{r.space}:", *(f"{name}={value}" for name, value in r.configuration.items())])
