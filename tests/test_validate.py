@@ -19,7 +19,7 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.validate import Workload, odd_lengths
-from feinsum.validate.reference import random_inputs, references
+from feinsum.validate.reference import hides_terms, random_inputs, references, whole_inputs
 
 MATVEC = fe.einsum("ij,j->i", fe.array("A", ("N", 50)), fe.array("x", 50))
 
@@ -210,6 +210,46 @@ def test_correct_float32_is_accepted_at_long_contractions(length: int, cpu: Devi
         verdict = w.check(executable)
         assert verdict.ok, verdict.message
         assert 0 < verdict.worst < 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_a_term_left_out_of_a_long_sum_is_seen(dtype: str, cpu: Device) -> None:
+    """Although it is less than what roundoff may do to such a sum: with whole numbers there is no roundoff."""
+    e = fe.einsum("ij,j->i", fe.array("A", (40, 20000), dtype), fe.array("x", 20000, dtype))
+    executable = build(cpu.context, realize(e, {}, find_space("generic"), generic(), cpu.profile))
+    w = workload(cpu, e)
+    assert w.check(executable).ok
+    short = Program(
+        executable.program.source.replace("19999", "19998"), executable.program.arguments, executable.program.launches
+    )
+    assert short.source != executable.program.source
+    verdict = w.check(build(cpu.context, short))
+    assert "(allowed error 0.00e+00)" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("length", "dtype", "hides"),
+    [(500, "float32", False), (2000, "float32", True), (2000, "float64", False), (2000, "int32", False)],
+)
+def test_terms_hide_in_long_sums_of_few_digits(length: int, dtype: str, hides: bool) -> None:
+    """Only there are whole numbers tried; then every sum of their products is exact."""
+    e = fe.einsum(
+        "ij,j,j->i", fe.array("A", (4, length), dtype), fe.array("x", length, dtype), fe.array("y", length, "int8")
+    )
+    assert hides_terms(e, e.resolve()) is hides
+    inputs = whole_inputs(e, e.resolve(), 0)
+    for values in inputs.values():
+        assert (values == np.round(values)).all()
+        assert values.min() < 0 < values.max()
+    exact = np.einsum("ij,j,j->i", *(values.astype(np.int64) for values in inputs.values()))
+    found = np.einsum("ij,j,j->i", *(inputs[name] for name in "Axy"))
+    np.testing.assert_array_equal(found, exact)
+
+
+def test_whole_numbers_are_of_no_use_where_they_are_not_exact() -> None:
+    """A sum of more terms than a float32 counts."""
+    e = fe.einsum("i->", fe.array("x", 2**25, "float32"))
+    assert not hides_terms(e, e.resolve())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])

@@ -23,6 +23,10 @@ _WIDE_ELEMENTS = 20_000_000
 """Elements up to which operands are widened to extended precision; beyond, float64 has to do."""
 
 
+_VISIBLE = 0.05
+"""The part of a typical term that a bound may be without hiding it."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """The expected values of one output at some of its entries.
@@ -58,12 +62,59 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[An
     return values
 
 
+def hides_terms(e: BatchedEinsum, lengths: Mapping[str, int]) -> bool:
+    """Whether a sum may lack a term and yet be within the bound of roundoff, as those of float32 above a thousand terms.
+
+    False as well where whole numbers would not be exact, since then they are of no use.
+    """
+    return _largest_digit(e, lengths) > 0 and any(
+        dtype.kind in "fc" and _roundoff(e, lengths, dtype) * _terms(e, lengths) > _VISIBLE for dtype in e.dtypes
+    )
+
+
+def whole_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Arrays of whole numbers so small that every sum of their products is exact, in whatever order."""
+    rng = np.random.default_rng(seed)
+    most = _largest_digit(e, lengths)
+
+    def draw(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        numbers = rng.integers(0 if dtype.kind == "u" else -most, most + 1, shape)
+        return np.asarray(numbers + 1j * rng.integers(-most, most + 1, shape) if dtype.kind == "c" else numbers, dtype)
+
+    return {a.name: draw(tuple(lengths[x] for x in letters), a.dtype) for a, letters in e.array_indices.items()}
+
+
+def _largest_digit(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
+    """The largest whole number, up to 3, with which sums stay exact; 0 if there is none."""
+    epsilons = [float(np.finfo(dtype).eps) for dtype in e.dtypes if dtype.kind in "fc"]
+    growth = 2 if any(dtype.kind == "c" for dtype in e.dtypes) else 1
+    limit = 2 / max(epsilons, default=2.0**-52)
+    return next((m for m in (3, 2, 1) if _terms(e, lengths) * (growth * m) ** _factors(e) <= limit), 0)
+
+
+def _terms(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
+    """Products that are summed for one entry."""
+    return math.prod(lengths[letter] for letter in e.indexing.summed)
+
+
+def _factors(e: BatchedEinsum) -> int:
+    """Factors of the longest product."""
+    return max(sum(len(entry) for entry in row) for row in e.args)
+
+
 def references(
-    e: BatchedEinsum, lengths: Mapping[str, int], inputs: Mapping[str, np.ndarray[Any, Any]], seed: int
+    e: BatchedEinsum,
+    lengths: Mapping[str, int],
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    seed: int,
+    *,
+    exact: bool = False,
 ) -> list[Reference]:
     """A reference for every output: all entries where that is affordable, else a random block of them.
 
     The block is the product of random positions along each axis, the first and the last among them.
+
+    :param exact: whether there is no roundoff with these inputs, so that no error is allowed.
     """
     chosen = _choose(e, lengths, np.random.default_rng(seed))
     few = {letter: len(chosen[letter]) if letter in chosen else length for letter, length in lengths.items()}
@@ -76,7 +127,7 @@ def references(
             parts = [_take(inputs[a.name], letters, chosen) for a in entry]
             operands.append(_product([part.astype(_wide(dtype, part.size)) for part in parts]))
         expected = _contract(e.subscripts, operands, path)
-        if np.issubdtype(dtype, np.integer):
+        if exact or np.issubdtype(dtype, np.integer):
             bound = np.zeros(expected.shape)
         else:
             magnitude = _contract(e.subscripts, [abs(operand) for operand in operands], path)
@@ -124,8 +175,7 @@ def _wide(dtype: np.dtype[Any], elements: int) -> np.dtype[Any]:
 
 def _roundoff(e: BatchedEinsum, lengths: Mapping[str, int], dtype: np.dtype[Any]) -> float:
     """γ_K of the module's docstring; a complex product errs by up to 2√2 times as much (Higham, lemma 3.5)."""
-    factors = max(sum(len(entry) for entry in row) for row in e.args)
-    terms = math.prod(lengths[letter] for letter in e.indexing.summed) + 2 * factors
+    terms = _terms(e, lengths) + 2 * _factors(e)
     u = float(np.finfo(dtype).eps) / 2
     gamma = terms * u / (1 - terms * u) if terms * u < 0.5 else 1.0
     # A float64 reference for float64 results errs by as much again.
