@@ -99,7 +99,7 @@ def _follow(
     memory = set()
     for _, reference in references:
         name = reference.aggregate.name
-        if name in axes and not get_dependencies(reference.index_tuple[axes[name]]) <= lanes:
+        if name in axes and not get_dependencies(reference.index_tuple[axes[name]]) & lanes:
             memory.add(name)
             if axes[name] != len(reference.index_tuple) - 1:
                 raise TransformError(f"lanes run along axis {axes[name]} of '{name}', so its numbers are not in a row")

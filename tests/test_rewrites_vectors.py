@@ -1,0 +1,156 @@
+"""Vectors and the plan made of them: the same values in other loops, whatever the lengths; refusals that say why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels import run
+from numpy.testing import assert_allclose
+
+import feinsum as fe
+from feinsum.compile.codegen import generate_program
+from feinsum.contraction import ContractionSchedule, Step
+from feinsum.errors import TransformError
+from feinsum.rewrites import Panel, Stage, contract_in_steps, materialize, place, split_index, vector_panel, vectorize
+from feinsum.subscripts import Subscripts
+
+
+def plan(*stages: Stage, **changes: object) -> Panel:
+    """A plan for ``ij,ej->ei`` with e in groups of two steps, three at once, unless `changes` say else."""
+    sizes = {"panels": {0: "i"}, "groups": {"e": (2, 3)}, "width": 4, "apart": False, "streaming": False}
+    return Panel(stages=stages or (Stage((0, 1), "i", {"e": 3}),), **{**sizes, **changes})  # type: ignore[arg-type]
+
+
+def matched(subscripts: str, rows: int = 1, dtype: str = "float64", **sizes: int | str) -> tuple[object, object, object]:
+    """An einsum whose rows share all operands but the last, its kernel and its match in the same letters."""
+    inputs = subscripts.split("->")[0].split(",")
+    args = [
+        [
+            fe.array(f"a{k}" if k < len(inputs) - 1 else f"a{k}_{row}", [sizes[x] for x in letters], dtype)
+            for k, letters in enumerate(inputs)
+        ]
+        for row in range(rows)
+    ]
+    e = fe.batched_einsum(subscripts, args)
+    t_unit = fe.generate_loopy(e)
+    found = fe.match_einsum(t_unit)
+    return e, t_unit, found.relabel(dict(found.inames), range(e.n))
+
+
+def equal_to_numpy(e: fe.BatchedEinsum, t_unit: object, **lengths: int) -> None:
+    """Whether a kernel computes what numpy does on random numbers."""
+    rng = np.random.default_rng(3)
+    sizes = e.resolve(lengths)
+    data = {
+        a.name: rng.uniform(-1, 1, [sizes[x] for x in letters]).astype(a.dtype) for a, letters in e.array_indices.items()
+    }
+    found = run(t_unit, **data)  # type: ignore[arg-type]
+    for row, name, dtype in zip(e.args, e.output_names, e.dtypes, strict=True):
+        wanted = np.einsum(e.subscripts, *(data[entry[0].name].astype("float64") for entry in row))
+        assert_allclose(found[name], wanted, rtol=1e-4 if dtype == "float32" else 1e-12, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 5, 6, 7, 67])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("nodes", [3, 4, 7, 12])
+def test_a_panel_computes_the_same(nodes: int, dtype: str, length: int) -> None:
+    """Rows of vectors that are not full, tiles that stick out, groups without work: the values stay."""
+    e, t_unit, match = matched("ij,ej->ei", 2, dtype, i=nodes, j=5, e="E")
+    equal_to_numpy(e, vector_panel(t_unit, match, plan()), E=length)
+
+
+@pytest.mark.parametrize("length", [1, 20, 67])
+def test_rows_apart_compute_the_same(length: int) -> None:
+    """A group that finishes one output before the next has the same values."""
+    e, t_unit, match = matched("ij,ej->ei", 3, i=7, j=5, e="E")
+    equal_to_numpy(e, vector_panel(t_unit, match, plan(apart=True)), E=length)
+
+
+@pytest.mark.parametrize("columns", [1, 8, 9, 40])
+def test_a_long_row_is_divided_into_panels(columns: int) -> None:
+    """Both axes of a matrix product in groups: the last panel of columns sticks out, loads and stores stop at its end."""
+    e, t_unit, match = matched("ek,ki->ei", e="E", k=6, i="N")
+    groups = {"e": (2, 3), "i": (1, 8)}
+    t_unit = vector_panel(t_unit, match, plan(Stage((0, 1), "i", {"e": 3}), panels={1: "i"}, groups=groups))
+    equal_to_numpy(e, t_unit, E=7, N=columns)
+
+
+@pytest.mark.parametrize("length", [1, 3, 67])
+def test_a_chain_stays_in_private_memory(length: int) -> None:
+    """Sum factorisation: lanes along k in two stages, then k is read number by number and c has the lanes."""
+    e, t_unit, match = matched("ai,bj,ck,eijk->eabc", a=5, b=5, c=5, e="E", i=4, j=4, k=4)
+    stages = (Stage((0, 3), "k", {"a": 5, "j": 2}), Stage((0, 2), "k", {"b": 5}), Stage((0, 1), "c", {"b": 5}))
+    t_unit = vector_panel(t_unit, match, plan(*stages, panels={2: "c"}, groups={"e": (4, 1)}))
+    equal_to_numpy(e, t_unit, E=length)
+    assert len(generate_program(t_unit).launches) == 1
+
+
+def test_a_slab_is_copied_in_rows() -> None:
+    """The operand whose rows run along the long index is copied by vectors and read by number."""
+    e, t_unit, match = matched("de,di->ei", d=6, e=20, i=5)
+    t_unit = vector_panel(t_unit, match, plan(panels={1: "i", 0: "e"}))
+    assert "vload4(0, a0 +" in generate_program(t_unit).source
+    equal_to_numpy(e, t_unit)
+
+
+def test_the_loop_over_the_sum_is_around_the_tile() -> None:
+    """The accumulators of a tile are updated together: the sum is outside, tile and vectors inside."""
+    _, t_unit, match = matched("ij,ej->ei", i=12, j=5, e="E")
+    source = generate_program(vector_panel(t_unit, match, plan())).source
+    update = source[: source.index("] + ") :]
+    positions = [update.rindex(f"for (int {loop}") for loop in ("e_1", "j", "e_copy")]
+    assert positions == sorted(positions)
+
+
+def test_rows_that_may_be_unaligned_are_not_streamed() -> None:
+    """A store past the caches of a row that is not aligned ends the program, so there is none."""
+    for lengths, streams in (({"i": 12, "e": "E"}, True), ({"i": 7, "e": "E"}, False), ({"i": "N", "e": "E"}, False)):
+        _, t_unit, match = matched("ij,ej->ei", j=5, **lengths)
+        groups = {"e": (2, 3)} if isinstance(lengths["i"], int) else {"e": (2, 3), "i": (1, 8)}
+        source = generate_program(vector_panel(t_unit, match, plan(groups=groups, streaming=True))).source
+        assert ("nontemporal" in source) == streams
+
+
+def test_what_cannot_be_a_plan_is_refused() -> None:
+    """Accumulators that do not divide an axis, and numbers that no vector holds, are refused by name."""
+    _, t_unit, match = matched("rij,ej->eri", r=3, i=4, j=5, e="E")
+    with pytest.raises(TransformError, match="2 accumulators along 'r' do not divide its length 3"):
+        vector_panel(t_unit, match, plan(Stage((0, 1), "i", {"e": 3, "r": 2})))
+    _, t_unit, match = matched("ij,ej->ei", dtype="complex128", i=4, j=5, e="E")
+    with pytest.raises(TransformError, match="complex128; vectors hold float32 or float64"):
+        vector_panel(t_unit, match, plan())
+
+
+def test_lanes_of_two_lengths_are_refused() -> None:
+    """Loops of different lengths cannot be the same lanes."""
+    _, t_unit, match = matched("ij,ej->ei", i=4, j=5, e="E")
+    with pytest.raises(TransformError, match="different lengths"):
+        vectorize(t_unit, match, ["i", "j"], 4)
+
+
+def test_a_lane_indexes_one_axis_alone() -> None:
+    """A private array with a lane in two axes, or in a sum, has no vectors."""
+    _, t_unit, match = matched("ij,ej->ei", i=4, j=5, e=6)
+    t_unit, _ = materialize(t_unit, match, 0, {"i": ["i"], "j": ["j"]}, "private", outer=())
+    with pytest.raises(TransformError, match="lane"):
+        vectorize(place(t_unit, match, {"e": "g.0"}), match, ["i", "j"], 4)
+
+
+@pytest.mark.parametrize("part", [1, 3, 4, 12])
+def test_a_split_sum_computes_the_same(part: int) -> None:
+    """Parts of a sum, then their sum, each a launch."""
+    e, t_unit, match = matched("ik,jk->ij", 2, i=5, j=4, k=12)
+    t_unit, match, chunk = split_index(t_unit, match, "k", part)
+    parts = Subscripts(match.einsum.indexing.inputs, chunk + "ij")
+    last = Step((2,), Subscripts((chunk + "ij",), "ij"))
+    t_unit, steps = contract_in_steps(t_unit, match, ContractionSchedule((Step((0, 1), parts), last)))
+    equal_to_numpy(e, t_unit)
+    assert [str(step.einsum.indexing) for step in steps] == [str(parts), f"{chunk}ij->ij"]
+
+
+@pytest.mark.parametrize(("letter", "part"), [("k", 5), ("i", 1), ("k", 0)])
+def test_what_cannot_be_split_is_refused(letter: str, part: int) -> None:
+    """Only an index that is summed over, into parts that divide it."""
+    _, t_unit, match = matched("ik,jk->ij", i=5, j=4, k=12)
+    with pytest.raises(TransformError, match=f"index '{letter}' .* cannot be split into parts of {part}"):
+        split_index(t_unit, match, letter, part)
