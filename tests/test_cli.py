@@ -243,12 +243,12 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     timed = json.loads(run("bench", *einsum, *at, "--seconds", "0.05", "--json").out)
     assert (timed["rung"], timed["flops"]) == ("exact", 300 * (3 * 4 * 4 * 2 + 3 * 3 * 4 * 2))
 
-    assert json.loads(run("db", "stats", "--database", store, "--json").out)["records"] == 2
+    assert json.loads(run("db", "stats", "--database", store, "--json").out)["records"] == 3
     lines, other = str(tmp_path / "records.jsonl"), str(tmp_path / "other.sqlite")
-    assert run("db", "export", lines, "--database", store).err == f"2 records written to {lines}\n"
+    assert run("db", "export", lines, "--database", store).err == f"3 records written to {lines}\n"
     assert run("db", "export", "--database", store).out == Path(lines).read_text(encoding="utf-8")
-    assert "2 records added" in run("db", "import", lines, "--database", other).out
-    assert "0 records added, 2 known before" in run("db", "merge", store, "--database", other).out
+    assert "3 records added" in run("db", "import", lines, "--database", other).out
+    assert "0 records added, 3 known before" in run("db", "merge", store, "--database", other).out
 
 
 def test_an_interrupted_tuning_run(store: str) -> None:

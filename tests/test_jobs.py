@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,25 +141,26 @@ def feinsum(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_shards_of_a_batch_are_merged_and_done_work_is_skipped(night: Path) -> None:
-    """Each shard writes a store of its own; a second call finds nothing to do, in the shards' stores or in the merged."""
-    text = FILE.replace("[4, 5]", "4").replace("[100, 200]", "100").replace("timeout = 50\n", "")
-    night.write_text(text)
-    for shard, count in (("1/2", 2), ("2/2", 1)):
-        first = feinsum("tune", "night.toml", "--shard", shard, "--workers", "1", cwd=night.parent)
-        assert first.returncode == 0, first.stderr
-        lines = first.stdout.splitlines()
-        assert len(lines) == count
-        assert all(": tuned, " in line and "ms by generic" in line for line in lines)
-    again = feinsum("tune", "night.toml", "--shard", "1/2", cwd=night.parent)
-    assert [line.rpartition(": ")[2] for line in again.stdout.splitlines()] == ["done", "done"]
-    stores = [f"night.{k}-of-2.sqlite" for k in (1, 2)]
-    merged = feinsum("db", "merge", *stores, "--database", "night.sqlite", cwd=night.parent)
-    assert merged.returncode == 0, merged.stderr
-    rest = feinsum("tune", "night.toml", "--json", cwd=night.parent)
-    assert [result["status"] for result in json.loads(rest.stdout)] == ["done"] * 3
-    with fe.Database(night.parent / "night.sqlite") as database:
-        assert len([r for r in database.query(status=None) if r.protocol == 1]) == 5
+def test_what_a_shard_or_the_batch_has_done_is_skipped(night: Path) -> None:
+    """A shard looks into its own store and into that of the batch, and tries only what is missing."""
+    database, job = str(night.parent / "night.sqlite"), read_jobs(night).jobs[0]
+    first, second = Shard(1, 2), Shard(2, 2)
+    assert first.store(database) == str(night.parent / "night.1-of-2.sqlite")
+    assert first.store("postgresql://host/records") == "postgresql://host/records"
+
+    def do(shard: Shard, trials: int) -> Result:
+        jobs = [replace(job, trials=trials)] * 2
+        (result,) = run_batch(jobs, database, shard=shard, workers=1, progress=False)
+        return result
+
+    assert [do(first, trials).status for trials in (1, 1)] == ["tuned", "done"]
+    more = do(first, 3)
+    assert more.report is not None
+    assert len(more.report.records) == 2
+    assert do(second, 1).status == "tuned"
+    with fe.Database(database) as merged:
+        merged.merge(str(first.store(database)))
+    assert do(second, 3).status == "done"
 
 
 def test_a_job_that_fails_does_not_end_the_batch(cpu: Device, store: str) -> None:

@@ -55,7 +55,7 @@ def report() -> TuningReport:
 def test_the_table_begins_with_the_winner(report: TuningReport) -> None:
     """With the samples of the final; then come the others, and what is to be said of all."""
     head, first, *rest = report.table(rows=3).splitlines()
-    assert head.split() == ["time", "(ms)", "±", "GFLOP/s", "GB/s", "space:", "configuration"]
+    assert head.split() == ["time", "(ms)", "±", "GFLOP/s", "GB/s", "space,", "configuration"]
     assert first.split(maxsplit=4) == ["1.01", "1.0%", "0.5069", "0.2555", "tiles: order=<ij> unroll=False width=1"]
     assert [line.partition("  tiles: ")[2] for line in rest[:2]] == [
         "order=<ji> unroll=False width=1",

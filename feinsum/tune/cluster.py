@@ -104,6 +104,8 @@ class Cluster:
 
     def _choose(self) -> DeviceProfile:
         """The device that most workers have."""
+        with suppress(TimeoutError):  # workers may be on their way
+            self._ask(self._client.wait_for_workers, 1, timeout=_CONNECT_S)
         said = self._ask(self._client.run, _describe, self._word)
         self._devices = {address: answer["device"] for address, answer in said.items()}
         profiles = {answer["device"]: answer["profile"] for answer in said.values() if answer["device"]}
@@ -123,7 +125,7 @@ class Cluster:
     def _ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)
-        except FeinsumError:
+        except (FeinsumError, TimeoutError):
             raise
         except Exception as error:  # whatever a lost connection raises
             raise DeviceError(f"the scheduler {self._address} does not answer: {type(error).__name__}: {error}") from None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from feinsum.search.importance import Importance
 
-_HEADINGS = ("time (ms)", "±", "GFLOP/s", "GB/s", "space: configuration")
+_HEADINGS = ("time (ms)", "±", "GFLOP/s", "GB/s", "space, configuration")
 _WIDTHS = (10, 6, 8, 7)
 _NEAR = 0.05
 

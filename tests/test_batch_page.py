@@ -1,0 +1,82 @@
+"""doc/batch-tuning.rst is followed as written: its files are made, its commands executed, its output compared."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[1] / "doc" / "batch-tuning.rst"
+BLOCK = re.compile(r"\.\. code-block:: (\w+)\n((?:   :.*\n)*)\n((?:   .*\n|\n)+)")
+SBATCH = r"""#!/bin/bash
+# As much of SLURM as the page needs: runs the tasks of an array job one after the other.
+script=${@: -1}
+count=$(sed -n 's/^#SBATCH --array=1-//p' "$script")
+echo "Submitted batch job 1"
+for task in $(seq "$count"); do
+    SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=$count bash "$script" > "feinsum-$task.log" 2>&1 || exit 1
+done
+"""
+
+
+def blocks() -> Iterator[tuple[str, str, str]]:
+    """Language, name of the file if it is one, and text of every block, in order."""
+    for language, options, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+        caption = re.search(r":caption: (\S+)", options)
+        yield language, caption[1] if caption else "", textwrap.dedent(text).strip() + "\n"
+
+
+def session(text: str) -> tuple[str, str]:
+    """The commands of a console block as one script, and what it should print."""
+    lines = text.splitlines()
+    return "\n".join(x[2:] for x in lines if x.startswith("$ ")), "\n".join(x for x in lines if not x.startswith("$ "))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the page is followed, with the commands that it takes for granted."""
+    place = tmp_path_factory.mktemp("night")
+    commands = place / "bin"
+    commands.mkdir()
+    for name, text in (("sbatch", SBATCH), ("feinsum", f'#!/bin/bash\nexec {sys.executable} -m feinsum "$@"\n')):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    return place
+
+
+def test_the_page_has_what_is_looked_for() -> None:
+    """So that a page whose blocks are not found is not said to work."""
+    languages = [language for language, _, _ in blocks()]
+    assert languages == ["toml", "console", "console", "console", "bash", "console", "console"]
+
+
+@pytest.mark.parametrize(("language", "name", "text"), list(blocks()), ids=lambda value: str(value).split("\n")[0][:30])
+def test_the_page_works_as_written(directory: Path, language: str, name: str, text: str) -> None:
+    """From top to bottom: later blocks build on earlier ones."""
+    if name:
+        (directory / name).write_text(text)
+        return
+    if "dask" in text:
+        pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
+    script, expected = session(text)
+    path = os.pathsep.join([str(directory / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    root = os.pathsep.join(filter(None, (str(PAGE.parents[1]), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        ["bash", "-e", "-c", script],
+        cwd=directory,
+        env={**os.environ, "PATH": path, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = done.stdout.strip() + "\n"
+    assert doctest.OutputChecker().check_output(expected + "\n", found, doctest.ELLIPSIS), found
