@@ -47,12 +47,17 @@ class Room:
             and not value.offset
         )
 
-    def make(self, queue: Any) -> Any:
-        """A new array on a queue of the same context."""
+    def make(self, queue: Any, allocator: Any = None) -> Any:
+        """A new array on a queue of the same context.
+
+        :param allocator: makes its buffer, as of :class:`pyopencl.array.Array`; None for a buffer of its own.
+        """
         made = copy.copy(self._like)
-        made.queue, made.events = queue, []
-        if self._bytes:
+        made.queue, made.events, made.allocator = queue, [], allocator
+        if self._bytes and allocator is None:
             made.base_data = self._buffer(self._context, self._flags, self._bytes)
+        elif self._bytes:
+            made.base_data = allocator(self._bytes)
         return made
 
 

@@ -83,7 +83,8 @@ class Calls:
                 events += value.events
             queue = queue or self._device_queue
             if out is None:
-                results = [room.make(queue) for room in prepared.rooms]
+                allocator = values[0].allocator
+                results = [room.make(queue, allocator) for room in prepared.rooms]
             else:
                 results = self._given(out, prepared, inputs)
                 for result in results:

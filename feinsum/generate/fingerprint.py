@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from feinsum._version import __version__
 
@@ -28,16 +27,18 @@ def code_fingerprint() -> str:
     digest = blake2b(digest_size=16)
     for part in (__version__, *_versions(), *_site_directories()):
         digest.update(part.encode())
-    for file in _sources():
-        digest.update(file.name.encode())
-        digest.update(file.read_bytes())
+    for name in _sources():
+        digest.update(os.path.basename(name).encode())
+        with open(name, "rb") as file:
+            digest.update(file.read())
     return digest.hexdigest()
 
 
 def curated_fingerprint() -> str:
     """What tells the present curated records from others: names, sizes and times of their files."""
-    found = [entry.stat() for directory in _places("feinsum.tuning_db") for entry in sorted(directory.glob("*.jsonl"))]
-    return ",".join(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for status in found)
+    files = sorted(entry.path for folder in _places("feinsum.tuning_db") for entry in os.scandir(folder))
+    stats = [os.stat(file) for file in files if file.endswith(".jsonl")]
+    return ",".join(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for status in stats)
 
 
 def _versions() -> Iterator[str]:
@@ -55,12 +56,12 @@ def _site_directories() -> Iterator[str]:
             yield f"{path} {os.stat(path).st_mtime_ns}"
 
 
-def _sources() -> Iterable[Path]:
-    here = Path(__file__).parents[1]
-    rooms = (here / room for room in _ROOMS)
-    return sorted(file for folder in (here, *rooms, *_places("feinsum.transforms")) for file in folder.glob("*.py"))
+def _sources() -> Iterable[str]:
+    here = os.path.dirname(os.path.dirname(__file__))
+    folders = [here, *(os.path.join(here, room) for room in _ROOMS), *_places("feinsum.transforms")]
+    return sorted(entry.path for folder in folders for entry in os.scandir(folder) if entry.name.endswith(".py"))
 
 
-def _places(package: str) -> Iterable[Path]:
+def _places(package: str) -> Iterable[str]:
     found = importlib.util.find_spec(package)
-    return [Path(place) for place in (found.submodule_search_locations or ())] if found else []
+    return (found.submodule_search_locations or ()) if found else ()

@@ -117,7 +117,7 @@ class Kernel:
         :param queue: the :class:`pyopencl.CommandQueue` to use; by default that of the first device array, or the device's.
         :param wait_for: events to wait for.
         :returns: for numpy arrays, the result as numpy arrays; for device arrays, device arrays whose `events` tell when
-            they are ready; a tuple where there are several outputs.
+            they are ready and whose memory is that of the first input's allocator; a tuple where there are several outputs.
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
 
         Device arrays are used where they are if they are C-contiguous; others are copied on the device, and
