@@ -28,7 +28,12 @@ MOST_INSIDE_BYTES = 65536
 """Of the results that a work-group keeps for one tile."""
 PANEL_BYTES = (262144, 32768, 0)
 """How much of the operands without the long index a work-group may copy."""
-WELL_FILLED = 0.8
+TOGETHER = (1, 2, 4, 3, 6, 5, 8)
+ACCUMULATORS = (24, 20, 16, 12)
+ENOUGH_ACCUMULATORS = 12
+"""So many independent sums keep the units busy despite their latency."""
+WELL_FILLED = 0.6
+"""Vectors less full than that are worse than results that have to be turned round."""
 CACHE_SHARES = 32
 """A copy of rows may take such a part of the last cache."""
 MOST_TERMS = 8
@@ -90,6 +95,14 @@ def lane_width(p: Problem) -> int:
     return max(2, min(16, (p.device.simd_bytes or 16) // p.itemsize))
 
 
+def widths(p: Problem, row: int) -> tuple[int, ...]:
+    """Lanes of a vector, the best guess first: the shortest vectors that hold a row in as few as the widest do."""
+    widest = lane_width(p)
+    narrower = [n for n in (widest, widest // 2, widest // 4) if n >= 2]
+    fewest = -(-row // widest)
+    return tuple(sorted(narrower, key=lambda n: (-(-row // n) != fewest, n if -(-row // n) == fewest else -n)))
+
+
 def fill(length: int, width: int) -> float:
     """Which part of the vectors of a row is used."""
     return length / (-(-length // width) * width)
@@ -138,18 +151,28 @@ def panel_plan(p: Problem, c: Configuration) -> Panel:
     return _Planner(p, c).plan()
 
 
-def promising(p: Problem) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+@dataclass(frozen=True)
+class Promising:
     """Paths, lanes, long indices and bytes of panels, the best guess first; the first of each make a plan together.
 
-    Each of them is empty if nothing makes a plan.
+    If there is no plan at all, there is one of each and `hopeless` is true.
     """
+
+    paths: tuple[str, ...]
+    lanes: tuple[str, ...]
+    longs: tuple[str, ...]
+    panels: tuple[int, ...]
+    together: tuple[int, ...] = TOGETHER
+    hopeless: bool = False
+
+
+def promising(p: Problem) -> Promising:
+    """What may be worth trying for a problem."""
     return _promising(p.einsum, tuple(p.sizes.items()), p.device)
 
 
 @lru_cache(maxsize=256)
-def _promising(
-    e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Promising:
     p = Problem(e, dict(sizes), device)
     output, width = e.indexing.output, lane_width(p)
     longest = sorted(output, key=lambda x: (not p.is_long(x), -p.sizes[x]))[:2]
@@ -168,8 +191,27 @@ def _promising(
         with suppress(RefusedError):
             panel_plan(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
             found.append(choice)
-    columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)] or [()] * 4
-    return columns[0], columns[1], columns[2], columns[3]
+    if not found:
+        return Promising((paths(p)[0],), (lanes[0],), (longest[0],), PANEL_BYTES[:1], hopeless=True)
+    columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
+    first = {
+        **small,
+        "accumulators": ACCUMULATORS[0],
+        **dict(zip(("path", "lane", "long", "panel"), found[0], strict=True)),
+    }
+    enough = [n for n in TOGETHER if _accumulators(p, {**first, "together": n, "vectors": 4}) >= ENOUGH_ACCUMULATORS]
+    together = tuple(dict.fromkeys((*enough, *TOGETHER)))
+    return Promising(columns[0], columns[1], columns[2], columns[3], together)
+
+
+def _accumulators(p: Problem, c: Configuration) -> int:
+    """The accumulators of the last stage of a plan; 0 if there is no plan."""
+    with suppress(RefusedError):
+        stage = panel_plan(p, c).stages[-1]
+        row = p.sizes[stage.lane] if not p.is_long(stage.lane) else MOST_VECTORS_IN_ROW * c["width"] + 1
+        vectors = c["vectors"] if row > MOST_VECTORS_IN_ROW * c["width"] else -(-row // c["width"])
+        return int(vectors * math.prod(stage.registers.values()))
+    return 0
 
 
 class _Planner:
@@ -299,6 +341,8 @@ class _Planner:
             few = self._group_count() < GROUPS_PER_CORE * self.p.device.compute_units
             tile = self._tile(x, lane) if beside and x == beside[-1] and not shared else 1
             self._cover(x, tile, inside_group=not (math.isinf(self.inside[x]) or shared or few))
+        if any(math.isinf(self.inside[x]) for step in self.steps for x in step.kept):
+            raise RefusedError("a partial result has no fixed length")
         if self._bytes(self.steps[-1].kept) > MOST_INSIDE_BYTES:
             raise RefusedError(f"{self._bytes(self.steps[-1].kept)} bytes of results are kept at once")
 

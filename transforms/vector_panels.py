@@ -9,29 +9,29 @@ from __future__ import annotations
 from feinsum.rewrites import vector_panel
 from feinsum.space import Choices, Configuration, Problem, space
 
-from .panel_plans import RefusedError, is_vectorizable, lane_width, panel_plan, promising
+from .panel_plans import ACCUMULATORS, RefusedError, is_vectorizable, panel_plan, promising, widths
 
 CLANG_RUNTIMES = ("intel", "pocl")
 """Runtimes whose compilers know the builtins of clang, among them the store past the caches."""
 
 
 def parameters(p: Problem) -> Choices:
-    path, lane, long, panel = promising(p)
-    width = lane_width(p)
-    return {
-        "path": path,
-        "lane": lane,
-        "long": long,
-        "panel": panel,
-        "width": (width, max(2, width // 2)),
+    found = promising(p)
+    choices: Choices = {
+        "path": found.paths,
+        "lane": found.lanes,
+        "long": found.longs,
+        "panel": found.panels,
+        "width": widths(p, p.sizes[found.lanes[0]]),
         "vectors": (4, 2, 3, 6),
-        "together": (2, 1, 4, 3, 5, 6, 8),
-        "accumulators": (24, 20, 16, 12),
+        "together": found.together,
+        "accumulators": ACCUMULATORS,
         "tile": (1000, 500, 250, 2500, 100),
         "slab": (False, True),
         "rows": _rows(p),
         "streaming": (True, False) if p.device.runtime in CLANG_RUNTIMES else (False,),
     }
+    return {name: values[:1] for name, values in choices.items()} if found.hopeless else choices
 
 
 def _rows(p: Problem) -> tuple[str, ...]:
