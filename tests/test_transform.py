@@ -25,7 +25,7 @@ def equal_to_reference(t_unit: lp.TranslationUnit, order: int, elements: int) ->
 def test_every_part_of_the_wave_equation_is_transformed_by_its_own_space(
     parts: tuple[str, ...], order: int, cpu: Device, store: str
 ) -> None:
-    """Gradient, divergence and lift are transformed one by one; the whole still equals numpy at lengths that divide nothing."""
+    """Gradient, divergence and lift are transformed one by one; the whole equals numpy at lengths that divide nothing."""
     t_unit = wave_equation(order)
     for part in parts:
         t_unit = fe.transform(t_unit, cpu, insn_match=f"id:{part}", database=store, sizes={"E": 10_000})
