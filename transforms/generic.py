@@ -15,7 +15,7 @@ _WORTHWHILE = 2.0
 
 
 def parameters(p: Problem) -> Choices:
-    schedules = ("fused",)
+    schedules: tuple[str, ...] = ("fused",)
     if p.einsum.n >= 3:
         ratio = p.einsum.flops(p.lengths, "naive") / max(1, p.einsum.flops(p.lengths))
         schedules = ("pairwise", "fused") if ratio > _WORTHWHILE else ("fused", "pairwise")
