@@ -7,6 +7,7 @@ tells what a phase costs on a machine that is busy with other things, where wall
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import random
 import resource
@@ -14,17 +15,18 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from statistics import median
 
 import feinsum as fe
+from feinsum.canonicalization import parse_key
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.executable import build
 from feinsum.compile.realize import transformed
-from feinsum.registry import matching_spaces
+from feinsum.registry import find_space, matching_spaces
 from feinsum.tune.task import make_task
-from feinsum.tune.trial import Built, prove_trial, time_trial
+from feinsum.tune.trial import Built, Trial, prove_trial, time_trial
 
 SIZES = {"E": 100_000}
 
@@ -58,27 +60,34 @@ class Phases:
 def run_phases(e: fe.BatchedEinsum, device: fe.Device, count: int) -> Phases:
     """Do what workers do for `count` configurations, in this process."""
     task, phases = make_task(e, SIZES, device, 0), Phases()
-    e, sizes = task.canonical.einsum, task.canonical.einsum.sizes_from(task.sizes)
-    space = matching_spaces(e)[0]
-    for space in matching_spaces(e):
-        if configurations := list(space.configurations(space.problem(e, sizes, device.profile))):
+    e = task.canonical.einsum
+    candidates = ((space, list(space.configurations(task.problem(space)))) for space in matching_spaces(e))
+    space, configurations = next((space, found) for space, found in candidates if found)
+    phases_of_first = Phases()  # which pays for data and references
+    for configuration in random.Random(0).sample(configurations, min(3 * count, len(configurations))):
+        if len(phases.spent.get("time", ())) == count:
             break
-    for k, configuration in enumerate(random.Random(0).sample(configurations, min(count + 1, len(configurations)))):
-        trial = task.trial(space, configuration)
-        into = phases if k else Phases()  # the first one pays for data and references
-        with into("transform"):
-            t_unit = transformed(e, sizes, space, configuration, device.profile)
-        with into("generate"):
-            program = generate_program(t_unit)
-        with into("compile"):
-            built = Built(program, build(device.context, program).binary)
-        with into("exchange"):
-            built = Built.from_json(json.loads(json.dumps(built.to_json())))
-        with into("prove"):
-            prove_trial(trial, built)
-        with into("time"):
-            time_trial(trial, seconds=0.15)
+        with suppress(fe.FeinsumError), redirect_stdout(io.StringIO()):  # loopy prints what it cannot schedule
+            run_trial(task.trial(space, configuration), device, phases if phases_of_first.spent else phases_of_first)
     return phases
+
+
+def run_trial(trial: Trial, device: fe.Device, phase: Phases) -> None:
+    """What workers do for one configuration."""
+    e, space = parse_key(trial.einsum_key), find_space(trial.space)
+    with phase("transform"):
+        t_unit = transformed(e, e.sizes_from(trial.sizes), space, trial.configuration, device.profile)
+    with phase("generate"):
+        program = generate_program(t_unit)
+    with phase("compile"):
+        built = Built(program, build(device.context, program).binary)
+    with phase("exchange"):
+        built = Built.from_json(json.loads(json.dumps(built.to_json())))
+    with phase("prove"):
+        wrong = prove_trial(trial, built)
+    if wrong is None:
+        with phase("time"):
+            time_trial(trial, seconds=0.15)
 
 
 def run_tuner(e: fe.BatchedEinsum, device: fe.Device, seconds: float, workers: int | None) -> str:

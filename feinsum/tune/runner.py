@@ -67,7 +67,8 @@ class Runner:
         for worker in self._builders:
             self._idle.put(worker)
         self._measurer = Worker("measure", profile.id)
-        self._pool = ThreadPoolExecutor(count)
+        self._pool = ThreadPoolExecutor(count + 1)
+        self._started: Future[None] | None = None
         self._shares_cores = profile.kind == "cpu"
         self._device = threading.Lock()
 
@@ -89,6 +90,7 @@ class Runner:
         try:
             while True:
                 while len(pending) < 2 * len(self._builders) and (trial := next_trial()) is not None:
+                    self._started = self._started or self._pool.submit(self._measurer.start)
                     pending.append((trial, self._pool.submit(self._build, trial)))
                 if not pending:
                     return
@@ -135,6 +137,8 @@ class Runner:
         """Prove and time a variant; `seconds` for samples, or else those of a trial."""
         if isinstance(built, Outcome):
             return built
+        if self._started is not None:
+            self._started.result()
         wrong = self._measurer.prove(trial, built, self._timeout_s)
         if wrong is not None:
             return wrong

@@ -73,6 +73,15 @@ class Worker:
         self._ended = False
         self._clock = _Clock()
 
+    def start(self) -> None:
+        """Start the process if there is none, so that the first request need not wait for it.
+
+        :raises DeviceError: if no worker can be started.
+        """
+        if self._process is None:
+            with contextlib.suppress(WorkerLostError):  # the run has ended meanwhile
+                self._start()
+
     def build(self, trial: Trial, timeout_s: float) -> Built | Outcome:
         """See :func:`feinsum.tune.trial.build_trial`; a lost worker is an outcome.
 
@@ -146,6 +155,7 @@ class Worker:
         process = self._process
         if process is None or process.stdin is None:
             raise WorkerLostError("the run has ended", timed_out=False)
+        self._forget_log()
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
@@ -181,7 +191,7 @@ class Worker:
             raise WorkerLostError("the run has ended", timed_out=False)
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with the process)
+        self._log = tempfile.TemporaryFile("a+", errors="replace")  # noqa: SIM115 (closed with the process)
         self._answers = queue.SimpleQueue()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "feinsum.tune.worker"],  # -P: no module of the working directory gets in
@@ -201,6 +211,12 @@ class Worker:
         if "message" in answer:
             self._stop()
             raise DeviceError(f"no worker process can be started for {self._prepare['device']}: {answer['message']}")
+
+    def _forget_log(self) -> None:
+        """Drop what was said about earlier requests: loopy prints a page for each kernel that it cannot schedule."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._log is not None:
+                self._log.truncate(0)
 
     def _log_tail(self) -> str:
         try:
