@@ -12,6 +12,8 @@ import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 from equations import EQUATIONS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import feinsum as fe
 from feinsum.devices import Device
@@ -405,3 +407,37 @@ def test_what_was_tuned_is_used(how: dict[str, Any], cpu: Device, tmp_path: Path
     check(fe.contract("xy,yz->xz", A, B, device=cpu, database=store), A @ B)
     described = fe.einsum("ab,bc->ac", *(fe.array(name, (float("inf"),) * 2) for name in ("a0", "a1")))
     assert fe.generate(described, cpu, store, dict.fromkeys("abc", 32)).record == record
+
+
+@st.composite
+def equations(draw_from: st.DrawFn) -> tuple[str, list[tuple[int, ...]], list[str]]:
+    """Subscripts, shapes and types of up to five operands, in which any axis may be one long, and ellipses broadcast."""
+    lengths = {x: draw_from(st.integers(0, 4)) for x in "abcde"}
+    terms = [
+        "".join(draw_from(st.lists(st.sampled_from("abcde"), max_size=3))) for _ in range(draw_from(st.integers(1, 5)))
+    ]
+    common = draw_from(st.lists(st.integers(0, 3), max_size=2)) if draw_from(st.booleans()) else None
+    shapes, texts = [], []
+    for term in terms:
+        shrunk = {x: draw_from(st.sampled_from([lengths[x], lengths[x], 1])) for x in dict.fromkeys(term)}
+        shape, at = [shrunk[x] for x in term], draw_from(st.integers(0, len(term)))
+        extra = None if common is None else common[draw_from(st.integers(0, len(common))) :]
+        if extra is not None:
+            shape[at:at] = [draw_from(st.sampled_from([n, 1])) for n in extra]
+        texts.append(term if extra is None else f"{term[:at]}...{term[at:]}")
+        shapes.append(tuple(shape))
+    used = sorted(set("".join(terms)))
+    output = "".join(draw_from(st.permutations(used))[: draw_from(st.integers(0, len(used)))])
+    dtypes = draw_from(
+        st.lists(st.sampled_from(["float64", "float32", "complex64", "int32", "bool"]), min_size=1, max_size=2)
+    )
+    return f"{','.join(texts)}->{'' if common is None else '...'}{output}", shapes, dtypes
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawn=equations())
+def test_random_equations_equal_numpy(drawn: tuple[str, list[tuple[int, ...]], list[str]], how: dict[str, Any]) -> None:
+    """Whatever the grammar, the lengths and the types."""
+    text, shapes, dtypes = drawn
+    operands = draw(shapes, dtypes)
+    check(fe.contract(text, *operands, **how), np.einsum(text, *operands))
