@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,8 @@ import pytest
 import feinsum as fe
 from feinsum.devices import Device
 from feinsum.errors import JobError
+from feinsum.search import SAMPLERS
+from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune.batch import Result, Shard, run_batch
 from feinsum.tune.jobs import Job, read_jobs
 
@@ -196,3 +199,18 @@ def test_mistakes_on_the_command_line_are_one_line(night: Path, arguments: list[
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert message in line
+
+
+def test_a_run_on_the_command_line_writes_its_report(tmp_path: Path) -> None:
+    """As JSON to the standard output and as a page to a file; on ``--sampler``, ``--workers`` and ``--seed``."""
+    einsum = ["i,i->i", "--shape", "x=64", "--shape", "y=64", "--device", "cpu", "--database", "store.sqlite"]
+    how = ["--trials", "2", "--workers", "1", "--sampler", "random", "--seed", "3", "--html", "report.html", "--json"]
+    done = feinsum("tune", *einsum, *how, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["tried"], report["best"]["seed"]) == (2, 3)
+    assert report["best"]["protocol"] == FINAL_PROTOCOL
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    wrong = feinsum("tune", *einsum, "--sampler", "best", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert wrong.stderr == f"feinsum: there is no sampler 'best'; there are {', '.join(SAMPLERS)}\n"
