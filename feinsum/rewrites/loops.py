@@ -209,7 +209,10 @@ def fixed_length(kernel: lp.LoopKernel, iname: str) -> int:
 
     :raises TransformError: if it has not.
     """
-    length = pw_aff_to_expr(kernel.get_iname_bounds(iname, constants_only=True).size)
+    try:
+        length = pw_aff_to_expr(kernel.get_iname_bounds(iname, constants_only=True).size)
+    except isl.Error:  # there is no bound without parameters
+        length = None
     if not isinstance(length, int):
         raise TransformError(f"loop '{iname}' has no fixed length")
     return length
