@@ -152,7 +152,8 @@ def test_an_exhausted_space_ends_the_run(report: TuningReport, cpu: Device) -> N
     """With nothing to try the best known is reported."""
     again = fe.autotune(E, cpu, report.database, SIZES, "rogue", trials=100, progress=False)
     assert again.records == ()
-    assert again.best == report.best
+    assert again.best is not None
+    assert again.best.configuration["way"] in ("good", "good again")
 
 
 def test_the_generic_space_stands_in_for_others(cpu: Device, store: str) -> None:

@@ -27,6 +27,8 @@ from feinsum.tune.trial import Trial
 
 _GENERIC_TRIALS = 6
 """Trials given to the generic space where others match: enough to stand in for them."""
+_LUCK = 1.1
+"""By how much a trial may be quicker than the winner of a final without being believed."""
 _ALIKE = 5
 """Configurations of similar problems to begin with."""
 
@@ -105,11 +107,14 @@ class Contest:
 
 
 def best_known(task: Task, store: Database, matching: Iterable[TransformSpace]) -> TuningRecord | None:
-    """The quickest winner of a final, or else the quickest record."""
+    """The quickest winner of a final, unless a record is quicker by more than luck; or else the quickest record."""
     key, device, driver = task.canonical.key, task.profile.id, task.profile.driver
     spaces = [(s.name, s.version) for s in matching]
     winner = store.best(key, task.sizes, device, driver=driver, spaces=spaces, protocol=FINAL_PROTOCOL)
-    return winner or store.best(key, task.sizes, device, driver=driver, spaces=spaces)
+    quickest = store.best(key, task.sizes, device, driver=driver, spaces=spaces)
+    if winner is None or quickest is None or (winner.median_s or 0.0) > _LUCK * (quickest.median_s or 0.0):
+        return quickest  # as after a run that found it and was interrupted before its final
+    return winner
 
 
 def _contestant(task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None) -> Contestant:
