@@ -71,5 +71,5 @@ $(VENV)/.installed-bench: setup.cfg pyproject.toml $(VENV)/.device
 
 $(VENV)/.installed-dev: setup.cfg pyproject.toml | $(BIN)/python
 	@echo "installing feinsum with its test tools and an OpenCL runtime for this CPU into $(VENV)"
-	@$(PIP) install --editable .[dev,cpu,postgres]
+	@$(PIP) install --editable .[dev,cpu,postgres,cluster,report]
 	@touch $@ $(VENV)/.installed
