@@ -14,6 +14,7 @@ from feinsum.database.selection import Where
 from feinsum.database.stats import Stats
 from feinsum.database.store import Database
 from feinsum.database.stores import Stores, open_stores
+from feinsum.database.trusted import best_known
 
 __all__ = [
     "STATUSES",
@@ -26,6 +27,7 @@ __all__ = [
     "Stores",
     "TuningRecord",
     "Where",
+    "best_known",
     "curate",
     "locate",
     "open_stores",

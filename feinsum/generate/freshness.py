@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from feinsum.canonicalization import CanonicalEinsum
-from feinsum.database import Database, Stores, open_stores
+from feinsum.database import Database, Stores, best_known, open_stores
 from feinsum.database.location import VARIABLE, Location, locate
 from feinsum.devices import DeviceProfile
 
@@ -74,7 +74,7 @@ def evidence(
 ) -> str:
     """A hash of the records that the ladder looks at for an einsum."""
     pairs = tuple(spaces)
-    best = stores.best(canonical.key, lengths, profile.id, driver=profile.driver, spaces=pairs)
+    best = best_known(stores, canonical.key, lengths, profile.id, profile.driver, pairs)
     found = [best, *stores.winners(pattern_key=canonical.pattern.key, spaces=pairs)]
     return blake2b(",".join(record.id for record in found if record).encode(), digest_size=16).hexdigest()
 

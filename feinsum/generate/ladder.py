@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feinsum.canonicalization import CanonicalEinsum
-from feinsum.database import TuningRecord
+from feinsum.database import TuningRecord, best_known
 from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
 from feinsum.errors import TransformError
@@ -76,7 +76,7 @@ def _climb(
     problems: Mapping[str, Problem],
 ) -> Iterator[Choice]:
     current = [(s.name, s.version) for s in matching.values()]
-    best = stores.best(canonical.key, lengths, profile.id, driver=profile.driver, spaces=current)
+    best = best_known(stores, canonical.key, lengths, profile.id, profile.driver, current)
     if best is not None:
         yield Choice("exact", matching[best.space], best.configuration, best)
     found = stores.winners(pattern_key=canonical.pattern.key, spaces=current)

@@ -11,24 +11,22 @@ the space would try first, then explores::
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from feinsum.database import Database, TuningRecord, open_stores
+from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import TransformError
 from feinsum.registry import matching_spaces
 from feinsum.search.sampler import Sampler, make_sampler
 from feinsum.space import TransformSpace
-from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
+from feinsum.timing import PROTOCOL
 from feinsum.tune.task import Task
 from feinsum.tune.trial import Trial
 
 _GENERIC_TRIALS = 6
 """Trials given to the generic space where others match: enough to stand in for them."""
-_LUCK = 1.1
-"""By how much a trial may be quicker than the winner of a final without being believed."""
 _ALIKE = 5
 """Configurations of similar problems to begin with."""
 
@@ -65,7 +63,14 @@ class Contest:
         share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
         self._task = task
         self._contestants = {s.name: _contestant(task, store, s, share, sampler) for s in matching}
-        self.best = best_known(task, store, matching)
+        self.best = best_known(
+            store,
+            task.canonical.key,
+            task.sizes,
+            task.profile.id,
+            task.profile.driver,
+            [(s.name, s.version) for s in matching],
+        )
 
     @property
     def known(self) -> list[TuningRecord]:
@@ -104,17 +109,6 @@ class Contest:
         space = self._contestants[record.space].space
         default = next(iter(_first(self._task, space)), {})
         return sum(default.get(name) != value for name, value in record.configuration.items())
-
-
-def best_known(task: Task, store: Database, matching: Iterable[TransformSpace]) -> TuningRecord | None:
-    """The quickest winner of a final, unless a record is quicker by more than luck; or else the quickest record."""
-    key, device, driver = task.canonical.key, task.profile.id, task.profile.driver
-    spaces = [(s.name, s.version) for s in matching]
-    winner = store.best(key, task.sizes, device, driver=driver, spaces=spaces, protocol=FINAL_PROTOCOL)
-    quickest = store.best(key, task.sizes, device, driver=driver, spaces=spaces)
-    if winner is None or quickest is None or (winner.median_s or 0.0) > _LUCK * (quickest.median_s or 0.0):
-        return quickest  # as after a run that found it and was interrupted before its final
-    return winner
 
 
 def _contestant(task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None) -> Contestant:
