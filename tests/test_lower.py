@@ -159,7 +159,7 @@ def random_schedule(e: fe.BatchedEinsum, rng: random.Random) -> ContractionSched
     return ContractionSchedule(tuple(steps))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=einsums(), seed=st.integers(0, 2**32))
 def test_every_schedule_computes_the_einsum(
     problem: tuple[fe.BatchedEinsum, dict[str, int]], seed: int, cpu: Device
