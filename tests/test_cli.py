@@ -18,6 +18,7 @@ import pytest
 
 from feinsum.cli import cli, main
 from feinsum.cli.description import describe
+from feinsum.timing import FINAL_PROTOCOL
 
 GRADIENT = ["xre,rij,ej->xei", "--shape", "J=3,3,E", "--shape", "D=3,4,4", "--shape", "u=E,4"]
 PRODUCT = ["ij,jk->ik", "--size", "i=17,j=5,k=9"]
@@ -230,13 +231,17 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
 
     renamed = ["bj,drb,rij->dbi", "--shape", "f=n,4", "--shape", "G=3,3,n", "--shape", "M=3,4,4", "--database", store]
     found = run("query", *renamed, "--json")
-    best = json.loads(found.out)[0]
+    records = json.loads(found.out)
+    best = records[0]
     assert (found.code, best["space"], best["seed"], best["status"]) == (0, "generic", 7, "ok")
     assert best["median_s"] > 0
     assert "generic@" in run("query", *renamed, "--limit", "1").out
 
+    # The winner of the final is trusted unless a trial was quicker by more than luck.
+    winner = next(record for record in records if record["protocol"] == FINAL_PROTOCOL)
+    trusted = winner if winner["median_s"] <= 1.1 * best["median_s"] else best
     generated = json.loads(run("generate", *einsum, *at, "--json", "--source").out)
-    assert (generated["rung"], generated["record"]) == ("exact", best["id"])
+    assert (generated["rung"], generated["record"]) == ("exact", trusted["id"])
     assert run("generate", *einsum, *at, "--source").out.strip() == generated["source"].strip()
     assert "rung      exact" in run("generate", *einsum, *at).out
     assert json.loads(run("explain", *einsum, *at, "--json").out)["candidates"][0]["rung"] == "exact"
