@@ -23,7 +23,7 @@ from feinsum.arrays import CONSTANT_PREFIXES
 from feinsum.contraction import ContractionSchedule, fused_schedule
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.lower.rules import keep_apart
-from feinsum.lower.steps import Length, Steps, read
+from feinsum.lower.steps import Length, Steps, fresh_name, read
 
 KERNEL_NAME = "feinsum"
 LANGUAGE_VERSION = (2018, 2)
@@ -63,13 +63,6 @@ def generate_loopy(
     )
 
 
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
 def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> list[Any]:
     inputs = [lp.GlobalArg(a.name, dtype=a.dtype, shape=steps.shape(at)) for a, at in e.array_indices.items()]
     outputs = [
@@ -92,7 +85,7 @@ def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.Substitut
             if (k, entry, dtype) not in rules:
                 formal = tuple(f"{stem}{axis}" for axis in range(len(entry[0].shape)))
                 reads = tuple(_converted(a, tuple(map(Variable, formal)), dtype) for a in entry)
-                name = _fresh(_rule_name("_".join(a.name for a in entry), k), taken)
+                name = fresh_name(_rule_name("_".join(a.name for a in entry), k), taken)
                 value = reads[0] if len(reads) == 1 else Product(reads)
                 rules[k, entry, dtype] = keep_apart(lp.SubstitutionRule(name, formal, value), known)
     names = [

@@ -30,6 +30,14 @@ def read(name: str, at: tuple[Variable, ...]) -> Any:
     return Subscript(Variable(name), at) if at else Variable(name)
 
 
+def fresh_name(name: str, taken: set[str]) -> str:
+    """`name`, with underscores appended until nothing in `taken` has it; it is taken from then on."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 @dataclass
 class Nest:
     """The loop nest of one step: its inames, and for each result its rules, array, element type and instruction."""
@@ -83,11 +91,8 @@ class Steps:
                 own[len(self.rules[0]) + s] = known[result]
 
     def fresh(self, name: str) -> str:
-        """`name`, with underscores appended until nothing else has it."""
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
+        """`name`, made free; see :func:`fresh_name`."""
+        return fresh_name(name, self.taken)
 
     def parameters(self) -> list[str]:
         """The names of the lengths that are not numbers."""

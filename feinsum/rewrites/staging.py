@@ -18,7 +18,7 @@ from pymbolic.primitives import Call, Product, Variable
 from feinsum.contraction import ContractionSchedule
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.lower.steps import Nest, Steps
+from feinsum.lower.steps import Nest, Steps, fresh_name
 from feinsum.match import Match
 from feinsum.subscripts import Subscripts
 
@@ -141,7 +141,7 @@ def contract_first(
     for row in match.rules:
         factors = tuple(row[k] for k in chosen)
         if factors not in new_rules:
-            name = _fresh("_".join(factors), taken)
+            name = fresh_name("_".join(factors), taken)
             new_rules[factors] = _partial_sum(match, name, chosen, factors, kept, summed)
     indexing = Subscripts((*(e.indexing.inputs[k] for k in rest), kept), e.indexing.output)
     rules = tuple((*(row[k] for k in rest), str(new_rules[tuple(row[k] for k in chosen)].name)) for row in match.rules)
@@ -216,7 +216,7 @@ def split_index(
     kernel = t_unit[match.kernel_name]
     chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
     taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
-    outside, inside = (_fresh(f"{match.inames[letter]}{level}", taken) for level in range(2))
+    outside, inside = (fresh_name(f"{match.inames[letter]}{level}", taken) for level in range(2))
     indexing = Subscripts(tuple(x.replace(letter, chunk + letter) for x in e.indexing.inputs), e.indexing.output)
     rules: dict[str, lp.SubstitutionRule] = {}
     args = []
@@ -224,7 +224,7 @@ def split_index(
         factors = []
         for rule, letters, entry in zip(row, e.indexing.inputs, entries, strict=True):
             if letter in letters and rule not in rules:
-                rules[rule] = _with_split_argument(rule, _fresh(f"{rule}_split", taken), letters, letter, chunk, length)
+                rules[rule] = _with_split_argument(rule, fresh_name(f"{rule}_split", taken), letters, letter, chunk, length)
             where = letters.find(letter)
             shape = entry[0].shape if where < 0 else _with_split_axis(entry[0].shape, where, length)
             factors.append((Array(rule, shape, np.result_type(*(a.dtype for a in entry))),))
@@ -260,13 +260,6 @@ def _with_split_argument(rule: str, name: str, letters: str, letter: str, chunk:
 
 def _with_split_axis(shape: tuple[Any, ...], axis: int, length: int) -> tuple[Any, ...]:
     return (*shape[:axis], shape[axis] // length, length, *shape[axis + 1 :])
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def separate_rows(
