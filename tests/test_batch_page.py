@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from slurm import REASON, cluster, installed
 
 PAGE = Path(__file__).parents[1] / "doc" / "batch-tuning.rst"
 BLOCK = re.compile(r"\.\. code-block:: (\w+)\n((?:   :.*\n)*)\n((?:   .*\n|\n)+)")
 SBATCH = r"""#!/bin/bash
-# As much of SLURM as the page needs: runs the tasks of an array job one after the other.
+# Where SLURM is not installed, as much of it as the page needs: runs the tasks of an array job one after the other.
 script=${@: -1}
 count=$(sed -n 's/^#SBATCH --array=1-//p' "$script")
 echo "Submitted batch job 1"
@@ -45,7 +46,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("night")
     commands = place / "bin"
     commands.mkdir()
-    for name, text in (("sbatch", SBATCH), ("feinsum", f'#!/bin/bash\nexec {sys.executable} -m feinsum "$@"\n')):
+    texts = {"feinsum": f'#!/bin/bash\nexec {sys.executable} -m feinsum "$@"\n'}
+    if not installed():
+        texts["sbatch"] = SBATCH
+    for name, text in texts.items():
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)
     return place
@@ -65,13 +69,14 @@ def test_the_page_works_as_written(directory: Path, language: str, name: str, te
         return
     if "dask" in text:
         pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
+    slurm = cluster() if "sbatch" in text and installed() else {}
     script, expected = session(text)
     path = os.pathsep.join([str(directory / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     root = os.pathsep.join(filter(None, (str(PAGE.parents[1]), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         ["bash", "-e", "-c", script],
         cwd=directory,
-        env={**os.environ, "PATH": path, "PYTHONPATH": root},
+        env={**os.environ, **slurm, "PATH": path, "PYTHONPATH": root},
         capture_output=True,
         text=True,
         timeout=300,
@@ -80,3 +85,14 @@ def test_the_page_works_as_written(directory: Path, language: str, name: str, te
     assert done.returncode == 0, done.stderr + done.stdout
     found = done.stdout.strip() + "\n"
     assert doctest.OutputChecker().check_output(expected + "\n", found, doctest.ELLIPSIS), found
+
+
+def test_the_array_job_ran_on_a_real_slurm(directory: Path) -> None:
+    """Each task by the node's own daemon, which numbers the job and its tasks."""
+    if not installed():
+        pytest.skip(REASON)
+    assert sorted(path.name for path in directory.glob("feinsum-*.log")) == ["feinsum-1.log", "feinsum-2.log"]
+    accounts = subprocess.run(
+        ["scontrol", "show", "job"], env={**os.environ, **cluster()}, capture_output=True, text=True, check=True
+    ).stdout
+    assert accounts.count("JobState=COMPLETED") == 2, accounts
