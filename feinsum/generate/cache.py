@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from feinsum.devices.store import cache_directory
+from feinsum.generate.attempts import SUFFIX
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,8 @@ class DiskCache:
             for entry in entries:
                 with contextlib.suppress(OSError):  # another process removed it
                     status = entry.stat()
+                    if entry.name.endswith(SUFFIX):  # small, and tells of a process that died
+                        continue
                     if not entry.name.endswith(".tmp"):
                         found.append((status.st_mtime_ns, status.st_size, entry.path))
                     elif now - status.st_mtime > _ABANDONED_S:

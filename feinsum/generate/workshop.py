@@ -14,6 +14,7 @@ from feinsum.compile.executable import Executable, build
 from feinsum.compile.program import Program
 from feinsum.devices import Device
 from feinsum.errors import FeinsumError, TransformError, ValidationError
+from feinsum.generate.attempts import attempt
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import code_fingerprint
 from feinsum.generate.origin import Origin
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from feinsum.space import TransformSpace
 
 logger = logging.getLogger(__name__)
+
+_PATIENCE_S = 60.0
+"""How long a process may take to build a kernel at which another died, and to prove it."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +74,43 @@ class Job:
         if found is not None:
             return found, key
         e = self.canonical.einsum
-        program = realize(e, e.sizes_from(self.lengths), space, origin.configuration, self.device.profile, wide=wide)
-        executable = build(self.device.context, program)
-        if check:
-            self._check(executable)
-        kernel_cache().put(key, {"program": program.to_json(), "checked": check}, executable.binary)
+        cache = kernel_cache()
+        with attempt(cache.directory if cache.limit_bytes else None, key) as died:
+            if died:
+                self._try_apart(origin)
+            program = realize(e, e.sizes_from(self.lengths), space, origin.configuration, self.device.profile, wide=wide)
+            executable = build(self.device.context, program)
+            if check:
+                self._check(executable)
+        cache.put(key, {"program": program.to_json(), "checked": check}, executable.binary)
         return executable, key
+
+    def _try_apart(self, origin: Origin) -> None:
+        """Build and prove a configuration in a process of its own, as tuning does.
+
+        :raises ValidationError: if that process died too, or found it wrong.
+        """
+        from feinsum.tune.trial import Outcome, Trial
+        from feinsum.tune.worker import Worker
+
+        trial = Trial(
+            self.canonical.key,
+            self.lengths,
+            self.device.profile.id,
+            origin.space,
+            origin.version,
+            dict(origin.configuration),
+        )
+        worker = Worker("build", self.device.profile.id)
+        try:
+            built = worker.build(trial, _PATIENCE_S)
+            outcome = built if isinstance(built, Outcome) else worker.prove(trial, built, _PATIENCE_S)
+        finally:
+            worker.close()
+        if outcome is not None:
+            raise ValidationError(
+                f"a process died making this kernel, and another, started to see why, says: {outcome.message}"
+            )
 
     def load(self, key: str, check: bool = False) -> Executable | None:
         """The executable of an entry of the cache; None if there is none.
