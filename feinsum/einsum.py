@@ -264,6 +264,19 @@ class BatchedEinsum:
             )
         )
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import einsum_html
+
+        return einsum_html(self)
+
+    def _repr_latex_(self) -> str:
+        from feinsum.report.displays import einsum_latex
+
+        return einsum_latex(self)
+
+    def __repr__(self) -> str:
+        return f"<BatchedEinsum {self}>"
+
     def __str__(self) -> str:
         """The rows of names and the arrays: ``xre,rij,ej->xei [J D u] J: float64[3, 3, E] ...``."""
         rows = "; ".join(" ".join("*".join(a.name for a in entry) for entry in row) for row in self.args)

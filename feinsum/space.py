@@ -224,6 +224,11 @@ class TransformSpace:
                 f"space '{self.name}' fails on {dict(configuration)}: {type(error).__name__}: {error}"
             ) from error
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import space_html
+
+        return space_html(self)
+
     def _require_roles(self, e: BatchedEinsum) -> Roles:
         roles = self.roles(e)
         if roles is None:

@@ -43,6 +43,14 @@ class CanonicalEinsum:
         """
         return canonicalize_einsum(self.given.with_sizes(dict.fromkeys(self.given.indexing.indices, math.inf)))
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import canonical_html
+
+        return canonical_html(self)
+
+    def _repr_latex_(self) -> str:
+        return self.einsum._repr_latex_()
+
     def __str__(self) -> str:
         return self.key
 

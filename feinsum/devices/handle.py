@@ -108,6 +108,11 @@ class Device:
             remember_peaks(self.profile, self._peaks)
             return self._peaks
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import device_html
+
+        return device_html(self)
+
     def __str__(self) -> str:
         return f"{self.profile.name} ({self.profile.id})"
 

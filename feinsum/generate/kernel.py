@@ -152,5 +152,10 @@ class Kernel:
 
         return explain(self, _MEANING[self.rung], self._job, self._origin, self._calls.copied)
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import kernel_html
+
+        return kernel_html(self, _MEANING[self.rung])
+
     def __repr__(self) -> str:
         return f"<Kernel {self.einsum.subscripts} on {self.device.id}, {self.space}, rung {self.rung}>"

@@ -62,6 +62,14 @@ class Match:
         outputs = dict(zip(self.einsum.output_names, self.outputs, strict=True))
         return {**self.inames, **self.axes, **self.arrays, **outputs}
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import match_html
+
+        return match_html(self)
+
+    def __repr__(self) -> str:
+        return f"<Match {self.einsum.subscripts} in {', '.join(self.insn_ids)} of {self.kernel_name}>"
+
     def relabel(self, indices: Mapping[str, str], operands: Sequence[int]) -> Match:
         """The same match in other index letters and with the operands in another order.
 

@@ -1,4 +1,7 @@
-"""A report as html: tables, and plots as SVG within, so that one file is all."""
+"""Html for notebooks and pages: self-contained, without scripts, readable on light and on dark ground.
+
+What is not :class:`Markup` is text and is escaped, so that no name and no message of anybody is ever taken for html.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,100 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLE = (
-    ".feinsum td, .feinsum th {padding: 0.1em 0.6em; text-align: right}"
-    " .feinsum .text {text-align: left; font-family: monospace}"
-    " .feinsum svg {max-width: 24em; height: auto}"
-)
+# Text keeps the colour of the page; tints are half transparent and syntax colours of middle lightness (a contrast of
+# 4.4 with black and with white), since a fragment cannot know whether the page around it is dark.
+_STYLE = """\
+.feinsum {line-height: 1.4; margin: .3em 0}
+.feinsum h3 {font-size: 1.1em; margin: .2em 0 .4em}
+.feinsum h4 {font-size: 1em; margin: .5em 0 .2em}
+.feinsum table {border-collapse: collapse; margin: .2em 0; font-size: .95em; color: inherit}
+.feinsum td, .feinsum th {padding: .1em .7em; text-align: right; vertical-align: top; white-space: normal}
+.feinsum thead th {border-bottom: 1px solid #888}
+.feinsum .text, .feinsum .facts td, .feinsum .facts th {text-align: left}
+.feinsum td.text, .feinsum code, .feinsum pre {font-family: monospace; font-size: .95em}
+.feinsum code {background: none; color: inherit; padding: 0}
+.feinsum pre {margin: 0; padding: .4em; overflow: auto; max-height: 32em; line-height: 1.3; background: #8881; color: inherit}
+.feinsum math {display: block math; text-align: left; margin: .4em 0; font-size: 1.15em}
+.feinsum svg {max-width: 30em; height: auto; background: white}
+.feinsum summary {cursor: pointer}
+.feinsum .beside {display: flex; flex-wrap: wrap; gap: 1em}
+.feinsum .beside > div {flex: 1 1 24em; min-width: 0}
+.feinsum .bar {display: inline-block; width: 12em; height: .75em; border: 1px solid #888; margin-right: .5em}
+.feinsum .bar span {display: block; height: 100%; background: #3b7cc4}
+.feinsum .lines td {text-align: left; white-space: pre-wrap; font-family: monospace; padding: 0 .4em; width: 48%}
+.feinsum .lines td.sign {width: 1em; white-space: pre}
+.feinsum .lines .less {background: #d0404030} .feinsum .lines .more {background: #30a04030}
+.feinsum .k, .feinsum .kt, .feinsum .kd, .feinsum .kr, .feinsum .ow {color: #3b7cc4} .feinsum .kt {font-weight: bold}
+.feinsum .c1, .feinsum .cm, .feinsum .cp, .feinsum .cpf, .feinsum .sd {color: #777; font-style: italic}
+.feinsum .s, .feinsum .s1, .feinsum .s2, .feinsum .nd {color: #b0602a}
+.feinsum .mi, .feinsum .mf, .feinsum .mh, .feinsum .il {color: #2a8a50} .feinsum .nf {font-weight: bold}
+"""
+
+
+class Markup(str):
+    """Html, as opposed to text."""
+
+    __slots__ = ()
+
+
+def markup(part: object) -> Markup:
+    """Html as it is, anything else as escaped text.
+
+    >>> markup("a < b"), markup(Markup("<br>"))
+    ('a &lt; b', '<br>')
+    """
+    return part if isinstance(part, Markup) else Markup(escape(str(part)))
+
+
+def block(*parts: object, title: object = "") -> str:
+    """What an object shows: its parts under a title, with the style they need."""
+    head = element("h3", title) if title else ""
+    return f'<div class="feinsum"><style>{_STYLE}</style>{head}{"".join(map(markup, parts))}</div>'
+
+
+def element(tag: str, *parts: object, kind: str = "") -> Markup:
+    """An element around its parts.
+
+    >>> element("td", "<ij>", kind="text")
+    '<td class="text">&lt;ij&gt;</td>'
+    """
+    attributes = f' class="{kind}"' if kind else ""
+    return Markup(f"<{tag}{attributes}>{''.join(map(markup, parts))}</{tag}>")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], text: Iterable[str] = ()) -> Markup:
+    """A table.
+
+    :param text: the headings of columns of text; columns of figures stand at the right.
+    """
+    kinds = ["text" if heading in set(text) else "" for heading in headings]
+    head = (element("th", heading, kind=kind) for heading, kind in zip(headings, kinds, strict=True))
+    body = (
+        element("tr", *(element("td", cell, kind=kind) for cell, kind in zip(row, kinds, strict=True))) for row in rows
+    )
+    return element("table", element("thead", element("tr", *head)), element("tbody", *body))
+
+
+def facts(values: Mapping[str, object]) -> Markup:
+    """A line for each name and value; values that are empty are left out."""
+    rows = (element("tr", element("th", name), element("td", value)) for name, value in values.items() if value)
+    return element("table", *rows, kind="facts")
+
+
+def bar(share: float, label: object) -> Markup:
+    """A bar filled by a share between 0 and 1, and a label beside it."""
+    filled = f'<span style="width: {100 * min(max(share, 0.0), 1.0):.0f}%"></span>'
+    return Markup(f'{element("span", Markup(filled), kind="bar")}{markup(label)}')
+
+
+def details(summary: object, *parts: object, shown: bool = False) -> Markup:
+    """Parts that are folded away until the summary is clicked."""
+    return Markup(f"<details{' open' if shown else ''}>{element('summary', summary)}{''.join(map(markup, parts))}</details>")
+
+
+def beside(**columns: object) -> Markup:
+    """Parts side by side where there is room, each under its name."""
+    return element("div", *(element("div", element("h4", name), part) for name, part in columns.items()), kind="beside")
 
 
 def fragment(
@@ -25,35 +117,22 @@ def fragment(
     figures: Mapping[str, Figure],
 ) -> str:
     """A table, whose last column is text, with notes below and figures after them."""
-    head = "".join(f"<th{_kind(k, headings)}>{escape(text)}</th>" for k, text in enumerate(headings))
-    body = "".join(
-        "<tr>" + "".join(f"<td{_kind(k, headings)}>{escape(cell)}</td>" for k, cell in enumerate(row)) + "</tr>"
-        for row in rows
-    )
-    below = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    drawn = "".join(map(svg, figures.values()))
-    return (
-        f'<div class="feinsum"><style>{_STYLE}</style><h3>{escape(title)}</h3>'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}<div>{drawn}</div></div>"
-    )
+    drawn = element("div", *map(svg, figures.values()))
+    return block(table(headings, rows, headings[-1:]), *(element("p", note) for note in notes), drawn, title=title)
 
 
 def page(title: str, content: str) -> str:
-    """A whole page around a fragment."""
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title>'
-    return f"<!DOCTYPE html><html><head>{head}</head><body>{content}</body></html>\n"
+    """A whole page around a fragment, dark where the reader's browser is."""
+    head = f'<meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{escape(title)}</title>'
+    return f'<!DOCTYPE html><html><head>{head}</head><body style="font-family: sans-serif">{content}</body></html>\n'
 
 
-def svg(figure: Figure) -> str:
-    """A figure as an element of html."""
+def svg(figure: Figure) -> Markup:
+    """A figure as an element of html; its letters stay letters, which keeps it small."""
     import matplotlib as mpl
 
     target = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "feinsum"}):  # the same figure is the same text
+    with mpl.rc_context({"svg.hashsalt": "feinsum", "svg.fonttype": "none"}):  # the same figure is the same text
         figure.savefig(target, format="svg", metadata={"Date": None})
     text = target.getvalue()
-    return text[text.index("<svg") :]
-
-
-def _kind(column: int, headings: Sequence[str]) -> str:
-    return ' class="text"' if column == len(headings) - 1 else ""
+    return Markup(text[text.index("<svg") :])

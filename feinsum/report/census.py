@@ -1,0 +1,99 @@
+"""The census of a transform space: of all combinations of choices, how many does its constraint let pass, and why not the rest.
+
+Every combination is looked at where there are few; of many, a uniform sample, whose shares are then estimates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from feinsum.report.html import Markup, bar, details, element, table
+from feinsum.search.grid import Grid
+
+if TYPE_CHECKING:
+    from feinsum.space import Problem, TransformSpace, Value
+
+LIMIT = 5000
+"""Combinations that are looked at."""
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Census:
+    """What a constraint lets pass.
+
+    :ivar size: combinations of choices in all.
+    :ivar seen: combinations looked at: all of them, or a sample.
+    :ivar accepted: how many of `seen` are accepted.
+    :ivar choices: parameter -> choice -> (how many of `seen` have it, how many of these are accepted), best guess first.
+    :ivar reasons: why combinations are refused -> how many of `seen`; reasons that differ in numbers alone are one, and are
+        worded like the first of them.
+    """
+
+    size: int
+    seen: int
+    accepted: int
+    choices: Mapping[str, tuple[tuple[Value, int, int], ...]]
+    reasons: Mapping[str, int]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every combination was looked at."""
+        return self.seen == self.size
+
+    @property
+    def configurations(self) -> int:
+        """How many configurations the space has; an estimate unless the census is complete."""
+        return round(self.size * self.accepted / max(self.seen, 1))
+
+    def __str__(self) -> str:
+        about = "" if self.complete else "about "
+        return f"{about}{self.configurations:,} of {self.size:,} combinations are configurations"
+
+    def to_html(self) -> Markup:
+        """The count, every choice with the share that survives, and the reasons of refusals."""
+        rows = (
+            [name if k == 0 else "", value, bar(passed / max(seen, 1), f"{passed / max(seen, 1):.0%}")]
+            for name, values in self.choices.items()
+            for k, (value, seen, passed) in enumerate(values)
+        )
+        choices = table(["parameter", "choice", "accepted"], rows, text=["parameter", "accepted"])
+        refused = table(["share", "reason"], self._refusals(), text=["reason"])
+        return Markup(
+            element("p", str(self))
+            + details("parameters and choices, best guess first", choices, shown=True)
+            + (details("why combinations are refused", refused) if self.reasons else "")
+        )
+
+    def _refusals(self) -> list[list[str]]:
+        return [[f"{number / self.seen:.0%}", reason] for reason, number in list(self.reasons.items())[:10]]
+
+
+def take_census(space: TransformSpace, problem: Problem, limit: int = LIMIT, seed: int = 0) -> Census:
+    """Ask the constraint of a space about its combinations, or about `limit` of them drawn at random."""
+    grid = Grid(space.parameters(problem), lambda _: None)
+    seen: Counter[tuple[str, int]] = Counter()
+    passed: Counter[tuple[str, int]] = Counter()
+    reasons: Counter[str] = Counter()
+    wording: dict[str, str] = {}
+    total = accepted = 0
+    for point in islice(grid.shuffled(seed), limit):
+        total += 1
+        places = list(zip(grid.parameters, point, strict=True))
+        seen.update(places)
+        reason = space.constraint(problem, grid.configuration(point))
+        if reason is None:
+            accepted += 1
+            passed.update(places)
+        else:
+            reasons[wording.setdefault(_NUMBER.sub("#", reason), reason)] += 1
+    choices = {
+        name: tuple((value, seen[name, k], passed[name, k]) for k, value in enumerate(values))
+        for name, values in grid.parameters.items()
+    }
+    return Census(grid.size, total, accepted, choices, dict(reasons.most_common()))

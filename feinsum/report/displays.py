@@ -1,0 +1,226 @@
+"""What objects show of themselves in a notebook.
+
+The methods ``_repr_html_`` call these functions when they are called themselves, so that nothing of this is loaded in a
+program that shows nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feinsum.arrays import Array, format_axis
+from feinsum.cost import roofline_s
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
+from feinsum.report.code import highlighted
+from feinsum.report.formula import latex, mathml
+from feinsum.report.html import Markup, bar, block, details, element, facts, table
+from feinsum.report.units import bandwidth, count, duration, listed, rate, size
+from feinsum.subscripts import parse_subscripts
+
+if TYPE_CHECKING:
+    from feinsum.canonicalization import CanonicalEinsum
+    from feinsum.database import TuningRecord
+    from feinsum.devices import Device
+    from feinsum.generate.kernel import Kernel
+    from feinsum.match import Match
+    from feinsum.space import TransformSpace
+
+_SHOWN_ROWS = 20
+_EXAMPLE_LENGTH = 16
+_NOMINAL_BYTES = 64 << 20
+"""What an einsum with long axes is taken to move where nobody says how long they are."""
+
+
+def nominal_sizes(e: BatchedEinsum) -> dict[str, int]:
+    """A round length for the long axes: the largest power of ten at which the einsum moves 64 MiB at most."""
+    length = 1
+    while e.long_axes and length < 10**12 and e.min_bytes(dict.fromkeys(e.long_axes, 10 * length)) <= _NOMINAL_BYTES:
+        length *= 10
+    return dict.fromkeys(e.long_axes, length)
+
+
+def einsum_html(e: BatchedEinsum) -> str:
+    """Formula, arrays, and the work: operations, bytes, and operations a byte."""
+    arrays = table(
+        ["array", "shape", "type", "bytes"],
+        ([a.name, _shape(a.shape), a.dtype, _array_bytes(a)] for a in e.arrays[:_SHOWN_ROWS]),
+        text=["array", "shape", "type"],
+    )
+    more = f"… and {len(e.arrays) - _SHOWN_ROWS} arrays more" if len(e.arrays) > _SHOWN_ROWS else ""
+    return block(mathml(e), element("code", e.subscripts), arrays, more, facts(work(e)))
+
+
+def einsum_latex(e: BatchedEinsum) -> str:
+    """The formula in LaTeX."""
+    return f"$\\displaystyle {latex(e)}$"
+
+
+def work(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) -> dict[str, object]:
+    """Operations, bytes and operations a byte, at the lengths given or else at nominal ones, which are named."""
+    sizes = nominal_sizes(e) if sizes is None else sizes
+    flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
+    return {
+        "lengths": listed(sizes),
+        "operations": f"{count(flops)} (multiplying out naively: {count(e.flops(sizes, 'naive'))})",
+        "bytes": f"{count(nbytes)}, every array moved once",
+        "intensity": f"{flops / max(nbytes, 1):.3g} operations a byte",
+    }
+
+
+def canonical_html(c: CanonicalEinsum) -> str:
+    """The key, the canonical formula, and who is who."""
+    names = {**c.renaming.indices, **c.renaming.arrays}
+    who = table(["given", "canonical"], ([given, own] for given, own in names.items()), text=["given", "canonical"])
+    return block(
+        mathml(c.einsum), facts({"key": element("code", c.key), "of": str(c.given)}), details("names", who), title="canonical"
+    )
+
+
+def device_html(d: Device) -> str:
+    """Identity, limits, and peaks if they were measured."""
+    p, peaks = d.profile, d.known_peaks if d.usable else None
+    limits = {
+        "id": element("code", p.id),
+        "runtime": f"{p.platform}, driver {p.driver}",
+        "architecture": p.architecture,
+        "compute units": str(p.compute_units),
+        "vector registers": size(p.simd_bytes) if p.simd_bytes else "",
+        "sub-groups": ", ".join(map(str, p.sub_group_sizes)),
+        "work-group": f"{p.max_work_group_size} work-items at most",
+        "local memory": f"{size(p.local_memory_bytes)}{'' if p.local_memory_is_dedicated else ', in ordinary memory'}",
+        "memory": f"{size(p.global_memory_bytes)}, cache {size(p.cache_bytes)}",
+        "types": ", ".join(name for name, there in (("float64", p.fp64), ("float16", p.fp16)) if there),
+        "matrix units": ", ".join(p.matrix_units),
+        "cannot be used": d.why,
+    }
+    measured: dict[str, object] = {"peaks": "not measured; feinsum devices --measure, or .peaks"}
+    if peaks is not None:
+        measured = {
+            "copying": bandwidth(peaks.copy_bytes_per_s),
+            "float32": rate(peaks.fp32_flops_per_s),
+            "float64": rate(peaks.fp64_flops_per_s) if peaks.fp64_flops_per_s else "",
+            "float64, matrix units": rate(peaks.fp64_matrix_flops_per_s) if peaks.fp64_matrix_flops_per_s else "",
+            "launch": duration(peaks.launch_s),
+        }
+    return block(facts({**limits, **(measured if d.usable else {})}), title=p.name)
+
+
+def kernel_html(k: Kernel, meaning: str) -> str:
+    """Where the kernel comes from, how near it is to the roofline, and its code."""
+    launches = table(
+        ["launch", "work-items", "of a work-group"],
+        ([g.kernel, _times(g.global_size), _times(g.local_size)] for g in k.geometry()),
+        text=["launch"],
+    )
+    origin = {
+        "device": str(k.device),
+        "lengths": listed(k.expected),
+        "rung": f"{k.rung}: {meaning}",
+        "space": k.space,
+        "configuration": listed(k.configuration),
+        **_speed(k),
+    }
+    code = details("OpenCL C", highlighted(k.source, "opencl"))
+    return block(mathml(k.einsum), facts(origin), details("launches", launches), code, title=k.einsum.subscripts)
+
+
+def _speed(k: Kernel) -> dict[str, object]:
+    """The time of the record, and its share of the roofline; without a record, the least time."""
+    peaks, r = k.device.known_peaks, k.record
+    if r is None or r.median_s is None:
+        if peaks is None:
+            return {}
+        lengths = k.einsum.sizes_from(k.expected)
+        least_s = roofline_s(k.einsum.flops(lengths), k.einsum.min_bytes(lengths), k.einsum.dtype, peaks)
+        return {"least time": f"{duration(least_s)} on this device; this configuration was not measured"}
+    t = r.median_s
+    shown: dict[str, object] = {"time": f"{duration(t)}, {rate(r.flops / t)}, {bandwidth(r.bytes / t)}"}
+    if peaks is not None:
+        share = roofline_s(r.flops, r.bytes, k.einsum.dtype, peaks) / t
+        shown["roofline"] = bar(share, f"{share:.0%} of what the device can do")
+    return shown
+
+
+def space_html(s: TransformSpace) -> str:
+    """Pattern, plan, parameters and constraint; counted for an example, as both depend on einsum and device."""
+    patterns = "a predicate of einsums" if callable(s.patterns) else ", ".join(map(str, s.patterns))
+    known = {"pattern": element("code", patterns), "version": str(s.version), "rank": str(s.rank)}
+    functions = {"parameters": s.choices, "constraint": s.constraint, "transformation": s.function}
+    sources = {name: source for name, function in functions.items() if (source := _source(function))}
+    code = (details(f"source: {name}", highlighted(source, "python")) for name, source in sources.items())
+    return block(facts(known), element("p", s.description), _example_census(s), *code, title=s.name)
+
+
+def _example_census(s: TransformSpace) -> Markup:
+    """The census of the space for its pattern, or a matrix product, at one length for every index."""
+    from feinsum.devices import device
+    from feinsum.report.census import take_census
+
+    patterns = [parse_subscripts("ij,jk->ik")] if callable(s.patterns) else list(s.patterns)
+    operands = [Array(f"A{k}", (_EXAMPLE_LENGTH,) * len(axes), np.dtype("float64")) for k, axes in enumerate(patterns[0].inputs)]
+    example = BatchedEinsum(patterns[0], (tuple((a,) for a in operands),))
+    try:
+        profile = device().profile
+        census = take_census(s, s.problem(example, None, profile), limit=1000)
+    except FeinsumError as reason:
+        return element("p", f"no example: {reason}")
+    said = f"for example, {example.subscripts} with every index of length {_EXAMPLE_LENGTH} on {profile.id}; explore yours"
+    return Markup(element("p", said, " by ", element("code", "feinsum.explore"), ":") + census.to_html())
+
+
+def _source(function: Any) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):  # typed at a prompt
+        return ""
+
+
+def records_html(records: Iterable[TuningRecord]) -> str:
+    """The records of a query, best first."""
+    found = list(records)
+    if not found:
+        return block("no records")
+    best_s = min((r.median_s for r in found if r.median_s is not None), default=None)
+    headings = ["time", "±", "rate", "bandwidth", "of the best", "device", "lengths", "space", "configuration"]
+    shown = table(headings, (_record_cells(r, best_s) for r in found[:_SHOWN_ROWS]), text=headings[5:])
+    more = f"… and {len(found) - _SHOWN_ROWS} more" if len(found) > _SHOWN_ROWS else ""
+    return block(shown, more, title=f"{len(found)} {'record' if len(found) == 1 else 'records'}")
+
+
+def _record_cells(r: TuningRecord, best_s: float | None) -> list[object]:
+    where = [r.device, listed(r.sizes), f"{r.space}@{r.space_version}", listed(r.configuration)]
+    if r.median_s is None:
+        return [r.status, "", "", "", Markup(""), *where[:3], f"{where[3]}: {r.message[:200]}"]
+    t = r.median_s
+    cells = [duration(t), f"{(r.spread_s or 0.0) / t:.1%}", rate(r.flops / t), bandwidth(r.bytes / t)]
+    return [*cells, bar((best_s or t) / t, f"{(best_s or t) / t:.0%}"), *where]
+
+
+def match_html(m: Match) -> str:
+    """The einsum seen in a kernel, and what its names are there."""
+    names = {**m.inames, **m.names}
+    who = table(["einsum", "kernel"], ([own, there] for own, there in names.items()), text=["einsum", "kernel"])
+    where = {"kernel": m.kernel_name, "instructions": ", ".join(m.insn_ids)}
+    return block(mathml(m.einsum), element("code", m.einsum.subscripts), facts(where), details("names", who, shown=True))
+
+
+def _times(lengths: tuple[int, ...]) -> str:
+    return " × ".join(map(count, lengths))
+
+
+def _shape(shape: tuple[Any, ...]) -> str:
+    return " × ".join(map(format_axis, shape)) or "a number"
+
+
+def _array_bytes(a: Array) -> str:
+    """Bytes of an array, as a multiple of its long axes."""
+    fixed = a.dtype.itemsize * math.prod(axis for axis in a.shape if isinstance(axis, int))
+    long = " ".join("∞" if isinstance(axis, float) else axis for axis in a.shape if not isinstance(axis, int))
+    return f"{count(fixed)} {long}".strip()

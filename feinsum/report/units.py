@@ -1,0 +1,64 @@
+"""Figures as people read them: three digits and a unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(1.2e-5), duration(0.00345), duration(12)
+    ('12 µs', '3.45 ms', '12 s')
+    """
+    for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * scale:
+            return f"{_three(seconds / scale)} {unit}"
+    return f"{_three(seconds)} s"
+
+
+def rate(flops_per_s: float) -> str:
+    """
+    >>> rate(1.234e11), rate(6.64e13)
+    ('123 GFLOP/s', '66.4 TFLOP/s')
+    """
+    return f"{_three(flops_per_s / 1e12)} TFLOP/s" if flops_per_s >= 1e13 else f"{_three(flops_per_s / 1e9)} GFLOP/s"
+
+
+def bandwidth(bytes_per_s: float) -> str:
+    """
+    >>> bandwidth(4.29e12), bandwidth(5.2e10)
+    ('4,290 GB/s', '52 GB/s')
+    """
+    return f"{_three(bytes_per_s / 1e9)} GB/s"
+
+
+def size(nbytes: int) -> str:
+    """
+    >>> size(64), size(256 << 10), size(16 << 30)
+    ('64 B', '256 KiB', '16 GiB')
+    """
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= scale:
+            return f"{_three(nbytes / scale)} {unit}"
+    return f"{nbytes} B"
+
+
+def count(number: int) -> str:
+    """
+    >>> count(27600000)
+    '27,600,000'
+    """
+    return f"{number:,}"
+
+
+def listed(values: Mapping[str, Any]) -> str:
+    """
+    >>> listed({"elements": 16, "unroll": False})
+    'elements=16 unroll=False'
+    """
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _three(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
