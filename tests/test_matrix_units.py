@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from profiles import CPU, GPU
 from pymbolic import evaluate
@@ -13,6 +14,7 @@ from pymbolic import evaluate
 import feinsum as fe
 from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
+from feinsum.devices.opencl import build_program
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import DeviceError, TransformError
 from feinsum.lower import generate_loopy
@@ -24,9 +26,12 @@ from feinsum.rewrites.matrix_units import (
     ROWS,
     column_of,
     column_of_b,
+    definition,
     depth_of,
     fp64_matrix_unit,
+    fragment_unit,
     row_of,
+    split_error,
 )
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
 from feinsum.rewrites.tiling import Tiling, local_bytes
@@ -36,27 +41,48 @@ from feinsum.validate import Workload
 SHORT = "fp64-mma-m16n8k4"
 
 
+STATEMENT = re.compile(r'asm\("mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f64|f32)[^"]*" : ([^;]*?) : ([^;]*?)\);')
+"""The statement of a unit: its depth, type, outputs and inputs."""
+
+CUT = """
+static double first_bits(float a) { return as_float(as_uint(a) & 0xffffe000u); }
+static double cut(float a, float b) { return first_bits(a) * first_bits(b); }
+"""
+"""The product that a unit for tf32 makes of its operands: exact, of their first 11 bits."""
+
+
 def emulated(source: str) -> str:
-    """The same program with each unit, and the wait of a sub-group, in terms of OpenCL's sub-groups."""
+    """The same program with each unit, and the wait of a sub-group, in terms of OpenCL's sub-groups.
+
+    The unit for tf32 ignores the last 13 bits of its operands and rounds its sums towards zero.
+    """
 
     def unit(match: re.Match[str]) -> str:
-        lines = [match[1], "{ uint lane = get_sub_group_local_id(), g = lane / 4, t = lane % 4;"]
-        for k in range(int(match[2])):
+        depth, double = int(match[1]), match[2] == "f64"
+        d = re.findall(r'"\+\w"\((\w+)\)', match[3])
+        inputs = re.findall(r'"\w"\((?:as_uint)?\(*(\w+)\)+', match[4])
+        a, b = inputs[: depth // 2], inputs[depth // 2 :]
+        lines = ["{ uint lane = get_sub_group_local_id(), g = lane / 4, t = lane % 4;"]
+        lines += [f"double e{i} = {d[i]};" for i in range(4)]
+        for k in range(depth):
             for row in range(2):
-                lines.append(f"{{ double a = sub_group_shuffle(a{row + 2 * (k // 4)}, g * 4 + {k % 4});")
+                lines.append(
+                    f"{{ {'double' if double else 'float'} x = sub_group_shuffle({a[row + 2 * (k // 4)]}, g * 4 + {k % 4});"
+                )
                 for column in range(2):
-                    b = f"sub_group_shuffle(b{k // 4}, (2 * t + {column}) * 4 + {k % 4})"
-                    lines.append(f"d{2 * row + column} = fma(a, {b}, d{2 * row + column});")
+                    y = f"sub_group_shuffle({b[k // 4]}, (2 * t + {column}) * 4 + {k % 4})"
+                    e = f"e{2 * row + column}"
+                    lines.append(f"{e} = fma(x, {y}, {e});" if double else f"{e} += cut(x, {y});")
                 lines.append("}")
-        return "\n".join([*lines, "*r1 = d1; *r2 = d2; *r3 = d3; return d0; }"])
+        return "\n".join([*lines, *(f"{d[i]} = {'' if double else 'convert_float_rtz'}(e{i});" for i in range(4)), "}"])
 
-    source = re.sub(r"(static inline double feinsum_mma_m16n8k(\d+)\([^)]*\))\n\{.*?\n\}", unit, source, flags=re.DOTALL)
+    source = STATEMENT.sub(unit, source)
     source = re.sub(
         r'asm volatile\("bar\.warp\.sync[^;]*;" ::: "memory"\);', "sub_group_barrier(CLK_LOCAL_MEM_FENCE);", source
     )
     size = f"__attribute__((intel_reqd_sub_group_size({SUB_GROUP})))"
     source = re.sub(r"(__attribute__ *\(\(reqd_work_group_size\([^)]*\)\)\))", rf"\1 {size}", source)
-    return f"#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable\n{source}"
+    return f"#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable\n{CUT}{source}"
 
 
 @pytest.fixture(scope="module")
@@ -224,10 +250,62 @@ def test_the_space_refuses_what_the_unit_cannot_do() -> None:
 
 
 def test_other_units_are_refused() -> None:
-    """Fragments of 8 rows and float32 lie otherwise in the lanes."""
-    for name in ("fp64-mma-m8n8k4", "tf32-mma-m16n8k8", "none"):
+    """Fragments of 8 rows lie otherwise in the lanes; a rewrite for float64 takes no other type."""
+    for name in ("fp64-mma-m8n8k4", "none"):
         with pytest.raises(TransformError, match=name):
-            fp64_matrix_unit(name)
+            fragment_unit(name)
+    with pytest.raises(TransformError, match="float64"):
+        fp64_matrix_unit("tf32-mma-m16n8k8")
+
+
+def product_by(device: fe.Device, unit: str, a: np.ndarray, b: np.ndarray, play: bool) -> np.ndarray:
+    """A B for a of 16 rows and b of 8 columns by a sub-group, step after step, as kernels call the unit."""
+    import pyopencl.array as cla
+
+    u = fragment_unit(unit)
+    na, nb, nd = u.registers
+    kind = u.dtype
+    at = [f"A[(g + {8 * (i % 2)}) * K + k + t + {4 * (i // 2)}]" for i in range(na)]
+    at += [f"B[(k + t + {4 * i}) * 8 + g]" for i in range(nb)]
+    call = re.search(r"feinsum_\w+", definition(u))
+    assert call is not None
+    source = f"""
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+{definition(u)}
+kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
+    global const {kind} *A, global const {kind} *B, global {kind} *D, int K) {{
+  uint g = get_local_id(0) / 4, t = get_local_id(0) % 4;
+  {kind} d0 = 0, d1 = 0, d2 = 0, d3 = 0;
+  for (int k = 0; k < K; k += {u.k}) d0 = {call[0]}(d0, d1, d2, d3, {", ".join(at)}, &d1, &d2, &d3);
+  {" ".join(f"D[(g + {8 * (i // 2)}) * 8 + 2 * t + {i % 2}] = d{i};" for i in range(nd))}
+}}"""
+    program = build_program(device.queue.context, emulated(source) if play else source)
+    out = cla.zeros(device.queue, (16, 8), a.dtype)
+    left, right = (cla.to_device(device.queue, x) for x in (a, b))
+    program.product(device.queue, (SUB_GROUP,), (SUB_GROUP,), left.data, right.data, out.data, np.int32(a.shape[1]))
+    return out.get()
+
+
+@pytest.mark.parametrize("k", [8, 64, 1024])
+@pytest.mark.parametrize("kind", ["signs", "spread", "worst"])
+def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str) -> None:
+    """Signs that cancel, magnitudes far apart, numbers whose last bits are all lost: |error| <= split_error u Σ |a| |b|.
+
+    On the unit itself where there is one, and on the CPU that plays it.
+    """
+    random = np.random.default_rng(k)
+    a, b = random.standard_normal((16, k)), random.standard_normal((k, 8))
+    if kind == "spread":
+        a, b = a * 2.0 ** random.integers(-20, 20, a.shape), b * 2.0 ** random.integers(-20, 20, b.shape)
+    if kind == "worst":
+        a, b = (1 + 2.0**-11 - 2.0**-23 + 0 * x for x in (a, b))
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    exact, scale = a.astype(float) @ b.astype(float), abs(a.astype(float)) @ abs(b.astype(float))
+    bound = split_error(fragment_unit("tf32-mma-m16n8k8"), k) * 2.0**-24 * scale
+    own = [d for d in fe.devices() if d.usable and "tf32-mma-m16n8k8" in d.profile.matrix_units]
+    for device, play in [(player, True), *((d, False) for d in own)]:
+        error = abs(product_by(device, "tf32-mma-m16n8k8", a, b, play) - exact)
+        assert (error <= bound).all(), (device, (error / bound).max())
 
 
 def test_a_factor_with_both_indices_is_refused() -> None:

@@ -1,12 +1,20 @@
-"""Matrix products on the fp64 matrix units of NVIDIA devices: ``D = A B + D`` by a sub-group of 32, every lane its share.
+"""Matrix products on the matrix units of NVIDIA devices: ``D = A B + D`` by a sub-group of 32, every lane its share.
 
-The units are reached through inline PTX, ``mma.sync.aligned.m16n8k{4,8,16}.row.col.f64.f64.f64.f64``, as a callable of
-loopy with a preamble.  A lane holds *fragments*; with g = lane / 4 and t = lane mod 4, register i of a lane is
+The units are reached through inline PTX, ``mma.sync.aligned.m16n8k{4,8,16}.row.col.f64.f64.f64.f64`` for float64 and
+``mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32`` for float32, as a callable of loopy with a preamble.  A lane holds
+*fragments*; with g = lane / 4 and t = lane mod 4, register i of a lane is
 
     A[g + 8 (i mod 2), t + 4 (i div 2)]     B[t + 4 i, g]     D[g + 8 (i div 2), 2 t + i mod 2]
 
 after the PTX ISA, section "Warp-level matrix instructions for mma", figures of .m16n8k4, .m16n8k8 and .m16n8k16 with
-``.f64``.  So the longer shapes are the shortest one in a row, and only their number of registers differs.
+``.f64`` and of .m16n8k8 with ``.tf32``.  So the longer shapes are the shortest one in a row, and only their number of
+registers differs.
+
+The units for float32 keep 11 significant bits of A and B, and round sums towards zero.  So each number is split,
+``a = a' + a"`` with a' its first 11 bits, rounded, and a" the rest; ``A" B' + A' B" + A' B'`` is summed from zero for every
+8 indices and then added to D by the ordinary adder, which rounds correctly: H. Ootomo and R. Yokota, "Recovering single
+precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", IJHPCA 36 (2022),
+section 3.  What is lost is bounded by :func:`split_error`; numbers within 2^-12 of the largest become infinite.
 """
 
 from __future__ import annotations
@@ -21,7 +29,7 @@ from loopy.kernel.instruction import CallInstruction, CInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
 
-from feinsum.devices.ptx import MatrixUnit, matrix_unit
+from feinsum.devices.ptx import MATRIX_UNITS, MatrixUnit, matrix_unit
 from feinsum.errors import TransformError
 
 ROWS, COLUMNS, DEPTH = 16, 8, 4
@@ -33,13 +41,39 @@ def fp64_matrix_unit(name: str) -> MatrixUnit:
 
     :raises TransformError: if it does not multiply float64 in fragments of 16 rows.
     """
+    unit = fragment_unit(name)
+    if unit.dtype != "double":
+        raise TransformError(f"matrix unit '{name}' does not multiply float64")
+    return unit
+
+
+def fragment_unit(name: str) -> MatrixUnit:
+    """The unit of a name, for float64 or, by splitting, for float32.
+
+    :raises TransformError: if its fragments do not have 16 rows.
+    """
     try:
         unit = matrix_unit(name)
     except StopIteration:
         raise TransformError(f"there is no matrix unit '{name}'") from None
-    if unit.dtype != "double" or unit.m != ROWS:
-        raise TransformError(f"matrix unit '{name}' does not multiply float64 in fragments of {ROWS} rows")
+    if unit.m != ROWS:
+        raise TransformError(f"matrix unit '{name}' has no fragments of {ROWS} rows")
     return unit
+
+
+def split_error(unit: MatrixUnit, terms: int) -> float:
+    """The error of a sum of so many products on a unit, in units of the roundoff u = 2^-24 of float32 times Σ |a| |b|.
+
+    Of a and b, each 2 u are cut off with the last bit of a" and b", and the product a" b" is 4 u.  The unit aligns the
+    products of a step to the largest and cuts off what is beyond two further bits, u / 2 for each product, and cuts
+    the result, 2 u; each step is added to D, u.  The two bits are those of devices of compute capability 8.0 and 9.0:
+    M. Fasi, N. Higham, M. Mikaitis and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7 (2021).
+
+    Units for float64 round but once: their error is nothing in units of that u.
+    """
+    if unit.dtype == "double":
+        return 0.0
+    return 2 + 2 + 4 + min(terms, unit.k) / 2 + 2 + -(-terms // unit.k)
 
 
 def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit) -> lp.TranslationUnit:
@@ -105,37 +139,58 @@ def column_of_b(lane: Any) -> Any:
 
 
 def _function_name(unit: MatrixUnit) -> str:
-    return f"feinsum_mma_m{unit.m}n{unit.n}k{unit.k}"
+    shape = f"m{unit.m}n{unit.n}k{unit.k}"
+    return f"feinsum_mma_{shape}" if unit.dtype == "double" else f"feinsum_split_mma_{shape}"
 
 
 class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
     """A matrix unit as loopy sees it: four numbers of D, those of A and of B in; four numbers of D out."""
 
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
-        double = NumpyType(np.dtype(np.float64))
         unit = next(u for u in _units() if _function_name(u) == self.name)
+        number = NumpyType(fragment_dtype(unit))
         ids = [*range(sum(unit.registers)), *range(-unit.registers[2], 0)]
-        if any(dtype is not None and dtype != double for dtype in arg_id_to_dtype.values()):
-            raise TransformError(f"'{self.name}' multiplies float64 and got {set(map(str, arg_id_to_dtype.values()))}")
-        return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict(dict.fromkeys(ids, double))), clbl_inf_ctx
+        if any(dtype is not None and dtype != number for dtype in arg_id_to_dtype.values()):
+            raise TransformError(f"'{self.name}' multiplies {number} and got {set(map(str, arg_id_to_dtype.values()))}")
+        return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict(dict.fromkeys(ids, number))), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
         yield f"60_{self.name}", definition(next(u for u in _units() if _function_name(u) == self.name))
 
 
 def _units() -> tuple[MatrixUnit, ...]:
-    return tuple(matrix_unit(f"fp64-mma-m16n8k{k}") for k in (4, 8, 16))
+    return tuple(unit for unit in MATRIX_UNITS if unit.m == ROWS)
+
+
+def fragment_dtype(unit: MatrixUnit) -> np.dtype[Any]:
+    """The type of the registers of A, B and D."""
+    return np.dtype(np.float64 if unit.dtype == "double" else np.float32)
 
 
 def definition(unit: MatrixUnit) -> str:
     """The OpenCL C function behind :func:`multiply_accumulate`; D comes back as its value and through pointers."""
     na, nb, nd = unit.registers
-    inputs = [f"double {name}{i}" for name, count in (("d", nd), ("a", na), ("b", nb)) for i in range(count)]
-    outputs = [f"double *r{i}" for i in range(1, nd)]
+    inputs = [f"{unit.dtype} {name}{i}" for name, count in (("d", nd), ("a", na), ("b", nb)) for i in range(count)]
+    outputs = [f"{unit.dtype} *r{i}" for i in range(1, nd)]
+    body = _product(unit) if unit.dtype == "double" else _product_of_split_numbers(unit)
     stores = " ".join(f"*r{i} = d{i};" for i in range(1, nd))
+    lines = "\n  ".join([*body, stores, "return d0;"])
+    return f"static inline {unit.dtype} {_function_name(unit)}({', '.join(inputs + outputs)})\n{{\n  {lines}\n}}"
+
+
+def _product(unit: MatrixUnit, d: str = "d", a: str = "a", b: str = "b") -> list[str]:
     # Not volatile: the compiler may order it among other arithmetic, as its results are its only effect.
-    statement = unit.statement("d", "a", "b").replace("asm volatile", "asm")
-    return (
-        f"static inline double {_function_name(unit)}({', '.join(inputs + outputs)})\n"
-        f"{{\n  {statement}\n  {stores}\n  return d0;\n}}"
-    )
+    return [unit.statement(d, a, b).replace("asm volatile", "asm")]
+
+
+def _product_of_split_numbers(unit: MatrixUnit) -> list[str]:
+    """A B of float32 by three products of the numbers that the unit takes, the smallest first."""
+    na, nb, nd = unit.registers
+    numbers = [*(f"a{i}" for i in range(na)), *(f"b{i}" for i in range(nb))]
+    # Half of the last bit kept is added, then what is beyond it cleared; the unit ignores such bits of the rest.
+    first = [f"float high_{x} = as_float((as_uint({x}) + 0x1000u) & 0xffffe000u);" for x in numbers]
+    rest = [f"float low_{x} = {x} - high_{x};" for x in numbers]
+    sums = ", ".join(f"sum{i} = 0.0f" for i in range(nd))
+    products = [_product(unit, "sum", a, b) for a, b in (("low_a", "high_b"), ("high_a", "low_b"), ("high_a", "high_b"))]
+    added = " ".join(f"d{i} += sum{i};" for i in range(nd))
+    return [*first, *rest, f"float {sums};", *(line for product in products for line in product), added]
