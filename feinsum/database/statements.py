@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from feinsum.database.record import TuningRecord, identify
 from feinsum.database.schema import RECORDS
@@ -46,6 +46,8 @@ def row(record: TuningRecord) -> dict[str, Any]:
 def insert(dialect: str) -> sa.Insert:
     """Insert rows and pass over those whose id is known."""
     if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql  # 40 ms that those without such a store need not wait
+
         return postgresql.insert(RECORDS).on_conflict_do_nothing(index_elements=["id"])
     return sqlite.insert(RECORDS).on_conflict_do_nothing(index_elements=["id"])
 

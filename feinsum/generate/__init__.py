@@ -70,6 +70,7 @@ def generate(
         from feinsum.tune.autotune import autotune
 
         autotune(job.canonical.given, chosen, place.stores.working or database, e.sizes_from(expected), timeout=timeout)
+        place = Place(database)  # tuning made the store if there was none
     glance = place.glance()
     answer = stored_answer(job, place)
     executable = None if answer is None else job.load(answer.program, check=answer.origin.rung != "exact")
