@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.compile.pages import LEAST_BYTES, large_pages
 from feinsum.compile.strided import copy_strided
 
 
@@ -35,6 +36,7 @@ class Room:
         self._like.base_data = None
         self._context, self._flags, self._buffer = queue.context, cl.mem_flags.READ_WRITE, cl.Buffer
         self._bytes = math.prod(shape) * dtype.itemsize
+        self._pages = large_pages(queue.context) if self._bytes >= LEAST_BYTES else None
 
     def fits(self, value: Any) -> bool:
         """Whether an array is like those made here, whole and contiguous."""
@@ -56,6 +58,8 @@ class Room:
         made.queue, made.events, made.allocator = queue, [], allocator
         if self._bytes and allocator is None:
             made.base_data = self._buffer(self._context, self._flags, self._bytes)
+            if self._pages is not None:
+                self._pages.advise(made.base_data)
         elif self._bytes:
             made.base_data = allocator(self._bytes)
         return made
