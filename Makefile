@@ -1,6 +1,7 @@
 # make demo    tune three einsums for two minutes and compare with numpy
 # make test    the whole test suite
 # make check   ruff, types, import rules
+# make doc     the pages of doc/, into doc/_build/index.html
 # make readme  what the commands of the README print on this machine, written into it
 # make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: doc/benchmarks-cpu.rst
 # make bench-gpu  the same at the sizes for GPUs, with what $(PYTHON) has installed: doc/benchmarks-gpu.rst
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test check readme bench bench-gpu clean
+.PHONY: demo test check doc readme bench bench-gpu clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -26,6 +27,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+doc: $(VENV)/.installed-dev
+	$(BIN)/python -m sphinx -W --keep-going -q -b html doc doc/_build
+	@echo "see doc/_build/index.html"
 
 readme: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/readme.py
@@ -43,7 +48,7 @@ bench-gpu:
 	    --out doc/benchmarks-gpu.jsonl --report doc/benchmarks-gpu.rst $(BENCH)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist doc/_build *.egg-info
 
 # Debian's python3 lacks ensurepip unless python3-venv is installed; its pip can fill the environment from outside.
 $(BIN)/python:

@@ -1,0 +1,38 @@
+"""How Sphinx makes the pages: `make doc`.  Nothing is fetched, and a warning is an error."""
+
+import sys
+from pathlib import Path
+
+from feinsum import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))  # where `directives` is
+
+project = "feinsum"
+author = "feinsum developers"
+copyright = "2026, feinsum developers"
+version = release = __version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", "directives"]
+# The tables of measurements are parts of benchmarks.rst; what begins with an underscore is no page.
+exclude_patterns = ["benchmarks-*.rst", "_*"]
+default_role = "code"
+smartquotes = False
+highlight_language = "python3"
+show_warning_types = True
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+add_module_names = False
+python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
+
+html_theme = "furo"
+html_title = f"feinsum {version}"
+html_static_path = ["_static"]
+html_css_files = ["feinsum.css"]
+html_copy_source = False
+html_show_sphinx = False
+pygments_style = "friendly"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True

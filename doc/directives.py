@@ -1,0 +1,170 @@
+"""Directives whose content writes itself: of commands, transform spaces, rooms, measurements, notebooks and other pages.
+
+Each directive makes reStructuredText of what is registered or lies in a folder, so that what is new appears by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser
+from fnmatch import fnmatch
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+if TYPE_CHECKING:
+    from feinsum.space import TransformSpace
+
+ROOT = Path(__file__).parents[1]
+
+
+class Written(SphinxDirective):
+    """A directive whose content is the lines of :meth:`write`."""
+
+    def write(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        lines = [line for text in self.write() for line in text.splitlines() or [""]]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+class Commands(Written):
+    """Every command of the command line: what its help says, its options and its examples."""
+
+    def write(self) -> Iterator[str]:
+        from feinsum.cli import cli
+
+        yield from _command(cli, ("feinsum",))
+
+
+def _command(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
+    title = " ".join(path)
+    yield from ("", f".. _command-{'-'.join(path)}:", "", title, ("-" if len(path) < 3 else "^") * len(title), "")
+    context = click.Context(command, info_name=title)
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        yield from _paragraph(paragraph)
+    yield from (".. code-block:: text", "", f"   {' '.join(context.get_usage().split()[1:])}", "")
+    yield from (f".. program:: {title}", "")
+    for option in command.params:
+        if isinstance(option, click.Option):
+            metavar = f" {option.make_metavar(context)}" if not option.is_flag else ""
+            yield from (".. option:: " + ", ".join(name + metavar for name in option.opts), "", f"   {option.help}", "")
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from _command(child, (*path, name))
+
+
+def _paragraph(text: str) -> Iterator[str]:
+    """A paragraph of help; one that click does not wrap is a heading and lines of code."""
+    if not text.startswith("\b"):
+        yield from (text, "")
+        return
+    heading, *lines = text.splitlines()[1:]
+    language = "console" if heading.startswith("Example") else "text"
+    shown = inspect.cleandoc("\n".join(lines)).splitlines()
+    yield from (heading, "", f".. code-block:: {language}", "")
+    yield from (f"   {'$ ' if language == 'console' else ''}{line}" for line in shown)
+    yield ""
+
+
+class TransformSpaces(Written):
+    """Every transform space that comes with feinsum, by file, with the source of the file."""
+
+    def write(self) -> Iterator[str]:
+        from feinsum.registry import spaces
+
+        ours = [s for s in spaces() if s.function.__module__.startswith("feinsum.transforms.")]
+        for name, group in groupby(sorted(ours, key=_module), _module):
+            file = f"transforms/{name.rpartition('.')[2]}.py"
+            self.env.note_dependency(str(ROOT / file))
+            yield from ("", file, "-" * len(file), "", inspect.getdoc(sys.modules[name]) or "")
+            for space in sorted(group, key=lambda s: inspect.getsourcelines(s.function)[1]):
+                yield from _space(space)
+            yield from (".. raw:: html", "", f"   <details><summary>Source of {file}</summary>", "")
+            yield from (f".. literalinclude:: ../{file}", "", ".. raw:: html", "", "   </details>", "")
+
+
+def _module(space: TransformSpace) -> str:
+    return space.function.__module__
+
+
+def _space(space: TransformSpace) -> Iterator[str]:
+    yield from ("", f".. _space-{space.name}:", "", space.name, "^" * len(space.name), "")
+    yield from (inspect.cleandoc(space.description), "")
+    yield from (f":matches: {_matches(space)}", f":version: {space.version}", f":rank: {space.rank}", "")
+
+
+def _matches(space: TransformSpace) -> str:
+    if not callable(space.patterns):
+        return ", ".join(f"``{pattern}``" for pattern in space.patterns)
+    if space.rank == 0:
+        return "every einsum"
+    return " ".join((inspect.getdoc(space.patterns) or "a predicate").partition("\n\n")[0].split())
+
+
+class Rooms(Written):
+    """The layers of ``setup.cfg``, topmost first, with what their modules say of themselves."""
+
+    def write(self) -> Iterator[str]:
+        settings = ConfigParser()
+        settings.read(ROOT / "setup.cfg")
+        for layer in settings["importlinter:contract:rooms"]["layers"].split("\n"):
+            for name in re.findall(r"\w+", layer):
+                text = inspect.getdoc(importlib.import_module(f"feinsum.{name}")) or ""
+                yield from (f"``{name}``", f"    {' '.join(text.partition(chr(10) * 2)[0].split())}", "")
+
+
+class OtherPages(Written):
+    """A table of contents of the pages that the index does not name."""
+
+    def write(self) -> Iterator[str]:
+        index = Path(self.env.doc2path(self.env.docname)).read_text(encoding="utf-8")
+        named = [self.env.docname, *(line.strip() for line in index.splitlines())]
+        others = [page for page in sorted(self.env.found_docs) if not any(fnmatch(page, name) for name in named)]
+        if others:
+            yield from (".. toctree::", "   :caption: More", "   :hidden:", "", *(f"   {page}" for page in others))
+
+
+class Notebooks(Written):
+    """The notebooks there are, each with the first paragraph of its text and a link to the file."""
+
+    def write(self) -> Iterator[str]:
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+            self.env.note_dependency(str(path))
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            text = next("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+            title, _, rest = text.lstrip("# ").partition("\n")
+            yield from (f":download:`{title} <../notebooks/{path.name}>`", f"    {' '.join(rest.split())}", "")
+
+
+class Measurements(Written):
+    """The tables that ``python -m benchmarks report`` writes, each under a title of its own."""
+
+    def write(self) -> Iterator[str]:
+        for path in sorted((ROOT / "doc").glob("benchmarks-*.rst")):
+            self.env.note_dependency(str(path))
+            yield from ("", path.stem, "-" * len(path.stem), "", f".. include:: {path.name}", "")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    for name, directive in {
+        "commands": Commands,
+        "transform-spaces": TransformSpaces,
+        "rooms": Rooms,
+        "notebooks": Notebooks,
+        "other-pages": OtherPages,
+        "measurements": Measurements,
+    }.items():
+        app.add_directive(name, directive)
+    return {"parallel_read_safe": True}
