@@ -1,59 +1,74 @@
-"""The results of the suite as a page and a roofline plot: ``python -m benchmarks report RESULTS.jsonl FILE.rst``.
+"""The results of the suite as a page with plots: ``python -m benchmarks report RESULTS.jsonl FILE.rst``.
 
-The page is generated; a page with the story includes it with ``.. include::``.  The plot needs matplotlib.
+The page is generated; a page with the story includes it with ``.. include::``.  The plots need matplotlib.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
-from benchmarks.results import OURS, Row, read_results, seconds
+from benchmarks.results import OURS, Row, read_results, seconds, speed_up
 from benchmarks.table import MEANS, case_table, means
+from feinsum.report.plots import DOTS_PER_INCH, PlotError, Rooflines, rooflines, speedups
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def write_report(rows: Sequence[Row], path: str | Path) -> None:
-    """Write a page, and beside it a plot of the same name where matplotlib is installed.
+    """Write a page, and beside it plots where matplotlib is installed: rates under the roof, and times as fast as peers.
 
     :param rows: of one device and side.
     """
     path = Path(path)
-    drawn = plot(rows, path.with_suffix(".png"))
-    path.write_text("\n".join(_page(rows, path.with_suffix(".png").name if drawn else None)) + "\n", encoding="utf-8")
-
-
-def plot(rows: Sequence[Row], path: Path) -> bool:
-    """Draw rate over intensity for ours and the best peer under the measured roof; False without matplotlib."""
     try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print("no plot: matplotlib is not installed (pip install feinsum[report])")
-        return False
-    dtypes = sorted({row["dtype"] for row in rows})
-    figure = Figure(figsize=(6 * len(dtypes), 4.5), layout="constrained")
-    for place, dtype in enumerate(dtypes):
-        axes = figure.add_subplot(1, len(dtypes), place + 1)
-        chosen = [row for row in rows if row["dtype"] == dtype]
-        bits = 64 if dtype == "float64" else 32
-        rate = median(max(row["peaks"].get(f"fp{bits}{unit}_flops_per_s", 0) for unit in ("", "_matrix")) for row in chosen)
-        bandwidth = median(row["peaks"]["copy_bytes_per_s"] for row in chosen)
-        intensities = [row["flops"] / row["bytes"] for row in chosen]
-        ends = [min([*intensities, rate / bandwidth]) / 2, rate / bandwidth, max([*intensities, rate / bandwidth]) * 2]
-        axes.loglog(ends, [min(rate, bandwidth * x) / 1e9 for x in ends], color="black", label="measured roof")
-        for engine, marker in zip(_drawn(chosen), "osv^DPX*", strict=False):
-            points = [(x, row["flops"] / t / 1e9) for x, row in zip(intensities, chosen, strict=True)
-                      if (t := seconds(row, engine))]  # fmt: skip
-            ours = engine == OURS
-            axes.plot(
-                *zip(*points, strict=True), marker, ms=7 if ours else 4, alpha=1 if ours else 0.5, ls="", label=engine
-            )
-        axes.set(title=dtype, xlabel="operations per byte", ylabel="GFLOP/s")
-        axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize="small")
-    figure.savefig(path, dpi=110)
-    return True
+        pictures = _draw(rows, path)
+    except PlotError as error:
+        print(f"no plots: {error}")
+        pictures = {}
+    path.write_text("\n".join(_page(rows, pictures)) + "\n", encoding="utf-8")
+
+
+def _draw(rows: Sequence[Row], page: Path) -> dict[str, str]:
+    """Write the pictures beside the page; their names, with what they show."""
+    machine = f"{rows[0]['machine']['name'].strip()}, {rows[0]['side']}"
+    faster = {f"{row['case']} {row['dtype']}": times for row in rows if (times := speed_up(row))}
+    drawn = {
+        page.with_suffix(".png"): (roofline_plot(rows), "rate over operations per byte, under the measured roof"),
+        page.with_name(f"{page.stem}-speedup.png"): (
+            speedups(faster, machine),
+            "how many times as fast as the best peer each case is",
+        ),
+    }
+    for path, (figure, _) in drawn.items():
+        figure.savefig(path, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    return {path.name: shown for path, (_, shown) in drawn.items()}
+
+
+def roofline_plot(rows: Sequence[Row]) -> Figure:
+    """A plot for each type: rate over intensity for ours and every peer under the measured roof."""
+    return rooflines(*(_rooflines(dtype, [row for row in rows if row["dtype"] == dtype]) for dtype in _dtypes(rows)))
+
+
+def _rooflines(dtype: str, rows: Sequence[Row]) -> Rooflines:
+    bits = 64 if dtype == "float64" else 32
+    return Rooflines(
+        title=dtype,
+        series={
+            name: [(row["flops"] / row["bytes"], row["flops"] / t) for row in rows if (t := seconds(row, name))]
+            for name in _drawn(rows)
+        },
+        flops_per_s=median(max(row["peaks"].get(f"fp{bits}{u}_flops_per_s") or 0 for u in ("", "_matrix")) for row in rows),
+        bytes_per_s=median(row["peaks"]["copy_bytes_per_s"] for row in rows),
+    )
+
+
+def _dtypes(rows: Iterable[Row]) -> list[str]:
+    return sorted({row["dtype"] for row in rows})
 
 
 def _drawn(rows: Iterable[Row]) -> list[str]:
@@ -61,7 +76,7 @@ def _drawn(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys([OURS] + [name for row in rows for name, e in row["engines"].items() if "median_s" in e]))
 
 
-def _page(rows: Sequence[Row], picture: str | None) -> Iterator[str]:
+def _page(rows: Sequence[Row], pictures: Mapping[str, str]) -> Iterator[str]:
     machine = rows[0]["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(rows[0]["versions"].items()))
     bandwidths = [row["peaks"]["copy_bytes_per_s"] / 1e9 for row in rows]
@@ -83,8 +98,8 @@ def _page(rows: Sequence[Row], picture: str | None) -> Iterator[str]:
         "  An engine is *slow* if it was cut off at its first evaluation, and *wrong* if it errs more than rounding can.",
         "",
     )
-    if picture is not None:
-        yield from (f".. image:: {picture}", "   :alt: rate over operations per byte, under the measured roof", "")
+    for name, shown in pictures.items():
+        yield from (f".. image:: {name}", f"   :alt: {shown}", "")
     yield from _table("Geometric means", MEANS, means(rows))
     yield from _table("Cases", *case_table(rows))
     engines = [name for name in dict.fromkeys(name for row in rows for name in row["engines"]) if name != OURS]

@@ -144,6 +144,7 @@ def test_a_page_is_one_file_and_executes_nothing(report: TuningReport, tmp_path:
 def test_without_matplotlib_a_report_has_no_plots(report: TuningReport, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for they say what to install; html does without them."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "feinsum.report.picture", raising=False)
     with pytest.raises(fe.FeinsumError, match=r"plots need matplotlib, .* pip install 'feinsum\[report\]'"):
         report.plots()
     assert "<svg" not in report._repr_html_()

@@ -1,4 +1,4 @@
-"""The census of a transform space: of all combinations of choices, how many does its constraint let pass, and why not the rest.
+"""The census of a transform space: how many combinations of choices its constraint accepts, and why not the others.
 
 Every combination is looked at where there are few; of many, a uniform sample, whose shares are then estimates.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from feinsum.report.html import Markup, bar, details, element, table
+from feinsum.report.html import Markup, chip, details, element, table
 from feinsum.search.grid import Grid
 
 if TYPE_CHECKING:
@@ -52,22 +52,21 @@ class Census:
         return round(self.size * self.accepted / max(self.seen, 1))
 
     def __str__(self) -> str:
-        about = "" if self.complete else "about "
-        return f"{about}{self.configurations:,} of {self.size:,} combinations are configurations"
+        if self.complete:
+            return f"{self.configurations:,} of {self.size:,} combinations are configurations"
+        return f"about {float(f'{self.configurations:.2g}'):,.0f} of {self.size:,} combinations are configurations"
 
     def to_html(self) -> Markup:
-        """The count, every choice with the share that survives, and the reasons of refusals."""
+        """The count, every choice with the share of it that survives, and the reasons of refusals."""
         rows = (
-            [name if k == 0 else "", value, bar(passed / max(seen, 1), f"{passed / max(seen, 1):.0%}")]
+            [name, Markup("".join(chip(passed / max(seen, 1), value) for value, seen, passed in values))]
             for name, values in self.choices.items()
-            for k, (value, seen, passed) in enumerate(values)
         )
-        choices = table(["parameter", "choice", "accepted"], rows, text=["parameter", "accepted"])
         refused = table(["share", "reason"], self._refusals(), text=["reason"])
         return Markup(
             element("p", str(self))
-            + details("parameters and choices, best guess first", choices, shown=True)
-            + (details("why combinations are refused", refused) if self.reasons else "")
+            + table(["parameter", "choices, best guess first"], rows, text=["parameter", "choices, best guess first"])
+            + (details("why combinations are refused", refused, shown=not self.accepted) if self.reasons else "")
         )
 
     def _refusals(self) -> list[list[str]]:

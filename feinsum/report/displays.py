@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.report.code import highlighted
 from feinsum.report.formula import latex, mathml
-from feinsum.report.html import Markup, bar, block, details, element, facts, table
+from feinsum.report.html import Markup, bar, block, details, element, facts, markup, table
 from feinsum.report.units import bandwidth, count, duration, listed, rate, size
 from feinsum.subscripts import parse_subscripts
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from feinsum.space import TransformSpace
 
 _SHOWN_ROWS = 20
+_CODE = re.compile(r"`{1,2}(.+?)`{1,2}")
 _EXAMPLE_LENGTH = 16
 _NOMINAL_BYTES = 64 << 20
 """What an einsum with long axes is taken to move where nobody says how long they are."""
@@ -79,7 +81,10 @@ def canonical_html(c: CanonicalEinsum) -> str:
     names = {**c.renaming.indices, **c.renaming.arrays}
     who = table(["given", "canonical"], ([given, own] for given, own in names.items()), text=["given", "canonical"])
     return block(
-        mathml(c.einsum), facts({"key": element("code", c.key), "of": str(c.given)}), details("names", who), title="canonical"
+        mathml(c.einsum),
+        facts({"key": element("code", c.key), "of": str(c.given)}),
+        details("names", who),
+        title="canonical",
     )
 
 
@@ -155,7 +160,7 @@ def space_html(s: TransformSpace) -> str:
     functions = {"parameters": s.choices, "constraint": s.constraint, "transformation": s.function}
     sources = {name: source for name, function in functions.items() if (source := _source(function))}
     code = (details(f"source: {name}", highlighted(source, "python")) for name, source in sources.items())
-    return block(facts(known), element("p", s.description), _example_census(s), *code, title=s.name)
+    return block(facts(known), element("p", _prose(s.description)), _example_census(s), *code, title=s.name)
 
 
 def _example_census(s: TransformSpace) -> Markup:
@@ -164,7 +169,9 @@ def _example_census(s: TransformSpace) -> Markup:
     from feinsum.report.census import take_census
 
     patterns = [parse_subscripts("ij,jk->ik")] if callable(s.patterns) else list(s.patterns)
-    operands = [Array(f"A{k}", (_EXAMPLE_LENGTH,) * len(axes), np.dtype("float64")) for k, axes in enumerate(patterns[0].inputs)]
+    operands = [
+        Array(f"A{k}", (_EXAMPLE_LENGTH,) * len(axes), np.dtype("float64")) for k, axes in enumerate(patterns[0].inputs)
+    ]
     example = BatchedEinsum(patterns[0], (tuple((a,) for a in operands),))
     try:
         profile = device().profile
@@ -173,6 +180,11 @@ def _example_census(s: TransformSpace) -> Markup:
         return element("p", f"no example: {reason}")
     said = f"for example, {example.subscripts} with every index of length {_EXAMPLE_LENGTH} on {profile.id}; explore yours"
     return Markup(element("p", said, " by ", element("code", "feinsum.explore"), ":") + census.to_html())
+
+
+def _prose(text: str) -> Markup:
+    """Text in which code stands between backticks."""
+    return Markup(_CODE.sub(r"<code>\1</code>", markup(text)))
 
 
 def _source(function: Any) -> str:

@@ -45,9 +45,9 @@ def mathml(e: BatchedEinsum) -> Markup:
     rows = [_mathml_row(e, row) for row in _shown(e)]
     if e.b > _ROWS:
         rows.insert(-1, element("mtr", element("mtd"), element("mtd", element("mo", "⋮"))))
-    drawn = element("mtable", *rows) if len(rows) > 1 else rows[0]
+    drawn = Markup(f'<mtable displaystyle="true">{"".join(rows)}</mtable>') if len(rows) > 1 else rows[0]
     note = Markup(f'<annotation encoding="application/x-tex">{element("i", latex(e))[3:-4]}</annotation>')
-    return Markup(f'<math display="block">{element("semantics", drawn, note)}</math>')
+    return element("div", Markup(f'<math displaystyle="true">{element("semantics", drawn, note)}</math>'), kind="formula")
 
 
 def _mathml_row(e: BatchedEinsum, row: int) -> Markup:

@@ -20,18 +20,20 @@ _STYLE = """\
 .feinsum h3 {font-size: 1.1em; margin: .2em 0 .4em}
 .feinsum h4 {font-size: 1em; margin: .5em 0 .2em}
 .feinsum table {border-collapse: collapse; margin: .2em 0; font-size: .95em; color: inherit}
-.feinsum td, .feinsum th {padding: .1em .7em; text-align: right; vertical-align: top; white-space: normal}
+.feinsum td, .feinsum th {padding: .1em .7em; text-align: right; vertical-align: baseline; white-space: normal}
 .feinsum thead th {border-bottom: 1px solid #888}
 .feinsum .text, .feinsum .facts td, .feinsum .facts th {text-align: left}
 .feinsum td.text, .feinsum code, .feinsum pre {font-family: monospace; font-size: .95em}
 .feinsum code {background: none; color: inherit; padding: 0}
-.feinsum pre {margin: 0; padding: .4em; overflow: auto; max-height: 32em; line-height: 1.3; background: #8881; color: inherit}
-.feinsum math {display: block math; text-align: left; margin: .4em 0; font-size: 1.15em}
+.feinsum pre {margin: 0; padding: .4em; overflow: auto; max-height: 32em; line-height: 1.3}
+.feinsum pre {background: #8881; color: inherit}
+.feinsum .formula {margin: .4em 0; font-size: 1.15em}
 .feinsum svg {max-width: 30em; height: auto; background: white}
 .feinsum summary {cursor: pointer}
 .feinsum .beside {display: flex; flex-wrap: wrap; gap: 1em}
 .feinsum .beside > div {flex: 1 1 24em; min-width: 0}
 .feinsum .bar {display: inline-block; width: 12em; height: .75em; border: 1px solid #888; margin-right: .5em}
+.feinsum .chip {display: inline-block; border: 1px solid #888; padding: 0 .4em; margin: .05em .2em .05em 0}
 .feinsum .bar span {display: block; height: 100%; background: #3b7cc4}
 .feinsum .lines td {text-align: left; white-space: pre-wrap; font-family: monospace; padding: 0 .4em; width: 48%}
 .feinsum .lines td.sign {width: 1em; white-space: pre}
@@ -81,9 +83,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], text: Itera
     """
     kinds = ["text" if heading in set(text) else "" for heading in headings]
     head = (element("th", heading, kind=kind) for heading, kind in zip(headings, kinds, strict=True))
-    body = (
-        element("tr", *(element("td", cell, kind=kind) for cell, kind in zip(row, kinds, strict=True))) for row in rows
-    )
+    body = (element("tr", *(element("td", cell, kind=kind) for cell, kind in zip(row, kinds, strict=True))) for row in rows)
     return element("table", element("thead", element("tr", *head)), element("tbody", *body))
 
 
@@ -96,12 +96,22 @@ def facts(values: Mapping[str, object]) -> Markup:
 def bar(share: float, label: object) -> Markup:
     """A bar filled by a share between 0 and 1, and a label beside it."""
     filled = f'<span style="width: {100 * min(max(share, 0.0), 1.0):.0f}%"></span>'
-    return Markup(f'{element("span", Markup(filled), kind="bar")}{markup(label)}')
+    return Markup(f"{element('span', Markup(filled), kind='bar')}{markup(label)}")
+
+
+def chip(share: float, text: object) -> Markup:
+    """A small box with a text, tinted from the left by a share between 0 and 1, which is written unless it is all."""
+    percent = f"{100 * min(max(share, 0.0), 1.0):.0f}%"
+    tint = f"background: linear-gradient(to right, #3b7cc455 {percent}, transparent {percent})"
+    said = markup(text) if share == 1 else Markup(f"{markup(text)} {element('small', percent)}")
+    return Markup(f'<span class="chip" style="{tint}">{said}</span>')
 
 
 def details(summary: object, *parts: object, shown: bool = False) -> Markup:
     """Parts that are folded away until the summary is clicked."""
-    return Markup(f"<details{' open' if shown else ''}>{element('summary', summary)}{''.join(map(markup, parts))}</details>")
+    return Markup(
+        f"<details{' open' if shown else ''}>{element('summary', summary)}{''.join(map(markup, parts))}</details>"
+    )
 
 
 def beside(**columns: object) -> Markup:

@@ -89,7 +89,7 @@ class TuningReport:
         from feinsum.devices.peaks import remembered_peaks
         from feinsum.report import plots
 
-        figures = {
+        figures: dict[str, Figure] = {
             "convergence": plots.convergence(self.records),
             "distribution": plots.distribution(self.records),
             "importance": plots.importance(self.records),
@@ -139,6 +139,10 @@ class TuningReport:
 
     def __str__(self) -> str:
         return self.table()
+
+    def __repr__(self) -> str:
+        best = "nothing right" if self.best is None else f"best {1e3 * (self.best.median_s or 0.0):.4g} ms"
+        return f"<TuningReport {self.einsum.subscripts} on {self.device.id}: {len(self.records)} configurations, {best}>"
 
     @property
     def _title(self) -> str:
