@@ -147,6 +147,7 @@ def _fresh(script: str, environment: Mapping[str, str], *arguments: str) -> dict
 def _calls(device: fe.Device, database: str | None) -> list[Cost]:
     """Calls of a kernel on device arrays, from Python's side: until the call returns, and until the result is there."""
     import pyopencl.array as cla
+    from pyopencl.tools import ImmediateAllocator, MemoryPool
 
     from feinsum.compile.executable import build
     from feinsum.devices import build_program
@@ -154,6 +155,7 @@ def _calls(device: fe.Device, database: str | None) -> list[Cost]:
 
     e, queue = gradient(20), device.queue
     kernel = fe.generate(e, device, database, {"E": ELEMENTS})
+    pool = MemoryPool(ImmediateAllocator(queue))
     canonical = fe.canonicalize_einsum(e)
     executable = build(device.context, kernel.program)
     costs = []
@@ -162,6 +164,8 @@ def _calls(device: fe.Device, database: str | None) -> list[Cost]:
         arrays = {
             a.name: cla.to_device(queue, np.ones([lengths[x] for x in letters])) for a, letters in e.array_indices.items()
         }
+        # A result is taken from the allocator of the first operand.
+        pooled = {name: cla.to_device(queue, value.get(), allocator=pool) for name, value in arrays.items()}
         out = cla.empty(queue, (3, elements, 20), np.float64)
         values = length_values(canonical.einsum, canonical.renaming.lengths(lengths))
         buffers = {canonical.renaming.arrays[name]: value.base_data for name, value in arrays.items()}
@@ -170,6 +174,7 @@ def _calls(device: fe.Device, database: str | None) -> list[Cost]:
             "raw launch": _raw(build_program(device.context, kernel.source), kernel.program, queue, buffers, values),
             "Executable.enqueue": lambda buffers=buffers, values=values: executable.enqueue(queue, buffers, values),  # type: ignore[misc]
             "kernel(..., out=)": lambda arrays=arrays, out=out: kernel(arrays, out=out),  # type: ignore[misc]
+            "kernel(...), memory pool": lambda pooled=pooled: kernel(pooled),  # type: ignore[misc]
             "kernel(...)": lambda arrays=arrays: kernel(arrays),  # type: ignore[misc]
         }
         # A large problem would take the processors from Python, so there only the end is of interest.
