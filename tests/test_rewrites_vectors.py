@@ -11,7 +11,18 @@ import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.contraction import ContractionSchedule, Step
 from feinsum.errors import TransformError
-from feinsum.rewrites import Panel, Stage, contract_in_steps, materialize, place, split_index, vector_panel, vectorize
+from feinsum.rewrites import (
+    Panel,
+    Stage,
+    contract_in_steps,
+    fuse,
+    materialize,
+    neighbours,
+    place,
+    split_index,
+    vector_panel,
+    vectorize,
+)
 from feinsum.subscripts import Subscripts
 
 
@@ -91,6 +102,49 @@ def test_a_slab_is_copied_in_rows() -> None:
     t_unit = vector_panel(t_unit, match, plan(panels={1: "i", 0: "e"}))
     assert "vload4(0, a0 +" in generate_program(t_unit).source
     equal_to_numpy(e, t_unit)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "letters"),
+    [
+        ("bgei,db->dgei", "gei"),
+        ("bgei,db->gdei", "ei"),
+        ("dbig,eb->deig", "ig"),
+        ("big,db->dgi", "i"),
+        ("bei,di->dei", "i"),
+        ("bei,bei->ei", "ei"),
+    ],
+)
+def test_neighbours_stand_together_in_every_array(subscripts: str, letters: str) -> None:
+    """From the end of the output, as far as every array has the same indices side by side."""
+    e, _, _ = matched(subscripts, **dict.fromkeys("bdegi", 3))
+    assert neighbours(e) == letters
+    long, _, _ = matched(subscripts, **{**dict.fromkeys("bdegi", 3), letters[0]: "E"})
+    assert neighbours(long) == letters[1:]
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_fused_indices_fill_vectors(rows: int) -> None:
+    """Three short indices as one: the loads and stores of their rows are whole vectors, with the same values."""
+    e, t_unit, match = matched("bgei,db->dgei", rows, b=5, g=3, e=6, i=4, d=7)
+    t_unit, match = fuse(t_unit, match, "gei")
+    equal_to_numpy(e, t_unit)
+    groups = {"i": (1, 16), "d": (2, 3)}
+    t_unit = vector_panel(t_unit, match, plan(Stage((0, 1), "i", {"d": 3}), panels={0: "i"}, groups=groups, width=8))
+    source = generate_program(t_unit).source
+    assert "vload8(0, a0 + first)" in source
+    assert "vstore8(" in source
+    equal_to_numpy(e, t_unit)
+
+
+def test_what_cannot_be_fused_is_refused() -> None:
+    """Indices that an array has apart, and lengths that are known only at run time."""
+    _, t_unit, match = matched("bei,di->dei", b=5, e=6, i=4, d=7)
+    with pytest.raises(TransformError, match="indices 'ei' do not stand side by side in every array"):
+        fuse(t_unit, match, "ei")
+    _, t_unit, match = matched("bei,db->dei", b=5, e="E", i=4, d=7)
+    with pytest.raises(TransformError, match="not all fixed"):
+        fuse(t_unit, match, "ei")
 
 
 def test_the_loop_over_the_sum_is_around_the_tile() -> None:

@@ -17,7 +17,7 @@ from itertools import combinations, product
 from feinsum.contraction import pairwise_schedule
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
-from feinsum.rewrites import Panel, Stage
+from feinsum.rewrites import Panel, Stage, fused, neighbours
 from feinsum.space import Configuration, Problem
 
 REGISTERS = 32
@@ -46,6 +46,15 @@ def is_vectorizable(e: BatchedEinsum) -> bool:
     plain = all(len(set(letters)) == len(letters) for letters in e.indexing.inputs)
     real = all(a.dtype in ("float32", "float64") for row in e.args for entry in row for a in entry)
     return plain and real and e.n >= 2 and len(e.indexing.output) >= 2
+
+
+def fused_problem(p: Problem) -> tuple[Problem, str]:
+    """The problem with the last indices of the output as one where they are a row of every array; and these indices."""
+    letters = neighbours(p.einsum)
+    if len(letters) < 2:
+        return p, ""
+    sizes = {x: n for x, n in p.sizes.items() if x not in letters}
+    return Problem(fused(p.einsum, letters), {**sizes, letters[-1]: p.count(letters)}, p.device), letters
 
 
 def paths(p: Problem) -> list[str]:
@@ -176,7 +185,12 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     p = Problem(e, dict(sizes), device)
     output, width = e.indexing.output, lane_width(p)
     longest = sorted(output, key=lambda x: (not p.is_long(x), -p.sizes[x]))[:2]
-    lanes = sorted(output, key=lambda x: (x == longest[0], fill(p.sizes[x], width) < WELL_FILLED, -output.index(x)))
+
+    def rank(x: str) -> tuple[bool, bool, bool, int]:
+        partly = fill(p.sizes[x], width) < WELL_FILLED
+        return (partly or x != output[-1], x == longest[0], partly, -output.index(x))
+
+    lanes = sorted(output, key=rank)
     small: dict[str, int | str | bool] = {
         "width": width,
         "vectors": 1,

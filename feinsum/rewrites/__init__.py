@@ -4,6 +4,7 @@ A move takes a loopy translation unit and a :class:`~feinsum.match.Match` whose 
 what it presumes, and returns the changed unit (and the changed match where operands change).
 """
 
+from feinsum.rewrites.fusion import fuse, fused, neighbours
 from feinsum.rewrites.loops import divide, iname_of, nest, place
 from feinsum.rewrites.memory import Kept, materialize
 from feinsum.rewrites.panels import Panel, Stage, vector_panel
@@ -20,8 +21,11 @@ __all__ = [
     "contract_in_steps",
     "divide",
     "expand_sum",
+    "fuse",
+    "fused",
     "iname_of",
     "materialize",
+    "neighbours",
     "nest",
     "place",
     "register_tile",

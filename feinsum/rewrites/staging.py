@@ -151,7 +151,7 @@ def contract_first(
         for row, names in zip(e.args, rules, strict=True)
     )
     result = replace(match, einsum=BatchedEinsum(indexing, args), rules=rules)
-    changed = {insn_id: _product_of_rules(result, row, indexing.output) for row, insn_id in enumerate(match.insn_ids)}
+    changed = {insn_id: product_of_rules(result, row, indexing.output) for row, insn_id in enumerate(match.insn_ids)}
     kernel = kernel.copy(
         instructions=[
             insn.copy(expression=changed[insn.id]) if insn.id in changed else insn for insn in kernel.instructions
@@ -177,7 +177,8 @@ def _partial_sum(
     return lp.SubstitutionRule(name, tuple(formal[letter] for letter in kept), value)
 
 
-def _product_of_rules(match: Match, row: int, output: str) -> object:
+def product_of_rules(match: Match, row: int, output: str) -> object:
+    """``sum(summed, product of the operands of a row)``, the right-hand side of an instruction of the match."""
     indexing = match.einsum.indexing
     calls = tuple(
         Call(Variable(rule), tuple(Variable(match.inames[letter]) for letter in letters))
@@ -237,7 +238,7 @@ def split_index(
             {**{x: iname for x, iname in row.items() if x != letter}, chunk: outside, letter: inside} for row in match.loops
         ),
     )
-    changed = {insn_id: _product_of_rules(result, row, indexing.output) for row, insn_id in enumerate(match.insn_ids)}
+    changed = {insn_id: product_of_rules(result, row, indexing.output) for row, insn_id in enumerate(match.insn_ids)}
     domain = isl.BasicSet(f"{{[{outside}, {inside}]: 0 <= {outside} < {size // length} and 0 <= {inside} < {length}}}")
     kernel = kernel.copy(
         instructions=[

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loopy.kernel.array import FixedStrideArrayDimTag
 from loopy.symbolic import CoefficientCollector, SubstitutionMapper, get_dependencies
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Comparison, Min, Subscript, Variable
+from pymbolic.primitives import Comparison, FloorDiv, Min, Remainder, Subscript, Variable
 
 from feinsum.errors import TransformError
 
@@ -25,28 +26,63 @@ class Row:
 
 
 def row_of(array: Any, subscript: Subscript, lane: str) -> Row | None:
-    """The row that a subscript runs through along a lane; None if it does not go evenly along one axis.
+    """The row that a subscript runs through along a lane; None if it does not go evenly through memory.
+
+    The lane is along one axis, ``X[e, 8 b + l]``, or along all digits of a position, ``X[x // 16, x % 16]``.
 
     :raises TransformError: if the array has no plain strides.
     """
     offset: Any = 0
-    row = None
+    digits: list[tuple[_Digit, Any]] = []
     for entry, tag in zip(subscript.index_tuple, array.dim_tags, strict=True):
         if not isinstance(tag, FixedStrideArrayDimTag):
             raise TransformError(f"'{array.name}' is no array of plain strides, so its vectors cannot be addressed")
-        if lane not in get_dependencies(entry):
+        if lane in get_dependencies(entry):
+            digits.append((_digit(entry), tag.stride))
+        else:
             offset = offset + entry * tag.stride
-            continue
-        last = None
-        if isinstance(entry, Min) and len(entry.children) == 2 and lane not in get_dependencies(entry.children[1]):
-            entry, end = entry.children
-            last = end - at_lane(entry, lane, 0)
-        begin = at_lane(entry, lane, 0)
-        if row is not None or not _is_one_step(entry, lane):
-            return None
-        offset = offset + begin * tag.stride
-        row = (tag.stride, last)
-    return None if row is None else Row(offset, *row)
+    digits.sort(key=lambda found: found[0].step)
+    if not digits or not _is_whole_position([digit for digit, _ in digits]):
+        return None
+    position, stride = digits[0][0].position, digits[0][1]
+    if len(digits) > 1 and any(other != stride * digit.step for digit, other in digits):
+        return None
+    last = None
+    if isinstance(position, Min) and len(position.children) == 2 and lane not in get_dependencies(position.children[1]):
+        position, end = position.children
+        last = end - at_lane(position, lane, 0)
+    if not _is_one_step(position, lane):
+        return None
+    return Row(offset + at_lane(position, lane, 0) * stride, stride, last)
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """``position // step % base``; without a base if that is None."""
+
+    position: Any
+    step: int
+    base: int | None
+
+
+def _digit(entry: Any) -> _Digit:
+    base = None
+    step = 1
+    if isinstance(entry, Remainder) and isinstance(entry.denominator, int):
+        entry, base = entry.numerator, entry.denominator
+    if isinstance(entry, FloorDiv) and isinstance(entry.denominator, int):
+        entry, step = entry.numerator, entry.denominator
+    return _Digit(entry, step, base)
+
+
+def _is_whole_position(digits: Sequence[_Digit]) -> bool:
+    """Whether digits, the lowest first, make up one position, so that ``position = sum of step * digit``."""
+    step = 1
+    for digit in digits:
+        if digit.position != digits[0].position or digit.step != step or (digit.base is None) != (digit is digits[-1]):
+            return False
+        step *= digit.base or 1
+    return True
 
 
 def at_lane(expression: Any, lane: str, value: Any) -> Any:

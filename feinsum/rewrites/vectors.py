@@ -270,7 +270,7 @@ class _Lanes:
             predicates=predicates,
         )
         self.instructions.append(compute)
-        aligned = self._aligned(target, row)
+        aligned = self._aligned(target, insn.assignee, iname, row)
         covered = self._pieces(target.name, row, aligned)
         ids = [self.fresh(f"{insn.id}_store") for _ in covered[1:]] + [insn.id]
         previous = compute.id
@@ -302,12 +302,16 @@ class _Lanes:
             self.instructions.append(store)
             previous = store.id
 
-    def _aligned(self, target: Any, row: Row) -> int:
+    def _aligned(self, target: Any, assignee: Any, iname: str, row: Row) -> int:
         """The longest vectors that can be stored past the caches, which presumes aligned rows; 0 if there are none."""
         if not self.streaming or target.name not in self.kernel.arg_dict or row.stride != 1:
             return 0
-        strides = [tag.stride if isinstance(tag.stride, int) else 1 for tag in target.dim_tags]
-        common = math.gcd(self.length, *(stride for stride in strides if stride != 1 or strides.count(1) > 1))
+        strides = [
+            tag.stride if isinstance(tag.stride, int) else 1
+            for entry, tag in zip(assignee.index_tuple, target.dim_tags, strict=True)
+            if iname not in get_dependencies(entry)
+        ]
+        common = math.gcd(self.length, *strides)
         size = min(self.width, common & -common)
         return size if size * target.dtype.itemsize >= SHORTEST_STREAM_BYTES else 0
 

@@ -1,0 +1,148 @@
+"""The move that makes one index of several that always stand together: ``X[e, i] = X[x]`` with ``x = 8 e + i``.
+
+An index shorter than a vector leaves lanes idle; together with its neighbour it fills them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import islpy as isl
+import loopy as lp
+import numpy as np
+from loopy.kernel.data import Iname
+from loopy.symbolic import SubstitutionMapper
+from pymbolic.mapper.substitutor import make_subst_func
+from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
+
+from feinsum.einsum import Array, BatchedEinsum
+from feinsum.errors import TransformError
+from feinsum.lower.steps import fresh_name
+from feinsum.match import Match
+from feinsum.rewrites.staging import product_of_rules
+from feinsum.subscripts import Subscripts
+
+
+def neighbours(e: BatchedEinsum) -> str:
+    """The most indices of fixed length, the last of the output among them, that every array has side by side or not at all.
+
+    >>> from feinsum import array, einsum
+    >>> X, T = array("X", (9, 4, 16, 8)), array("T", (7, 9))
+    >>> neighbours(einsum("bgei,db->dgei", X, T))
+    'gei'
+    """
+    terms = (*e.indexing.inputs, e.indexing.output)
+    found = ""
+    for letter in reversed(e.indexing.output):
+        wider = letter + found
+        together = all(wider in term or not set(wider) & set(term) for term in terms)
+        if not together or not isinstance(e.index_sizes[letter], int):
+            break
+        found = wider
+    return found
+
+
+def fuse(t_unit: lp.TranslationUnit, match: Match, letters: str) -> tuple[lp.TranslationUnit, Match]:
+    """Make one index of several that stand side by side in every array that has them.
+
+    Before::
+
+        for e in range(16), i in range(8): out[e, i] = sum(k, S(k) * X(k, e, i))
+
+    After ``letters="ei"``::
+
+        for x in range(128): out[x // 8, x % 8] = sum(k, S(k) * X_fused(k, x))        X_fused(k, x) := X(k, x // 8, x % 8)
+
+    Vectors along the new index see that its quotients and remainders are one row of memory.
+
+    :param letters: indices of the output of fixed length; the new index has the last of these letters.
+    :returns: the kernel, and its match with one index for them.
+    :raises TransformError: if an array has some of them, but not all in this order, or a length is not fixed.
+
+    ``fuse`` in Halide and TVM.
+    """
+    e = match.einsum
+    terms = (*e.indexing.inputs, e.indexing.output)
+    lengths = [e.index_sizes.get(letter) for letter in letters]
+    if any(set(letters) & set(term) and letters not in term for term in terms) or letters not in e.indexing.output:
+        raise TransformError(f"indices '{letters}' do not stand side by side in every array of '{e.subscripts}'")
+    sizes = [length for length in lengths if isinstance(length, int)]
+    if len(sizes) < len(letters):
+        raise TransformError(f"indices '{letters}' of '{e}' have lengths {lengths}, which are not all fixed")
+    kernel = t_unit[match.kernel_name]
+    taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
+    iname = fresh_name("_".join(match.inames[x] for x in letters), taken)
+    rules: dict[str, lp.SubstitutionRule] = {}
+    for row in match.rules:
+        for rule, term in zip(row, e.indexing.inputs, strict=True):
+            if letters in term and rule not in rules:
+                rules[rule] = _with_one_argument(rule, fresh_name(f"{rule}_fused", taken), term, letters, sizes)
+    result = replace(
+        match,
+        einsum=fused(e, letters),
+        rules=tuple(tuple(str(rules[rule].name) if rule in rules else rule for rule in row) for row in match.rules),
+        loops=tuple({**{x: own for x, own in row.items() if x not in letters}, letters[-1]: iname} for row in match.loops),
+    )
+    changed = {}
+    for number, (insn_id, loops) in enumerate(zip(match.insn_ids, match.loops, strict=True)):
+        insn = kernel.id_to_insn[insn_id]
+        old = [loops[x] for x in letters]
+        at = SubstitutionMapper(make_subst_func(dict(zip(old, _digits(Variable(iname), sizes), strict=True))))
+        changed[insn_id] = insn.copy(
+            assignee=at(insn.assignee),
+            expression=product_of_rules(result, number, result.einsum.indexing.output),
+            predicates=frozenset(map(at, insn.predicates)),
+            within_inames=(insn.within_inames - set(old)) | {iname},
+        )
+    kernel = kernel.copy(
+        instructions=[changed.get(insn.id, insn) for insn in kernel.instructions],
+        domains=[*kernel.domains, isl.BasicSet(f"{{[{iname}]: 0 <= {iname} < {math.prod(sizes)}}}")],
+        inames={**kernel.inames, iname: Iname(iname, frozenset())},
+        substitutions={**kernel.substitutions, **{rule.name: rule for rule in rules.values()}},
+    )
+    return t_unit.with_kernel(lp.remove_unused_inames(kernel)), result
+
+
+def fused(e: BatchedEinsum, letters: str) -> BatchedEinsum:
+    """The einsum after :func:`fuse`; arrays of a row that are multiplied together become one."""
+    terms = e.indexing.inputs
+    indexing = Subscripts(
+        tuple(x.replace(letters, letters[-1]) for x in terms), e.indexing.output.replace(letters, letters[-1])
+    )
+    args = tuple(
+        tuple(
+            (_with_one_axis(entry, term.index(letters), len(letters)),) if letters in term else entry
+            for entry, term in zip(row, terms, strict=True)
+        )
+        for row in e.args
+    )
+    return BatchedEinsum(indexing, args)
+
+
+def _with_one_axis(entry: Sequence[Array], axis: int, count: int) -> Array:
+    shape = entry[0].shape
+    length = math.prod(int(n) for n in shape[axis : axis + count])
+    name = "_".join((*(a.name for a in entry), f"fused{axis}"))
+    return Array(name, (*shape[:axis], length, *shape[axis + count :]), np.result_type(*(a.dtype for a in entry)))
+
+
+def _with_one_argument(rule: str, name: str, term: str, letters: str, sizes: Sequence[int]) -> lp.SubstitutionRule:
+    """``name(k, x) := rule(k, x // 8, x % 8)``."""
+    formal = [f"{x}_arg" for x in term.replace(letters, letters[-1])]
+    digits = dict(zip(letters, _digits(Variable(f"{letters[-1]}_arg"), sizes), strict=True))
+    return lp.SubstitutionRule(
+        name, tuple(formal), Call(Variable(rule), tuple(digits.get(x, Variable(f"{x}_arg")) for x in term))
+    )
+
+
+def _digits(position: Any, sizes: Sequence[int]) -> list[Any]:
+    """The indices that a position in the fused index stands for, as quotients and remainders."""
+    digits: list[Any] = []
+    for k, size in enumerate(sizes):
+        step = math.prod(sizes[k + 1 :])
+        quotient = FloorDiv(position, step) if step > 1 else position
+        digits.append(Remainder(quotient, size) if k else quotient)
+    return digits
