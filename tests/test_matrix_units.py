@@ -39,6 +39,7 @@ from feinsum.space import space
 from feinsum.validate import Workload
 
 SHORT = "fp64-mma-m16n8k4"
+SPLIT = "tf32-mma-m16n8k8"
 
 
 STATEMENT = re.compile(r'asm\("mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f64|f32)[^"]*" : ([^;]*?) : ([^;]*?)\);')
@@ -119,17 +120,17 @@ OPERATORS = {
 }
 
 
-def operator(name: str, rows: int = 1) -> fe.BatchedEinsum:
+def operator(name: str, rows: int = 1, dtype: str = "float64") -> fe.BatchedEinsum:
     """The einsum of a space; each row has its own last operand."""
     subscripts, sizes = OPERATORS[name]
     inputs = subscripts.partition("->")[0].split(",")
     shapes = [tuple(sizes[letter] for letter in letters) for letters in inputs]
-    shared = [fe.array(f"A{k}", shape) for k, shape in enumerate(shapes[:-1])]
-    return fe.batched_einsum(subscripts, [[*shared, fe.array(f"u{row}", shapes[-1])] for row in range(rows)])
+    shared = [fe.array(f"A{k}", shape, dtype) for k, shape in enumerate(shapes[:-1])]
+    return fe.batched_einsum(subscripts, [[*shared, fe.array(f"u{row}", shapes[-1], dtype)] for row in range(rows)])
 
 
 def configuration(**choices: Any) -> dict[str, Any]:
-    usual = {"staged": True, "tiles": 0, "parts": 1, "sub_groups": 4, "together": 2, "prefetch": False, "depth": 4}
+    usual = {"staged": True, "tiles": 0, "parts": 1, "sub_groups": 4, "together": 2, "prefetch": False, "unit": SHORT}
     return {**usual, **choices}
 
 
@@ -152,16 +153,21 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("i", "j", "rows", "choices"),
+    ("i", "j", "rows", "dtype", "choices"),
     [
-        (5, 7, 2, {"prefetch": True}),
-        (10, 3, 1, {"staged": False, "parts": 2}),
-        (9, 9, 1, {"depth": 8, "tiles": 2, "together": 1}),
+        (5, 7, 2, "float64", {"prefetch": True}),
+        (10, 3, 1, "float64", {"staged": False, "parts": 2}),
+        (9, 9, 1, "float64", {"unit": "fp64-mma-m16n8k8", "tiles": 2, "together": 1}),
+        (9, 10, 2, "float32", {"unit": SPLIT, "prefetch": True}),
+        (8, 20, 1, "float32", {"unit": SPLIT, "staged": False}),
+        (5, 4, 1, "float32", {}),
     ],
 )
-def test_the_gradient_is_right_at_any_length(player: fe.Device, i: int, j: int, rows: int, choices: dict[str, Any]) -> None:
-    """One element, a prime number of them, and more than the groups take at once."""
-    e = gradient(i, j, rows)
+def test_the_gradient_is_right_at_any_length(
+    player: fe.Device, i: int, j: int, rows: int, dtype: str, choices: dict[str, Any]
+) -> None:
+    """One element, a prime number of them, and more than the groups take at once; float32 on either unit."""
+    e = gradient(i, j, rows, dtype)
     program = realize(
         e, {"E": 1000}, find_space("dg_gradient_mma"), configuration(**choices), replace(GPU, compute_units=2)
     )
@@ -171,10 +177,11 @@ def test_the_gradient_is_right_at_any_length(player: fe.Device, i: int, j: int, 
         assert verdict.ok, verdict.message
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
-def test_other_operators_are_right(player: fe.Device, name: str) -> None:
+def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> None:
     """The first configuration of each space, for two outputs of which one shares all but its field."""
-    e, s = operator(name, rows=2), find_space(name)
+    e, s = operator(name, 2, dtype), find_space(name)
     small = replace(GPU, compute_units=2)
     program = realize(e, {"E": 1000}, s, s.default(s.problem(e, {"E": 1000}, small)), small)
     executable = build(player.context, replace(program, source=emulated(program.source)))
@@ -182,13 +189,14 @@ def test_other_operators_are_right(player: fe.Device, name: str) -> None:
     assert verdict.ok, verdict.message
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_operators_are_right_on_the_unit_itself(name: str) -> None:
+def test_operators_are_right_on_the_unit_itself(name: str, dtype: str) -> None:
     """Where there is such a device, the first configuration of each space is proved on it."""
     found = next((device for device in fe.devices() if device.usable and SHORT in device.profile.matrix_units), None)
     if found is None:
         pytest.skip(f"no device with {SHORT}")
-    e, s = operator(name, rows=2), find_space(name)
+    e, s = operator(name, 2, dtype), find_space(name)
     program = realize(e, {"E": 5003}, s, s.default(s.problem(e, {"E": 5003}, found.profile)), found.profile)
     for length in (1, 5003):
         verdict = Workload(e, e.resolve({"E": length}), found.queue).check(build(found.context, program))
@@ -214,12 +222,13 @@ def test_a_sum_over_two_indices_pads_the_last(player: fe.Device, everywhere: boo
 
 @pytest.mark.parametrize("depth", [4, 8])
 def test_the_code_calls_the_unit_in_step_with_its_depth(depth: int) -> None:
-    """Ten numbers j are three steps of 4, or two of 8; there is one product for each of three r."""
-    e = gradient(10, 10)
-    source = realize(e, {"E": 1000}, find_space("dg_gradient_mma"), configuration(depth=depth), GPU).source
+    """Ten numbers j are three steps of 4, or two of 8, each for three r; loops to unroll keep the code short."""
+    c = configuration(unit=f"fp64-mma-m16n8k{depth}")
+    source = realize(gradient(10, 10), {"E": 1000}, find_space("dg_gradient_mma"), c, GPU).source
     assert source.count("mma.sync.aligned.") == 1
     assert f"mma.sync.aligned.m16n8k{depth}.row.col.f64.f64.f64.f64" in source
-    assert len(re.findall(rf"= feinsum_mma_m16n8k{depth}\(", source)) == 3 * -(-10 // depth)
+    assert len(re.findall(rf"= feinsum_mma_m16n8k{depth}\(", source)) == 1
+    assert f"for (int step = 0; step <= {-(-10 // depth) - 1}; ++step)" in source
     assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 1, "no work-group waits in the loop over tiles"
 
 
@@ -232,11 +241,12 @@ def test_local_memory_is_what_the_code_declares() -> None:
 
 
 def test_the_space_refuses_what_the_unit_cannot_do() -> None:
-    """No unit, no float64, another long index: each is told."""
+    """No unit, mixed types, another long index: each is told."""
     s = find_space("dg_gradient_mma")
+    metric, matrix = fe.array("J", (3, 3, "E")), fe.array("D", (3, 5, 5))
     refusals = {
         "has no fp64-mma-m16n8k4": (gradient(5, 5), CPU),
-        "float64": (gradient(5, 5, dtype="float32"), GPU),
+        "float64, or float32": (fe.einsum("xre,rij,ej->xei", metric, matrix, fe.array("u", ("E", 5), "float32")), GPU),
         "only e may be long": (
             fe.einsum("xre,rij,ej->xei", fe.array("J", (3, 3, "E")), fe.array("D", (3, "I", 5)), fe.array("u", ("E", 5))),
             GPU,
@@ -249,13 +259,22 @@ def test_the_space_refuses_what_the_unit_cannot_do() -> None:
         assert reason in (s.refusal(problem, {**c, "staged": True, "tiles": 0}) or "")
 
 
+@pytest.mark.parametrize(("j", "kept"), [(4, False), (6, True), (20, True)])
+def test_splitting_is_offered_where_the_bound_of_float32_is_kept(j: int, kept: bool) -> None:
+    """The error of a unit does not grow with the sum as the bound does, so short sums are left to the units for float64."""
+    problem = find_space("dg_gradient_mma").problem(gradient(8, j, dtype="float32"), {"E": 1000}, GPU)
+    offered = {c["unit"] for c in find_space("dg_gradient_mma").configurations(problem)}
+    assert (SPLIT in offered) == kept
+    assert SHORT in offered
+
+
 def test_other_units_are_refused() -> None:
     """Fragments of 8 rows lie otherwise in the lanes; a rewrite for float64 takes no other type."""
     for name in ("fp64-mma-m8n8k4", "none"):
         with pytest.raises(TransformError, match=name):
             fragment_unit(name)
     with pytest.raises(TransformError, match="float64"):
-        fp64_matrix_unit("tf32-mma-m16n8k8")
+        fp64_matrix_unit(SPLIT)
 
 
 def product_by(device: fe.Device, unit: str, a: np.ndarray, b: np.ndarray, play: bool) -> np.ndarray:
@@ -301,10 +320,10 @@ def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str) -
         a, b = (1 + 2.0**-11 - 2.0**-23 + 0 * x for x in (a, b))
     a, b = a.astype(np.float32), b.astype(np.float32)
     exact, scale = a.astype(float) @ b.astype(float), abs(a.astype(float)) @ abs(b.astype(float))
-    bound = split_error(fragment_unit("tf32-mma-m16n8k8"), k) * 2.0**-24 * scale
-    own = [d for d in fe.devices() if d.usable and "tf32-mma-m16n8k8" in d.profile.matrix_units]
+    bound = split_error(fragment_unit(SPLIT), k) * 2.0**-24 * scale
+    own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
     for device, play in [(player, True), *((d, False) for d in own)]:
-        error = abs(product_by(device, "tf32-mma-m16n8k8", a, b, play) - exact)
+        error = abs(product_by(device, SPLIT, a, b, play) - exact)
         assert (error <= bound).all(), (device, (error / bound).max())
 
 

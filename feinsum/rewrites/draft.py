@@ -33,18 +33,20 @@ class Draft:
         self.fresh_id = self.kernel.get_instruction_id_generator()
         self.temporaries = dict(self.kernel.temporary_variables)
 
-    def array(self, base: str, shape: tuple[int, ...], memory: Any = lp.AddressSpace.PRIVATE) -> str:
-        """A new array of float64."""
+    def array(
+        self, base: str, shape: tuple[int, ...], memory: Any = lp.AddressSpace.PRIVATE, dtype: Any = np.float64
+    ) -> str:
+        """A new array."""
         name = self.fresh(base)
-        self.temporaries[name] = lp.TemporaryVariable(name, dtype=np.float64, shape=shape, address_space=memory)
+        self.temporaries[name] = lp.TemporaryVariable(name, dtype=dtype, shape=shape, address_space=memory)
         return str(name)
 
     def unrolled(self, bases: Sequence[str], lengths: Sequence[int]) -> tuple[str, ...]:
-        """New loops of fixed lengths, unrolled."""
+        """New loops of fixed lengths that the compiler is told to unroll: so code stays short, and quick to make."""
         names = tuple(self.fresh(base) for base in bases)
         for name, length in zip(names, lengths, strict=True):
             self.domain("", [name], f"0 <= {name} < {length}")
-            self.tags[name] = "unr"
+            self.tags[name] = "unr_hint"
         return names
 
     def domain(self, parameters: str, names: Sequence[str], constraints: str) -> None:
@@ -66,7 +68,7 @@ class Draft:
         insn = lp.Assignment(
             assignee,
             value,
-            id=insn_id or self.fresh_id(f"set_{assignee.aggregate.name}"),
+            id=insn_id or self.fresh_id(f"set_{getattr(assignee, 'aggregate', assignee).name}"),
             predicates=frozenset(predicates),
             within_inames=frozenset(loops),
             within_inames_is_final=True,

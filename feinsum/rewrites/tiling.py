@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from feinsum.devices.ptx import SUB_GROUP, MatrixUnit
-from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, fp64_matrix_unit
+from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit
 
 
 @dataclass(frozen=True)
 class Tiling:
     """How tiles of 16 rows are dealt, and what is kept where.
 
-    :ivar unit: the matrix unit, e.g. ``"fp64-mma-m16n8k4"``.
+    :ivar unit: the matrix unit, e.g. ``"fp64-mma-m16n8k4"``; float32 may be multiplied by units for float64 too.
     :ivar sub_groups: sub-groups of a work-group.
     :ivar groups: work-groups that stay for the whole kernel and stride over the tiles; 0 for as many as there are
         tiles for.
@@ -37,15 +37,18 @@ class Tiling:
     everywhere: bool = False
 
 
-def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int) -> int:
+def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int, itemsize: int = 8) -> int:
     """Local memory of a work-group of :func:`feinsum.rewrites.sub_group_tiles.multiply_in_tiles`.
 
     :param sums: lengths of the indices summed over.
     :param matrices: distinct matrices B, each of the points of a batch index counted.
     :param results: numbers for each m and n that are staged at a time.
+    :param itemsize: bytes of a number in memory; those of B have the type of the unit.
     """
-    kept = matrices * blocks(n, tiling.parts) * steps(sums, fp64_matrix_unit(tiling.unit)) * SUB_GROUP
-    return 8 * (kept + (tiling.sub_groups * results * ROWS * n if tiling.staged else 0))
+    unit = fragment_unit(tiling.unit)
+    kept = matrices * blocks(n, tiling.parts) * steps(sums, unit) * SUB_GROUP
+    staged = tiling.sub_groups * results * ROWS * n if tiling.staged else 0
+    return kept * fragment_dtype(unit).itemsize + staged * itemsize
 
 
 def blocks(n: int, parts: int) -> int:

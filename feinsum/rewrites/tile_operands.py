@@ -1,0 +1,185 @@
+"""Operands of tiles: B in local memory in the order in which lanes read it, A and what is held in registers of lanes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import loopy as lp
+import numpy as np
+from loopy.symbolic import IdentityMapper, get_dependencies
+from pymbolic.primitives import Call, Comparison, FloorDiv, If, Remainder, Sum, Variable
+
+from feinsum.devices.ptx import SUB_GROUP
+from feinsum.errors import TransformError
+from feinsum.rewrites.loops import fixed_length
+from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, column_of_b, row_of
+from feinsum.rewrites.products import MatrixProduct, substituted
+from feinsum.rewrites.tile_loops import TileLoops, guarded
+
+Loads = Callable[[int, tuple[str, ...]], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """Numbers that a lane loads: ``name[index] = value(tile, index)``, or zero unless ``valid(index)``."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    value: Callable[[Any, tuple[Any, ...]], Any]
+    valid: Callable[[tuple[Any, ...]], list[Any]] = lambda index: []
+
+
+class TileOperands(TileLoops):
+    """Loops of tiles, the arrays of operands in lanes and in local memory, and the instructions that fill them.
+
+    :ivar held: substitution rule -> the array that holds its values, and which of its arguments is m.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.held: dict[str, tuple[str, int]] = {}
+        self._a = ""
+
+    def matrix(self, p: MatrixProduct) -> str:
+        """Keep B in local memory, padded, in the order in which lanes read it: the whole group copies it."""
+        count = self.blocks * math.prod(self.batch.values()) * self.steps
+        name = self.draft.array("matrix", (count * SUB_GROUP,), lp.AddressSpace.LOCAL, dtype=self.number)
+        copy = self.draft.fresh("fragment")
+        shared = self.tiling.sub_groups
+        self.draft.domain(str(self.sub_group), [copy], f"0 <= {copy} and {shared} * {copy} + {self.sub_group} < {count}")
+        place = Variable(copy) * shared + self.sub_group
+        step, rest = Remainder(place, self.steps), FloorDiv(place, self.steps)
+        at, conditions = self.sums_at(p, step)
+        for letter, length in reversed(self.batch.items()):
+            at[p.names[letter]], rest = Remainder(rest, length), FloorDiv(rest, length)
+        at[p.names[self.n]] = column = COLUMNS * (rest + self.first_block) + column_of_b(self.lane)
+        if self.columns % COLUMNS or self.tiling.parts > 1:
+            conditions.append(Comparison(column, "<", self.columns))
+        value = guarded(conditions, substituted(p.b, at))
+        self.draft.assign(Variable(name)[place * SUB_GROUP + self.lane], value, self.around | {copy}, self.before)
+        return name
+
+    def loads(self, products: Iterable[MatrixProduct], held: Mapping[str, str]) -> Loads:
+        """What adds, ahead of the product of a number, the loads of its A and, ahead of the first, of what is held.
+
+        It takes that number and the ids of instructions to follow, and returns the ids of the loads.
+        """
+        values = self._held_fragments(held)
+        sources = [self._fragments_of_a(p) for p in products]
+        return self._prefetched(sources, values) if self.tiling.prefetch else self._loaded(sources, values)
+
+    def _loaded(self, sources: list[Fragments], held: list[Fragments]) -> Loads:
+        """Loads of a product right before it."""
+
+        def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
+            first = tuple(self._load(f.name, f, self.tile, self.inside, after) for f in held) if number == 0 else ()
+            source = sources[number]
+            return (*first, self._load(source.name, source, self.tile, self.inside, (*after, *first)))
+
+        return loads
+
+    def _prefetched(self, sources: list[Fragments], held: list[Fragments]) -> Loads:
+        """Loads of the next product right before a product, whose own were loaded before; the first, ahead of the loop."""
+        coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=f.dtype) for f in (sources[0], *held)}
+        first = substituted(self.tile, {self.round: 0})
+        following = substituted(self.tile, {self.round: Variable(self.round) + 1})
+        early = tuple(self._load(coming[f.name], f, first, self.around, ()) for f in (sources[0], *held))
+
+        def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
+            taken = (sources[number], *(held if number == 0 else ()))
+            copies = tuple(self._take(f, coming[f.name], (*after, *early)) for f in taken)
+            last = number == len(sources) - 1
+            then = [(sources[0], following) if last else (sources[number + 1], self.tile)]
+            then += [(f, following) for f in held if number == 0]
+            return copies + tuple(self._load(coming[f.name], f, tile, self.inside, copies) for f, tile in then)
+
+        return loads
+
+    def _fragments_of_a(self, p: MatrixProduct) -> Fragments:
+        letters = [letter for letter in self.batch if p.names[letter] in get_dependencies(p.a)]
+        everywhere = self.tiling.everywhere or isinstance(p.a, Sum)
+
+        def value(tile: Any, index: tuple[Any, ...]) -> Any:
+            *batch, step, half = index
+            at, conditions = self.sums_at(p, step, inside=everywhere)
+            at |= {p.names[letter]: place for letter, place in zip(letters, batch, strict=True)}
+            # What is held belongs to the tile at hand, so loads ahead of it cannot use it.
+            a = p.a if self.tiling.prefetch else Held(self.held, half)(p.a)
+            row = ROWS * tile + row_of(self.lane, half)
+            there = Comparison(row, "<", self.rows_m)
+            if everywhere:
+                return substituted(a, {**at, p.names[self.m]: If(there, row, self.rows_m - 1)})
+            return guarded([*conditions, there], substituted(a, {**at, p.names[self.m]: row}))
+
+        def valid(index: tuple[Any, ...]) -> list[Any]:
+            return self.sums_at(p, index[-2])[1] if everywhere else []
+
+        shape = (*(self.batch[letter] for letter in letters), self.steps, 2)
+        self._a = self._a or self.draft.array("a", shape, dtype=self.number)
+        return Fragments(self._a, self.number, shape, value, valid)
+
+    def _held_fragments(self, held: Mapping[str, str]) -> list[Fragments]:
+        fragments = []
+        for rule, letters in held.items():
+            if self.n in letters or self.m not in letters:
+                raise TransformError(f"'{rule}' with '{letters}' is not held: it needs '{self.m}' and no '{self.n}'")
+            shape = (*(fixed_length(self.kernel, self.match.inames[x]) for x in letters if x != self.m), 2)
+            self.held[rule] = self.draft.array(f"{rule}_held", shape, dtype=self.dtype), letters.index(self.m)
+            fragments.append(Fragments(self.held[rule][0], self.dtype, shape, self._value_of(rule, letters.index(self.m))))
+        return fragments
+
+    def _value_of(self, rule: str, axis: int) -> Callable[[Any, tuple[Any, ...]], Any]:
+        def value(tile: Any, index: tuple[Any, ...]) -> Any:
+            row = ROWS * tile + row_of(self.lane, index[-1])
+            value = Call(Variable(rule), (*index[:axis], row, *index[axis:-1]))
+            return guarded([Comparison(row, "<", self.rows_m)], value)
+
+        return value
+
+    def registers_of_a(self, p: MatrixProduct, step: str, batch: Sequence[str]) -> tuple[Any, ...]:
+        names, width = get_dependencies(p.a), self.unit.k // DEPTH
+        own = [Variable(i) for letter, i in zip(self.batch, batch, strict=True) if p.names[letter] in names]
+        return tuple(Variable(self._a)[(*own, Variable(step) * width + i // 2, i % 2)] for i in range(2 * width))
+
+    def registers_of_b(self, matrix: str, block: str, step: str, batch: Sequence[str]) -> tuple[Any, ...]:
+        place: Any = Variable(block)
+        for iname, length in zip(batch, self.batch.values(), strict=True):
+            place = place * length + Variable(iname)
+        width = self.unit.k // DEPTH
+        place = place * self.steps + Variable(step) * width
+        return tuple(Variable(matrix)[(place + i) * SUB_GROUP + self.lane] for i in range(width))
+
+    def _load(self, name: str, f: Fragments, tile: Any, around: frozenset[str], after: Sequence[str]) -> str:
+        loops = self.draft.unrolled(("load",) * len(f.shape), f.shape)
+        index = tuple(map(Variable, loops))
+        loaded = self.draft.assign(Variable(name)[index], f.value(tile, index), around | set(loops), {*after, *self.before})
+        if not f.valid(index):
+            return loaded
+        loops = self.draft.unrolled(("valid",) * len(f.shape), f.shape)
+        index = tuple(map(Variable, loops))
+        number = Variable(name)[index]
+        return self.draft.assign(number, guarded(f.valid(index), number), around | set(loops), (loaded,))
+
+    def _take(self, f: Fragments, source: str, after: Sequence[str]) -> str:
+        loops = self.draft.unrolled(("take",) * len(f.shape), f.shape)
+        index = tuple(map(Variable, loops))
+        return self.draft.assign(Variable(f.name)[index], Variable(source)[index], self.inside | set(loops), after)
+
+
+class Held(IdentityMapper):  # type: ignore[misc]
+    """Reads what is held from its registers: rule -> its array and the axis of m."""
+
+    def __init__(self, held: Mapping[str, tuple[str, int]], half: Any) -> None:
+        super().__init__()
+        self.held, self.half = held, half
+
+    def map_call(self, expr: Any) -> Any:
+        if expr.function.name not in self.held:
+            return super().map_call(expr)
+        name, axis = self.held[expr.function.name]
+        rest = tuple(self.rec(value) for k, value in enumerate(expr.parameters) if k != axis)
+        return Variable(name)[(*rest, self.half)]
