@@ -38,7 +38,12 @@ CONSTANT_PREFIXES = ("M_", "FLT_", "DBL_", "INT_", "LONG_")
 
 @dataclass(frozen=True)
 class Array:
-    """The name, shape and element type of an array; no data.  Made by :func:`array`."""
+    """The description of an array; no data.  Made by :func:`array`.
+
+    :ivar name: an identifier; the keyword by which a kernel takes the array.
+    :ivar shape: the axes: a length, the name of a long axis, or ``math.inf``.
+    :ivar dtype: the type of its numbers.
+    """
 
     name: str
     shape: tuple[Axis, ...]

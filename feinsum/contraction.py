@@ -29,7 +29,10 @@ class Step:
 
 @dataclass(frozen=True)
 class ContractionSchedule:
-    """The steps that evaluate an einsum, each operand and each result but the last used exactly once."""
+    """How an einsum is evaluated: each operand and each result but the last is used exactly once.
+
+    :ivar steps: the contractions, in order.
+    """
 
     steps: tuple[Step, ...]
 

@@ -21,15 +21,26 @@ class DeviceProfile:
 
     :param id: kind, runtime, model and compute units: ``"cpu:intel:amd-epyc-9654:96cu"``, ``"gpu:nvidia:h200:132cu"``.
     :param architecture: what devices of one family share: ``"x86-64-amd-f26-avx512"``, ``"nvidia-sm90"``.
+    :param name: what the driver calls it.
     :param platform: the runtime's name of itself.
+    :param vendor: who made it, as the driver says; PoCL says Intel of every x86 CPU.
     :param kind: ``"cpu"``, ``"gpu"``, ``"accelerator"``, or ``"unknown"`` for a driver that does not get so far.
     :param driver: versions of driver and platform.
+    :param opencl_version: as the driver says: ``"OpenCL 3.0 CUDA"``.
+    :param compute_units: cores of a CPU, multiprocessors of an NVIDIA device.
+    :param max_work_group_size: the most work-items of a work-group.
+    :param max_work_item_sizes: the most work-items of a work-group along each axis.
     :param local_memory_bytes: what a work-group may use in ``__local`` arguments.
     :param local_memory_is_dedicated: false where ``__local`` is ordinary memory, as on CPUs.
     :param static_local_memory_bytes: what it may use in ``__local`` arrays of the kernel's own; more on NVIDIA devices.
+    :param global_memory_bytes: the memory of the device.
+    :param max_allocation_bytes: the most that one buffer may have.
     :param cache_bytes: the last-level cache; 0 if unknown.
+    :param cacheline_bytes: a line of the cache; 0 if unknown.
     :param simd_bytes: the width of a vector register of a CPU; 0 elsewhere.
     :param sub_group_sizes: the sizes that the compiler may choose; empty if the driver does not say.
+    :param fp64: whether it computes in float64.
+    :param fp16: whether it computes in float16.
     :param host_unified_memory: whether device and host share their memory.
     :param extensions: names of OpenCL extensions, sorted.
     :param compute_capability: of NVIDIA devices.

@@ -30,6 +30,7 @@ class Match:
     """A batched einsum seen in a kernel, with the instructions that compute it.
 
     :ivar einsum: what was seen, in names of its own.
+    :ivar kernel_name: the kernel of the translation unit in which it was seen.
     :ivar insn_ids: ``insn_ids[row]`` is the instruction that computes output `row`.
     :ivar rules: ``rules[row][k]`` is the substitution rule that is operand k of that row.
     :ivar loops: ``loops[row]`` maps index letters to the inames of that row.

@@ -22,7 +22,11 @@ _SPACES = {"private": lp.AddressSpace.PRIVATE, "local": lp.AddressSpace.LOCAL}
 
 @dataclass(frozen=True)
 class Kept:
-    """The copy of an operand: its instructions, one for each rule, and its loops by index letter."""
+    """The copy of an operand.
+
+    :ivar insn_ids: its instructions, one for each rule.
+    :ivar loops: index letter -> iname of the loop that fills it.
+    """
 
     insn_ids: tuple[str, ...]
     loops: Mapping[str, str]

@@ -29,9 +29,13 @@ _NEAR = 0.05
 class TuningReport:
     """The outcome of :func:`feinsum.autotune`.  Jupyter shows it with its plots, if matplotlib is there.
 
+    :ivar einsum: what was tuned.
+    :ivar sizes: the lengths of its long axes.
+    :ivar device: the profile of the device.
     :ivar records: one for each configuration tried in this run, in order.
     :ivar best: the winner of the final, or else the quickest known, of this run or an earlier one; None if none is right.
     :ivar database: where the records went.
+    :ivar seconds: how long the run took.
     :ivar interrupted: whether the user ended the run.
     :ivar final: how the best did when they were timed again; None if there was nothing to decide.
     """

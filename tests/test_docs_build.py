@@ -1,0 +1,120 @@
+"""The pages of doc/: they build without a warning, and nothing public is missing in them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import feinsum as fe
+import feinsum.errors
+import feinsum.rewrites
+from feinsum.cli import cli
+from feinsum.registry import spaces
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = {
+    **{f"feinsum.{name}": getattr(fe, name) for name in fe.__all__ if name != "__version__"},
+    **{f"feinsum.rewrites.{name}": getattr(feinsum.rewrites, name) for name in feinsum.rewrites.__all__},
+}
+CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
+OURS = [s.name for s in spaces() if s.function.__module__.startswith("feinsum.transforms.")]
+
+
+@pytest.fixture(scope="module")
+def inventory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """What the pages define, by the kind that Sphinx gives it; they are built as ``make doc`` does."""
+    pytest.importorskip("sphinx", reason="the extra 'doc' is not installed")
+    from sphinx.util.inventory import InventoryFile
+
+    built = tmp_path_factory.mktemp("pages")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "doc", str(built)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    with (built / "objects.inv").open("rb") as file:
+        return {kind: set(items) for kind, items in InventoryFile.load(file, "", lambda uri, _: uri).items()}
+
+
+def attributes(owner: type[Any]) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that a class defines itself."""
+    for name, value in vars(owner).items():
+        if not name.startswith("_") and (callable(value) or hasattr(value, "__doc__") and hasattr(value, "__get__")):
+            yield name, value
+
+
+def commands(command: click.Command = cli, path: tuple[str, ...] = ("feinsum",)) -> Iterator[tuple[str, click.Command]]:
+    """Every command and group, by what is typed for it."""
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from commands(child, (*path, name))
+
+
+def options(command: click.Command) -> list[click.Option]:
+    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+
+
+def test_every_public_name_has_an_entry(inventory: dict[str, set[str]]) -> None:
+    """Functions, classes and errors, with the methods and properties of the classes."""
+    defined = set().union(*(names for kind, names in inventory.items() if kind.startswith("py:")))
+    errors = {name for name, value in vars(feinsum.errors).items() if inspect.isclass(value)} - set(fe.__all__)
+    wanted = {*PUBLIC, *(f"feinsum.errors.{name}" for name in errors)}
+    wanted |= {f"{name}.{own}" for name, value in CLASSES.items() for own, _ in attributes(value)}
+    assert sorted(wanted - defined) == []
+
+
+def test_every_command_and_option_has_an_entry(inventory: dict[str, set[str]]) -> None:
+    """Commands have a section, options an entry under it."""
+    for path, command in commands():
+        assert f"command-{path.replace(' ', '-')}" in inventory["std:label"]
+        for option in options(command):
+            assert f"{path.replace(' ', '-')}.{option.opts[0]}" in inventory["std:cmdoption"]
+
+
+def test_every_space_has_an_entry(inventory: dict[str, set[str]]) -> None:
+    """A file that is put into transforms/ appears by itself."""
+    assert OURS
+    assert {f"space-{name}" for name in OURS} <= inventory["std:label"]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_public_classes_say_what_their_parts_are(name: str) -> None:
+    """Methods and properties have docstrings; the fields of data are told in the docstring of the class."""
+    owner = CLASSES[name]
+    assert [own for own, value in attributes(owner) if not inspect.getdoc(value)] == []
+    fields = [] if issubclass(owner, BaseException) else getattr(owner, "__dataclass_fields__", {})
+    told = set(re.findall(r"(?::(?:ivar|param) |`)(\w+)[:`]", owner.__doc__ or ""))
+    assert [own for own in fields if own not in told and not own.startswith("_")] == []
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else "")
+def test_commands_say_what_they_do(path: str, command: click.Command) -> None:
+    """Each has help, and so has each of its options; an argument is named in the help of its command."""
+    assert command.help
+    assert [option.name for option in options(command) if not option.help] == []
+
+
+def test_environment_variables_are_told() -> None:
+    """Every variable of ours that a module reads is in the page on installation."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "feinsum").rglob("*.py"))
+    page = (ROOT / "doc" / "install.rst").read_text(encoding="utf-8")
+    found = set(re.findall(r'"(FEINSUM_[A-Z_]+)"', sources))
+    assert {"FEINSUM_DEVICE", "FEINSUM_DATABASE"} <= found
+    assert {name for name in found if f"``{name}``" not in page} == set()
+
+
+def test_python_in_the_pages_is_an_example_or_a_file() -> None:
+    """Examples are written with >>>, which test_documentation.py runs, or are files that test_docs_pages.py writes."""
+    from pages import DOC, blocks
+
+    plain = [(page.name, block.text) for page in DOC.glob("*.rst") for block in blocks(page) if block.language == "python"]
+    assert [text for _, text in plain if text.startswith(">>>")] == []
+    captioned = [block.text for page in DOC.glob("*.rst") for block in blocks(page) if block.file]
+    assert [(name, text) for name, text in plain if text not in captioned] == []
