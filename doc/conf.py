@@ -16,7 +16,7 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", 
 # The tables of measurements are parts of benchmarks.rst; what begins with an underscore is no page.
 exclude_patterns = ["benchmarks-*.rst", "_*"]
 default_role = "code"
-smartquotes = False
+smartquotes_action = "D"  # dashes; quotes stay what they are in code
 highlight_language = "python3"
 show_warning_types = True
 

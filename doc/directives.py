@@ -52,9 +52,9 @@ def _command(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
     title = " ".join(path)
     yield from ("", f".. _command-{'-'.join(path)}:", "", title, ("-" if len(path) < 3 else "^") * len(title), "")
     context = click.Context(command, info_name=title)
+    yield from (".. code-block:: text", "", f"   {' '.join(context.get_usage().split()[1:])}", "")
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         yield from _paragraph(paragraph)
-    yield from (".. code-block:: text", "", f"   {' '.join(context.get_usage().split()[1:])}", "")
     yield from (f".. program:: {title}", "")
     for option in command.params:
         if isinstance(option, click.Option):
@@ -68,7 +68,7 @@ def _command(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
 def _paragraph(text: str) -> Iterator[str]:
     """A paragraph of help; one that click does not wrap is a heading and lines of code."""
     if not text.startswith("\b"):
-        yield from (text, "")
+        yield from (re.sub(r"(?<![\w`])--[a-z]+", r"``\g<0>``", text), "")
         return
     heading, *lines = text.splitlines()[1:]
     language = "console" if heading.startswith("Example") else "text"
@@ -102,7 +102,7 @@ def _module(space: TransformSpace) -> str:
 def _space(space: TransformSpace) -> Iterator[str]:
     yield from ("", f".. _space-{space.name}:", "", space.name, "^" * len(space.name), "")
     yield from (inspect.cleandoc(space.description), "")
-    yield from (f":matches: {_matches(space)}", f":version: {space.version}", f":rank: {space.rank}", "")
+    yield from (f"Matches {_matches(space)}.  Version {space.version}, rank {space.rank}.", "")
 
 
 def _matches(space: TransformSpace) -> str:
@@ -110,7 +110,8 @@ def _matches(space: TransformSpace) -> str:
         return ", ".join(f"``{pattern}``" for pattern in space.patterns)
     if space.rank == 0:
         return "every einsum"
-    return " ".join((inspect.getdoc(space.patterns) or "a predicate").partition("\n\n")[0].split())
+    said = " ".join((inspect.getdoc(space.patterns) or "").partition("\n\n")[0].split()).rstrip(".")
+    return f"what ``{space.patterns.__name__}`` accepts" + (f": {said[0].lower()}{said[1:]}" if said else "")
 
 
 class Rooms(Written):
@@ -154,7 +155,9 @@ class Measurements(Written):
     def write(self) -> Iterator[str]:
         for path in sorted((ROOT / "doc").glob("benchmarks-*.rst")):
             self.env.note_dependency(str(path))
-            yield from ("", path.stem, "-" * len(path.stem), "", f".. include:: {path.name}", "")
+            kind = path.stem.removeprefix("benchmarks-")
+            title = f"On {kind.upper()}s" if kind in ("cpu", "gpu") else kind.replace("-", " ").capitalize()
+            yield from ("", title, "-" * len(title), "", f".. include:: {path.name}", "")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

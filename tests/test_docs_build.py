@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def attributes(owner: type[Any]) -> Iterator[tuple[str, Any]]:
     """The public methods and properties that a class defines itself."""
     for name, value in vars(owner).items():
-        if not name.startswith("_") and (callable(value) or hasattr(value, "__doc__") and hasattr(value, "__get__")):
+        if not name.startswith("_") and (callable(value) or isinstance(value, (property, cached_property, classmethod))):
             yield name, value
 
 
