@@ -15,12 +15,26 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 
+class QueryResult(list[TuningRecord]):
+    """Records, best first: a list that shows itself as a table."""
+
+    def __repr__(self) -> str:
+        from feinsum.report.displays import records_text
+
+        return records_text(self)
+
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import records_html
+
+        return records_html(self)
+
+
 def query(
     e: BatchedEinsum,
     device: Device | str | cl.Device | cl.CommandQueue | None = None,
     database: Database | str | os.PathLike[str] | None = None,
     status: str | None = "ok",
-) -> list[TuningRecord]:
+) -> QueryResult:
     """The records of an einsum at whatever lengths of its long axes, best first.
 
     :param device: only records of this device (see :func:`feinsum.device`); None for all devices.
@@ -28,4 +42,4 @@ def query(
     :param status: only records of this status; None for all.
     """
     chosen = None if device is None else choose_device(device).id
-    return open_stores(database).query(einsum_key=canonicalize_einsum(e).key, device=chosen, status=status)
+    return QueryResult(open_stores(database).query(einsum_key=canonicalize_einsum(e).key, device=chosen, status=status))

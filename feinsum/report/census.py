@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from feinsum.report.html import Markup, chip, details, element, table
+from feinsum.report.html import Markup, chip, details, element, markup, table
 from feinsum.search.grid import Grid
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Census:
     def to_html(self) -> Markup:
         """The count, every choice with the share of it that survives, and the reasons of refusals."""
         rows = (
-            [name, Markup("".join(chip(passed / max(seen, 1), value) for value, seen, passed in values))]
+            [name, Markup("".join(_chip(value, passed / max(seen, 1)) for value, seen, passed in values))]
             for name, values in self.choices.items()
         )
         refused = table(["share", "reason"], self._refusals(), text=["reason"])
@@ -71,6 +71,10 @@ class Census:
 
     def _refusals(self) -> list[list[str]]:
         return [[f"{number / self.seen:.0%}", reason] for reason, number in list(self.reasons.items())[:10]]
+
+
+def _chip(value: Value, share: float) -> Markup:
+    return chip(share, value if share == 1 else Markup(f"{markup(value)} {element('small', f'{share:.0%}')}"))
 
 
 def take_census(space: TransformSpace, problem: Problem, limit: int = LIMIT, seed: int = 0) -> Census:

@@ -64,14 +64,20 @@ def _pairs(first: Sequence[str], second: Sequence[str]) -> Iterator[tuple[str, s
     groups = list(SequenceMatcher(None, first, second, autojunk=False).get_grouped_opcodes(_AROUND))
     end = 0
     for group in groups:
-        start = group[0][1]
-        if start > end:
-            yield "=", f"… {start - end} lines in common", ""
+        yield from _left_out(first[end : group[0][1]])
         for tag, i, i_end, j, j_end in group:
             for k in range(max(i_end - i, j_end - j)):
                 left = first[i + k] if i + k < i_end else None
                 right = second[j + k] if j + k < j_end else None
                 yield "=" if tag == "equal" else "≠", left, right
         end = group[-1][2]
-    if groups and end < len(first):
-        yield "=", f"… {len(first) - end} lines in common", ""
+    if groups:
+        yield from _left_out(first[end:])
+
+
+def _left_out(lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """A line that stands for those in common; few of them as they are."""
+    if len(lines) <= _AROUND:
+        yield from (("=", line, line) for line in lines)
+    else:
+        yield "=", f"… {len(lines)} lines in common", ""

@@ -206,6 +206,19 @@ def records_html(records: Iterable[TuningRecord]) -> str:
     return block(shown, more, title=f"{len(found)} {'record' if len(found) == 1 else 'records'}")
 
 
+def records_text(records: Iterable[TuningRecord]) -> str:
+    """The same as text, a line for each."""
+    found = list(records)
+    lines = [
+        f"{duration(r.median_s) if r.median_s is not None else r.status:>14}  {r.device}  {listed(r.sizes)}"
+        f"  {r.space}@{r.space_version}: {listed(r.configuration)}"
+        for r in found[:_SHOWN_ROWS]
+    ]
+    if len(found) > _SHOWN_ROWS:
+        lines.append(f"… and {len(found) - _SHOWN_ROWS} more")
+    return "\n".join(lines) or "no records"
+
+
 def _record_cells(r: TuningRecord, best_s: float | None) -> list[object]:
     where = [r.device, listed(r.sizes), f"{r.space}@{r.space_version}", listed(r.configuration)]
     if r.median_s is None:

@@ -21,6 +21,7 @@ _STYLE = """\
 .feinsum h4 {font-size: 1em; margin: .5em 0 .2em}
 .feinsum table {border-collapse: collapse; margin: .2em 0; font-size: .95em; color: inherit}
 .feinsum td, .feinsum th {padding: .1em .7em; text-align: right; vertical-align: baseline; white-space: normal}
+.feinsum th {white-space: nowrap}
 .feinsum thead th {border-bottom: 1px solid #888}
 .feinsum .text, .feinsum .facts td, .feinsum .facts th {text-align: left}
 .feinsum td.text, .feinsum code, .feinsum pre {font-family: monospace; font-size: .95em}
@@ -100,11 +101,10 @@ def bar(share: float, label: object) -> Markup:
 
 
 def chip(share: float, text: object) -> Markup:
-    """A small box with a text, tinted from the left by a share between 0 and 1, which is written unless it is all."""
+    """A small box with a text, tinted from the left by a share between 0 and 1."""
     percent = f"{100 * min(max(share, 0.0), 1.0):.0f}%"
     tint = f"background: linear-gradient(to right, #3b7cc455 {percent}, transparent {percent})"
-    said = markup(text) if share == 1 else Markup(f"{markup(text)} {element('small', percent)}")
-    return Markup(f'<span class="chip" style="{tint}">{said}</span>')
+    return Markup(f'<span class="chip" style="{tint}">{markup(text)}</span>')
 
 
 def details(summary: object, *parts: object, shown: bool = False) -> Markup:

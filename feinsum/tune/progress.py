@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 def progress_bar(
     e: BatchedEinsum, trials: int | None, timeout: float | None
 ) -> Iterator[Callable[[int, int | None, TuningRecord | None, TuningRecord], None]]:
-    """While the context lasts, show what :func:`summary` says, if standard error is a terminal."""
+    """While the context lasts, show what :func:`summary` says: on a terminal, or in the cell of a notebook."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from feinsum.report.live import LiveBar
 
     console = Console(file=sys.stderr)
     columns = (
@@ -32,6 +34,7 @@ def progress_bar(
     )
     start = time.monotonic()
     failures: Counter[str] = Counter()
+    live = LiveBar()
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(e.subscripts, total=trials or timeout, state="building")
 
@@ -42,8 +45,10 @@ def progress_bar(
             best_s = None if best is None else best.median_s
             state = summary(done, failures, best_s, seconds, left_s(done, planned, seconds, timeout))
             bar.update(task, completed=done if trials else seconds, state=state)
+            live.update(done / trials if trials else seconds / (timeout or seconds), state)
 
         yield report
+        live.finish()
 
 
 def left_s(done: int, planned: int | None, seconds: float, timeout: float | None) -> float:

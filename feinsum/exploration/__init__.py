@@ -1,0 +1,25 @@
+"""Exploring a transform space by hand: what is in it, what a point of it looks like, which of its parameters matter.
+
+>>> from feinsum.einsum import array, einsum
+>>> e = einsum("ij,ej->ei", array("D", (8, 8)), array("u", ("E", 8)))
+>>> x = explore(e, "cpu", sizes={"E": 1000}, space="generic")
+>>> print(x.census)
+10 of 10 combinations are configurations
+>>> print(x.compare({"items": 16}, {"items": 32}).summary)
+items: 16 -> 32
+"""
+
+from feinsum.exploration.controls import Controls
+from feinsum.exploration.exploration import Exploration, explore
+from feinsum.exploration.peer import PeerComparison, compare_with_numpy
+from feinsum.exploration.points import Comparison, SpacePoint
+
+__all__ = [
+    "Comparison",
+    "Controls",
+    "Exploration",
+    "PeerComparison",
+    "SpacePoint",
+    "compare_with_numpy",
+    "explore",
+]

@@ -1,0 +1,140 @@
+"""feinsum beside numpy: the same einsum on the same random numbers, the largest difference, and the times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feinsum.report.displays import nominal_sizes
+from feinsum.report.html import bar, block, element, table
+from feinsum.report.units import duration, listed, rate
+
+if TYPE_CHECKING:
+    from feinsum.einsum import BatchedEinsum
+    from feinsum.generate.kernel import Kernel
+    from feinsum.report.picture import Picture
+
+_REPETITIONS = 3
+"""At least, after one to warm up."""
+
+
+@dataclass(frozen=True)
+class PeerComparison:
+    """The outcome of :func:`compare_with_numpy`.
+
+    :ivar error: the largest difference of the results, relative to the largest result.
+    :ivar times_s: what was timed -> median of the times of an evaluation, in seconds.
+    """
+
+    kernel: Kernel
+    sizes: Mapping[str, int]
+    error: float
+    times_s: Mapping[str, float]
+
+    @property
+    def flops(self) -> int:
+        """Operations of one evaluation, along the cheapest order."""
+        return self.kernel.einsum.flops(self.sizes)
+
+    def picture(self) -> Picture:
+        """Both below the roofline of the device, whose peaks are measured if they never were.
+
+        :raises FeinsumError: if matplotlib is not installed.
+        """
+        from feinsum.report.plots import Rooflines, rooflines
+
+        e, peaks = self.kernel.einsum, self.kernel.device.peaks
+        intensity = self.flops / e.min_bytes(self.sizes)
+        series = {name: [(intensity, self.flops / t)] for name, t in self.times_s.items()}
+        title = f"{e.subscripts}, {e.dtype.name}"
+        return rooflines(Rooflines(title, series, peaks.flops_per_s(e.dtype), peaks.copy_bytes_per_s))
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{name} {duration(t)}" for name, t in self.times_s.items())
+        return f"{self.kernel.einsum.subscripts} at {listed(self.sizes)}: {times}; they differ by {self.error:.1e}"
+
+    def _repr_html_(self) -> str:
+        least = min(self.times_s.values())
+        rows = (
+            [name, duration(t), rate(self.flops / t), bar(least / t, f"{least / t:.0%}")]
+            for name, t in self.times_s.items()
+        )
+        shown = table(["", "time", "rate", "of the fastest"], rows, text=["", "of the fastest"])
+        differ = element("p", f"The results differ by {self.error:.1e} of the largest.")
+        return block(shown, differ, title=f"{self.kernel.einsum.subscripts} at {listed(self.sizes)}")
+
+
+def compare_with_numpy(
+    kernel: Kernel, sizes: Mapping[str, int] | None = None, *, seconds: float = 0.5, seed: int = 0
+) -> PeerComparison:
+    """Evaluate the einsum of a kernel by the kernel and by :func:`numpy.einsum`, along the cheapest order.
+
+    Three times are taken: the kernel by itself, on arrays that are on the device; a call with numpy arrays, which moves
+    them there and back; and numpy.
+
+    :param sizes: lengths of the long axes; by default round ones at which the einsum moves 64 MiB at most.
+    :param seconds: what each may take for its samples.
+    """
+    from feinsum.tune.timeit import timeit
+
+    e, device = kernel.einsum, kernel.device
+    lengths = nominal_sizes(e) if sizes is None else dict(sizes)
+    arrays = random_arrays(e, lengths, seed)
+    ours = kernel(arrays)
+    ours = ours if isinstance(ours, tuple) else (ours,)
+    evaluate = numpy_evaluation(e, arrays)
+    theirs = evaluate()
+    error = max(
+        float(np.max(abs(a - b), initial=0) / max(np.max(abs(b), initial=0), 1e-300))
+        for a, b in zip(ours, theirs, strict=True)
+    )
+    on_device = timeit(e, device, configuration=kernel.configuration, space=kernel.space, sizes=lengths, seconds=seconds)
+    out = ours if e.b > 1 else ours[0]
+    times_s = {
+        "feinsum": on_device.median_s,
+        "feinsum, numpy arrays": host_seconds(lambda: kernel(arrays, out=out), seconds),
+        "numpy": host_seconds(evaluate, seconds),
+    }
+    return PeerComparison(kernel, lengths, error, times_s)
+
+
+def random_arrays(e: BatchedEinsum, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """Numbers between -1 and 1 for every array of an einsum; integers between -9 and 9, or 0 and 9 if unsigned."""
+    rng = np.random.default_rng(seed)
+    lengths = e.resolve(sizes)
+    made = {}
+    for a, letters in e.array_indices.items():
+        shape = [lengths[letter] for letter in letters]
+        if a.dtype.kind in "iu":
+            made[a.name] = rng.integers(-9 if a.dtype.kind == "i" else 0, 10, shape).astype(a.dtype)
+        else:
+            parts = rng.uniform(-1, 1, (2, *shape))
+            made[a.name] = (parts[0] + 1j * parts[1] if a.dtype.kind == "c" else parts[0]).astype(a.dtype)
+    return made
+
+
+def numpy_evaluation(
+    e: BatchedEinsum, arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> Callable[[], Sequence[np.ndarray[Any, Any]]]:
+    """A function that evaluates every output by :func:`numpy.einsum`, the order of contractions settled beforehand."""
+    rows = [[prod(arrays[a.name] for a in entry[1:]) * arrays[entry[0].name] for entry in row] for row in e.args]
+    path = np.einsum_path(e.subscripts, *rows[0], optimize="optimal")[0]
+    return lambda: [np.einsum(e.subscripts, *row, optimize=path) for row in rows]
+
+
+def host_seconds(run: Callable[[], object], seconds: float) -> float:
+    """The median time of a call by the clock of the host."""
+    run()
+    samples: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(samples) < _REPETITIONS or (time.perf_counter() < end and len(samples) < 100):
+        start = time.perf_counter()
+        run()
+        samples.append(time.perf_counter() - start)
+    return median(samples)

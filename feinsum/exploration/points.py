@@ -1,0 +1,128 @@
+"""Points of a transform space as code: the loopy kernel and the OpenCL C of a configuration, and what tells two apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
+from feinsum.report.code import highlighted, line_by_line, unified
+from feinsum.report.html import beside, block, details, element, facts, table
+from feinsum.report.units import listed
+from feinsum.space import Problem, TransformSpace
+
+if TYPE_CHECKING:
+    import loopy as lp
+
+    from feinsum.compile.program import Program
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""loopy colours its kernels for terminals."""
+
+
+@dataclass(frozen=True)
+class SpacePoint:
+    """One configuration of a space for an einsum; its code is generated when it is asked for.
+
+    :ivar sizes: the lengths expected of the long axes.
+    :ivar problem: what the space is asked about, which names the device.
+    """
+
+    einsum: BatchedEinsum
+    sizes: Mapping[str, int]
+    space: TransformSpace
+    problem: Problem = field(repr=False)
+    configuration: Mapping[str, Any]
+
+    @cached_property
+    def refusal(self) -> str | None:
+        """Why the configuration is no point of the space; None if it is one."""
+        return self.space.refusal(self.problem, self.configuration)
+
+    @cached_property
+    def t_unit(self) -> lp.TranslationUnit:
+        """The transformed loopy kernel.
+
+        :raises TransformError: if the space refuses the configuration.
+        """
+        from feinsum.compile.realize import transformed
+
+        return transformed(self.einsum, self.sizes, self.space, self.configuration, self.problem.device)
+
+    @cached_property
+    def program(self) -> Program:
+        """Source, arguments and launches.
+
+        :raises TransformError: if the space refuses the configuration, or loopy generates no code.
+        """
+        from feinsum.compile.codegen import generate_program
+
+        return generate_program(self.t_unit)
+
+    @property
+    def source(self) -> str:
+        """The OpenCL C source."""
+        return self.program.source
+
+    @property
+    def loopy_text(self) -> str:
+        """The transformed loopy kernel as loopy prints it, without colours."""
+        return _COLOURS.sub("", str(self.t_unit))
+
+    def __str__(self) -> str:
+        return f"{self.space.name}: {listed(self.configuration)}"
+
+    def _repr_html_(self) -> str:
+        try:
+            loopy, opencl = highlighted(self.loopy_text, "loopy"), highlighted(self.source, "opencl")
+        except FeinsumError as error:
+            return block(element("p", str(error)), title=str(self))
+        return block(beside(**{"loopy": loopy, "OpenCL C": opencl}), title=str(self))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two configurations of one space, and what their kernels have in common.
+
+    :ivar times_s: the best recorded time of each; None where there is none.
+    """
+
+    first: SpacePoint
+    second: SpacePoint
+    times_s: tuple[float | None, float | None] = (None, None)
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """The parameters that differ, with both choices."""
+        ours, theirs = self.first.configuration, self.second.configuration
+        return {
+            name: (ours.get(name), theirs.get(name)) for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)
+        }
+
+    @property
+    def summary(self) -> str:
+        """The parameters that differ, as text."""
+        return ", ".join(f"{name}: {a} -> {b}" for name, (a, b) in self.changes.items()) or "the same configuration"
+
+    def __str__(self) -> str:
+        """The difference of the OpenCL sources, in the form of ``diff -u``."""
+        names = listed({n: a for n, (a, _) in self.changes.items()}), listed({n: b for n, (_, b) in self.changes.items()})
+        return unified(self.first.source, self.second.source, names)
+
+    def _repr_html_(self) -> str:
+        from feinsum.report.units import duration
+
+        rows = [[name, a, b] for name, (a, b) in self.changes.items()]
+        if any(self.times_s):
+            rows.append(["recorded time", *(duration(t) if t else "none" for t in self.times_s)])
+        try:
+            opencl = line_by_line(self.first.source, self.second.source)
+            loopy = line_by_line(self.first.loopy_text, self.second.loopy_text)
+        except FeinsumError as error:
+            return block(facts({"differs": self.summary}), element("p", str(error)))
+        parts = details("OpenCL C, line by line", opencl, shown=True), details("loopy, line by line", loopy)
+        return block(table(["parameter", "first", "second"], rows, text=["parameter"]), *parts, title=self.first.space.name)
