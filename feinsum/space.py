@@ -13,7 +13,8 @@ A space is a function in the file of its family::
         return t_unit
 
 Its *parameters* name the choices, best guess first; its *constraint* says why a configuration is refused, before
-anything is lowered; the function applies one configuration.  A configuration is a plain mapping that JSON can hold.
+anything is lowered; an *estimate* may count the work that a configuration means, for the cost model; the function
+applies one configuration.  A configuration is a plain mapping that JSON can hold.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from feinsum.canonicalization import canonicalize_einsum
+from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, SpaceError, TransformError
 from feinsum.subscripts import Subscripts, parse_subscripts
@@ -137,8 +139,14 @@ Transform = Callable[..., "lp.TranslationUnit"]
 class TransformSpace:
     """A family of transformations for the einsums of a pattern; made by the decorator :func:`space`.
 
+    :ivar name: what records know it by.
+    :ivar version: raised whenever the kernels change.
     :ivar patterns: subscripts with letters in common roles, or a predicate of batched einsums.
+    :ivar function: the transformation, see :meth:`transform`.
+    :ivar choices: makes the choices of every parameter for a problem, see :meth:`parameters`.
+    :ivar constraint: says why a configuration is refused, see :meth:`refusal`.
     :ivar rank: spaces of higher rank are asked first; subscripts outrank predicates, which outrank the generic space.
+    :ivar estimate: says what work a configuration does, for the cost model; None if nobody wrote that down.
     """
 
     name: str
@@ -148,6 +156,7 @@ class TransformSpace:
     choices: Callable[[Problem], Choices] = field(repr=False)
     constraint: Callable[[Problem, Configuration], str | None] = field(repr=False)
     rank: int = 0
+    estimate: Callable[[Problem, Configuration], Work] | None = field(default=None, repr=False)
 
     @property
     def description(self) -> str:
@@ -202,6 +211,15 @@ class TransformSpace:
             return configuration
         raise TransformError(f"space '{self.name}' has no configuration for '{problem.einsum}' on {problem.device.name}")
 
+    def work(self, problem: Problem, configuration: Configuration) -> Work:
+        """What an accepted configuration makes the device do, for the cost model.
+
+        Where the space does not say: the fewest operations and bytes with which the einsum can be evaluated.
+        """
+        if self.estimate is not None:
+            return self.estimate(problem, configuration)
+        return Work(flops=problem.einsum.flops(problem.lengths), bytes=problem.einsum.min_bytes(problem.lengths))
+
     def transform(
         self, t_unit: lp.TranslationUnit, match: Match, configuration: Configuration, problem: Problem
     ) -> lp.TranslationUnit:
@@ -242,6 +260,7 @@ def space(
     version: int,
     parameters: Choices | Callable[[Problem], Choices],
     constraint: Callable[[Problem, Configuration], str | None] | None = None,
+    estimate: Callable[[Problem, Configuration], Work] | None = None,
     name: str | None = None,
     rank: int | None = None,
 ) -> Callable[[Transform], TransformSpace]:
@@ -251,6 +270,8 @@ def space(
     :param version: a positive integer, raised whenever the kernels change.
     :param parameters: the choices of each parameter, best guess first; or a function of the :class:`Problem`.
     :param constraint: a function of problem and configuration that says why a configuration is refused, or None.
+    :param estimate: a function of problem and accepted configuration that counts the :class:`feinsum.cost.Work`; without
+        it the cost model goes by the values of the parameters alone.
     :param name: the name that records know; by default that of the function.
     :param rank: see :class:`TransformSpace`; by default 2 for subscripts and 1 for a predicate.
     """
@@ -270,6 +291,7 @@ def space(
             choices=parameters if callable(parameters) else lambda _: parameters,
             constraint=constraint or (lambda problem, configuration: None),
             rank=rank if rank is not None else (1 if callable(pattern) else 2),
+            estimate=estimate,
         )
 
     return declare

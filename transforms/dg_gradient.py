@@ -5,6 +5,7 @@ J is the metric of the element, D the differentiation matrices of the reference 
 
 from __future__ import annotations
 
+from feinsum.cost import Work
 from feinsum.rewrites import contract_first, divide, materialize, place
 from feinsum.space import Choices, Configuration, Problem, space
 
@@ -19,7 +20,20 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return p.exceeds(work_items=c["elements"], private_bytes=p.count("r") * p.einsum.b * p.itemsize)
 
 
-@space(pattern="xre,rij,ej->xei", version=1, parameters=parameters, constraint=constraint)
+def estimate(p: Problem, c: Configuration) -> Work:
+    """Derivatives along r are summed once for every x; work-items of a group load the same entry of D."""
+    points, items = p.count("erij") * p.einsum.b, c["elements"]
+    return Work(
+        flops=2 * (points + p.count("exri") * p.einsum.b),
+        bytes=p.einsum.min_bytes(p.lengths),
+        loads=2 * points * p.itemsize,
+        groups=-(-p.sizes["e"] // items),
+        items=items,
+        registers_bytes=p.count("r") * p.itemsize,
+    )
+
+
+@space(pattern="xre,rij,ej->xei", version=1, parameters=parameters, constraint=constraint, estimate=estimate)
 def dg_gradient(t_unit, m, p, *, elements, unroll):  # type: ignore[no-untyped-def]
     """A work-item for each element; for each node i the derivatives along r are summed once and serve every x."""
     t_unit, m = contract_first(t_unit, m, (1, 2))

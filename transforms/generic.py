@@ -7,8 +7,10 @@ by whole work-groups.
 from __future__ import annotations
 
 from feinsum.contraction import fused_schedule, pairwise_schedule
+from feinsum.cost import Work, in_turn, nest_work
 from feinsum.rewrites import contract_in_steps, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
+from feinsum.subscripts import Subscripts
 
 _WORTHWHILE = 2.0
 """How many times fewer operations make steps the better first guess, despite the traffic of partial results."""
@@ -26,7 +28,22 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return p.exceeds(work_items=c["items"])
 
 
-@space(pattern=lambda e: True, version=1, rank=0, parameters=parameters, constraint=constraint)
+def estimate(p: Problem, c: Configuration) -> Work:
+    plan = pairwise_schedule(p.einsum, p.lengths) if c["schedule"] == "pairwise" else fused_schedule(p.einsum)
+    return in_turn([_step_work(p, step.indexing, c) for step in plan.steps])
+
+
+def _step_work(p: Problem, indexing: Subscripts, c: Configuration) -> Work:
+    grouped = p.count(indexing.output) < c["items"]
+    lane = None if grouped else _lane(p, indexing.output, c["lane"])
+    return nest_work(indexing, p.sizes, p.itemsize, lane, c["items"], times=p.einsum.b)
+
+
+def _lane(p: Problem, output: str, lane: str) -> str:
+    return output[-1] if lane == "last" else max(output, key=lambda index: p.sizes[index])
+
+
+@space(pattern=lambda e: True, version=1, rank=0, parameters=parameters, constraint=constraint, estimate=estimate)
 def generic(t_unit, match, p, *, schedule, lane, items):  # type: ignore[no-untyped-def]
     """One work-item for each entry of the output, along the last or the longest output axis."""
     plan = pairwise_schedule(p.einsum, p.lengths) if schedule == "pairwise" else fused_schedule(p.einsum)
@@ -36,6 +53,5 @@ def generic(t_unit, match, p, *, schedule, lane, items):  # type: ignore[no-unty
         if p.count(output) < items and step.einsum.indexing.summed:
             t_unit = spread_sum(t_unit, step, items, p.sizes)
         elif output:
-            letter = output[-1] if lane == "last" else max(output, key=lambda index: p.sizes[index])
-            t_unit = spread(t_unit, step, letter, items, p.sizes)
+            t_unit = spread(t_unit, step, _lane(p, output, lane), items, p.sizes)
     return t_unit

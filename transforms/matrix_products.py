@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from feinsum.cost import Work, nest_work
 from feinsum.rewrites import divide, materialize, place, register_tile, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
 
@@ -29,11 +32,30 @@ def product_constraint(p: Problem, c: Configuration) -> str | None:
     return p.exceeds(work_items=c["lanes"], local_bytes=kept, private_bytes=tile * p.itemsize)
 
 
+def product_work(p: Problem, c: Configuration) -> Work:
+    """A tile of rows x columns in registers divides the loads of both operands."""
+    plain = nest_work(p.einsum.indexing, p.sizes, p.itemsize, "j", c["lanes"], times=p.einsum.b)
+    tile = c["rows"] * c["columns"]
+    return replace(
+        plain,
+        loads=plain.loads * (c["rows"] + c["columns"]) / (2 * tile),
+        groups=plain.groups / tile,
+        sums=tile,
+        registers_bytes=tile * p.itemsize * p.einsum.b,
+    )
+
+
+def vector_work(p: Problem, c: Configuration) -> Work:
+    lane = "i" if c["work"] == "row" else None
+    return nest_work(p.einsum.indexing, p.sizes, p.itemsize, lane, c["items"], times=p.einsum.b)
+
+
 @space(
     pattern=("ik,kj->ij", "ik,jk->ij", "ki,kj->ij", "ki,jk->ij"),
     version=1,
     parameters=product_parameters,
     constraint=product_constraint,
+    estimate=product_work,
 )
 def matrix_product(t_unit, m, p, *, lanes, rows, columns, depth, local):  # type: ignore[no-untyped-def]
     """A work-item accumulates rows x columns entries of C, its columns `lanes` apart; a work-group is `lanes` wide.
@@ -57,6 +79,7 @@ def matrix_product(t_unit, m, p, *, lanes, rows, columns, depth, local):  # type
     version=1,
     parameters={"work": ("row", "group"), "items": (64, 16, 32, 128, 256)},
     constraint=lambda p, c: p.exceeds(work_items=c["items"]),
+    estimate=vector_work,
 )
 def matrix_vector_product(t_unit, m, p, *, work, items):  # type: ignore[no-untyped-def]
     """A work-item, or a whole work-group, sums each row."""

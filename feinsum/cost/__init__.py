@@ -1,0 +1,12 @@
+"""What a kernel costs: the least it can take, and what a configuration is expected to take.
+
+:mod:`feinsum.cost.roofline`  the bound that no kernel beats
+:mod:`feinsum.cost.work`      the time that follows from operations, traffic and parallelism
+:mod:`feinsum.cost.features`  what tells configurations apart, as numbers
+:mod:`feinsum.cost.model`     that time, corrected by what the records teach
+"""
+
+from feinsum.cost.roofline import Roofline, roofline, roofline_s
+from feinsum.cost.work import Work, in_turn, nest_work
+
+__all__ = ["Roofline", "Work", "in_turn", "nest_work", "roofline", "roofline_s"]

@@ -1,0 +1,107 @@
+"""What tells configurations apart, as numbers: features of the problem, of the work, and of each parameter.
+
+A feature that does not apply is left out.  Lengths, operations and bytes enter as logarithms, so that what is learnt
+at one size speaks for others.  A parameter of a space is a feature by its value and by its place among the choices,
+where the author of the space put the best guess first; one that names an index is one by the length of that index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from feinsum.cost.work import Work
+    from feinsum.devices import DeviceProfile
+    from feinsum.einsum import BatchedEinsum
+    from feinsum.subscripts import Subscripts
+
+Features = dict[str, float]
+
+
+def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceProfile) -> Features:
+    """Features that all configurations of a problem share.
+
+    :param sizes: the length of every index.
+    """
+    lengths = e.sizes_from(sizes)
+    flops, nbytes = e.flops(lengths), e.min_bytes(lengths)
+    output, summed = e.indexing.output, e.indexing.summed
+    itemsize = max(a.dtype.itemsize for a in e.arrays)
+    return {
+        "bytes": _log(nbytes),
+        "intensity": _log(flops / max(1, nbytes)),
+        "saved": _log(e.flops(lengths, "naive") / max(1, flops)),
+        "outputs": _log(math.prod(sizes[x] for x in output)),
+        "terms": _log(math.prod(sizes[x] for x in summed)),
+        "row": _log(sizes[output[-1]] if output else 1),
+        "rows": float(e.b),
+        "operands": float(e.n),
+        "axes": float(len(output)),
+        "itemsize": float(itemsize),
+        "compute units": _log(device.compute_units),
+        "lanes of device": float(device.simd_bytes / itemsize),
+        f"runtime {device.runtime}": 1.0,
+    }
+
+
+def work_features(work: Work, device: DeviceProfile, itemsize: int) -> Features:
+    """Features of the work of a configuration."""
+    found = {
+        "flops of work": _log(work.flops),
+        "bytes of work": _log(work.bytes),
+        "launches": float(work.launches),
+        "matrix": float(work.matrix),
+    }
+    if work.groups:
+        found |= {
+            "groups": _log(work.groups / max(1, device.compute_units)),
+            "items": _log(work.items),
+            "unevenness": work.unevenness(device),
+            "at once": _log(work.items * work.at_once(device)),
+        }
+    if work.loads:
+        found["loads"] = _log(work.loads / max(1.0, work.flops))
+    if work.lanes:
+        found["lanes"] = float(work.lanes)
+    if work.sums:
+        found["sums"] = float(work.sums)
+    if work.registers_bytes:
+        found["registers"] = _log(work.registers_bytes / itemsize)
+    if work.local_bytes:
+        found["local"] = _log(work.local_bytes)
+    return found
+
+
+def parameter_features(
+    space: str,
+    choices: Mapping[str, Sequence[int | float | str | bool]],
+    configuration: Mapping[str, int | float | str | bool],
+    sizes: Mapping[str, int],
+    indexing: Subscripts,
+) -> Features:
+    """Features of the values of the parameters of a space.
+
+    :param sizes: the length of every index, by the letters that parameters may name.
+    """
+    found, guess = {f"space {space}": 1.0}, 0
+    for name, value in configuration.items():
+        position = next((k for k, choice in enumerate(choices.get(name, ())) if choice == value), -1)
+        guess += max(0, position)
+        own = f"{space}.{name}"
+        found[f"{own} choice"] = float(position)
+        if isinstance(value, str) and value in sizes:
+            found[own] = _log(sizes[value])
+            found[f"{own} apart"] = float(sum(value in letters[:-1] for letters in indexing.inputs))
+            found[f"{own} in rows"] = float(sum(letters.endswith(value) for letters in indexing.inputs))
+            found[f"{own} in rows of output"] = float(indexing.output.endswith(value))
+        elif isinstance(value, str):
+            found[f"{own}={value}"] = 1.0
+        else:
+            found[own] = float(value)
+    return {**found, "guess": float(guess)}
+
+
+def _log(value: float) -> float:
+    return math.log2(max(value, 1e-6))

@@ -1,0 +1,68 @@
+"""What a plan of vector panels does: operations in padded rows, loads for each of them, traffic, independent sums.
+
+For each term of a sum, v vectors along the lane times n numbers that are broadcast make v·n products of vectors::
+
+    loads = v + n        where the operand of the vectors is copied or has the lane along its rows
+          = v·width + n  where its numbers lie apart
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+
+from feinsum.cost import Work
+from feinsum.rewrites import Stage
+from feinsum.space import Configuration, Problem
+
+from .panel_plans import MOST_VECTORS_IN_ROW, Contraction, contractions, fused_problem, panel_plan
+
+_ALLOCATION = 1.5
+"""Traffic of results that are stored through the caches, which read their lines first, for that of others past them."""
+
+
+def panel_work(p: Problem, c: Configuration) -> Work:
+    """The work of a configuration of :mod:`feinsum.transforms.vector_panels` that has a plan."""
+    p, _ = fused_problem(p)
+    plan, e = panel_plan(p, c), p.einsum
+    flops = loads = most = sums = 0.0
+    for step, stage in zip(contractions(e, c["path"]), plan.stages, strict=True):
+        row = p.sizes[stage.lane]
+        products = p.count("".join(set("".join(step.inputs)))) * _products(p, step) * (-(-row // plan.width) / row)
+        vectors = min(-(-row // plan.width), MOST_VECTORS_IN_ROW)
+        own = 2 * products * plan.width
+        loads += products * _loads(step, stage, vectors, plan.panels, plan.width) * plan.width * p.itemsize
+        if own > most:
+            most, sums = own, vectors * math.prod(stage.registers.values())
+        flops += own
+    groups = math.prod(-(-p.sizes[x] // (blocks * together)) for x, (blocks, together) in plan.groups.items())
+    copied = sum(p.count(e.indexing.inputs[k]) * p.itemsize for k in plan.panels)
+    stored = e.b * p.count(e.indexing.output) * p.itemsize
+    return Work(
+        flops=flops,
+        bytes=e.min_bytes(p.lengths) + (0 if plan.streaming else (_ALLOCATION - 1) * stored),
+        loads=loads + groups * copied,
+        groups=groups,
+        lanes=plan.width,
+        sums=sums,
+    )
+
+
+def _products(p: Problem, step: Contraction) -> int:
+    """How often a step is done: for each row, or for each combination of factors that rows have in common."""
+    if None in step.own or len(step.own) == p.einsum.n:
+        return p.einsum.b
+    return len({tuple(row[k] for k in step.own if k is not None) for row in p.einsum.args})
+
+
+def _loads(step: Contraction, stage: Stage, vectors: int, panels: Container[int], width: int) -> float:
+    """Loads of vectors, or as many of single numbers, for one product of vectors."""
+    held = vectors * math.prod(stage.registers.values())
+    total = 0.0
+    for k, letters in zip(step.own, step.inputs, strict=True):
+        count = math.prod(stage.registers.get(x, 1) for x in letters)
+        if stage.lane in letters:
+            near = k is None or k in panels or letters[-1] == stage.lane
+            count *= vectors * (1 if near else width)
+        total += count
+    return total / held
