@@ -7,7 +7,9 @@ import sys
 
 COMMANDS = {
     "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
+    "job": "the cases of benchmarks/suite.json as a job file for `feinsum tune`",
     "report": "the results of `suite` as a page of doc/ and a roofline plot",
+    "cost_model": "train the cost model, and measure how well it chooses",
     "costs": "import, generate and calls: what using feinsum costs besides the kernel",
     "trials": "where the time of a trial goes in tuning, and how many variants a minute",
     "canonical": "how long canonical forms take",
