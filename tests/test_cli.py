@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import os
 import pty
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from feinsum.cli import cli, main
+from feinsum.cli import FAILED, INTERRUPTED, MISTAKE, cli, main
 from feinsum.cli.description import describe
 from feinsum.timing import FINAL_PROTOCOL
 
@@ -178,6 +182,35 @@ def test_help_has_an_example(run: Run, path: tuple[str, ...]) -> None:
     assert example.split()[: len(path) + 1] == ["feinsum", *path]
 
 
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_the_examples_of_help_are_understood(
+    path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands, options and einsums of every example are parsed as they would be when it is run."""
+    monkeypatch.chdir(tmp_path)
+    Path("records.jsonl").touch()
+    command = functools.reduce(lambda group, name: group.commands[name], path, cli)  # type: ignore[attr-defined]
+    lines = inspect.cleandoc(command.help or "").partition("Example")[2].partition("\n\n")[0].splitlines()[1:]
+    assert lines
+    for line in lines:
+        found, arguments = cli, shlex.split(line)[1:]
+        while isinstance(found, click.Group):
+            found, arguments = found.commands[arguments[0]], arguments[1:]
+        context = found.make_context(line, arguments)
+        if "shapes" in context.params and not context.params["subscripts"].endswith(".toml"):
+            given = {name: context.params[name] for name in ("shapes", "sizes", "long", "rows", "dtypes")}
+            assert describe(context.params["subscripts"], **given).einsum.b >= 1
+
+
+def test_exit_codes_are_told(run: Run) -> None:
+    """In the help of the whole, and in the documentation."""
+    page = (Path(__file__).parents[1] / "doc" / "command-line.rst").read_text(encoding="utf-8")
+    told = run("--help").out.partition("Exit codes:")[2]
+    for code in (0, FAILED, MISTAKE, INTERRUPTED):
+        assert re.search(rf"^ +{code} ", told, re.MULTILINE)
+        assert re.search(rf"^{code} ", page, re.MULTILINE)
+
+
 def test_help_is_light() -> None:
     """Help imports none of the libraries that take long to load."""
     script = "import sys, feinsum.cli as c\ntry: c.main(['tune', '--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
@@ -254,6 +287,8 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert run("db", "export", "--database", store).out == Path(lines).read_text(encoding="utf-8")
     assert "3 records added" in run("db", "import", lines, "--database", other).out
     assert "0 records added, 3 known before" in run("db", "merge", store, "--database", other).out
+    merged = json.loads(run("db", "merge", store, "--database", other, "--json").out)
+    assert merged == {store: {"added": 0, "known": 3, "refused": []}}
 
 
 def test_an_interrupted_tuning_run(store: str) -> None:
@@ -303,6 +338,13 @@ def test_colours_on_a_terminal() -> None:
     assert ("\x1b[31m" in shown, ended) == (True, 2)
 
 
+def test_no_colour() -> None:
+    """NO_COLOR turns colours off on terminals, of tables and errors."""
+    for arguments in (["spaces"], ["spaces", "--bad"]):
+        shown, _ = on_a_terminal(arguments, {"TERM": "xterm", "NO_COLOR": "1"})
+        assert not re.search(r"\x1b\[[0-9;]*3[0-7]", shown)
+
+
 def on_a_terminal(arguments: Sequence[str], environment: dict[str, str]) -> tuple[str, int]:
     """What a command writes to a terminal, and its exit code."""
     outer, inner = pty.openpty()
@@ -332,6 +374,8 @@ def test_lines_that_are_no_records(run: Run, store: str, tmp_path: Path) -> None
     result = run("db", "import", str(bad), "--database", store)
     assert result.code == 1
     assert "line 1: unknown field" in result.out
+    refused = json.loads(run("db", "import", str(bad), "--database", store, "--json").out)[str(bad)]["refused"]
+    assert [line["line"] for line in refused] == [1]
 
 
 def test_a_reader_that_goes_away() -> None:

@@ -6,6 +6,7 @@ A command is a few lines around the public function of its name; what is heavy i
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -42,9 +43,12 @@ def cli(verbose: bool) -> None:
 
     \b
     Exit codes:
-      0  done
-      1  nothing found, or everything that was tried failed
-      2  a mistake in the request; one line on the standard error says which
+      0    done
+      1    nothing found, or everything that was tried failed
+      2    a mistake in the request; one line on the standard error says which
+      130  interrupted by Ctrl-C
+
+    Colours and rules are for terminals only, and NO_COLOR turns colours off.
     """
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
 
@@ -56,7 +60,7 @@ for command in (devices, spaces, explain, generate, tune, query, bench, db):
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit; errors are told in one line."""
     try:
-        code = cli.main(args=arguments, prog_name="feinsum", standalone_mode=False)
+        code = cli.main(args=arguments, prog_name="feinsum", standalone_mode=False, color=_colour())
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         code = MISTAKE
@@ -75,5 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _complain(message: str, code: int) -> int:
-    click.echo(click.style(" ".join(message.split()), fg="red"), err=True)
+    click.echo(click.style(" ".join(message.split()), fg="red"), err=True, color=_colour())
     return code
+
+
+def _colour() -> bool | None:
+    """Never, if NO_COLOR is set (https://no-color.org); or else on terminals."""
+    return False if os.environ.get("NO_COLOR") else None

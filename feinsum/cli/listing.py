@@ -12,6 +12,7 @@ from feinsum.devices.peaks import BUSY
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
+    from feinsum.space import TransformSpace
 
 
 @click.command()
@@ -91,13 +92,22 @@ def spaces(as_json: bool) -> None:
     """
     from feinsum.registry import spaces as registered
 
-    rows = []
-    for space in registered():
-        patterns = ["a predicate"] if callable(space.patterns) else [str(pattern) for pattern in space.patterns]
-        rows.append((space.name, space.version, patterns, " ".join(space.description.partition("\n\n")[0].split())))
+    rows = [(space.name, space.version, matches(space), first_sentences(space.description)) for space in registered()]
     if as_json:
-        keys = ("name", "version", "patterns", "description")
+        keys = ("name", "version", "matches", "description")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    cells = [[name, str(version), " ".join(patterns), text] for name, version, patterns, text in rows]
+    cells = [[name, str(version), what, text] for name, version, what, text in rows]
     print_table(["space", "version", "matches", "plan"], cells, left=["space", "matches", "plan"])
+
+
+def matches(space: TransformSpace) -> str:
+    """What a space is for: its subscripts, or the name of its predicate."""
+    if not callable(space.patterns):
+        return ", ".join(map(str, space.patterns))
+    return "every einsum" if space.rank == 0 else f"{space.patterns.__name__}(e)"
+
+
+def first_sentences(docstring: str) -> str:
+    """The first paragraph of a docstring in one line, without the marks of code."""
+    return " ".join(docstring.strip().partition("\n\n")[0].split()).replace("`", "")

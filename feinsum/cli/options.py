@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from feinsum.cli import completion
+from feinsum.cli.completion import one_of
 from feinsum.cli.description import describe
 
 Command = Callable[..., Any]
@@ -45,11 +47,15 @@ def einsum_arguments(command: Command) -> Command:
 
 
 device_option = click.option(
-    "--device", metavar="NAME", help="cpu, gpu or a part of an id; the best one, or $FEINSUM_DEVICE, unless given."
+    "--device",
+    metavar="NAME",
+    shell_complete=one_of(completion.devices),
+    help="cpu, gpu or a part of an id; the best one, or $FEINSUM_DEVICE, unless given.",
 )
 database_option = click.option(
     "--database",
     metavar="STORE",
+    type=click.Path(),  # so that shells complete names of files
     help="A SQLite file or a PostgreSQL URL; your own store, or $FEINSUM_DATABASE, unless given.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

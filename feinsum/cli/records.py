@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
+from feinsum.cli import completion
+from feinsum.cli.completion import one_of
 from feinsum.cli.options import database_option, json_option
 from feinsum.cli.output import print_json
+
+if TYPE_CHECKING:
+    from feinsum.database.jsonl import ImportReport
 
 
 @click.group()
@@ -24,7 +31,7 @@ def db() -> None:
 @db.command("export")
 @click.argument("target", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="[FILE]")
 @click.option("--device", metavar="ID", help="Only records of the device with this id.")
-@click.option("--status", metavar="STATUS", help="Only records of this status.")
+@click.option("--status", metavar="STATUS", shell_complete=one_of(completion.statuses), help="Only records of this status.")
 @database_option
 def export(target: str, device: str | None, status: str | None, database: str | None) -> None:
     """Write records as JSON Lines.
@@ -50,8 +57,9 @@ def export(target: str, device: str | None, status: str | None, database: str | 
     "sources", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="FILE..."
 )
 @database_option
+@json_option
 @click.pass_context
-def import_(ctx: click.Context, sources: tuple[str, ...], database: str | None) -> None:
+def import_(ctx: click.Context, sources: tuple[str, ...], database: str | None, as_json: bool) -> None:
     """Add records from JSON Lines.
 
     FILE is - for the standard input.  Lines that are no records are refused one by one and the rest is added; exits
@@ -63,21 +71,16 @@ def import_(ctx: click.Context, sources: tuple[str, ...], database: str | None) 
     """
     import feinsum as fe
 
-    refused = False
     with fe.Database(database) as store:
-        for source in sources:
-            report = store.import_jsonl(sys.stdin.buffer if source == "-" else source)
-            click.echo(f"{source}: {report}")
-            refused = refused or bool(report.refused)
-    if refused:
-        ctx.exit(1)
+        _tell(ctx, {s: store.import_jsonl(sys.stdin.buffer if s == "-" else s) for s in sources}, as_json)
 
 
 @db.command("merge")
 @click.argument("others", nargs=-1, required=True, metavar="STORE...")
 @database_option
+@json_option
 @click.pass_context
-def merge(ctx: click.Context, others: tuple[str, ...], database: str | None) -> None:
+def merge(ctx: click.Context, others: tuple[str, ...], database: str | None, as_json: bool) -> None:
     """Add the records of other stores.
 
     STORE is a SQLite file, a PostgreSQL URL or a file that ends in .jsonl.  Exits with 1 if a line is no record.
@@ -88,13 +91,20 @@ def merge(ctx: click.Context, others: tuple[str, ...], database: str | None) -> 
     """
     import feinsum as fe
 
-    refused = False
     with fe.Database(database) as store:
-        for other in others:
-            report = store.merge(other)
-            click.echo(f"{other}: {report}")
-            refused = refused or bool(report.refused)
-    if refused:
+        _tell(ctx, {other: store.merge(other) for other in others}, as_json)
+
+
+def _tell(ctx: click.Context, reports: Mapping[str, ImportReport], as_json: bool) -> None:
+    """Say what became of the records of each source; a line that was refused is a failure."""
+    if as_json:
+        print_json(
+            {source: {**asdict(r), "refused": [line._asdict() for line in r.refused]} for source, r in reports.items()}
+        )
+    else:
+        for source, report in reports.items():
+            click.echo(f"{source}: {report}")
+    if any(report.refused for report in reports.values()):
         ctx.exit(1)
 
 

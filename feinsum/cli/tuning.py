@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from feinsum.cli import completion
+from feinsum.cli.completion import one_of
 from feinsum.cli.description import Request
 from feinsum.cli.options import database_option, device_option, einsum_arguments, json_option
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, settings
@@ -44,8 +46,18 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
 @database_option
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Configurations to try.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin no trial after so long.")
-@click.option("--space", metavar="NAME", help="Search this transform space only; see `feinsum spaces`.")
-@click.option("--sampler", metavar="NAME", help="exhaustive, random, parzen, tpe or genetic; fitting unless given.")
+@click.option(
+    "--space",
+    metavar="NAME",
+    shell_complete=one_of(completion.spaces),
+    help="Search this transform space only; see `feinsum spaces`.",
+)
+@click.option(
+    "--sampler",
+    metavar="NAME",
+    shell_complete=one_of(completion.samplers),
+    help="exhaustive, random, parzen, tpe or genetic; fitting unless given.",
+)
 @click.option("--seed", type=int, default=0, metavar="N", help="Of the search and of the inputs; 0 unless given.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that build; one a core, four at most.")
 @click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this dask.distributed scheduler do the trials.")
@@ -137,9 +149,20 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
 
 @click.command()
 @einsum_arguments
-@click.option("--device", metavar="NAME", help="Only records of this device: cpu, gpu or a part of an id.")
+@click.option(
+    "--device",
+    metavar="NAME",
+    shell_complete=one_of(completion.devices),
+    help="Only records of this device: cpu, gpu or a part of an id.",
+)
 @database_option
-@click.option("--status", default="ok", metavar="STATUS", help="ok unless given; wrong, timeout, ... or all.")
+@click.option(
+    "--status",
+    default="ok",
+    metavar="STATUS",
+    shell_complete=one_of(lambda: [*completion.statuses(), "all"]),
+    help="ok unless given; wrong, timeout, ... or all.",
+)
 @click.option("--limit", type=click.IntRange(min=1), default=20, metavar="N", help="Records to print; 20 unless given.")
 @json_option
 @click.pass_context
