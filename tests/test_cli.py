@@ -160,6 +160,7 @@ def test_a_mistake_costs_one_line(run: Run, arguments: list[str], message: str) 
         (["db", "stats", "--database", "nowhere.sqlite"], "there is no store at"),
         (["db", "import", "nowhere.jsonl"], "nowhere.jsonl"),
         (["tun"], "No such command 'tun'"),
+        (["bench", "ij,jk->ik", "--size", "i=4", "j=5", "k=6"], "several lengths are joined by commas"),
     ],
 )
 def test_mistakes_of_other_commands(
@@ -332,10 +333,18 @@ def test_text_is_plain_where_it_is_no_terminal(run: Run, store: str) -> None:
 
 def test_colours_on_a_terminal() -> None:
     """On a terminal a table has rules and an error has a colour."""
-    shown, ended = on_a_terminal(["spaces"], {"NO_COLOR": "", "TERM": "xterm"})
+    shown, ended = on_a_terminal(["spaces"], {"NO_COLOR": "", "TERM": "xterm", "COLUMNS": "120"})
     assert ("─" in shown, ended) == (True, 0)
     shown, ended = on_a_terminal(["spaces", "--bad"], {"TERM": "xterm"})
     assert ("\x1b[31m" in shown, ended) == (True, 2)
+
+
+@pytest.mark.parametrize(("columns", "is_table"), [(60, False), (200, True)])
+def test_a_narrow_terminal(columns: int, is_table: bool) -> None:
+    """Where a table does not fit, every cell has a line of its own instead of a column a few letters wide."""
+    shown, _ = on_a_terminal(["devices"], {"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"})
+    assert ("─" in shown) is is_table
+    assert bool(re.search(r"^works +yes", shown, re.MULTILINE)) is not is_table
 
 
 def test_no_colour() -> None:

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = MISTAKE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "feinsum"
-        code = _complain(f"{path}: {error.format_message()}  (see {path} --help)", MISTAKE)
+        code = _complain(f"{path}: {_advice(error)}  (see {path} --help)", MISTAKE)
     except click.ClickException as error:
         code = _complain(f"feinsum: {error.format_message()}", MISTAKE)
     except ValidationError as error:
@@ -76,6 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.Abort:
         code = _complain("feinsum: interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _advice(error: click.UsageError) -> str:
+    """What click says, and a way out of what people often write: ``--size i=4 j=5``."""
+    message = error.format_message().rstrip(".")
+    extra = message.startswith("Got unexpected extra argument") and "=" in message
+    return f"{message}; several lengths are joined by commas, as in --size i=4,j=5" if extra else message
 
 
 def _complain(message: str, code: int) -> int:

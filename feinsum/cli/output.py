@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from feinsum.database import TuningRecord
 
 PERFORMANCE = ("time", "±", "GFLOP/s", "GB/s")
 """The headings of the cells that :func:`performance` makes."""
+
+_LEAST_TEXT = 20
+"""Characters below which a column of text is not worth reading."""
+_EDGES, _BETWEEN = 2, 3
+"""Blanks that a table has at its edges and between columns."""
 
 
 def print_json(value: Any) -> None:
@@ -22,7 +29,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[str] = ()) -> None:
-    """Print a table.
+    """Print a table; where a terminal is too narrow for it, each row as lines of its own.
 
     :param left: the headings of columns of text; columns of figures stand at the right.
     """
@@ -32,18 +39,56 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left:
         for line in aligned(headings, rows, texts):
             click.echo(line)
         return
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
+
+    console = Console()
+    natural = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    room = console.width - _EDGES - _BETWEEN * (len(natural) - 1)
+    widths = fitted(natural, {k for k, heading in enumerate(headings) if heading in texts}, room)
+    if widths is None:
+        for line in stacked(headings, rows):
+            click.echo(line)
+    else:
+        _draw(console, headings, rows, texts, widths)
+
+
+def _draw(
+    console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], texts: set[str], widths: Sequence[int]
+) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        is_text = heading in texts
-        table.add_column(Text(heading), justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+    for heading, width in zip(headings, widths, strict=True):
+        table.add_column(Text(heading), justify="left" if heading in texts else "right", width=width, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console.print(table)
+
+
+def fitted(widths: Sequence[int], texts: Collection[int], room: int) -> list[int] | None:
+    """The widths of columns when those of text give way, the widest first, until all fit; None where they cannot.
+
+    >>> fitted([6, 40, 100], {1, 2}, 80), fitted([6, 40, 100], {1, 2}, 30)
+    ([6, 37, 37], None)
+    """
+    for most in range(max(widths), _LEAST_TEXT - 1, -1):
+        found = [min(width, most) if k in texts else width for k, width in enumerate(widths)]
+        if sum(found) <= room:
+            return found
+    return None
+
+
+def stacked(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each cell, and an empty one between rows.
+
+    >>> stacked(["space", "ms"], [["generic", "1.5"], ["dg", "12"]])
+    ['space  generic', 'ms     1.5', '', 'space  dg', 'ms     12']
+    """
+    width = max(map(len, headings))
+    blocks = [[f"{name.ljust(width)}  {cell}".rstrip() for name, cell in zip(headings, row, strict=True)] for row in rows]
+    return [line for k, block in enumerate(blocks) for line in ([""] if k else []) + block]
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], left: set[str]) -> list[str]:
