@@ -1,14 +1,23 @@
-"""Every example in the pages of doc/ is run."""
+"""Every example is run: in the pages of doc/, and in docstrings of transforms/ and benchmarks/.
+
+pytest itself runs those in docstrings of feinsum/, test_readme.py those of the README, test_docs_pages.py the commands.
+"""
 
 from __future__ import annotations
 
 import doctest
+import importlib
 import warnings
 from pathlib import Path
 
 import pytest
 
-PAGES = sorted((Path(__file__).parents[1] / "doc").glob("*.rst"))
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "doc").glob("*.rst"))
+MODULES = {
+    "feinsum.transforms": sorted((ROOT / "transforms").glob("*.py")),
+    "benchmarks": sorted((ROOT / "benchmarks").glob("*.py")),
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -19,3 +28,12 @@ def test_examples_of_a_page_give_what_they_show(page: Path) -> None:
         warnings.simplefilter("ignore")
         failures, _ = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert not failures, f"{failures} examples of {page.name} give something else; the output above says which"
+
+
+@pytest.mark.parametrize("package", MODULES)
+def test_examples_of_docstrings_give_what_they_show(package: str) -> None:
+    """Modules with examples are imported, and no other, as some need what only the extra `bench` brings."""
+    for path in MODULES[package]:
+        if ">>> " in path.read_text(encoding="utf-8"):
+            failures, _ = doctest.testmod(importlib.import_module(f"{package}.{path.stem}"))
+            assert not failures, f"{failures} examples of {path.name} give something else; the output above says which"
