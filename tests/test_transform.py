@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import loopy as lp
+import numpy as np
 import pytest
 from kernels import run
 from numpy.testing import assert_allclose
@@ -11,6 +12,8 @@ from wave_equation import PARTS, wave_data, wave_equation, wave_reference
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.devices import Device
+from feinsum.match import isolate
+from feinsum.registry import find_space
 
 
 def equal_to_reference(t_unit: lp.TranslationUnit, order: int, elements: int) -> None:
@@ -59,3 +62,38 @@ def test_what_is_no_einsum_is_refused_with_the_matchers_reason(cpu: Device, stor
     """The whole kernel is three einsums; asked to transform it as one, the matcher says which instruction differs."""
     with pytest.raises(fe.MatchError, match="'divergence' is no einsum"):
         fe.transform(wave_equation(), cpu, database=store)
+
+
+@pytest.mark.parametrize("space", ["vector_panels", "contraction_steps", "matrix_product", "generic"])
+def test_other_instructions_may_call_functions(space: str, cpu: Device) -> None:
+    """A limiter beside an einsum calls fmax, which is no operand of anybody; the einsum is transformed all the same."""
+    t_unit = lp.make_kernel(
+        "[E] -> {[e, i, j, g, m]: 0 <= e, g < E and 0 <= i, j, m < 10}",
+        """
+        D_rule(i_, j_) := D[i_, j_]
+        u_rule(e_, j_) := u[e_, j_]
+        a[e, i] = sum(j, D_rule(i, j)*u_rule(e, j)) {id=apply}
+        ... gbarrier {id=done, dep=apply}
+        worst[g, m] = fmax(a[g, m], u[g, m]) {id=limit, dep=done}
+        """,
+        [
+            lp.GlobalArg("D", shape=(10, 10), dtype="float64"),
+            lp.GlobalArg("u", shape=("E", 10), dtype="float64"),
+            lp.GlobalArg("a,worst", shape=("E", 10), dtype="float64", is_input=False),
+            lp.ValueArg("E", dtype="int32"),
+        ],
+        target=lp.PyOpenCLTarget(),
+        assumptions="E >= 1",
+        lang_version=(2018, 2),
+    )
+    t_unit, match = isolate(t_unit, fe.match_einsum(t_unit, insn_match="id:apply"))
+    s = find_space(space)
+    problem = s.problem(match.einsum, {"E": 10_000}, cpu.profile)
+    found = run(s.transform(t_unit, match, s.default(problem), problem), **(data := limited()))
+    assert_allclose(found["a"], data["u"] @ data["D"].T, rtol=1e-12, atol=1e-12)
+    assert_allclose(found["worst"], np.maximum(data["u"] @ data["D"].T, data["u"]), rtol=1e-12, atol=1e-12)
+
+
+def limited() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {"D": rng.normal(size=(10, 10)), "u": rng.normal(size=(67, 10))}

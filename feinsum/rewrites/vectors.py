@@ -399,7 +399,7 @@ class _Subscripts(CombineMapper):  # type: ignore[misc]
     def map_constant(self, expr: Any) -> frozenset[Any]:
         return frozenset()
 
-    map_variable = map_function_symbol = map_constant
+    map_variable = map_function_symbol = map_resolved_function = map_constant
 
 
 def _subscripts(expr: Any) -> frozenset[Any]:
