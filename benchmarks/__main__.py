@@ -9,7 +9,7 @@ COMMANDS = {
     "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
     "job": "the cases of benchmarks/suite.json as a job file for `feinsum tune`",
     "report": "the results of `suite` as a page of doc/ and a roofline plot",
-    "cost_model": "train the cost model, and measure how well it chooses",
+    "cost-model": "train the cost model, and measure how well it chooses",
     "costs": "import, generate and calls: what using feinsum costs besides the kernel",
     "trials": "where the time of a trial goes in tuning, and how many variants a minute",
     "canonical": "how long canonical forms take",
@@ -26,7 +26,7 @@ def main() -> None:
         known = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
         sys.exit(f"usage: python -m benchmarks COMMAND [--help | ...]\n\n{known}")
     sys.argv = [f"python -m benchmarks {command}", *arguments]
-    runpy.run_module(f"benchmarks.{command}", run_name="__main__")
+    runpy.run_module(f"benchmarks.{command.replace('-', '_')}", run_name="__main__")
 
 
 if __name__ == "__main__":

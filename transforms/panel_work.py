@@ -27,8 +27,9 @@ def panel_work(p: Problem, c: Configuration) -> Work:
     plan, e = panel_plan(p, c), p.einsum
     flops = loads = most = sums = 0.0
     for step, stage in zip(contractions(e, c["path"]), plan.stages, strict=True):
-        row = p.sizes[stage.lane]
-        products = p.count("".join(set("".join(step.inputs)))) * _products(p, step) * (-(-row // plan.width) / row)
+        row, letters = p.sizes[stage.lane], set("".join(step.inputs))
+        again = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
+        products = again * p.count("".join(letters)) * _products(p, step) * (-(-row // plan.width) / row)
         vectors = min(-(-row // plan.width), MOST_VECTORS_IN_ROW)
         own = 2 * products * plan.width
         loads += products * _loads(step, stage, vectors, plan.panels, plan.width) * plan.width * p.itemsize
@@ -36,7 +37,8 @@ def panel_work(p: Problem, c: Configuration) -> Work:
             most, sums = own, vectors * math.prod(stage.registers.values())
         flops += own
     groups = math.prod(-(-p.sizes[x] // (blocks * together)) for x, (blocks, together) in plan.groups.items())
-    copied = sum(p.count(e.indexing.inputs[k]) * p.itemsize for k in plan.panels)
+    inside = {x: min(p.sizes[x], math.prod(plan.groups.get(x, (p.sizes[x], 1)))) for x in p.sizes}
+    copied = sum(math.prod(inside[x] for x in e.indexing.inputs[k]) * p.itemsize for k in plan.panels)
     stored = e.b * p.count(e.indexing.output) * p.itemsize
     return Work(
         flops=flops,

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 Features = dict[str, float]
 
+GUESS = "guess"
+"""The feature that says how far a configuration is from the best guesses of its space, in choices."""
+RANK = "rank"
+"""The feature that is the rank of the space."""
+
 
 def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceProfile) -> Features:
     """Features that all configurations of a problem share.
@@ -76,6 +81,7 @@ def work_features(work: Work, device: DeviceProfile, itemsize: int) -> Features:
 
 def parameter_features(
     space: str,
+    rank: int,
     choices: Mapping[str, Sequence[int | float | str | bool]],
     configuration: Mapping[str, int | float | str | bool],
     sizes: Mapping[str, int],
@@ -83,6 +89,7 @@ def parameter_features(
 ) -> Features:
     """Features of the values of the parameters of a space.
 
+    :param rank: of the space: how specific it is.
     :param sizes: the length of every index, by the letters that parameters may name.
     """
     found, guess = {f"space {space}": 1.0}, 0
@@ -100,7 +107,7 @@ def parameter_features(
             found[f"{own}={value}"] = 1.0
         else:
             found[own] = float(value)
-    return {**found, "guess": float(guess)}
+    return {**found, RANK: float(rank), GUESS: float(guess)}
 
 
 def _log(value: float) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from feinsum.cost import roofline_s
+from feinsum.cost.model import cost_model
 
 if TYPE_CHECKING:
     from feinsum.generate.calls import Copied
@@ -23,7 +24,9 @@ def explain(kernel: Kernel, meaning: str, job: Job, origin: Origin, copied: Sequ
         f"  rung      {origin.rung}: {meaning}",
         f"  space     {origin.space} (version {origin.version}): {_listed(origin.configuration)}",
     ]
-    return "\n".join([*lines, *_record(kernel, job, origin), *(_copy(kernel, one) for one in copied)])
+    return "\n".join(
+        [*lines, *_record(kernel, job, origin), *_expected(kernel, origin), *(_copy(kernel, one) for one in copied)]
+    )
 
 
 def _record(kernel: Kernel, job: Job, origin: Origin) -> list[str]:
@@ -45,6 +48,26 @@ def _record(kernel: Kernel, job: Job, origin: Origin) -> list[str]:
         fraction = roofline_s(r.flops, r.bytes, kernel.einsum.dtype, peaks) / t
         lines.append(f"  roofline  {fraction:.0%} of what the device can do")
     return lines
+
+
+def _expected(kernel: Kernel, origin: Origin) -> list[str]:
+    """A line for the time expected at the lengths asked for, where it is not that of the record."""
+    t, record = origin.expected_s, origin.record
+    if t is None or (record is not None and record.median_s == t):
+        return []
+    e, profile = kernel.einsum, kernel.device.profile
+    sizes = e.sizes_from(kernel.expected)
+    text = f"  expected  about {t * 1e3:.2g} ms, {e.flops(sizes) / t / 1e9:.2g} GFLOP/s"
+    peaks = kernel.device.known_peaks
+    if peaks is not None:
+        text += f", {roofline_s(e.flops(sizes), e.min_bytes(sizes), e.dtype, peaks) / t:.0%} of what the device can do"
+    if record is not None:
+        return [f"{text}: the time of the record, changed as the cost model says"]
+    factor = cost_model().factor(profile.kind)
+    known = (
+        "nothing was learnt of such devices" if factor is None else f"half of such guesses are off by {factor:.2g} at most"
+    )
+    return [f"{text}; {known}"]
 
 
 def _copy(kernel: Kernel, copied: Copied) -> str:

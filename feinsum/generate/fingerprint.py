@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from feinsum._version import __version__
 
 _LIBRARIES = ("loopy", "islpy", "pymbolic", "pyopencl", "numpy")
-_ROOMS = ("canonicalization", "compile", "generate", "lower", "match", "rewrites", "validate")
+_ROOMS = ("canonicalization", "compile", "cost", "generate", "lower", "match", "rewrites", "validate")
 """The packages of feinsum in which kernels are made, chosen and checked; every module beside them counts too."""
 
 
@@ -35,9 +35,9 @@ def code_fingerprint() -> str:
 
 
 def curated_fingerprint() -> str:
-    """What tells the present curated records from others: names, sizes and times of their files."""
+    """What tells the present curated records and cost model from others: names, sizes and times of their files."""
     files = sorted(entry.path for folder in _places("feinsum.tuning_db") for entry in os.scandir(folder))
-    stats = [os.stat(file) for file in files if file.endswith(".jsonl")]
+    stats = [os.stat(file) for file in files if file.endswith((".json", ".jsonl"))]
     return ",".join(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for status in stats)
 
 

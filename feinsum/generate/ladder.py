@@ -5,6 +5,7 @@ lengths      a record of this einsum at other lengths
 pattern      a record of an einsum that differs in lengths of fixed axes, nearest lengths first
 driver       any of these on another driver version of this device
 architecture any of these on another device of the same architecture
+cost model   what the cost model expects to be quickest, in all spaces that match
 default      the default configuration of the most specific space that matches
 generic      the default configuration of the space that accepts every einsum
 """
@@ -14,19 +15,25 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
-from feinsum.canonicalization import CanonicalEinsum
+from feinsum.canonicalization import CanonicalEinsum, parse_key
 from feinsum.database import TuningRecord, best_known
 from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
-from feinsum.errors import TransformError
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError, TransformError
+from feinsum.favourites import expected_s, favourites
 from feinsum.generate.origin import Origin
 from feinsum.registry import matching_spaces
 from feinsum.space import Problem, TransformSpace
 
 logger = logging.getLogger(__name__)
+
+_FAVOURITES = 6
+"""Configurations of the cost model that are tried before it is taken to be wrong about the einsum."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +41,20 @@ class Choice:
     """A configuration, and why it was taken.
 
     :ivar rung: one of :data:`feinsum.generate.origin.RUNGS`.
-    :ivar record: the evidence; None on the last two rungs.
+    :ivar record: the evidence; None from the cost model on.
+    :ivar expected_s: the time expected at the lengths asked for, in seconds, where the cost model has a say.
     """
 
     rung: str
     space: TransformSpace
     configuration: Mapping[str, Any]
     record: TuningRecord | None = None
+    expected_s: float | None = None
 
     @property
     def origin(self) -> Origin:
         """The same as plain data."""
-        return Origin(self.rung, self.space.name, self.space.version, self.configuration, self.record)
+        return Origin(self.rung, self.space.name, self.space.version, self.configuration, self.record, self.expected_s)
 
 
 def candidates(
@@ -64,7 +73,7 @@ def candidates(
         if identity not in seen:
             seen.add(identity)
             if _accepts(choice, problems[choice.space.name]):
-                yield choice
+                yield _at_our_lengths(choice, e, e.sizes_from(lengths), profile)
 
 
 def _climb(
@@ -84,6 +93,9 @@ def _climb(
     for rung, records in _by_rung(found, canonical, profile).items():
         for record in sorted(records, key=lambda r: _distance(wanted, r.pattern_sizes)):
             yield Choice(rung, matching[record.space], record.configuration, record)
+    e = canonical.einsum
+    for f in islice(favourites(e, e.sizes_from(lengths), profile, tuple(matching.values())), _FAVOURITES):
+        yield Choice("cost model", f.space, f.configuration, expected_s=f.expected_s)
     for s in matching.values():
         try:
             configuration = s.default(problems[s.name])
@@ -93,6 +105,23 @@ def _climb(
             _report(s, error)
             continue
         yield Choice("default" if s.rank > 0 else "generic", s, configuration)
+
+
+def _at_our_lengths(choice: Choice, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile) -> Choice:
+    """A choice with the time expected of it: that of its record, changed as the cost model says lengths change it.
+
+    :param sizes: the lengths of long axes asked for.
+    """
+    r = choice.record
+    if choice.rung == "exact" or r is None or r.median_s is None:
+        return choice
+    try:
+        recorded = parse_key(r.einsum_key)
+        now = expected_s(e, sizes, profile, choice.space, choice.configuration)
+        then = expected_s(recorded, recorded.sizes_from(r.sizes), profile, choice.space, choice.configuration)
+    except FeinsumError:
+        return choice  # it was accepted at other lengths, or on another device, only
+    return replace(choice, expected_s=r.median_s * now / then)
 
 
 def _accepts(choice: Choice, problem: Problem) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from feinsum.database import TuningRecord
 from feinsum.errors import FeinsumError, ValidationError
 
-RUNGS = ("exact", "lengths", "pattern", "driver", "architecture", "default", "generic")
+RUNGS = ("exact", "lengths", "pattern", "driver", "architecture", "cost model", "default", "generic")
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Origin:
 
     :ivar rung: one of :data:`RUNGS`.
     :ivar space: the name of the space.
-    :ivar record: the evidence; None on the last two rungs.
+    :ivar record: the evidence; None from the cost model on.
+    :ivar expected_s: the time expected at the lengths asked for, in seconds; None if nothing is.
     """
 
     rung: str
@@ -26,6 +27,7 @@ class Origin:
     version: int
     configuration: Mapping[str, Any]
     record: TuningRecord | None = None
+    expected_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for :func:`json.dumps`."""
@@ -42,6 +44,7 @@ class Origin:
             rung, space, version = data["rung"], str(data["space"]), int(data["version"])
             if rung not in RUNGS:
                 raise ValueError(f"{rung!r} is no rung")
-            return Origin(rung, space, version, dict(data["configuration"]), record)
+            expected_s = None if data.get("expected_s") is None else float(data["expected_s"])
+            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s)
         except (KeyError, TypeError, ValueError, FeinsumError) as error:
             raise ValidationError(f"not the stored origin of a kernel: {error}") from None

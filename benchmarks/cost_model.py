@@ -1,0 +1,177 @@
+"""Train the cost model and measure how well it chooses: ``python -m benchmarks cost-model [RECORDS ...]``.
+
+    python -m benchmarks cost-model                                  # from benchmarks/landscapes, in less than a minute
+    python -m benchmarks cost-model night.sqlite gpu.jsonl           # these records too, which are kept
+    python -m benchmarks cost-model --page doc/cost-model.rst        # and write the table into the page
+
+*first pick* is the time of the configuration that the model would try first, of those measured, over the time of the
+best measured, for problems that were left out of the training: geometric mean, ninth decile and worst.  Problems of
+which less than three configurations were measured are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.forest import Row, rows_of, train
+from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_records, write_landscapes
+from feinsum.cost.model import FILE, CostModel
+from feinsum.devices import DeviceProfile
+
+SHIPPED = Path(__file__).parent.parent / "tuning_db" / FILE
+FOLDS = 12
+LEAST = 3
+BEGIN, END = ".. the table of python -m benchmarks cost-model\n", ".. the end of the table\n"
+
+Picker = Callable[[Sequence[Row]], Row]
+
+
+def left_out(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> Iterator[tuple[CostModel, list[Row]]]:
+    """Models, and rows that each has not seen: all of one group, and for speed of a twelfth of the groups at a time."""
+    groups = sorted({by(row) for row in rows}, key=str)
+    random.Random(0).shuffle(groups)
+    for fold in range(min(FOLDS, len(groups))):
+        chosen = set(groups[fold::FOLDS])
+        unseen = [row for row in rows if by(row) in chosen]
+        yield train([row for row in rows if by(row) not in chosen]), unseen
+
+
+def losses(rows: Sequence[Row], predicted: Sequence[float]) -> dict[Problem, float]:
+    """The time of the first pick over the best time, of each problem."""
+    by_problem: dict[Problem, list[tuple[float, float]]] = {}
+    for row, t in zip(rows, predicted, strict=True):
+        by_problem.setdefault(row.problem, []).append((t, row.median_s))
+    enough = {problem: pairs for problem, pairs in by_problem.items() if len(pairs) >= LEAST}
+    return {problem: min(pairs)[1] / min(t for _, t in pairs) for problem, pairs in enough.items()}
+
+
+def predict(model: CostModel, rows: Sequence[Row]) -> list[float]:
+    """The times expected."""
+    found: dict[int, float] = {}
+    for kind in {row.kind for row in rows}:
+        own = [k for k, row in enumerate(rows) if row.kind == kind]
+        times_s = model.predict_s([rows[k].features for k in own], [rows[k].work_s for k in own], kind)
+        found |= dict(zip(own, map(float, times_s), strict=True))
+    return [found[k] for k in range(len(rows))]
+
+
+def cross_validate(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> tuple[dict[Problem, float], dict[str, float]]:
+    """What is lost by the first pick for each problem, and the median factor between prediction and truth by kind."""
+    lost: dict[Problem, float] = {}
+    errors: dict[str, list[float]] = {}
+    for model, unseen in left_out(rows, by):
+        predicted = predict(model, unseen)
+        lost |= losses(unseen, predicted)
+        for row, t in zip(unseen, predicted, strict=True):
+            errors.setdefault(row.kind, []).append(abs(math.log(t / row.median_s)))
+    return lost, {kind: math.exp(statistics.median(values)) for kind, values in errors.items()}
+
+
+def by_default(rows: Sequence[Row]) -> dict[Problem, float]:
+    """What is lost by the default of the space of highest rank, where it was measured: the choice without a model."""
+    defaults = {row.problem: row for row in sorted(rows, key=lambda row: row.rank) if row.is_default}
+    best: dict[Problem, float] = {}
+    for row in rows:
+        best[row.problem] = min(best.get(row.problem, math.inf), row.median_s)
+    return {problem: row.median_s / best[problem] for problem, row in defaults.items()}
+
+
+def table(rows: Sequence[Row]) -> tuple[str, dict[str, float]]:
+    """The table of the page, and the factors that belong into the model."""
+    by_einsum, factors = cross_validate(rows, lambda row: row.problem.einsum)
+    measured = {
+        "one einsum": by_einsum,
+        "one pattern": cross_validate(rows, lambda row: row.problem.einsum.split("|")[1])[0],
+        "one device": cross_validate(rows, lambda row: row.problem.device)[0],
+        "all (no records)": losses(rows, predict(CostModel({}), rows)),
+        "default of the highest rank": by_default(rows),
+    }
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    heads = ("left out", "device", "problems", "first pick", "9 of 10 below", "worst")
+    lines += _cells(heads)
+    for name, lost in measured.items():
+        for device in sorted({row.problem.device for row in rows}):
+            values = sorted(value for problem, value in lost.items() if problem.device == device)
+            if values:
+                mean = math.exp(statistics.fmean(map(math.log, values)))
+                ninth = values[math.ceil(0.9 * len(values)) - 1]
+                lines += _cells(
+                    (name, f"``{device}``", str(len(values)), f"{mean:.2f}", f"{ninth:.2f}", f"{values[-1]:.1f}")
+                )
+    return "\n".join([*lines, ""]), factors
+
+
+def _cells(cells: Sequence[str]) -> list[str]:
+    return [f"   {'* -' if k == 0 else '  -'} {cell}" for k, cell in enumerate(cells)]
+
+
+def write_page(page: Path, text: str) -> None:
+    """Put the table where the page has the last one."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    if not after:
+        sys.exit(f"{page} lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def gather(places: Sequence[str], profiles: Sequence[Path]) -> Evidence:
+    """What is kept, and what some records add to it."""
+    evidence = read_landscapes()
+    for path in profiles:
+        profile = DeviceProfile.from_json(path.read_text(encoding="utf-8"))
+        evidence.profiles[profile.id] = profile
+    for place in places:
+        print(f"{evidence.add_records(read_records(place))} measured configurations in {place}")
+    unknown = {problem.device for problem in evidence.times_s} - evidence.profiles.keys()
+    if unknown:
+        import feinsum as fe
+
+        evidence.profiles |= {d.id: d.profile for d in fe.devices() if d.id in unknown}
+    for device in sorted(unknown - evidence.profiles.keys()):
+        print(f"nothing is known of the device {device}; give its profile with --profile", file=sys.stderr)
+    return evidence
+
+
+def main(arguments: list[str]) -> None:
+    """Train, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", nargs="*", help="databases or files of JSON Lines whose records are learnt and kept")
+    parser.add_argument(
+        "--profile", type=Path, action="append", default=[], help="a device profile as JSON, for records of it"
+    )
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="where the model goes; by default into the package")
+    parser.add_argument("--page", type=Path, help="the page whose table is replaced")
+    options = parser.parse_args(arguments)
+    start = time.monotonic()
+    evidence = gather(options.records, options.profile)
+    if options.records:
+        write_landscapes(evidence)
+    rows = rows_of(evidence)
+    if not rows:
+        sys.exit("no record is of a space that still accepts it; tune first, see doc/cost-model.rst")
+    measured, factors = table(rows)
+    problems = len({row.problem for row in rows})
+    about = (
+        f"{datetime.now(UTC):%Y-%m-%d}: {len(rows)} measured configurations of {problems} problems;"
+        f" half of the predictions are within a factor of "
+        + ", ".join(f"{factor:.2g} on a {kind}" for kind, factor in sorted(factors.items()))
+        + "."
+    )
+    print(f"{about}\n\n{measured}")
+    if options.page:
+        write_page(options.page, f"{about}\n\n{measured}")
+    options.out.write_text(json.dumps(train(rows, factors).to_json(), separators=(",", ":")) + "\n", encoding="utf-8")
+    print(f"{options.out}: {options.out.stat().st_size >> 10} KiB, in {time.monotonic() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,143 @@
+"""Training of the cost model: measured times as rows of features, and a forest of scikit-learn as data.
+
+The forest learns the logarithm of a time over what is expected of its work without records.  Every problem weighs as
+the square root of how much was measured of it, and what is far from the best of its problem weighs less: the model is
+there to find the best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.landscapes import Evidence, Problem
+from feinsum.canonicalization import parse_key
+from feinsum.cost.features import Features
+from feinsum.cost.model import CostModel, Forest, columns_of, prior
+from feinsum.devices import DeviceProfile
+from feinsum.errors import FeinsumError
+from feinsum.favourites import Oracle
+from feinsum.registry import spaces
+
+TREES = {
+    "loss": "huber",  # what else ran on the machine made some times ten times as long
+    "n_estimators": 200,
+    "max_depth": 5,
+    "learning_rate": 0.07,
+    "subsample": 0.6,
+    "max_features": 0.3,
+    "min_samples_leaf": 3,
+    "random_state": 0,
+}
+LEAST_ROWS = 30
+"""Measured configurations from which trees are worth it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured configuration.
+
+    :ivar work_s: the time that its work takes by itself.
+    :ivar is_default: whether it is what its space would try first.
+    """
+
+    problem: Problem
+    kind: str
+    space: str
+    rank: int
+    is_default: bool
+    features: Features = field(repr=False)
+    work_s: float
+    median_s: float
+
+
+def rows_of(evidence: Evidence) -> list[Row]:
+    """What was measured of spaces that still accept it; whatever else there is in the evidence is passed over."""
+    known = {s.name: s for s in spaces()}
+    rows = []
+    for problem, measured in evidence.times_s.items():
+        profile = evidence.profiles.get(problem.device)
+        if profile is None:
+            continue
+        try:
+            e = parse_key(problem.einsum)
+            oracle = Oracle(e, e.sizes_from(dict(problem.sizes)), profile, CostModel({}))
+        except FeinsumError:
+            continue
+        for (name, _), times_s in measured.items():
+            if name in known:
+                rows += _rows_of_space(oracle, known[name], problem, times_s.items(), profile)
+    return rows
+
+
+def _rows_of_space(oracle: Oracle, s: Any, problem: Problem, times_s: Iterable[Any], profile: DeviceProfile) -> list[Row]:
+    try:
+        asked = oracle.problem(s)
+        default = s.default(asked)
+    except FeinsumError:
+        return []
+    rows = []
+    for configuration, median_s in times_s:
+        c = dict(configuration)
+        if s.refusal(asked, c) is None:
+            features, work_s = oracle.describe(s, asked, c)
+            rows.append(Row(problem, profile.kind, s.name, s.rank, c == default, features, work_s, median_s))
+    return rows
+
+
+def train(rows: Sequence[Row], factors: dict[str, float] | None = None) -> CostModel:
+    """A forest for each kind of device of which enough was measured.
+
+    :param factors: see :attr:`Forest.factor`, by kind of device.
+    """
+    forests = {}
+    for kind in sorted({row.kind for row in rows}):
+        own = [row for row in rows if row.kind == kind]
+        if len(own) >= LEAST_ROWS:
+            forests[kind] = _grow(own, (factors or {}).get(kind, math.nan))
+    return CostModel(forests)
+
+
+def _grow(rows: Sequence[Row], factor: float) -> Forest:
+    from sklearn.ensemble import GradientBoostingRegressor
+
+    features = [row.features for row in rows]
+    names = tuple(sorted({name for f in features for name in f}))
+    wanted = np.log([row.median_s for row in rows]) - prior(features, [row.work_s for row in rows])
+    booster = GradientBoostingRegressor(**TREES).fit(columns_of(features, names), wanted, sample_weight=_weights(rows))
+    return _as_data(booster, names, factor)
+
+
+def _weights(rows: Sequence[Row]) -> Any:
+    best: dict[Problem, float] = {}
+    count: dict[Problem, int] = {}
+    for row in rows:
+        best[row.problem] = min(best.get(row.problem, math.inf), row.median_s)
+        count[row.problem] = count.get(row.problem, 0) + 1
+    return np.array([(best[row.problem] / row.median_s / count[row.problem]) ** 0.5 for row in rows])
+
+
+def _as_data(booster: Any, names: tuple[str, ...], factor: float) -> Forest:
+    """The trees as lists; scikit-learn keeps nodes in preorder too, so that the left child is the next node."""
+    trees = [tree.tree_ for tree in booster.estimators_[:, 0]]
+    start = np.cumsum([0, *(tree.node_count for tree in trees)])
+    leaves = [tree.children_left < 0 for tree in trees]
+    asked = np.concatenate([np.where(leaf, -1, tree.feature) for tree, leaf in zip(trees, leaves, strict=True)])
+    beyond = np.concatenate([tree.children_right + first for tree, first in zip(trees, start, strict=False)])
+    numbers = np.concatenate(
+        [
+            np.where(leaf, booster.learning_rate * tree.value[:, 0, 0], tree.threshold)
+            for tree, leaf in zip(trees, leaves, strict=True)
+        ]
+    )
+    constant = float(np.ravel(booster.init_.constant_)[0])
+    numbers[: trees[0].node_count][leaves[0]] += constant
+    used = sorted(set(asked[asked >= 0].tolist()))
+    place = {old: new for new, old in enumerate(used)}
+    asked = np.array([place.get(k, -1) for k in asked.tolist()])
+    roots = np.array(start[:-1])
+    return Forest(tuple(names[k] for k in used), asked, np.where(asked < 0, 0, beyond), numbers, roots, factor)

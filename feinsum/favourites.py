@@ -1,0 +1,179 @@
+"""The configurations that the cost model expects to be quickest, among all spaces that match an einsum.
+
+A space may have a million configurations, so not all are looked at.  The search of a space starts at its default and
+goes from the best that it knows to all that differ from it in one parameter, until nothing is better or enough was
+looked at; spaces whose default is far behind are not searched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from feinsum.cost.features import Features, parameter_features, problem_features, work_features
+from feinsum.cost.model import CostModel, cost_model
+from feinsum.devices import DeviceProfile
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import TransformError
+from feinsum.registry import matching_spaces
+from feinsum.space import Configuration, Problem, TransformSpace
+
+logger = logging.getLogger(__name__)
+
+LOOKED_AT = 80
+"""Configurations that are looked at where time matters: a fifth of a millisecond each."""
+_HOPELESS = 4.0
+"""A space whose default is expected to take so many times longer than the best is not searched."""
+_WORTHWHILE = 0.95
+"""What is expected to take more than this share of the time of the default is no better: the default is the surer guess."""
+
+
+@dataclass(frozen=True)
+class Favourite:
+    """A configuration and the time that the cost model expects it to take, in seconds."""
+
+    space: TransformSpace
+    configuration: Mapping[str, Any]
+    expected_s: float
+
+
+def favourites(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    profile: DeviceProfile,
+    spaces: Sequence[TransformSpace] | None = None,
+    *,
+    looked_at: int = LOOKED_AT,
+    model: CostModel | None = None,
+) -> list[Favourite]:
+    """Accepted configurations, the one that is expected to be quickest first.
+
+    :param sizes: the lengths of long axes.
+    :param spaces: where to look; by default all that match.
+    :param looked_at: how many configurations to predict the time of.
+    :param model: by default the one that is part of feinsum.
+    """
+    oracle = Oracle(e, sizes, profile, model or cost_model())
+    searches = []
+    for s in matching_spaces(e) if spaces is None else spaces:
+        try:
+            searches.append(_Search(oracle, s))
+        except TransformError:
+            continue  # nothing of it is accepted on this device
+        except Exception as error:  # a bug of a space is a miss
+            logger.warning("space '%s' fails when asked what it accepts: %s: %s", s.name, type(error).__name__, error)
+    left = looked_at - len(searches)
+    while left > 0 and (open_ones := _promising(searches)):
+        left -= open_ones[0].step(left)
+    found = [f for search in searches for f in search.found()]
+    return sorted(found, key=lambda f: f.expected_s)
+
+
+def expected_s(
+    e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, s: TransformSpace, configuration: Configuration
+) -> float:
+    """The time that one configuration is expected to take, in seconds.
+
+    :raises TransformError: if the space does not apply or refuses it.
+    """
+    oracle = Oracle(e, sizes, profile, cost_model())
+    problem = s.problem(e, sizes, profile)
+    reason = s.refusal(problem, configuration)
+    if reason is not None:
+        raise TransformError(f"space '{s.name}' refuses {dict(configuration)}: {reason}")
+    return oracle.predict(s, problem, [configuration])[0]
+
+
+class Oracle:
+    """The cost model, asked about one einsum on one device.
+
+    :param sizes: the lengths of long axes.
+    """
+
+    def __init__(self, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, model: CostModel) -> None:
+        self.e, self.sizes, self.profile, self.model = e, sizes, profile, model
+        self._shared = problem_features(e, e.resolve(sizes), profile)
+
+    def problem(self, s: TransformSpace) -> Problem:
+        """What a space is asked about."""
+        return s.problem(self.e, self.sizes, self.profile)
+
+    def describe(self, s: TransformSpace, problem: Problem, configuration: Configuration) -> tuple[Features, float]:
+        """The features of an accepted configuration, and the time that its work takes by itself, in seconds."""
+        work = s.work(problem, configuration)
+        own = parameter_features(
+            s.name, s.rank, s.parameters(problem), configuration, problem.sizes, problem.einsum.indexing
+        )
+        features = {**self._shared, **work_features(work, self.profile, problem.itemsize), **own}
+        return features, work.seconds(self.profile, problem.itemsize)
+
+    def predict(self, s: TransformSpace, problem: Problem, configurations: Sequence[Configuration]) -> list[float]:
+        """The times expected of accepted configurations, in seconds."""
+        features, work_s = zip(*(self.describe(s, problem, c) for c in configurations), strict=True)
+        return [float(t) for t in self.model.predict_s(features, work_s, self.profile.kind)]
+
+
+@dataclass
+class _Search:
+    """The search of one space.
+
+    :ivar expected: configuration -> the time expected, of those that were looked at.
+    :ivar centre: whose neighbours were looked at last.
+    """
+
+    oracle: Oracle
+    space: TransformSpace
+    expected: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    centre: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        self.problem = self.oracle.problem(self.space)
+        self.parameters = self.space.parameters(self.problem)
+        self.default = tuple(self.space.default(self.problem).values())
+        self._look_at([self.default])
+
+    @property
+    def best(self) -> tuple[Any, ...]:
+        return min(self.expected, key=self.expected.__getitem__)
+
+    def step(self, most: int) -> int:
+        """Look at the neighbours of the best, and return at how many."""
+        self.centre = self.best
+        fresh: list[tuple[Any, ...]] = []
+        for point in self._neighbours(self.centre):
+            if len(fresh) < most and point not in self.expected and self._accepts(point):
+                fresh.append(point)
+        self._look_at(fresh)
+        return max(1, len(fresh))
+
+    def found(self) -> Iterator[Favourite]:
+        """What is worth a try: the default, and what is expected to be clearly better."""
+        for point, t in self.expected.items():
+            if point == self.default or t < _WORTHWHILE * self.expected[self.default]:
+                yield Favourite(self.space, self._configuration(point), t)
+
+    def _neighbours(self, point: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        for k, choices in enumerate(self.parameters.values()):
+            for value in choices:
+                yield (*point[:k], value, *point[k + 1 :])
+
+    def _configuration(self, point: tuple[Any, ...]) -> dict[str, Any]:
+        return dict(zip(self.parameters, point, strict=True))
+
+    def _accepts(self, point: tuple[Any, ...]) -> bool:
+        return self.space.constraint(self.problem, self._configuration(point)) is None
+
+    def _look_at(self, points: Sequence[tuple[Any, ...]]) -> None:
+        if points:
+            times = self.oracle.predict(self.space, self.problem, [self._configuration(point) for point in points])
+            self.expected.update(zip(points, times, strict=True))
+
+
+def _promising(searches: Sequence[_Search]) -> list[_Search]:
+    """The searches that may find something better, the one with the best so far first."""
+    ordered = sorted(searches, key=lambda s: s.expected[s.best])
+    return [
+        s for s in ordered if s.best != s.centre and s.expected[s.best] < _HOPELESS * ordered[0].expected[ordered[0].best]
+    ]
