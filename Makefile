@@ -3,6 +3,7 @@
 # make check   ruff, types, import rules
 # make doc     the pages of doc/, into doc/_build/index.html
 # make readme  what the commands of the README print on this machine, written into it
+# make notebooks  the notebooks executed, and their outputs written into them; best on a machine that is idle
 # make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: doc/benchmarks-cpu.rst
 # make bench-gpu  the same at the sizes for GPUs, with what $(PYTHON) has installed: doc/benchmarks-gpu.rst
 #
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test check doc readme bench bench-gpu clean
+.PHONY: demo test check doc readme notebooks bench bench-gpu clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -34,6 +35,9 @@ doc: $(VENV)/.installed-dev
 
 readme: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/readme.py
+
+notebooks: $(VENV)/.installed-notebooks $(VENV)/.device
+	$(BIN)/python notebooks/execute.py
 
 # The cases and types to measure, e.g. make bench BENCH="--cases all --seconds 2"
 BENCH ?=
@@ -73,6 +77,11 @@ $(VENV)/.installed-bench: setup.cfg pyproject.toml $(VENV)/.device
 	@echo "installing what feinsum is measured beside into $(VENV)"
 	@$(PIP) install --editable .[bench,report]
 	@touch $@
+
+$(VENV)/.installed-notebooks: setup.cfg pyproject.toml | $(BIN)/python
+	@echo "installing feinsum with what its notebooks need into $(VENV)"
+	@$(PIP) install --editable .[notebooks]
+	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-dev: setup.cfg pyproject.toml | $(BIN)/python
 	@echo "installing feinsum with its test tools and an OpenCL runtime for this CPU into $(VENV)"

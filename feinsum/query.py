@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.database import Database, TuningRecord, open_stores
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 class QueryResult(list[TuningRecord]):
     """Records, best first: a list that shows itself as a table."""
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> TuningRecord: ...
+    @overload
+    def __getitem__(self, at: slice) -> QueryResult: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> TuningRecord | QueryResult:
+        """A record, or some of them, which show themselves like all of them."""
+        return QueryResult(super().__getitem__(at)) if isinstance(at, slice) else super().__getitem__(at)
 
     def __repr__(self) -> str:
         from feinsum.report.displays import records_text

@@ -54,8 +54,8 @@ def test_a_point_is_the_default_with_changes(gradient: Exploration) -> None:
     """Its code is that of the configuration, in loopy and in OpenCL; what the space refuses says why."""
     point = gradient.point({"elements": 64})
     assert point.configuration == {**gradient.default, "elements": 64}
-    assert "reqd_work_group_size(64, 1, 1)" in point.source
-    assert "\x1b" not in point.loopy_text
+    assert "reqd_work_group_size(64, 1, 1)" in point.code.source
+    assert "\x1b" not in point.code.loopy_text
     text = shown(point)
     assert "loopy" in text
     assert "OpenCL C" in text

@@ -12,12 +12,13 @@ items: 16 -> 32
 from feinsum.exploration.controls import Controls
 from feinsum.exploration.exploration import Exploration, explore
 from feinsum.exploration.peer import PeerComparison, compare_with_numpy
-from feinsum.exploration.points import Comparison, SpacePoint
+from feinsum.exploration.points import Comparison, KernelCode, SpacePoint
 
 __all__ = [
     "Comparison",
     "Controls",
     "Exploration",
+    "KernelCode",
     "PeerComparison",
     "SpacePoint",
     "compare_with_numpy",

@@ -12,7 +12,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.report.code import highlighted, line_by_line, unified
 from feinsum.report.html import beside, block, details, element, facts, table
-from feinsum.report.units import listed
+from feinsum.report.units import duration, listed
 from feinsum.space import Problem, TransformSpace
 
 if TYPE_CHECKING:
@@ -22,6 +22,41 @@ if TYPE_CHECKING:
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """loopy colours its kernels for terminals."""
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A loopy kernel and the OpenCL C that is generated of it, which a notebook shows side by side."""
+
+    t_unit: lp.TranslationUnit = field(repr=False)
+    title: str = ""
+
+    @cached_property
+    def program(self) -> Program:
+        """Source, arguments and launches.
+
+        :raises TransformError: if loopy generates no code.
+        """
+        from feinsum.compile.codegen import generate_program
+
+        return generate_program(self.t_unit)
+
+    @property
+    def source(self) -> str:
+        """The OpenCL C source."""
+        return self.program.source
+
+    @property
+    def loopy_text(self) -> str:
+        """The kernel as loopy prints it, without colours."""
+        return _COLOURS.sub("", str(self.t_unit))
+
+    def __str__(self) -> str:
+        return f"{self.loopy_text}\n{self.source}"
+
+    def _repr_html_(self) -> str:
+        columns = {"loopy": highlighted(self.loopy_text, "loopy"), "OpenCL C": highlighted(self.source, "opencl")}
+        return block(beside(**columns), title=self.title)
 
 
 @dataclass(frozen=True)
@@ -54,34 +89,21 @@ class SpacePoint:
         return transformed(self.einsum, self.sizes, self.space, self.configuration, self.problem.device)
 
     @cached_property
-    def program(self) -> Program:
-        """Source, arguments and launches.
+    def code(self) -> KernelCode:
+        """The transformed loopy kernel with its OpenCL C.
 
-        :raises TransformError: if the space refuses the configuration, or loopy generates no code.
+        :raises TransformError: if the space refuses the configuration.
         """
-        from feinsum.compile.codegen import generate_program
-
-        return generate_program(self.t_unit)
-
-    @property
-    def source(self) -> str:
-        """The OpenCL C source."""
-        return self.program.source
-
-    @property
-    def loopy_text(self) -> str:
-        """The transformed loopy kernel as loopy prints it, without colours."""
-        return _COLOURS.sub("", str(self.t_unit))
+        return KernelCode(self.t_unit, str(self))
 
     def __str__(self) -> str:
         return f"{self.space.name}: {listed(self.configuration)}"
 
     def _repr_html_(self) -> str:
         try:
-            loopy, opencl = highlighted(self.loopy_text, "loopy"), highlighted(self.source, "opencl")
+            return self.code._repr_html_()
         except FeinsumError as error:
             return block(element("p", str(error)), title=str(self))
-        return block(beside(**{"loopy": loopy, "OpenCL C": opencl}), title=str(self))
 
 
 @dataclass(frozen=True)
@@ -111,17 +133,15 @@ class Comparison:
     def __str__(self) -> str:
         """The difference of the OpenCL sources, in the form of ``diff -u``."""
         names = listed({n: a for n, (a, _) in self.changes.items()}), listed({n: b for n, (_, b) in self.changes.items()})
-        return unified(self.first.source, self.second.source, names)
+        return unified(self.first.code.source, self.second.code.source, names)
 
     def _repr_html_(self) -> str:
-        from feinsum.report.units import duration
-
         rows = [[name, a, b] for name, (a, b) in self.changes.items()]
         if any(self.times_s):
             rows.append(["recorded time", *(duration(t) if t else "none" for t in self.times_s)])
         try:
-            opencl = line_by_line(self.first.source, self.second.source)
-            loopy = line_by_line(self.first.loopy_text, self.second.loopy_text)
+            opencl = line_by_line(self.first.code.source, self.second.code.source)
+            loopy = line_by_line(self.first.code.loopy_text, self.second.code.loopy_text)
         except FeinsumError as error:
             return block(facts({"differs": self.summary}), element("p", str(error)))
         parts = details("OpenCL C, line by line", opencl, shown=True), details("loopy, line by line", loopy)

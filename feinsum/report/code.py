@@ -15,6 +15,8 @@ _OPENCL_WORDS = re.compile(
     r'<span class="n">((?:__)?(?:kernel|global|local|constant|private|restrict)'
     r"|(?:u?(?:char|short|int|long)|float|double|half)(?:2|3|4|8|16))</span>"
 )
+_PLAIN = re.compile(r'<span class="(?:n|p|o|w|nb|nn|err)">([^<]*)</span>')
+"""What has the colour of text anyway, which is most of it."""
 _AROUND = 2
 """Lines in common that are shown on either side of a difference."""
 
@@ -34,7 +36,7 @@ def highlighted(source: str, language: str) -> Markup:
     coloured = highlight(source, lexer, HtmlFormatter(nowrap=True))
     if language == "opencl":
         coloured = _OPENCL_WORDS.sub(r'<span class="kt">\1</span>', coloured)
-    return element("pre", Markup(coloured))
+    return element("pre", Markup(_PLAIN.sub(r"\1", coloured)))
 
 
 def line_by_line(first: str, second: str) -> Markup:

@@ -20,13 +20,14 @@ _STYLE = """\
 .feinsum h3 {font-size: 1.1em; margin: .2em 0 .4em}
 .feinsum h4 {font-size: 1em; margin: .5em 0 .2em}
 .feinsum table {border-collapse: collapse; margin: .2em 0; font-size: .95em; color: inherit}
-.feinsum td, .feinsum th {padding: .1em .7em; text-align: right; vertical-align: baseline; white-space: normal}
-.feinsum th {white-space: nowrap}
+.feinsum td, .feinsum th {padding: .1em .7em; text-align: right; vertical-align: baseline; white-space: nowrap}
 .feinsum thead th {border-bottom: 1px solid #888}
-.feinsum .text, .feinsum .facts td, .feinsum .facts th {text-align: left}
+.feinsum table td.text, .feinsum table th.text, .feinsum table.facts td, .feinsum table.facts th {text-align: left}
+.feinsum table td.text, .feinsum table.facts td {white-space: normal}
 .feinsum td.text, .feinsum code, .feinsum pre {font-family: monospace; font-size: .95em}
 .feinsum code {background: none; color: inherit; padding: 0}
 .feinsum pre {margin: 0; padding: .4em; overflow: auto; max-height: 32em; line-height: 1.3}
+.feinsum pre {white-space: pre !important}
 .feinsum pre {background: #8881; color: inherit}
 .feinsum .formula {margin: .4em 0; font-size: 1.15em}
 .feinsum svg {max-width: 30em; height: auto; background: white}
@@ -36,8 +37,9 @@ _STYLE = """\
 .feinsum .bar {display: inline-block; width: 12em; height: .75em; border: 1px solid #888; margin-right: .5em}
 .feinsum .chip {display: inline-block; border: 1px solid #888; padding: 0 .4em; margin: .05em .2em .05em 0}
 .feinsum .bar span {display: block; height: 100%; background: #3b7cc4}
-.feinsum .lines td {text-align: left; white-space: pre-wrap; font-family: monospace; padding: 0 .4em; width: 48%}
-.feinsum .lines td.sign {width: 1em; white-space: pre}
+.feinsum table.lines td {text-align: left; white-space: pre-wrap; font-family: monospace; padding: 0 .4em; width: 48%}
+.feinsum table.lines tr {background: none !important}
+.feinsum table.lines td.sign {width: 1em; white-space: pre}
 .feinsum .lines .less {background: #d0404030} .feinsum .lines .more {background: #30a04030}
 .feinsum .k, .feinsum .kt, .feinsum .kd, .feinsum .kr, .feinsum .ow {color: #3b7cc4} .feinsum .kt {font-weight: bold}
 .feinsum .c1, .feinsum .cm, .feinsum .cp, .feinsum .cpf, .feinsum .sd {color: #777; font-style: italic}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 from matplotlib.figure import Figure
+from PIL import Image  # matplotlib needs it, too
 
 from feinsum.report.plots import DOTS_PER_INCH
 
@@ -17,6 +18,8 @@ class Picture(Figure):
         super().__init__(figsize=(width, height), layout="constrained", facecolor="white")
 
     def _repr_png_(self) -> bytes:
-        target = io.BytesIO()
-        self.savefig(target, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-        return target.getvalue()
+        drawn, small = io.BytesIO(), io.BytesIO()
+        self.savefig(drawn, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+        with Image.open(drawn) as image:  # a palette makes a third of it, which matters in notebooks under version control
+            image.convert("RGB").quantize(64).save(small, format="png", optimize=True)
+        return small.getvalue()

@@ -58,11 +58,15 @@ class Rooflines:
 
 def rooflines(*plots: Rooflines) -> Picture:
     """Operations a second over operations a byte, below what the device can do; several plots stand side by side."""
-    made = _picture(1.5 + _SIZE[0] * len(plots), 4.0)
+    crowded = any(len(plot.series) > 1 for plot in plots)
+    made = _picture(1.5 * crowded + _SIZE[0] * len(plots), 4.0 if crowded else _SIZE[1])
     for axes, plot in zip(made.subplots(1, len(plots), squeeze=False)[0], plots, strict=True):
         _draw_roofline(axes, plot)
     handles = {text: handle for axes in made.axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    made.legend(handles.values(), handles, loc="outside right upper", fontsize="small")
+    if crowded:
+        made.legend(handles.values(), handles, loc="outside right upper", fontsize="small")
+    else:
+        made.axes[0].legend(loc="lower right", fontsize="small")
     return made
 
 

@@ -1,0 +1,57 @@
+"""The notebooks: each runs from top to bottom on a machine of somebody who begins, and is kept with small outputs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat", reason="the extra 'notebooks' is not installed")
+pytest.importorskip("nbclient", reason="the extra 'notebooks' is not installed")
+
+from notebooks.execute import execute, settled  # noqa: E402  (needs both)
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+LARGEST = 200_000
+"""Bytes of a notebook that is kept."""
+PICTURES = {"image/png", "text/html"}
+
+
+def test_there_are_four() -> None:
+    """A test of no notebook would succeed."""
+    assert [path.name[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+    """In an empty directory and with an empty store, without an error; the cells that are kept with output have some."""
+    kept = nbformat.read(path, as_version=4)
+    done = execute(path, tmp_path, {"FEINSUM_DATABASE": str(tmp_path / "records.sqlite")})
+    for before, after in zip(kept.cells, done.cells, strict=True):
+        assert before.source == after.source
+        if before.cell_type == "code":
+            shows = [output.get("output_type") for output in before.outputs if output.get("name") != "stderr"]
+            assert bool(shows) == any(output.get("name") != "stderr" for output in after.outputs), before.source
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_with_its_outputs(path: Path) -> None:
+    """Every cell was executed, in order, by execute.py; there is something to see; no error, and not too much of it."""
+    kept = nbformat.read(path, as_version=4)
+    nbformat.validate(kept)
+    code = [cell for cell in kept.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert PICTURES & {kind for output in outputs for kind in output.get("data", {})}
+    assert path.stat().st_size < LARGEST
+    assert nbformat.writes(settled(kept, Path("/nowhere"))) + "\n" == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_cells_of_a_notebook_are_short(path: Path) -> None:
+    """What takes more than a screen belongs in the library; nothing of the machine that wrote it is left in the outputs."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        assert len(cell.source.splitlines()) <= 30
+    assert not re.search(r"/tmp/|/home/|/root/|site-packages", path.read_text(encoding="utf-8"))
