@@ -25,13 +25,18 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device, DeviceProfile
 from feinsum.registry import spaces
 from feinsum.space import Configuration, TransformSpace
-from feinsum.subscripts import Subscripts
+from feinsum.subscripts import Subscripts, parse_subscripts
 from feinsum.tune.trial import Outcome, Trial
 from feinsum.tune.worker import Worker
 
 GOLDEN = Path(__file__).parent / "golden"
 LENGTHS = (4, 3, 6, 5, 7, 2)
 """Of the indices of a pattern, in turn; small, and none divides all."""
+SIMPLE = """
+ij->j ij->i ijk->ik ijk-> ij,j->i ji,j->i i,i-> ij,ij->i i,ij,j-> bij,bj->bi ij,ij->ij i,j->ij i,ij,j->ij a,b,c->abc
+ij->ji abc->cba abc->bac ij->ij ij,ji->ij ii-> ii->i eii->e eij,jj->ei aab->ab ii,i->i iij->j
+"""
+"""Beside the benchmark suite: sums of one operand, products without sums, permutations, diagonals."""
 SPACES = spaces()
 BY_PATTERN = [s for s in SPACES if not callable(s.patterns)]
 
@@ -58,13 +63,14 @@ def described(
 
 
 def patterns(s: TransformSpace) -> list[Subscripts]:
-    """The patterns of a space; of one with a predicate, the subscripts of the benchmark suite that it accepts."""
+    """The patterns of a space; of one with a predicate, subscripts that it accepts: of the benchmark suite, and others."""
     if not callable(s.patterns):
         return list(s.patterns)
     texts = dict.fromkeys(case["einsum"] for case in cases.CASES)
     indexings = [
         cases.describe(next(c for c in cases.CASES if c["einsum"] == text), "cpu", "float64").indexing for text in texts
     ]
+    indexings += [parse_subscripts(text) for text in SIMPLE.split()]
     return [indexing for indexing in indexings if s.roles(described(indexing)) is not None]
 
 

@@ -10,6 +10,7 @@ from feinsum.rewrites.memory import Kept, materialize
 from feinsum.rewrites.panels import Panel, Stage, vector_panel
 from feinsum.rewrites.spreading import spread, spread_sum
 from feinsum.rewrites.staging import contract_first, contract_in_steps, separate_rows, split_index
+from feinsum.rewrites.streams import Stream, stream
 from feinsum.rewrites.sums import expand_sum, register_tile
 from feinsum.rewrites.vectors import vectorize
 
@@ -17,6 +18,7 @@ __all__ = [
     "Kept",
     "Panel",
     "Stage",
+    "Stream",
     "contract_first",
     "contract_in_steps",
     "divide",
@@ -33,6 +35,7 @@ __all__ = [
     "split_index",
     "spread",
     "spread_sum",
+    "stream",
     "vector_panel",
     "vectorize",
 ]
