@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from models import slower_with
 from profiles import CPU
 
 import feinsum as fe
@@ -73,7 +74,7 @@ def test_within_two_per_cent_the_simpler_one_wins(
         {name: (t, 0.9 * t, 2 * t) for name, t in medians.items()},
         records,
         lambda record: complexity[name_of[id(record)]],
-        lambda record, samples: record_of(task, dict(record.configuration), *samples, protocol=FINAL_PROTOCOL),
+        lambda record, samples, _: record_of(task, dict(record.configuration), *samples, protocol=FINAL_PROTOCOL),
     )
     assert decided is not None
     assert decided.winner.configuration == cs[winner]
@@ -82,9 +83,16 @@ def test_within_two_per_cent_the_simpler_one_wins(
     assert [t for _, t in decided.ranking] == sorted(medians.values())
 
 
+def test_a_record_names_its_ties(task: Task) -> None:
+    """By space and configuration; without ties it says nothing."""
+    a, b = (record_of(task, {"number": k}, 1.0) for k in range(2))
+    assert final.tie_message([a, b]) == "as quick, within 2%: generic number=0; generic number=1"
+    assert final.tie_message([]) == ""
+
+
 def test_a_final_without_finalists_decides_nothing() -> None:
     """As where none could be timed again."""
-    assert final.decide({"a": ()}, {}, lambda _: 0, lambda record, _: record) is None
+    assert final.decide({"a": ()}, {}, lambda _: 0, lambda record, *_: record) is None
 
 
 def test_simple_is_what_differs_least_from_the_default(task: Task, store: str) -> None:
@@ -97,15 +105,20 @@ def test_simple_is_what_differs_least_from_the_default(task: Task, store: str) -
         assert contest.complexity(record_of(task, configuration, 1.0)) == different
 
 
-def test_a_search_begins_with_what_was_best_for_similar_problems(task: Task, store: str) -> None:
-    """The nearest lengths first, then other devices of the architecture, then the default."""
+def test_a_search_begins_with_what_was_best_for_similar_problems(
+    task: Task, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearest lengths first, then what the cost model expects to be quick, then the default."""
     cs = choices(task)
+    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: slower_with("generic.items", 50.0))
     with fe.Database(store) as database:
         near, far = make_task(GEMM, {"N": 2000}, CPU), make_task(GEMM, {"N": 10**6}, CPU)
         database.add([record_of(near, cs[7], 1.0), record_of(near, cs[4], 2.0), record_of(far, cs[9], 0.5)])
         contest = Contest(task, database, "generic", None, "random")
-        first = [contest.next_trial() for _ in range(3)]
-    assert [trial.configuration for trial in first if trial is not None] == [cs[7], cs[9], cs[0]]
+        first = [trial.configuration for _ in range(6) if (trial := contest.next_trial()) is not None]
+    assert first[:2] == [cs[7], cs[9]]
+    assert all(configuration["items"] < 50 for configuration in first[2:5])
+    assert first[5] == cs[0]
 
 
 def test_the_winner_of_the_last_final_is_the_best_known(task: Task, store: str) -> None:

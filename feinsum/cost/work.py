@@ -119,9 +119,9 @@ def nest_work(
 
     points, operands = times * span(indexing.indices), indexing.inputs
     weights = (_APART if lane is not None and lane in letters[:-1] else 1 for letters in operands)
-    groups = float(times * span(indexing.output))
-    if lane is not None:
-        groups *= -(-sizes[lane] // items) / max(1, sizes[lane])
+    groups = times * span(indexing.output.replace(lane, "") if lane else indexing.output)
+    if lane:
+        groups *= -(-sizes[lane] // items)
     return Work(
         flops=points * len(operands),
         bytes=times * itemsize * (sum(map(span, operands)) + span(indexing.output)),

@@ -191,8 +191,9 @@ def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[Tunin
         [contest.trial(r) for r in contenders.values()], final.ROUNDS, seconds / final.ROUNDS / len(contenders)
     )
 
-    def remember(contender: TuningRecord, samples: Sequence[float]) -> TuningRecord:
-        return task.record(contest.trial(contender), Outcome("ok", samples_s=tuple(samples)), FINAL_PROTOCOL)
+    def remember(contender: TuningRecord, samples: Sequence[float], ties: Sequence[TuningRecord]) -> TuningRecord:
+        message = final.tie_message(ties)
+        return task.record(contest.trial(contender), Outcome("ok", message, tuple(samples)), FINAL_PROTOCOL)
 
     return final.decide(samples_s, contenders, contest.complexity, remember)
 

@@ -1,9 +1,10 @@
 """The search of a tuning run: every space that matches, each with its own sampler, asked in turns.
 
 A sampler is told what earlier runs found.  It begins with what was best where the problem was alike, then asks for what
-the space would try first, then explores::
+the cost model expects to be quick and for what the space would try first, then explores::
 
     winners of the same pattern, nearest lengths first, on this device, then on others of its architecture
+    the favourites of the cost model
     the default configuration
     whatever the strategy proposes
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import TransformError
+from feinsum.favourites import favourites
 from feinsum.registry import matching_spaces
 from feinsum.search.sampler import Sampler, make_sampler
 from feinsum.space import TransformSpace
@@ -29,6 +31,10 @@ _GENERIC_TRIALS = 6
 """Trials given to the generic space where others match: enough to stand in for them."""
 _ALIKE = 5
 """Configurations of similar problems to begin with."""
+_FAVOURITES = 5
+"""Configurations that the cost model expects to be quick, to go on with."""
+_LOOKED_AT = 300
+"""Configurations whose time it predicts for that: some hundredths of a second, where a trial takes some tenths."""
 
 
 @dataclass
@@ -123,7 +129,7 @@ def _contestant(task: Task, store: Database, space: TransformSpace, share: int |
         partial(space.refusal, problem),
         seed=task.seed,
         trials=share,
-        start=[*_alike(task, store, space), *_first(task, space)],
+        start=[*_alike(task, store, space), *_expected(task, space), *_first(task, space)],
         known=[(configuration, record.median_s) for configuration, record in tried.items()],
     )
     return Contestant(space, made, list(tried.values()))
@@ -135,6 +141,13 @@ def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[s
     near = [r for r in found if r.device == task.profile.id or r.architecture == task.profile.architecture]
     near.sort(key=lambda r: (r.device != task.profile.id, _distance(task.pattern_sizes, r.pattern_sizes)))
     return [record.configuration for record in near[:_ALIKE]]
+
+
+def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
+    """What the cost model expects to be quickest."""
+    e = task.canonical.einsum
+    found = favourites(e, e.sizes_from(task.sizes), task.profile, [space], looked_at=_LOOKED_AT)
+    return [f.configuration for f in found[:_FAVOURITES]]
 
 
 def _distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:

@@ -47,22 +47,29 @@ def decide(
     samples_s: Mapping[str, Sequence[float]],
     contenders: Mapping[str, TuningRecord],
     complexity: Callable[[TuningRecord], int],
-    record: Callable[[TuningRecord, Sequence[float]], TuningRecord],
+    record: Callable[[TuningRecord, Sequence[float], Sequence[TuningRecord]], TuningRecord],
 ) -> Final | None:
     """Name the winner; None if no finalist could be timed again.
 
     :param samples_s: the samples of each finalist in the final, in seconds, by any name.
     :param contenders: what the trial of each finalist recorded, by the same names.
     :param complexity: how complicated a finalist is; the least complicated of those that are as quick wins.
-    :param record: makes the winner's record.
+    :param record: makes the winner's record of what it was, its samples, and what is as quick.
     """
     medians = sorted((median(samples), name) for name, samples in samples_s.items() if samples)
     if not medians:
         return None
     equal = [name for t, name in medians if t <= (1 + TIE) * medians[0][0]]
     best = min(equal, key=lambda name: complexity(contenders[name]))
+    ties = tuple(contenders[name] for name in equal if name != best)
     return Final(
-        winner=record(contenders[best], samples_s[best]),
+        winner=record(contenders[best], samples_s[best], ties),
         ranking=tuple((contenders[name], t) for t, name in medians),
-        ties=tuple(contenders[name] for name in equal if name != best),
+        ties=ties,
     )
+
+
+def tie_message(ties: Sequence[TuningRecord]) -> str:
+    """What the winner's record says of those that are as quick; nothing if there are none."""
+    kernels = (" ".join([r.space, *(f"{name}={value}" for name, value in r.configuration.items())]) for r in ties)
+    return f"as quick, within {TIE:.0%}: {'; '.join(kernels)}" if ties else ""

@@ -1,0 +1,151 @@
+"""Training of the cost model, on times that a formula gives."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profiles import CPU, GPU
+
+import feinsum as fe
+from benchmarks import cost_model as command
+from benchmarks.forest import rows_of, train
+from benchmarks.landscapes import Evidence, Problem, read_landscapes, write_landscapes
+from feinsum.cost.model import CostModel
+from feinsum.registry import find_space
+from feinsum.tune.task import make_task
+from feinsum.tune.trial import Outcome
+
+GENERIC = find_space("generic")
+
+
+def record_of(n: int, profile: fe.DeviceProfile, c: dict[str, Any], **changes: Any) -> fe.TuningRecord:
+    """A record of a matrix product, quickest with 32 work-items along the longest axis."""
+    e = fe.einsum("ij,jk->ik", fe.array("A", ("N", n)), fe.array("B", (n, n)))
+    task = make_task(e, {"N": 1000 * n}, profile)
+    t = 1e-6 * n * (1 + abs(c["items"] - 32)) * (1 if c["lane"] == "longest" else 3)
+    return replace(task.record(task.trial(GENERIC, c), Outcome("ok", samples_s=(t,))), **changes)
+
+
+def evidence_of(lengths: tuple[int, ...], *profiles: fe.DeviceProfile) -> Evidence:
+    """All configurations of the generic space, at some lengths, on some devices."""
+    evidence = Evidence({profile.id: profile for profile in profiles})
+    for profile in profiles:
+        for n in lengths:
+            e = fe.einsum("ij,jk->ik", fe.array("A", ("N", n)), fe.array("B", (n, n)))
+            problem = GENERIC.problem(e, {"N": 1000 * n}, profile)
+            evidence.add_records(record_of(n, profile, dict(c)) for c in GENERIC.configurations(problem))
+    return evidence
+
+
+def test_what_was_learnt_at_some_lengths_holds_at_others() -> None:
+    """The first pick of an einsum that was left out is the best, where the prior alone is wrong."""
+    rows = rows_of(evidence_of((8, 16, 24, 32, 48, 64), CPU))
+    before = command.losses(rows, command.predict(CostModel({}), rows))
+    lost, factors = command.cross_validate(rows, lambda row: row.problem.einsum)
+    assert len(lost) == 6
+    assert max(lost.values()) < min(before.values())
+    assert max(lost.values()) == pytest.approx(1)
+    assert factors["cpu"] < 2.5
+
+
+def test_a_forest_as_data_predicts_what_scikit_learn_predicts() -> None:
+    """Which is close to the times that it was trained with."""
+    rows = rows_of(evidence_of((8, 16, 24, 32), CPU))
+    model = CostModel.from_json(json.loads(json.dumps(train(rows, {"cpu": 1.5}).to_json())))
+    for row, t in zip(rows, command.predict(model, rows), strict=True):
+        assert t == pytest.approx(row.median_s, rel=0.5)
+
+
+def test_a_kind_of_device_of_which_little_was_measured_has_no_forest() -> None:
+    """Its predictions are those of the prior."""
+    rows = rows_of(evidence_of((8, 16, 24, 32), CPU)) + rows_of(evidence_of((8,), GPU))
+    model = train(rows)
+    assert set(model.forests) == {"cpu"}
+    gpu = [row for row in rows if row.kind == "gpu"]
+    assert command.predict(model, gpu) == command.predict(CostModel({}), gpu)
+
+
+def test_evidence_that_is_out_of_date_is_passed_over() -> None:
+    """Spaces and configurations that are gone, devices of unknown profile, keys of another format, failures."""
+    c = {"schedule": "fused", "lane": "last", "items": 64}
+    evidence = Evidence({CPU.id: CPU})
+    good = record_of(8, CPU, c)
+    count = evidence.add_records(
+        [
+            good,
+            replace(good, space="gone"),
+            replace(good, configuration={**c, "items": 7}),
+            replace(good, configuration={"other": 1}),
+            replace(good, device="cpu:intel:gone:1cu"),
+            replace(good, einsum_key="0|gone"),
+            replace(good, status="wrong", samples_s=()),
+        ]
+    )
+    assert count == 6
+    (row,) = rows_of(evidence)
+    assert (row.space, row.median_s, row.is_default) == ("generic", good.median_s, True)
+
+
+def test_the_newest_version_of_a_space_counts() -> None:
+    """Of each problem; of a configuration measured several times, the least time."""
+    c = {"schedule": "fused", "lane": "last", "items": 64}
+    old, new = (record_of(8, CPU, c, space_version=v, samples_s=(t,)) for v, t in ((1, 1.0), (2, 3.0)))
+    again = replace(new, samples_s=(2.0,))
+    for order in ([old, new, again], [again, new, old]):
+        evidence = Evidence({CPU.id: CPU})
+        evidence.add_records(order)
+        (spaces,) = evidence.times_s.values()
+        assert spaces == {("generic", 2): {tuple(sorted(c.items())): 2.0}}
+
+
+def test_evidence_survives_its_files(tmp_path: Path) -> None:
+    """One file a device, equal for equal evidence; times keep four digits."""
+    evidence = evidence_of((8, 16), CPU, GPU)
+    write_landscapes(evidence, tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    again = read_landscapes(tmp_path)
+    assert again.profiles == evidence.profiles
+    assert again.times_s.keys() == evidence.times_s.keys()
+    for problem, spaces in evidence.times_s.items():
+        for space, times_s in spaces.items():
+            assert again.times_s[problem][space] == pytest.approx(times_s, rel=1e-3)
+    write_landscapes(again, tmp_path)
+    assert len(files) == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
+def test_the_command_trains_measures_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Records are kept, the model is one that feinsum reads, and the page has the table."""
+    evidence = evidence_of((8, 16, 24), CPU)
+    monkeypatch.setattr(command, "read_landscapes", lambda: read_landscapes(tmp_path))
+    monkeypatch.setattr(command, "write_landscapes", lambda found: write_landscapes(found, tmp_path))
+    write_landscapes(evidence, tmp_path)
+    with fe.Database(tmp_path / "more.sqlite") as store:
+        store.add(record_of(32, CPU, {"schedule": "fused", "lane": "last", "items": 64}))
+    page = tmp_path / "page.rst"
+    page.write_text(f"before\n{command.BEGIN}old\n{command.END}after\n")
+    out = tmp_path / "model.json"
+    command.main([str(tmp_path / "more.sqlite"), "--out", str(out), "--page", str(page)])
+    assert set(CostModel.from_json(json.loads(out.read_text())).forests) == {"cpu"}
+    assert len(read_landscapes(tmp_path).times_s) == 4
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "one einsum" in text
+    assert "one einsum" in capsys.readouterr().out
+
+
+def test_the_evidence_that_is_kept_is_of_use() -> None:
+    """Every file has a profile of its device, and rows that present spaces accept."""
+    evidence = read_landscapes()
+    assert {problem.device for problem in evidence.times_s} <= set(evidence.profiles)
+    assert isinstance(next(iter(evidence.times_s)), Problem)
+    devices = {row.problem.device for row in rows_of(evidence)}
+    assert devices == set(evidence.profiles)
