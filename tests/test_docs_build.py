@@ -18,6 +18,7 @@ import feinsum as fe
 import feinsum.errors
 import feinsum.rewrites
 from feinsum.cli import cli
+from feinsum.generate.origin import RUNGS
 from feinsum.registry import spaces
 
 ROOT = Path(__file__).parents[1]
@@ -109,6 +110,12 @@ def test_environment_variables_are_told() -> None:
     found = set(re.findall(r'"(FEINSUM_[A-Z_]+)"', sources))
     assert {"FEINSUM_DEVICE", "FEINSUM_DATABASE"} <= found
     assert {name for name in found if f"``{name}``" not in page} == set()
+
+
+def test_the_rungs_of_the_ladder_are_told() -> None:
+    """The page on the design says what each of them means."""
+    page = (ROOT / "doc" / "design.rst").read_text(encoding="utf-8")
+    assert [rung for rung in RUNGS if not re.search(rf"^``{rung}`` +\w", page, re.MULTILINE)] == []
 
 
 def test_python_in_the_pages_is_an_example_or_a_file() -> None:
