@@ -151,8 +151,16 @@ def _as_text(value: Any) -> str:
 @device_option
 @database_option
 @click.option("--seconds", type=click.FloatRange(min=0), default=1.0, help="For samples; 1 unless given.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Draw it below the roofline, beside numpy and what is recorded: a .png, .svg or .pdf.",
+)
 @json_option
-def bench(request: Request, device: str | None, database: str | None, seconds: float, as_json: bool) -> None:
+def bench(
+    request: Request, device: str | None, database: str | None, seconds: float, plot: str | None, as_json: bool
+) -> None:
     """Time the best kernel known.
 
     Compares it with the roofline of the device.  The kernel is proved right first.  The roofline is the least time in
@@ -160,7 +168,7 @@ def bench(request: Request, device: str | None, database: str | None, seconds: f
 
     \b
     Example:
-      feinsum bench "ij,jk->ik" --size i=1024,j=1024,k=1024
+      feinsum bench "ij,jk->ik" --size i=1024,j=1024,k=1024 --plot roofline.png
     """
     import feinsum as fe
 
@@ -171,6 +179,12 @@ def bench(request: Request, device: str | None, database: str | None, seconds: f
         e, kernel.device, configuration=kernel.configuration, space=kernel.space, sizes=sizes, seconds=seconds
     )
     roof = fe.roofline(e, kernel.device, sizes)
+    if plot is not None:
+        from feinsum.exploration import roofline_with_peers
+        from feinsum.report.plots import save
+
+        records = fe.query(e, kernel.device, database)
+        save(roofline_with_peers(kernel, sizes, timing.median_s, records, seconds=seconds), plot)
     if as_json:
         print_json(
             {

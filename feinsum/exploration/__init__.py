@@ -11,7 +11,7 @@ items: 16 -> 32
 
 from feinsum.exploration.controls import Controls
 from feinsum.exploration.exploration import Exploration, explore
-from feinsum.exploration.peer import PeerComparison, compare_with_numpy
+from feinsum.exploration.peer import PeerComparison, compare_with_numpy, roofline_with_peers
 from feinsum.exploration.points import Comparison, KernelCode, SpacePoint
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "SpacePoint",
     "compare_with_numpy",
     "explore",
+    "roofline_with_peers",
 ]

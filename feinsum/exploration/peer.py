@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from statistics import median
@@ -16,6 +16,7 @@ from feinsum.report.html import bar, block, element, table
 from feinsum.report.units import duration, listed, rate
 
 if TYPE_CHECKING:
+    from feinsum.database import TuningRecord
     from feinsum.einsum import BatchedEinsum
     from feinsum.generate.kernel import Kernel
     from feinsum.report.picture import Picture
@@ -102,6 +103,38 @@ def compare_with_numpy(
         "numpy": host_seconds(evaluate, seconds),
     }
     return PeerComparison(kernel, lengths, error, times_s)
+
+
+def roofline_with_peers(
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    median_s: float,
+    records: Iterable[TuningRecord] = (),
+    *,
+    seconds: float = 0.5,
+    seed: int = 0,
+) -> Picture:
+    """A kernel below the roofline of its device, beside numpy on the host and what else is recorded of the device.
+
+    :param median_s: what the kernel takes.
+    :param records: of the same einsum, at any lengths.
+    :param seconds: what numpy may take for its samples.
+    :raises FeinsumError: if matplotlib is not installed.
+    """
+    from feinsum.report.plots import Rooflines, rooflines
+
+    e, peaks = kernel.einsum, kernel.device.peaks
+    flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
+    numpy_s = host_seconds(numpy_evaluation(e, random_arrays(e, sizes, seed)), seconds)
+    series: dict[str, Sequence[tuple[float, float]]] = {
+        "this kernel": [(flops / nbytes, flops / median_s)],
+        "numpy": [(flops / nbytes, flops / numpy_s)],
+    }
+    others = [r for r in records if r.median_s is not None and r.device == kernel.device.id]
+    if others:
+        series["records"] = [(r.flops / r.bytes, r.flops / r.median_s) for r in others if r.median_s and r.bytes]
+    title = f"{e.subscripts}, {e.dtype.name}, {kernel.device.profile.name}"
+    return rooflines(Rooflines(title, series, peaks.flops_per_s(e.dtype), peaks.copy_bytes_per_s))
 
 
 def random_arrays(e: BatchedEinsum, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:

@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,6 @@ import numpy as np
 from feinsum.arrays import Array, format_axis
 from feinsum.cost import roofline_s
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import FeinsumError
 from feinsum.report.code import highlighted
 from feinsum.report.formula import latex, mathml
 from feinsum.report.html import Markup, bar, block, details, element, facts, markup, table
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 _SHOWN_ROWS = 20
 _CODE = re.compile(r"`{1,2}(.+?)`{1,2}")
 _EXAMPLE_LENGTH = 16
+_EXAMPLES = ("ij,jk->ik", "ij,ij->ij", "ij->ji", "ij->i", "ii->", "ij,jk,kl->il")
+"""For spaces whose pattern is a predicate."""
 _NOMINAL_BYTES = 64 << 20
 """What an einsum with long axes is taken to move where nobody says how long they are."""
 
@@ -164,22 +165,27 @@ def space_html(s: TransformSpace) -> str:
 
 
 def _example_census(s: TransformSpace) -> Markup:
-    """The census of the space for its pattern, or a matrix product, at one length for every index."""
+    """The census of the space for its pattern, or a common one, at one length for every index."""
     from feinsum.devices import device
     from feinsum.report.census import take_census
 
-    patterns = [parse_subscripts("ij,jk->ik")] if callable(s.patterns) else list(s.patterns)
-    operands = [
-        Array(f"A{k}", (_EXAMPLE_LENGTH,) * len(axes), np.dtype("float64")) for k, axes in enumerate(patterns[0].inputs)
-    ]
-    example = BatchedEinsum(patterns[0], (tuple((a,) for a in operands),))
+    example = next((e for e in _examples(s) if s.roles(e) is not None), None)
+    if example is None:
+        return element("p", "explore an einsum of yours by ", element("code", "feinsum.explore"))
     try:
         profile = device().profile
         census = take_census(s, s.problem(example, None, profile), limit=1000)
-    except FeinsumError as reason:
+    except Exception as reason:  # a bug of a space, or no device: its page has the rest all the same
         return element("p", f"no example: {reason}")
     said = f"for example, {example.subscripts} with every index of length {_EXAMPLE_LENGTH} on {profile.id}; explore yours"
     return Markup(element("p", said, " by ", element("code", "feinsum.explore"), ":") + census.to_html())
+
+
+def _examples(s: TransformSpace) -> Iterator[BatchedEinsum]:
+    for pattern in map(parse_subscripts, _EXAMPLES) if callable(s.patterns) else s.patterns:
+        shapes = [(_EXAMPLE_LENGTH,) * len(letters) for letters in pattern.inputs]
+        operands = [Array(f"A{k}", shape, np.dtype("float64")) for k, shape in enumerate(shapes)]
+        yield BatchedEinsum(pattern, (tuple((a,) for a in operands),))
 
 
 def _prose(text: str) -> Markup:

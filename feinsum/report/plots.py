@@ -5,6 +5,7 @@ Nothing is shown and no global state is touched; what tells series apart is the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Point = tuple[float, float]
 """Operations a byte, and operations a second."""
 
+SUFFIXES = (".png", ".svg", ".pdf")
+"""Of the files that pictures are written to."""
 DOTS_PER_INCH = 100
 """Of pictures as PNG."""
 _SIZE = (5.2, 3.4)
@@ -219,6 +222,20 @@ def choices(records: Sequence[TuningRecord]) -> Picture:
     return made
 
 
+def save(picture: Picture, path: str | os.PathLike[str]) -> None:
+    """Write a picture to a file, in the format that its name ends with: png, svg or pdf.
+
+    :raises PlotError: if there is no such format, or the file cannot be written.
+    """
+    suffix = os.path.splitext(path)[1]
+    if suffix not in SUFFIXES:
+        raise PlotError(f"{os.fspath(path)!r} ends in {suffix!r}; a picture is {', '.join(SUFFIXES)}")
+    try:
+        picture.savefig(path, dpi=1.5 * DOTS_PER_INCH)
+    except OSError as error:
+        raise PlotError(f"cannot write {os.fspath(path)}: {error.strerror}") from None
+
+
 def _draw_roofline(axes: Axes, plot: Rooflines) -> None:
     ridge = plot.flops_per_s / plot.bytes_per_s
     intensities = [x for points in plot.series.values() for x, _ in points]
@@ -233,9 +250,10 @@ def _draw_roofline(axes: Axes, plot: Rooflines) -> None:
     axes.annotate(rate(plot.flops_per_s), (right, roof[2]), (0, 4), textcoords="offset points", ha="right", fontsize=8)
     axes.annotate(bandwidth(plot.bytes_per_s), (left, roof[0]), (6, -6), textcoords="offset points", va="top", fontsize=8)
     axes.set(xlabel="operations / byte", ylabel="GFLOP/s", title=plot.title)
-    axes.set_ylim(top=3 * roof[2])
+    rates = [*roof, *(y / 1e9 for points in plot.series.values() for _, y in points)]
+    axes.set_ylim(min(rates) / 1.5, 2 * max(rates))
     _log_axis(axes, "x", [left, right])
-    _log_axis(axes, "y", [*(y / 1e9 for points in plot.series.values() for _, y in points), *roof])
+    _log_axis(axes, "y", rates)
     axes.grid(alpha=0.3)
 
 
