@@ -1,24 +1,34 @@
 """How Sphinx makes the pages: `make doc`.  Nothing is fetched, and a warning is an error."""
 
+import shutil
 import sys
 from pathlib import Path
 
 from feinsum import __version__
 
-sys.path.insert(0, str(Path(__file__).parent))  # where `directives` is
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # where `directives` is
+
+# Sphinx takes no pages from elsewhere.  The notebooks come with their outputs and are not executed.
+shutil.rmtree(HERE / "notebooks", ignore_errors=True)
+(HERE / "notebooks").mkdir()
+for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
+    shutil.copy(notebook, HERE / "notebooks")
 
 project = "feinsum"
 author = "feinsum developers"
 copyright = "2026, feinsum developers"
 version = release = __version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", "directives"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", "myst_nb", "directives"]
 # The tables of measurements are parts of benchmarks.rst; what begins with an underscore is no page.
 exclude_patterns = ["benchmarks-*.rst", "_*"]
 default_role = "code"
 smartquotes_action = "D"  # dashes; quotes stay what they are in code
 highlight_language = "python3"
 show_warning_types = True
+
+nb_execution_mode = "off"
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

@@ -1,4 +1,4 @@
-"""Directives whose content writes itself: of commands, transform spaces, rooms, measurements, notebooks and other pages.
+"""Directives whose content writes itself: of commands, transform spaces, rooms, measurements and other pages.
 
 Each directive makes reStructuredText of what is registered or lies in a folder, so that what is new appears by itself.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -127,26 +126,18 @@ class Rooms(Written):
 
 
 class OtherPages(Written):
-    """A table of contents of the pages that the index does not name."""
+    """A table of contents of the pages that the index does not name; those in folders belong to another page."""
 
     def write(self) -> Iterator[str]:
         index = Path(self.env.doc2path(self.env.docname)).read_text(encoding="utf-8")
         named = [self.env.docname, *(line.strip() for line in index.splitlines())]
-        others = [page for page in sorted(self.env.found_docs) if not any(fnmatch(page, name) for name in named)]
+        others = [
+            page
+            for page in sorted(self.env.found_docs)
+            if "/" not in page and not any(fnmatch(page, name) for name in named)
+        ]
         if others:
             yield from (".. toctree::", "   :caption: More", "   :hidden:", "", *(f"   {page}" for page in others))
-
-
-class Notebooks(Written):
-    """The notebooks there are, each with the first paragraph of its text and a link to the file."""
-
-    def write(self) -> Iterator[str]:
-        for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-            self.env.note_dependency(str(path))
-            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-            text = next("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-            title, _, rest = text.lstrip("# ").partition("\n")
-            yield from (f":download:`{title} <../notebooks/{path.name}>`", f"    {' '.join(rest.split())}", "")
 
 
 class Measurements(Written):
@@ -165,7 +156,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "commands": Commands,
         "transform-spaces": TransformSpaces,
         "rooms": Rooms,
-        "notebooks": Notebooks,
         "other-pages": OtherPages,
         "measurements": Measurements,
     }.items():

@@ -86,6 +86,11 @@ def test_every_space_has_an_entry(inventory: dict[str, set[str]]) -> None:
     assert {f"space-{name}" for name in OURS} <= inventory["std:label"]
 
 
+def test_every_notebook_is_a_page(inventory: dict[str, set[str]]) -> None:
+    """With the outputs that it comes with."""
+    assert {f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")} <= inventory["std:doc"]
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_public_classes_say_what_their_parts_are(name: str) -> None:
     """Methods and properties have docstrings; the fields of data are told in the docstring of the class."""
