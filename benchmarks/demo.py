@@ -16,8 +16,9 @@ from statistics import median
 import numpy as np
 
 import feinsum as fe
-from feinsum.cli.output import PERFORMANCE, duration, figure, performance, print_table
+from feinsum.cli.output import PERFORMANCE, performance, print_table
 from feinsum.database import locate
+from feinsum.report.units import duration, figure
 
 TUNING_S = 36.0
 """Seconds of tuning for each einsum: with what follows, two minutes in all."""

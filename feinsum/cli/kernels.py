@@ -8,7 +8,8 @@ import click
 
 from feinsum.cli.description import Request
 from feinsum.cli.options import database_option, device_option, einsum_arguments, json_option
-from feinsum.cli.output import PERFORMANCE, duration, figure, performance, print_json, print_table, settings
+from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table
+from feinsum.report.units import duration, figure, listed
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
@@ -133,7 +134,7 @@ def _candidate(choice: Choice) -> dict[str, Any]:
 
 def _candidate_as_text(candidate: dict[str, Any]) -> str:
     time = f" ({duration(candidate['median_s'])})" if candidate["median_s"] else ""
-    return f"{candidate['rung']}: {candidate['space']} {settings(candidate['configuration'])}{time}"
+    return f"{candidate['rung']}: {candidate['space']} {listed(candidate['configuration'])}{time}"
 
 
 def _as_text(value: Any) -> str:
@@ -142,7 +143,7 @@ def _as_text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):
-        return settings(value)
+        return listed(value)
     return figure(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -204,5 +205,5 @@ def bench(
         return
     cells = performance(timing.median_s, timing.spread_s, roof.flops, roof.bytes)
     share = f"{roof.seconds / timing.median_s:.0%} ({roof.bound})"
-    row = [*cells, share, kernel.rung, f"{kernel.space}: {settings(kernel.configuration)}"]
+    row = [*cells, share, kernel.rung, f"{kernel.space}: {listed(kernel.configuration)}"]
     print_table([*PERFORMANCE, "roofline", "rung", "kernel"], [row], left=["rung", "kernel"])

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from feinsum.cli.options import json_option
-from feinsum.cli.output import figure, print_json, print_table
+from feinsum.cli.output import print_json, print_table
 from feinsum.devices.peaks import BUSY
+from feinsum.report.units import figure
 
 if TYPE_CHECKING:
     from feinsum.devices import Device

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from feinsum.report.units import duration, figure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,35 +107,10 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], left: set[st
     return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
 
 
-def figure(value: float) -> str:
-    """Three significant digits, and no exponent where a person would not write one.
-
-    >>> figure(0.0123), figure(1.2345), figure(98765.4)
-    ('0.0123', '1.23', '98,765')
-    """
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(1.2e-5), duration(0.00345), duration(12)
-    ('12 µs', '3.45 ms', '12 s')
-    """
-    for unit, scale in (("µs", 1e-6), ("ms", 1e-3)):
-        if seconds < 1000 * scale:
-            return f"{figure(seconds / scale)} {unit}"
-    return f"{figure(seconds)} s"
-
-
 def performance(seconds: float, spread_s: float, flops: int, nbytes: int) -> list[str]:
     """Cells under :data:`PERFORMANCE`."""
     rates = figure(flops / seconds / 1e9), figure(nbytes / seconds / 1e9)
     return [duration(seconds), f"{spread_s / seconds:.1%}", *rates]
-
-
-def settings(configuration: Mapping[str, Any]) -> str:
-    """``elements=16 unroll=False``"""
-    return " ".join(f"{name}={value}" for name, value in configuration.items())
 
 
 def record_as_json(record: TuningRecord) -> dict[str, Any]:

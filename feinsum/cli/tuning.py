@@ -13,7 +13,8 @@ from feinsum.cli import completion
 from feinsum.cli.completion import one_of
 from feinsum.cli.description import Request
 from feinsum.cli.options import database_option, device_option, einsum_arguments, json_option
-from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, settings
+from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json
+from feinsum.report.units import listed
 
 if TYPE_CHECKING:
     from feinsum.database import TuningRecord
@@ -100,7 +101,7 @@ def tune(
     else:
         click.echo(report.table())
         if report.best is not None and report.final is None and report.best not in report.records:
-            click.echo(f"the best known is older: {report.best.space} {settings(report.best.configuration)}")
+            click.echo(f"the best known is older: {report.best.space} {listed(report.best.configuration)}")
     if report.interrupted:
         raise KeyboardInterrupt
     if report.best is None:
@@ -207,10 +208,10 @@ def _print_records(e: BatchedEinsum, records: Sequence[TuningRecord]) -> None:
     rows = []
     for r in records:
         cells = ["-"] * 4 if r.median_s is None else performance(r.median_s, r.spread_s or 0.0, r.flops, r.bytes)
-        kernel = f"{r.space}@{r.space_version}: {settings(r.configuration)}"
+        kernel = f"{r.space}@{r.space_version}: {listed(r.configuration)}"
         message = " ".join(r.message.split())
         shown = message if len(message) <= _MESSAGE else message[:_MESSAGE] + "..."
-        rows.append([r.status, *cells, settings(given.lengths(r.sizes)), r.device, kernel, shown])
+        rows.append([r.status, *cells, listed(given.lengths(r.sizes)), r.device, kernel, shown])
     texts = ["status", "lengths", "device", "kernel", "message"]
     headings = ["status", *PERFORMANCE, *texts[1:]]
     if not any(row[-1] for row in rows):

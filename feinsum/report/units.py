@@ -13,8 +13,8 @@ def duration(seconds: float) -> str:
     """
     for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
         if seconds < 999.5 * scale:
-            return f"{_three(seconds / scale)} {unit}"
-    return f"{_three(seconds)} s"
+            return f"{figure(seconds / scale)} {unit}"
+    return f"{figure(seconds)} s"
 
 
 def rate(flops_per_s: float) -> str:
@@ -22,7 +22,7 @@ def rate(flops_per_s: float) -> str:
     >>> rate(1.234e11), rate(6.64e13)
     ('123 GFLOP/s', '66.4 TFLOP/s')
     """
-    return f"{_three(flops_per_s / 1e12)} TFLOP/s" if flops_per_s >= 1e13 else f"{_three(flops_per_s / 1e9)} GFLOP/s"
+    return f"{figure(flops_per_s / 1e12)} TFLOP/s" if flops_per_s >= 1e13 else f"{figure(flops_per_s / 1e9)} GFLOP/s"
 
 
 def bandwidth(bytes_per_s: float) -> str:
@@ -30,7 +30,7 @@ def bandwidth(bytes_per_s: float) -> str:
     >>> bandwidth(4.29e12), bandwidth(5.2e10)
     ('4,290 GB/s', '52 GB/s')
     """
-    return f"{_three(bytes_per_s / 1e9)} GB/s"
+    return f"{figure(bytes_per_s / 1e9)} GB/s"
 
 
 def size(nbytes: int) -> str:
@@ -40,7 +40,7 @@ def size(nbytes: int) -> str:
     """
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= scale:
-            return f"{_three(nbytes / scale)} {unit}"
+            return f"{figure(nbytes / scale)} {unit}"
     return f"{nbytes} B"
 
 
@@ -60,5 +60,10 @@ def listed(values: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _three(value: float) -> str:
+def figure(value: float) -> str:
+    """Three significant digits, and no exponent where a person would not write one.
+
+    >>> figure(0.0123), figure(1.2345), figure(98765.4)
+    ('0.0123', '1.23', '98,765')
+    """
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
