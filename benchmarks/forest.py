@@ -77,14 +77,14 @@ def rows_of(evidence: Evidence) -> list[Row]:
 def _rows_of_space(oracle: Oracle, s: Any, problem: Problem, times_s: Iterable[Any], profile: DeviceProfile) -> list[Row]:
     try:
         asked = oracle.problem(s)
-        default = s.default(asked)
+        default, choices = s.default(asked), s.parameters(asked)
     except FeinsumError:
         return []
     rows = []
     for configuration, median_s in times_s:
         c = dict(configuration)
         if s.refusal(asked, c) is None:
-            features, work_s = oracle.describe(s, asked, c)
+            features, work_s = oracle.describe(s, asked, choices, c)
             rows.append(Row(problem, profile.kind, s.name, s.rank, c == default, features, work_s, median_s))
     return rows
 

@@ -8,6 +8,8 @@ looked at; spaces whose default is far behind are not searched.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,13 +20,15 @@ from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.registry import matching_spaces
-from feinsum.space import Configuration, Problem, TransformSpace
+from feinsum.space import Choices, Configuration, Problem, TransformSpace
 
 logger = logging.getLogger(__name__)
 
 LOOKED_AT = 80
-"""Configurations that are looked at where time matters: a fifth of a millisecond each."""
-_HOPELESS = 4.0
+"""Configurations that are asked about where time matters: a tenth of a millisecond each."""
+SECONDS = 0.1
+"""Where time matters, no search goes on for longer: a space whose answers take long shall not hold up the others."""
+_HOPELESS = 2.0
 """A space whose default is expected to take so many times longer than the best is not searched."""
 _WORTHWHILE = 0.95
 """What is expected to take more than this share of the time of the default is no better: the default is the surer guess."""
@@ -46,13 +50,15 @@ def favourites(
     spaces: Sequence[TransformSpace] | None = None,
     *,
     looked_at: int = LOOKED_AT,
+    seconds: float = math.inf,
     model: CostModel | None = None,
 ) -> list[Favourite]:
     """Accepted configurations, the one that is expected to be quickest first.
 
     :param sizes: the lengths of long axes.
     :param spaces: where to look; by default all that match.
-    :param looked_at: how many configurations to predict the time of.
+    :param looked_at: how many configurations to ask about, refused ones among them; the default of each space is extra.
+    :param seconds: after which no search goes on.
     :param model: by default the one that is part of feinsum.
     """
     oracle = Oracle(e, sizes, profile, model or cost_model())
@@ -64,9 +70,9 @@ def favourites(
             continue  # nothing of it is accepted on this device
         except Exception as error:  # a bug of a space is a miss
             logger.warning("space '%s' fails when asked what it accepts: %s: %s", s.name, type(error).__name__, error)
-    left = looked_at - len(searches)
-    while left > 0 and (open_ones := _promising(searches)):
-        left -= open_ones[0].step(left)
+    end = time.monotonic() + seconds
+    while looked_at > 0 and time.monotonic() < end and (promising := _promising(searches)):
+        looked_at -= promising[0].step(looked_at, end)
     found = [f for search in searches for f in search.found()]
     return sorted(found, key=lambda f: f.expected_s)
 
@@ -83,7 +89,7 @@ def expected_s(
     reason = s.refusal(problem, configuration)
     if reason is not None:
         raise TransformError(f"space '{s.name}' refuses {dict(configuration)}: {reason}")
-    return oracle.predict(s, problem, [configuration])[0]
+    return oracle.predict(s, problem, s.parameters(problem), [configuration])[0]
 
 
 class Oracle:
@@ -100,18 +106,23 @@ class Oracle:
         """What a space is asked about."""
         return s.problem(self.e, self.sizes, self.profile)
 
-    def describe(self, s: TransformSpace, problem: Problem, configuration: Configuration) -> tuple[Features, float]:
-        """The features of an accepted configuration, and the time that its work takes by itself, in seconds."""
+    def describe(
+        self, s: TransformSpace, problem: Problem, choices: Choices, configuration: Configuration
+    ) -> tuple[Features, float]:
+        """The features of an accepted configuration, and the time that its work takes by itself, in seconds.
+
+        :param choices: the parameters of the space for this problem.
+        """
         work = s.work(problem, configuration)
-        own = parameter_features(
-            s.name, s.rank, s.parameters(problem), configuration, problem.sizes, problem.einsum.indexing
-        )
+        own = parameter_features(s.name, s.rank, choices, configuration, problem.sizes, problem.einsum.indexing)
         features = {**self._shared, **work_features(work, self.profile, problem.itemsize), **own}
         return features, work.seconds(self.profile, problem.itemsize)
 
-    def predict(self, s: TransformSpace, problem: Problem, configurations: Sequence[Configuration]) -> list[float]:
+    def predict(
+        self, s: TransformSpace, problem: Problem, choices: Choices, configurations: Sequence[Configuration]
+    ) -> list[float]:
         """The times expected of accepted configurations, in seconds."""
-        features, work_s = zip(*(self.describe(s, problem, c) for c in configurations), strict=True)
+        features, work_s = zip(*(self.describe(s, problem, choices, c) for c in configurations), strict=True)
         return [float(t) for t in self.model.predict_s(features, work_s, self.profile.kind)]
 
 
@@ -119,12 +130,14 @@ class Oracle:
 class _Search:
     """The search of one space.
 
-    :ivar expected: configuration -> the time expected, of those that were looked at.
-    :ivar centre: whose neighbours were looked at last.
+    :ivar asked: the configurations that were asked about.
+    :ivar expected: those that were accepted -> the time expected.
+    :ivar centre: whose neighbours were asked about last.
     """
 
     oracle: Oracle
     space: TransformSpace
+    asked: set[tuple[Any, ...]] = field(default_factory=set)
     expected: dict[tuple[Any, ...], float] = field(default_factory=dict)
     centre: tuple[Any, ...] | None = None
 
@@ -132,20 +145,19 @@ class _Search:
         self.problem = self.oracle.problem(self.space)
         self.parameters = self.space.parameters(self.problem)
         self.default = tuple(self.space.default(self.problem).values())
+        self.asked.add(self.default)
         self._look_at([self.default])
 
     @property
     def best(self) -> tuple[Any, ...]:
         return min(self.expected, key=self.expected.__getitem__)
 
-    def step(self, most: int) -> int:
-        """Look at the neighbours of the best, and return at how many."""
+    def step(self, most: int, end: float) -> int:
+        """Look at neighbours of the best, so many at most, until a time of the clock; and return how many it were."""
         self.centre = self.best
-        fresh: list[tuple[Any, ...]] = []
-        for point in self._neighbours(self.centre):
-            if len(fresh) < most and point not in self.expected and self._accepts(point):
-                fresh.append(point)
-        self._look_at(fresh)
+        fresh = [point for point in self._neighbours(self.centre) if point not in self.asked][:most]
+        self.asked.update(fresh)
+        self._look_at([point for point in fresh if time.monotonic() < end and self._accepts(point)])
         return max(1, len(fresh))
 
     def found(self) -> Iterator[Favourite]:
@@ -167,7 +179,8 @@ class _Search:
 
     def _look_at(self, points: Sequence[tuple[Any, ...]]) -> None:
         if points:
-            times = self.oracle.predict(self.space, self.problem, [self._configuration(point) for point in points])
+            configurations = [self._configuration(point) for point in points]
+            times = self.oracle.predict(self.space, self.problem, self.parameters, configurations)
             self.expected.update(zip(points, times, strict=True))
 
 

@@ -25,7 +25,7 @@ from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, TransformError
-from feinsum.favourites import expected_s, favourites
+from feinsum.favourites import SECONDS, expected_s, favourites
 from feinsum.generate.origin import Origin
 from feinsum.registry import matching_spaces
 from feinsum.space import Problem, TransformSpace
@@ -94,7 +94,8 @@ def _climb(
         for record in sorted(records, key=lambda r: _distance(wanted, r.pattern_sizes)):
             yield Choice(rung, matching[record.space], record.configuration, record)
     e = canonical.einsum
-    for f in islice(favourites(e, e.sizes_from(lengths), profile, tuple(matching.values())), _FAVOURITES):
+    favoured = favourites(e, e.sizes_from(lengths), profile, tuple(matching.values()), seconds=SECONDS)
+    for f in islice(favoured, _FAVOURITES):
         yield Choice("cost model", f.space, f.configuration, expected_s=f.expected_s)
     for s in matching.values():
         try:
