@@ -137,6 +137,21 @@ def test_fused_indices_fill_vectors(rows: int) -> None:
     equal_to_numpy(e, t_unit)
 
 
+def test_rows_that_lie_apart_are_asked_for_ahead() -> None:
+    """One prefetch of a line for each row of the next step; none for rows that a sum goes along, nor for the panel."""
+    e, t_unit, match = matched("de,di->ei", d=6, e=20, i=5)
+    t_unit = vector_panel(t_unit, match, plan(panels={1: "i"}, ahead="e", groups={"e": (3, 3)}))
+    source = generate_program(t_unit).source
+    assert "__builtin_prefetch((void const *) (size_t) (a0 + a0_ahead + 0));" in source
+    assert source.count("__builtin_prefetch") == 1
+    update = source[: source.index("] + ") :]
+    assert update.rindex("for (int d") < update.rindex("__builtin_prefetch") < update.rindex("for (int e_copy")
+    equal_to_numpy(e, t_unit)
+    _, t_unit, match = matched("ed,di->ei", d=6, e=20, i=5)
+    t_unit = vector_panel(t_unit, match, plan(panels={1: "i"}, ahead="e"))
+    assert "prefetch" not in generate_program(t_unit).source
+
+
 def test_what_cannot_be_fused_is_refused() -> None:
     """Indices that an array has apart, and lengths that are known only at run time."""
     _, t_unit, match = matched("bei,di->dei", b=5, e=6, i=4, d=7)

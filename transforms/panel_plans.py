@@ -30,12 +30,18 @@ PANEL_BYTES = (262144, 32768, 0)
 """How much of the operands without the long index a work-group may copy."""
 TOGETHER = (1, 2, 4, 3, 6, 5, 8)
 ACCUMULATORS = (24, 20, 16, 12)
-ENOUGH_ACCUMULATORS = 12
+ENOUGH_ACCUMULATORS = 10
 """So many independent sums keep the units busy despite their latency."""
+FEW_ROWS = 16
+"""That the hardware foresees, though they are read in turns."""
+MOST_LOADS = 0.8
+"""For each addition; a core loads and adds two vectors in a cycle, but results are stored too."""
 WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 CACHE_SHARES = 32
 """A copy of rows may take such a part of the last cache."""
+LINE_BYTES = 64
+"""Of a cache, where a driver does not say."""
 MOST_TERMS = 8
 """Of a sum that the last instruction writes out."""
 GROUPS_PER_CORE = 4
@@ -97,6 +103,12 @@ def _points(p: Problem, path: str) -> int:
             for row, factor in zip(rows, factors, strict=True)
         ]
     return total
+
+
+def rows_apart(p: Problem, long: str, lane: str) -> bool:
+    """Whether numbers along the long index are read from many rows: a sum goes across them."""
+    operands = [x for x in p.einsum.indexing.inputs if x.endswith(long) and lane not in x]
+    return any(p.count("".join(set(x) & set(p.einsum.indexing.summed))) > FEW_ROWS for x in operands)
 
 
 def lane_width(p: Problem) -> int:
@@ -199,7 +211,7 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
         "tile": 100,
         "slab": False,
     }
-    small |= {"rows": "together", "streaming": False}
+    small |= {"rows": "together", "streaming": False, "ahead": False}
     found = []
     for choice in product(paths(p), lanes, longest, PANEL_BYTES):
         with suppress(RefusedError):
@@ -211,21 +223,34 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     first = {
         **small,
         "accumulators": ACCUMULATORS[0],
+        "vectors": 4,
         **dict(zip(("path", "lane", "long", "panel"), found[0], strict=True)),
     }
-    enough = [n for n in TOGETHER if _accumulators(p, {**first, "together": n, "vectors": 4}) >= ENOUGH_ACCUMULATORS]
-    together = tuple(dict.fromkeys((*enough, *TOGETHER)))
-    return Promising(columns[0], columns[1], columns[2], columns[3], together)
+    return Promising(columns[0], columns[1], columns[2], columns[3], _togethers(p, first))
 
 
-def _accumulators(p: Problem, c: Configuration) -> int:
-    """The accumulators of the last stage of a plan; 0 if there is no plan."""
-    with suppress(RefusedError):
+def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
+    """How many of the long index to treat at once: the fewest that keep the units busy, or as much as a cache line."""
+    if rows_apart(p, c["long"], c["lane"]):
+        return tuple(sorted(TOGETHER, reverse=True))
+    return tuple(sorted(TOGETHER, key=lambda n: not _is_busy(p, {**c, "together": n})))
+
+
+def _is_busy(p: Problem, c: Configuration) -> bool:
+    """Whether the last stage of a plan has independent sums enough, and more additions than loads."""
+    try:
         stage = panel_plan(p, c).stages[-1]
-        row = p.sizes[stage.lane] if not p.is_long(stage.lane) else MOST_VECTORS_IN_ROW * c["width"] + 1
-        vectors = c["vectors"] if row > MOST_VECTORS_IN_ROW * c["width"] else -(-row // c["width"])
-        return int(vectors * math.prod(stage.registers.values()))
-    return 0
+    except RefusedError:
+        return False
+    step = contractions(p.einsum, c["path"])[-1]
+    row = p.sizes[stage.lane] if not p.is_long(stage.lane) else MOST_VECTORS_IN_ROW * c["width"] + 1
+    vectors = c["vectors"] if row > MOST_VECTORS_IN_ROW * c["width"] else -(-row // c["width"])
+    count = int(vectors * math.prod(stage.registers.values()))
+    loads = 0
+    for letters in step.inputs:
+        numbers = int(math.prod(stage.registers.get(x, 1) for x in letters))
+        loads += numbers * vectors if stage.lane in letters else numbers
+    return count >= ENOUGH_ACCUMULATORS and loads <= MOST_LOADS * count
 
 
 class _Planner:
@@ -262,8 +287,17 @@ class _Planner:
         stages = tuple(
             Stage(step.operands, lane, self._registers(step, lane)) for step, lane in zip(self.steps, lanes, strict=True)
         )
-        panels |= self._slabs()
-        return Panel(stages, panels, self.groups, self.width, self.c["rows"] == "apart", self.c["streaming"])
+        panels |= self._slabs(lane)
+        return Panel(
+            stages,
+            panels,
+            self.groups,
+            self.width,
+            apart=self.c["rows"] == "apart",
+            streaming=self.c["streaming"],
+            ahead=self._ahead(lane),
+            line_bytes=self.p.device.cacheline_bytes or LINE_BYTES,
+        )
 
     def _cover(self, letter: str, together: int, *, inside_group: bool = False) -> None:
         """Divide an index among work-groups, or among the steps of one."""
@@ -274,7 +308,7 @@ class _Planner:
     def _is_shared(self, step: Contraction) -> bool:
         """Whether several outputs have the result of a step in common."""
         factors = [tuple(row[k] for k in step.own if k is not None) for row in self.e.args]
-        return None not in step.own and len(step.own) < self.e.n and len(set(factors)) < len(factors)
+        return None not in step.own and len(set(factors)) < len(factors)
 
     def _vectors(self, lane: str) -> int:
         if self.inside[lane] > MOST_VECTORS_IN_ROW * self.width:
@@ -324,11 +358,12 @@ class _Planner:
                 raise RefusedError(f"a panel of {self._bytes(letters)} bytes exceeds {self.c['panel']}")
         return panels
 
-    def _slabs(self) -> dict[int, str]:
+    def _slabs(self, lane: str) -> dict[int, str]:
         """The operands with the long index along a row that a work-group copies too, so that it reads whole rows."""
         if not self.c["slab"]:
             return {}
-        slabs = {k: self.long for k, letters in enumerate(self.e.indexing.inputs) if letters[-1] == self.long}
+        rows = {k: x for k, x in enumerate(self.e.indexing.inputs) if x.endswith(self.long)}
+        slabs = {k: self.long for k, letters in rows.items() if lane not in letters}
         if not slabs or len(self.steps) > 1 or self.c["rows"] == "apart":
             raise RefusedError(f"no operand has rows along '{self.long}'")
         size = (
@@ -337,6 +372,16 @@ class _Planner:
         if size > self.p.device.cache_bytes // CACHE_SHARES:
             raise RefusedError(f"a slab of {size:.0f} bytes does not stay in the caches")
         return slabs
+
+    def _ahead(self, lane: str) -> str | None:
+        """The long index, if rows along it lie apart, are not copied and a work-group goes on along them."""
+        if not self.c["ahead"]:
+            return None
+        if not rows_apart(self.p, self.long, lane):
+            raise RefusedError(f"no operand has rows along '{self.long}' that a sum goes across")
+        if self.c["slab"] or self.groups[self.long][0] == 1:
+            raise RefusedError("a work-group reads all its rows at once")
+        return self.long
 
     def _tile(self, letter: str, lane: str) -> int:
         """How many of an index make the vectors wanted, together with those of a row."""

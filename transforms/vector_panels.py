@@ -6,16 +6,28 @@ plain matrix products, and pairwise tensor contractions are of this kind, in any
 
 from __future__ import annotations
 
-from feinsum.rewrites import vector_panel
+from feinsum.rewrites import fuse, vector_panel
 from feinsum.space import Choices, Configuration, Problem, space
 
-from .panel_plans import ACCUMULATORS, RefusedError, is_vectorizable, panel_plan, promising, widths
+from .panel_plans import (
+    ACCUMULATORS,
+    Promising,
+    RefusedError,
+    fused_problem,
+    is_vectorizable,
+    panel_plan,
+    promising,
+    rows_apart,
+    widths,
+)
+from .panel_work import panel_work
 
 CLANG_RUNTIMES = ("intel", "pocl")
-"""Runtimes whose compilers know the builtins of clang, among them the store past the caches."""
+"""Runtimes whose compilers know the builtins of clang: stores past the caches, and prefetching."""
 
 
 def parameters(p: Problem) -> Choices:
+    p, _ = fused_problem(p)
     found = promising(p)
     choices: Choices = {
         "path": found.paths,
@@ -27,11 +39,21 @@ def parameters(p: Problem) -> Choices:
         "together": found.together,
         "accumulators": ACCUMULATORS,
         "tile": (1000, 500, 250, 2500, 100),
+        "ahead": _ahead(p, found),
         "slab": (False, True),
         "rows": _rows(p),
         "streaming": (True, False) if p.device.runtime in CLANG_RUNTIMES else (False,),
     }
     return {name: values[:1] for name, values in choices.items()} if found.hopeless else choices
+
+
+def _ahead(p: Problem, found: Promising) -> tuple[bool, ...]:
+    """Whether to ask for the operands of the next step: where the hardware does not foresee them."""
+    if p.device.runtime not in CLANG_RUNTIMES:
+        return (False,)
+    first = rows_apart(p, found.longs[0], found.lanes[0])
+    others = any(rows_apart(p, long, lane) for long in found.longs for lane in found.lanes)
+    return (True, False) if first else (False, True) if others else (False,)
 
 
 def _rows(p: Problem) -> tuple[str, ...]:
@@ -44,16 +66,19 @@ def _rows(p: Problem) -> tuple[str, ...]:
 
 def constraint(p: Problem, c: Configuration) -> str | None:
     try:
-        panel_plan(p, c)
+        panel_plan(fused_problem(p)[0], c)
     except RefusedError as refused:
         return str(refused)
     return None
 
 
-@space(pattern=is_vectorizable, version=1, parameters=parameters, constraint=constraint, rank=3)
+@space(pattern=is_vectorizable, version=2, parameters=parameters, constraint=constraint, estimate=panel_work, rank=3)
 def vector_panels(t_unit, m, p, **configuration):  # type: ignore[no-untyped-def]
     """S in private vectors, `together` iterations of the long index in registers, `tile` of them in a work-group.
 
     Partial results of a chain stay in private memory.
     """
+    p, letters = fused_problem(p)
+    if letters:
+        t_unit, m = fuse(t_unit, m, letters)
     return vector_panel(t_unit, m, panel_plan(p, configuration))

@@ -18,6 +18,7 @@ from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.loops import divide, divide_guarded, fixed_length, nest, place, with_own_names
 from feinsum.rewrites.memory import Kept, materialize
+from feinsum.rewrites.prefetching import prefetch_ahead
 from feinsum.rewrites.staging import contract_first, separate_rows
 from feinsum.rewrites.sums import UNROLL, expand_sum, register_tile
 from feinsum.rewrites.vectors import vectorize
@@ -54,6 +55,8 @@ class Panel:
     :ivar width: lanes of a vector.
     :ivar apart: whether a work-group finishes one output before it begins the next.
     :ivar streaming: whether results are stored past the caches.
+    :ivar ahead: the index along which a work-group asks for the operands of its next step, where they lie in rows apart.
+    :ivar line_bytes: the length of a cache line.
     """
 
     stages: tuple[Stage, ...]
@@ -62,6 +65,8 @@ class Panel:
     width: int
     apart: bool
     streaming: bool
+    ahead: str | None = None
+    line_bytes: int = 64
 
 
 @dataclass
@@ -108,7 +113,7 @@ def vector_panel(t_unit: lp.TranslationUnit, match: Match, plan: Panel) -> lp.Tr
         lanes.setdefault(lane, []).append(loop)
     for row in rows:
         for number, stage in enumerate(plan.stages):
-            t_unit = _accumulate(t_unit, row, number, stage)
+            t_unit = _accumulate(t_unit, row, number, plan)
             lanes.setdefault(stage.lane, []).append(row.kept[number].loops[stage.lane])
         t_unit = _store(t_unit, row, plan)
     for lane, loops in lanes.items():
@@ -202,9 +207,9 @@ def _copy_panel(
     return nest(t_unit, match, along), kept.loops[lane]
 
 
-def _accumulate(t_unit: lp.TranslationUnit, row: _Row, number: int, stage: Stage) -> lp.TranslationUnit:
+def _accumulate(t_unit: lp.TranslationUnit, row: _Row, number: int, plan: Panel) -> lp.TranslationUnit:
     """Accumulate the result of a stage in registers, tile by tile."""
-    before, kept = row.matches[number], row.kept[number]
+    before, kept, stage = row.matches[number], row.kept[number], plan.stages[number]
     summed = [x for x in before.einsum.indexing.indices if x in _summed_by(before, stage)]
     loops, tile = list(row.blocks.values()), [kept.loops[stage.lane]]
     whole = True
@@ -234,8 +239,12 @@ def _accumulate(t_unit: lp.TranslationUnit, row: _Row, number: int, stage: Stage
             t_unit = expand_sum(t_unit, before, summed, kept.insn_ids)
         t_unit = place(t_unit, before, dict.fromkeys(tile[1:], UNROLL))
         return nest(t_unit, before, [*loops, *tile[1:], tile[0]])
+    sums = [before.inames[x] for x in summed]
+    if plan.ahead and plan.ahead in row.blocks:
+        step = row.blocks[plan.ahead]
+        t_unit = prefetch_ahead(t_unit, before, kept.insn_ids, step, sums, tile[1:], tile[0], plan.line_bytes)
     t_unit = register_tile(t_unit, before, tile, kept.insn_ids, in_place=whole)
-    return nest(t_unit, before, [*loops, *(before.inames[x] for x in summed), *tile[1:], tile[0]])
+    return nest(t_unit, before, [*loops, *sums, *tile[1:], tile[0]])
 
 
 def _summed_by(before: Match, stage: Stage) -> set[str]:

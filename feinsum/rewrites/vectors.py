@@ -11,13 +11,13 @@ import islpy as isl
 import loopy as lp
 from loopy.kernel.data import Iname
 from loopy.kernel.instruction import CInstruction
-from loopy.symbolic import CombineMapper, IdentityMapper, SubstitutionMapper, get_dependencies
-from pymbolic.mapper.substitutor import make_subst_func
+from loopy.symbolic import IdentityMapper, get_dependencies
 from pymbolic.primitives import Comparison, If, Min, Subscript, Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length, iname_of
+from feinsum.rewrites.reads import subscripts_of, with_rules
 from feinsum.rewrites.vector_access import NAMES, Row, at_lane, load_code, pieces, room_under, row_of, store_code
 
 SHORTEST_STREAM_BYTES = 16
@@ -79,7 +79,7 @@ def _follow(
         (insn.id, reference)
         for insn in kernel.instructions
         if isinstance(insn, lp.Assignment)
-        for reference in _subscripts(insn.assignee) | _subscripts(insn.expression)
+        for reference in subscripts_of(insn.assignee) | subscripts_of(insn.expression)
         if reference.aggregate.name in private
     ]
     axes: dict[str, int] = {}
@@ -184,7 +184,7 @@ class _Lanes:
         if len(own) > 1 or not isinstance(insn, lp.Assignment):
             raise TransformError(f"instruction '{insn.id}' is no assignment with one lane, but has {own}")
         iname = own[0]
-        insn = insn.copy(expression=_Rules(self.kernel)(insn.expression))
+        insn = insn.copy(expression=with_rules(self.kernel, insn.expression))
         block, lane = self._loops(iname)
         mapper = _Substitution(self, insn, iname, block, lane)
         value = mapper(insn.expression)
@@ -334,7 +334,7 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
         self.lanes, self.insn, self.iname, self.block, self.lane = lanes, insn, iname, block, lane
         self.loads: list[CInstruction] = []
         self.loaded: dict[Subscript, str] = {}
-        rows = {read: self._row(read) for read in _subscripts(insn.expression)}
+        rows = {read: self._row(read) for read in subscripts_of(insn.expression)}
         apart = any(self._needs_load(read) and row is None for read, row in rows.items())
         self.rows = {} if apart else rows
         self.escaped = False
@@ -370,41 +370,6 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
             return expr
         self.escaped = True
         return Variable(self.block) * self.lanes.width + Variable(self.lane)
-
-
-class _Rules(IdentityMapper):  # type: ignore[misc]
-    """Puts in the right-hand sides of substitution rules, so that the memory they read is seen."""
-
-    def __init__(self, kernel: lp.LoopKernel) -> None:
-        super().__init__()
-        self.rules = kernel.substitutions
-
-    def map_call(self, expr: Any) -> Any:
-        rule = self.rules.get(getattr(expr.function, "name", None))
-        if rule is None:
-            return super().map_call(expr)
-        arguments = dict(zip(rule.arguments, map(self.rec, expr.parameters), strict=True))
-        return self.rec(SubstitutionMapper(make_subst_func(arguments))(rule.expression))
-
-
-class _Subscripts(CombineMapper):  # type: ignore[misc]
-    """Every subscript of an expression."""
-
-    def combine(self, values: Any) -> frozenset[Any]:
-        return frozenset[Any]().union(*values)
-
-    def map_subscript(self, expr: Any) -> frozenset[Any]:
-        return frozenset([expr])
-
-    def map_constant(self, expr: Any) -> frozenset[Any]:
-        return frozenset()
-
-    map_variable = map_function_symbol = map_resolved_function = map_constant
-
-
-def _subscripts(expr: Any) -> frozenset[Any]:
-    found: frozenset[Any] = _Subscripts()(expr)
-    return found
 
 
 def _first_of(target: Any, assignee: Any, iname: str, at: Any) -> Any:

@@ -26,35 +26,35 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
     for (int d_3 = 0; d_3 <= 9; ++d_3)
     {
       __attribute__((opencl_unroll_hint))
-      for (int c_copy = 0; c_copy <= 3; ++c_copy)
+      for (int a_copy = 0; a_copy <= 3; ++a_copy)
       {
-        int const d_copy = 0;
+        int const b_copy = 0;
 
         __attribute__((opencl_unroll_hint))
-        for (int a_copy_piece = 0; a_copy_piece <= 3; ++a_copy_piece)
+        for (int c_copy_piece = 0; c_copy_piece <= 3; ++c_copy_piece)
         {
-          int at = a_copy_piece + 0;
-          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (a_copy_piece + 0) * 8;
+          int at = c_copy_piece + 0;
+          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_piece + 0) * 8;
           int step = 1;
-          int first = 0 + (1 * (1 * gid(0) * 3 + c_3) * 4 + c_copy) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (a_copy_piece + 0) * 8 * 1;
+          int first = 0 + (1 * (1 * gid(0) * 3 + c_3) * 4 + a_copy) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (c_copy_piece + 0) * 8 * 1;
 
           if (room >= 8) a1_vectors[at] = vload8(0, a1 + first);
           else a1_vectors[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
         }
         __attribute__((opencl_unroll_hint))
-        for (int a_copy_piece_0 = 0; a_copy_piece_0 <= 3; ++a_copy_piece_0)
+        for (int c_copy_piece_0 = 0; c_copy_piece_0 <= 3; ++c_copy_piece_0)
         {
-          int at = a_copy_piece_0 + 0;
-          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (a_copy_piece_0 + 0) * 8;
+          int at = c_copy_piece_0 + 0;
+          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_piece_0 + 0) * 8;
           int step = 10;
-          int first = 0 + (1 * (1 * gid(0) * 3 + c_3) * 4 + c_copy) * 10 * Ne + (1 * gid(2) * 10 + d_3 + d_copy) * 1 + (1 * gid(1) * 32 + 0) * 10 + (a_copy_piece_0 + 0) * 8 * 10;
+          int first = 0 + (1 * (1 * gid(0) * 3 + c_3) * 4 + a_copy) * 10 * Ne + (1 * gid(2) * 10 + d_3 + b_copy) * 1 + (1 * gid(1) * 32 + 0) * 10 + (c_copy_piece_0 + 0) * 8 * 10;
 
           if (room >= 8) a2_0_vectors[at] = (double8) (a2_0[first + 0 * step], a2_0[first + 1 * step], a2_0[first + 2 * step], a2_0[first + 3 * step], a2_0[first + 4 * step], a2_0[first + 5 * step], a2_0[first + 6 * step], a2_0[first + 7 * step]);
           else a2_0_vectors[at] = (double8) (a2_0[first + min(0, (int) room - 1) * step], a2_0[first + min(1, (int) room - 1) * step], a2_0[first + min(2, (int) room - 1) * step], a2_0[first + min(3, (int) room - 1) * step], a2_0[first + min(4, (int) room - 1) * step], a2_0[first + min(5, (int) room - 1) * step], a2_0[first + min(6, (int) room - 1) * step], a2_0[first + min(7, (int) room - 1) * step]);
         }
         __attribute__((opencl_unroll_hint))
-        for (int a_copy_block = 0; a_copy_block <= 3; ++a_copy_block)
-          a1_1_a2_0_2_kept[4 * c_copy + a_copy_block] = a1_vectors[a_copy_block] * a2_0_vectors[a_copy_block];
+        for (int c_copy_block = 0; c_copy_block <= 3; ++c_copy_block)
+          a1_1_a2_0_2_kept[4 * a_copy + c_copy_block] = a1_vectors[c_copy_block] * a2_0_vectors[c_copy_block];
       }
       __attribute__((opencl_unroll_hint))
       for (int c_4 = 0; c_4 <= 3; ++c_4)
@@ -79,35 +79,35 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
     for (int d_5 = 0; d_5 <= 9; ++d_5)
     {
       __attribute__((opencl_unroll_hint))
-      for (int c_copy_0 = 0; c_copy_0 <= 3; ++c_copy_0)
+      for (int a_copy_0 = 0; a_copy_0 <= 3; ++a_copy_0)
       {
-        int const d_copy_0 = 0;
+        int const b_copy_0 = 0;
 
         __attribute__((opencl_unroll_hint))
-        for (int a_copy_0_piece = 0; a_copy_0_piece <= 3; ++a_copy_0_piece)
+        for (int c_copy_0_piece = 0; c_copy_0_piece <= 3; ++c_copy_0_piece)
         {
-          int at = a_copy_0_piece + 0;
-          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (a_copy_0_piece + 0) * 8;
+          int at = c_copy_0_piece + 0;
+          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_0_piece + 0) * 8;
           int step = 1;
-          int first = 0 + (1 * (1 * gid(0) * 3 + c_5) * 4 + c_copy_0) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (a_copy_0_piece + 0) * 8 * 1;
+          int first = 0 + (1 * (1 * gid(0) * 3 + c_5) * 4 + a_copy_0) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (c_copy_0_piece + 0) * 8 * 1;
 
           if (room >= 8) a1_vectors_0[at] = vload8(0, a1 + first);
           else a1_vectors_0[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
         }
         __attribute__((opencl_unroll_hint))
-        for (int a_copy_0_piece_0 = 0; a_copy_0_piece_0 <= 3; ++a_copy_0_piece_0)
+        for (int c_copy_0_piece_0 = 0; c_copy_0_piece_0 <= 3; ++c_copy_0_piece_0)
         {
-          int at = a_copy_0_piece_0 + 0;
-          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (a_copy_0_piece_0 + 0) * 8;
+          int at = c_copy_0_piece_0 + 0;
+          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_0_piece_0 + 0) * 8;
           int step = 10;
-          int first = 0 + (1 * (1 * gid(0) * 3 + c_5) * 4 + c_copy_0) * 10 * Ne + (1 * gid(2) * 10 + d_5 + d_copy_0) * 1 + (1 * gid(1) * 32 + 0) * 10 + (a_copy_0_piece_0 + 0) * 8 * 10;
+          int first = 0 + (1 * (1 * gid(0) * 3 + c_5) * 4 + a_copy_0) * 10 * Ne + (1 * gid(2) * 10 + d_5 + b_copy_0) * 1 + (1 * gid(1) * 32 + 0) * 10 + (c_copy_0_piece_0 + 0) * 8 * 10;
 
           if (room >= 8) a2_1_vectors[at] = (double8) (a2_1[first + 0 * step], a2_1[first + 1 * step], a2_1[first + 2 * step], a2_1[first + 3 * step], a2_1[first + 4 * step], a2_1[first + 5 * step], a2_1[first + 6 * step], a2_1[first + 7 * step]);
           else a2_1_vectors[at] = (double8) (a2_1[first + min(0, (int) room - 1) * step], a2_1[first + min(1, (int) room - 1) * step], a2_1[first + min(2, (int) room - 1) * step], a2_1[first + min(3, (int) room - 1) * step], a2_1[first + min(4, (int) room - 1) * step], a2_1[first + min(5, (int) room - 1) * step], a2_1[first + min(6, (int) room - 1) * step], a2_1[first + min(7, (int) room - 1) * step]);
         }
         __attribute__((opencl_unroll_hint))
-        for (int a_copy_0_block = 0; a_copy_0_block <= 3; ++a_copy_0_block)
-          a1_1_a2_1_2_kept[4 * c_copy_0 + a_copy_0_block] = a1_vectors_0[a_copy_0_block] * a2_1_vectors[a_copy_0_block];
+        for (int c_copy_0_block = 0; c_copy_0_block <= 3; ++c_copy_0_block)
+          a1_1_a2_1_2_kept[4 * a_copy_0 + c_copy_0_block] = a1_vectors_0[c_copy_0_block] * a2_1_vectors[c_copy_0_block];
       }
       __attribute__((opencl_unroll_hint))
       for (int c_6 = 0; c_6 <= 3; ++c_6)
@@ -139,42 +139,45 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
   double8 out_0_vectors[1];
   double8 out_1_vectors[1];
 
-  for (int c_copy_1 = 0; c_copy_1 <= 11; ++c_copy_1)
-    for (int d_copy_1 = 0; d_copy_1 <= 9; ++d_copy_1)
+  for (int c_copy = 0; c_copy <= 11; ++c_copy)
+    for (int d_copy = 0; d_copy <= 9; ++d_copy)
     {
       {
-        int const b_copy_1_piece = 0;
+        int const b_copy_3_piece = 0;
 
-        int at = b_copy_1_piece + 0;
+        int at = b_copy_3_piece + 0;
         int step = 120;
-        int first = 0 + c_copy_1 * 10 + d_copy_1 * 1 + 0 + (b_copy_1_piece + 0) * 8 * 120;
+        int first = 0 + c_copy * 10 + d_copy * 1 + 0 + (b_copy_3_piece + 0) * 8 * 120;
 
         a0_vectors[at] = (double8) (a0[first + 0 * step], a0[first + 1 * step], a0[first + 2 * step], a0[first + 3 * step], a0[first + 4 * step], a0[first + 5 * step], 0, 0);
       }
       {
-        int const b_copy_1_block = 0;
+        int const b_copy_3_block = 0;
 
-        a0_0_kept[10 * c_copy_1 + d_copy_1] = a0_vectors[0];
+        a0_0_kept[10 * c_copy + d_copy] = a0_vectors[0];
       }
     }
   for (int a_11 = 0; a_11 <= ((-998 + Ne + -1000 * gid(0) >= 0) ? 249 : -1 + -250 * gid(0) + (3 + Ne) / 4); ++a_11)
   {
     __attribute__((opencl_unroll_hint))
-    for (int a_copy_1 = 0; a_copy_1 <= 3; ++a_copy_1)
+    for (int a_copy_3 = 0; a_copy_3 <= 3; ++a_copy_3)
     {
-      int const b_copy_2_block = 0;
+      int const b_copy_4_block = 0;
 
-      a0_0_partial_0__kept[a_copy_1] = (double) (0.0);
+      a0_0_partial_0__kept[a_copy_3] = (double) (0.0);
     }
     for (int c_1 = 0; c_1 <= 11; ++c_1)
       for (int d_1 = 0; d_1 <= 9; ++d_1)
       {
-        __attribute__((opencl_unroll_hint))
-        for (int a_copy = 0; a_copy <= 3; ++a_copy)
-        {
-          int const b_copy_block = 0;
+        int partial_0_ahead = 0 + c_1 * 1 * Ne * 10 + d_1 * 1 * Ne + min(1 * (1 * gid(0) * 250 + a_11 + 1) * 4 + 0, Ne + -1) * 1;
 
-          a0_0_partial_0__kept[a_copy] = a0_0_partial_0__kept[a_copy] + a0_0_kept[10 * c_1 + d_1] * partial_0[Ne * 10 * c_1 + Ne * d_1 + min((gid(0) * 250 + a_11) * 4 + a_copy, Ne + -1)];
+        __builtin_prefetch((void const *) (size_t) (partial_0 + partial_0_ahead + 0));
+        __attribute__((opencl_unroll_hint))
+        for (int a_copy_1 = 0; a_copy_1 <= 3; ++a_copy_1)
+        {
+          int const b_copy_1_block = 0;
+
+          a0_0_partial_0__kept[a_copy_1] = a0_0_partial_0__kept[a_copy_1] + a0_0_kept[10 * c_1 + d_1] * partial_0[Ne * 10 * c_1 + Ne * d_1 + min((gid(0) * 250 + a_11) * 4 + a_copy_1, Ne + -1)];
         }
       }
     __attribute__((opencl_unroll_hint))
@@ -198,21 +201,24 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
   for (int a_13 = 0; a_13 <= ((-998 + Ne + -1000 * gid(0) >= 0) ? 249 : -1 + -250 * gid(0) + (3 + Ne) / 4); ++a_13)
   {
     __attribute__((opencl_unroll_hint))
-    for (int a_copy_2 = 0; a_copy_2 <= 3; ++a_copy_2)
+    for (int a_copy_4 = 0; a_copy_4 <= 3; ++a_copy_4)
     {
-      int const b_copy_3_block = 0;
+      int const b_copy_5_block = 0;
 
-      a0_0_partial_1__kept[a_copy_2] = (double) (0.0);
+      a0_0_partial_1__kept[a_copy_4] = (double) (0.0);
     }
     for (int c_7 = 0; c_7 <= 11; ++c_7)
       for (int d_7 = 0; d_7 <= 9; ++d_7)
       {
-        __attribute__((opencl_unroll_hint))
-        for (int a_copy_0 = 0; a_copy_0 <= 3; ++a_copy_0)
-        {
-          int const b_copy_0_block = 0;
+        int partial_1_ahead = 0 + c_7 * 1 * Ne * 10 + d_7 * 1 * Ne + min(1 * (1 * gid(0) * 250 + a_13 + 1) * 4 + 0, Ne + -1) * 1;
 
-          a0_0_partial_1__kept[a_copy_0] = a0_0_partial_1__kept[a_copy_0] + a0_0_kept[10 * c_7 + d_7] * partial_1[Ne * 10 * c_7 + Ne * d_7 + min((gid(0) * 250 + a_13) * 4 + a_copy_0, Ne + -1)];
+        __builtin_prefetch((void const *) (size_t) (partial_1 + partial_1_ahead + 0));
+        __attribute__((opencl_unroll_hint))
+        for (int a_copy_2 = 0; a_copy_2 <= 3; ++a_copy_2)
+        {
+          int const b_copy_2_block = 0;
+
+          a0_0_partial_1__kept[a_copy_2] = a0_0_partial_1__kept[a_copy_2] + a0_0_kept[10 * c_7 + d_7] * partial_1[Ne * 10 * c_7 + Ne * d_7 + min((gid(0) * 250 + a_13) * 4 + a_copy_2, Ne + -1)];
         }
       }
     __attribute__((opencl_unroll_hint))

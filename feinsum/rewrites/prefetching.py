@@ -1,0 +1,122 @@
+"""The move that asks for memory before it is needed: ``for b: touch A(k, 8 (b + 1)); ... A(k, 8 b + t) ...``
+
+The hardware foresees rows that are read from end to end.  A tile of rows that lie far apart it does not: every line of it
+is waited for, unless it was asked for while the tile before was computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import loopy as lp
+from loopy.kernel.array import FixedStrideArrayDimTag
+from loopy.kernel.instruction import CInstruction
+from loopy.symbolic import SubstitutionMapper, get_dependencies
+from pymbolic.mapper.substitutor import make_subst_func
+from pymbolic.primitives import Subscript, Variable
+
+from feinsum.match import Match
+from feinsum.rewrites.loops import fixed_length, iname_of
+from feinsum.rewrites.reads import subscripts_of, with_rules
+
+
+def prefetch_ahead(
+    t_unit: lp.TranslationUnit,
+    match: Match,
+    insn_ids: Sequence[str],
+    step: str,
+    sums: Sequence[str],
+    tile: Sequence[str],
+    lane: str,
+    line_bytes: int,
+) -> lp.TranslationUnit:
+    """Ask in each step of a loop for what the next step reads of rows that lie apart.
+
+    Before::
+
+        for b, k:
+            for t in range(8): acc[t] = acc[t] + A[k, 8*b + t] * ...
+
+    After ``step="b", sums=["k"], tile=["t"]``::
+
+        for b, k:
+            __builtin_prefetch(A + n*k + 8*(b + 1))
+            for t in range(8): acc[t] = acc[t] + A[k, 8*b + t] * ...
+
+    Other reads stay as they are: rows along a sum are foreseen, those along a lane read at once.  Beyond the last step
+    memory of no use is asked for, which is allowed.
+
+    :param insn_ids: the instructions that read.
+    :param step: a loop around them.
+    :param sums: loops inside it that the instructions sum over.
+    :param tile: loops of fixed lengths inside these.
+    :param lane: the loop inside them that is to become the lanes of vectors.
+    :param line_bytes: the length of a cache line.
+
+    ``prefetch`` in Halide.  With a builtin of clang that compilers for CPUs know.
+    """
+    kernel = t_unit[match.kernel_name]
+    first, inner, *rest = (iname_of(t_unit, match, x) for x in (step, lane, *sums, *tile))
+    summed, tiles = frozenset(rest[: len(sums)]), frozenset(rest[len(sums) :])
+    seeker = _Seeker(kernel, first, summed, tiles, inner, line_bytes)
+    touches = list(seeker.touches([kernel.id_to_insn[insn_id] for insn_id in insn_ids]))
+    return t_unit.with_kernel(kernel.copy(instructions=[*kernel.instructions, *touches]))
+
+
+@dataclass(frozen=True)
+class _Seeker:
+    """Finds what the next step of a loop reads; the fields are those of :func:`prefetch_ahead`, as inames."""
+
+    kernel: lp.LoopKernel
+    step: str
+    sums: frozenset[str]
+    tile: frozenset[str]
+    lane: str
+    line_bytes: int
+
+    def touches(self, insns: Sequence[Any]) -> Iterator[CInstruction]:
+        """Statements for the reads of instructions, once for what several of them read."""
+        fresh = self.kernel.get_var_name_generator()
+        reads = {read: insn for insn in insns for read in subscripts_of(with_rules(self.kernel, insn.expression))}
+        for read in sorted(filter(self._is_apart, reads), key=str):
+            yield self._touch(reads[read], read, fresh(f"{read.aggregate.name}_ahead"))
+
+    def _is_apart(self, read: Subscript) -> bool:
+        """Whether a read of global memory goes along its row with step and tile, and from row to row with the sums."""
+        array = self._array(read)
+        private = isinstance(array, lp.TemporaryVariable) and array.address_space != lp.AddressSpace.GLOBAL
+        if private or not all(isinstance(tag, FixedStrideArrayDimTag) for tag in array.dim_tags):
+            return False
+        along, across = set[str](), set[str]()
+        for entry, tag in zip(read.index_tuple, array.dim_tags, strict=True):
+            (along if tag.stride == 1 else across).update(get_dependencies(entry))
+        goes_along = self.step in along and not along.isdisjoint(self.tile) and self.sums.isdisjoint(along)
+        return goes_along and not self.sums.isdisjoint(across) and self.lane not in along | across
+
+    def _touch(self, insn: Any, read: Subscript, name: str) -> CInstruction:
+        array = self._array(read)
+        pairs = list(zip(read.index_tuple, array.dim_tags, strict=True))
+        lanes = {x for entry, tag in pairs if tag.stride == 1 for x in get_dependencies(entry)} & self.tile
+        ahead = {self.step: Variable(self.step) + 1, **dict.fromkeys(lanes, 0)}
+        first = SubstitutionMapper(make_subst_func(ahead))(sum(entry * tag.stride for entry, tag in pairs))
+        row_bytes = array.dtype.itemsize * math.prod(fixed_length(self.kernel, x) for x in lanes)
+        starts = range(0, row_bytes // array.dtype.itemsize, max(1, self.line_bytes // array.dtype.itemsize))
+        # A plain pointer: the builtin takes none to global memory.
+        code = "\n".join(f"__builtin_prefetch((void const *) (size_t) ({array.name} + {name} + {n}));" for n in starts)
+        return CInstruction(
+            ((name, first),),
+            code,
+            read_variables=frozenset([array.name]),
+            id=self.kernel.get_instruction_id_generator()(f"touch_{name}"),
+            within_inames=(insn.within_inames - {self.lane} - (self.tile - get_dependencies(first))) | self.sums,
+            within_inames_is_final=True,
+            depends_on=insn.depends_on,
+            depends_on_is_final=True,
+        )
+
+    def _array(self, read: Subscript) -> Any:
+        name = read.aggregate.name
+        return self.kernel.temporary_variables.get(name) or self.kernel.arg_dict[name]
