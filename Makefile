@@ -1,7 +1,7 @@
 # make demo    tune three einsums for two minutes and compare with numpy
 # make test    the whole test suite
 # make check   ruff, types, import rules
-# make doc     the pages of doc/, into doc/_build/index.html
+# make doc     the pages of doc/, into doc/_build/html/index.html
 # make readme  what the commands of the README print on this machine, written into it
 # make notebooks  the notebooks executed, and their outputs written into them; best on a machine that is idle
 # make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: doc/benchmarks-cpu.rst
@@ -30,8 +30,8 @@ check: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 doc: $(VENV)/.installed-dev
-	$(BIN)/python -m sphinx -W --keep-going -q -b html doc doc/_build
-	@echo "see doc/_build/index.html"
+	$(BIN)/python -m sphinx -W --keep-going -q -b html doc doc/_build/html
+	@echo "see doc/_build/html/index.html"
 
 readme: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/readme.py

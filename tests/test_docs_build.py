@@ -36,7 +36,7 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     pytest.importorskip("sphinx", reason="the extra 'doc' is not installed")
     from sphinx.util.inventory import InventoryFile
 
-    built = tmp_path_factory.mktemp("pages")
+    built = tmp_path_factory.mktemp("pages") / "html"
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "doc", str(built)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
