@@ -16,16 +16,17 @@ import pytest
 
 import feinsum as fe
 import feinsum.errors
+import feinsum.exploration
+import feinsum.report
 import feinsum.rewrites
 from feinsum.cli import cli
 from feinsum.generate.origin import RUNGS
 from feinsum.registry import spaces
 
 ROOT = Path(__file__).parents[1]
-PUBLIC = {
-    **{f"feinsum.{name}": getattr(fe, name) for name in fe.__all__ if name != "__version__"},
-    **{f"feinsum.rewrites.{name}": getattr(feinsum.rewrites, name) for name in feinsum.rewrites.__all__},
-}
+PACKAGES = (fe, feinsum.rewrites, feinsum.exploration, feinsum.report)
+"""Whose names people are told to use."""
+PUBLIC = {f"{p.__name__}.{name}": getattr(p, name) for p in PACKAGES for name in p.__all__ if name != "__version__"}
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
 OURS = [s.name for s in spaces() if s.function.__module__.startswith("feinsum.transforms.")]
 
@@ -115,6 +116,11 @@ def test_environment_variables_are_told() -> None:
     found = set(re.findall(r'"(FEINSUM_[A-Z_]+)"', sources))
     assert {"FEINSUM_DEVICE", "FEINSUM_DATABASE"} <= found
     assert {name for name in found if f"``{name}``" not in page} == set()
+
+
+def test_the_citation_is_of_this_version() -> None:
+    """CITATION.cff names the version that it comes with."""
+    assert f"\nversion: {fe.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_the_rungs_of_the_ladder_are_told() -> None:

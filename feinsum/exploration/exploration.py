@@ -38,6 +38,9 @@ Store = Database | str | os.PathLike[str] | None
 class Exploration:
     """A transform space as it is for one einsum on one device.  Made by :func:`explore`.
 
+    :ivar einsum: what is computed.
+    :ivar device: where.
+    :ivar space: the space explored.
     :ivar sizes: the lengths expected of the long axes.
     :ivar database: where records are kept; None is the store of the user.
     """

@@ -26,7 +26,11 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class KernelCode:
-    """A loopy kernel and the OpenCL C that is generated of it, which a notebook shows side by side."""
+    """A loopy kernel and the OpenCL C that is generated of it, which a notebook shows side by side.
+
+    :ivar t_unit: the kernel.
+    :ivar title: what stands above it; may be empty.
+    """
 
     t_unit: lp.TranslationUnit = field(repr=False)
     title: str = ""
@@ -63,8 +67,11 @@ class KernelCode:
 class SpacePoint:
     """One configuration of a space for an einsum; its code is generated when it is asked for.
 
+    :ivar einsum: what is computed.
     :ivar sizes: the lengths expected of the long axes.
+    :ivar space: the space.
     :ivar problem: what the space is asked about, which names the device.
+    :ivar configuration: the value of each parameter.
     """
 
     einsum: BatchedEinsum
@@ -110,6 +117,8 @@ class SpacePoint:
 class Comparison:
     """Two configurations of one space, and what their kernels have in common.
 
+    :ivar first: the one that changes are counted from.
+    :ivar second: the other one.
     :ivar times_s: the best recorded time of each; None where there is none.
     """
 

@@ -48,6 +48,7 @@ class PlotError(FeinsumError, RuntimeError):
 class Rooflines:
     """One plot of rates below a roof.
 
+    :ivar title: what stands above it.
     :ivar series: what is drawn: ours first, then the others; each a list of points.
     :ivar flops_per_s: the flat roof.
     :ivar bytes_per_s: the slanted one.
@@ -134,13 +135,14 @@ def importance(records: Sequence[TuningRecord]) -> Picture:
         for name, share in influence.shares.items()
     ]
     largest = sorted(shares, key=lambda item: item[1])[-_SHOWN:]
+    widest = max((share for _, share in largest), default=0.0)
 
     def draw(axes: Axes) -> None:
         bars = axes.barh([name for name, _ in largest], [share for _, share in largest], color=_OURS)
         axes.bar_label(bars, [f"{share:.0%}" for _, share in largest], padding=3, fontsize="small")
         if not largest:
             _say(axes, "too few records")
-        axes.set(xlabel="share of the variance of log time", title="importance", xlim=(0, 1.1))
+        axes.set(xlabel="share of the variance of log time", title="importance", xlim=(0, max(1.1, 1.15 * widest)))
         axes.xaxis.set_major_formatter(_percent())
 
     return _single(draw, height=max(_SIZE[1], 0.8 + 0.25 * len(largest)))
