@@ -129,8 +129,10 @@ def test_controls_are_widgets_where_there_are_widgets(gradient: Exploration) -> 
     assert list(controls.widgets["elements"].options) == [(str(n), n) for n in (8, 16, 32, 64, 128)]
     controls.widgets["elements"].value = 64
     assert controls.configuration["elements"] == 64
-    controls.choose(elements=32)
+    controls.choose(elements=32, unroll=True)
     assert controls.widgets["elements"].value == 32
+    assert controls.widgets["unroll"].value is True
+    assert controls.configuration == {"elements": 32, "unroll": True}
     assert controls.status() == "accepted, not measured yet"
     assert controls.time().startswith("right, ")
     bundle = controls._repr_mimebundle_()

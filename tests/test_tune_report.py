@@ -75,6 +75,8 @@ def test_parameters_that_matter_are_named() -> None:
     assert list(influence.shares) == ["width", "unroll", "order"]
     assert influence.shares["width"] > 0.9
     assert influences(landscape()[:7]) == {}
+    several = [record("ok", 1e-3 * k, a=k, b=-k, c=k % 3) for k in range(1, 11)]
+    assert influences(several) == {}, "ten records cannot tell twenty effects apart"
 
 
 def test_a_report_is_plain_data(report: TuningReport) -> None:

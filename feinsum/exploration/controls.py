@@ -40,9 +40,10 @@ class Controls:
 
         :raises TransformError: if a parameter does not exist.
         """
-        self.configuration = self.exploration.configuration({**self.configuration, **changes})
+        wanted = self.exploration.configuration({**self.configuration, **changes})
         for name, widget in self.widgets.items():
-            widget.value = self.configuration[name]
+            widget.value = wanted[name]  # which sets the configuration, too
+        self.configuration = wanted
 
     def status(self) -> str:
         """Why the present choice is refused, or the best time recorded of it."""

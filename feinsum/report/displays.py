@@ -206,8 +206,8 @@ def records_html(records: Iterable[TuningRecord]) -> str:
     if not found:
         return block("no records")
     best_s = min((r.median_s for r in found if r.median_s is not None), default=None)
-    headings = ["time", "±", "rate", "bandwidth", "of the best", "device", "lengths", "space", "configuration"]
-    shown = table(headings, (_record_cells(r, best_s) for r in found[:_SHOWN_ROWS]), text=headings[5:])
+    headings = ["time", "±", "rate", "bandwidth", "of the best", "lengths", "device", "space, configuration"]
+    shown = table(headings, (_record_cells(r, best_s) for r in found[:_SHOWN_ROWS]), text=headings[4:])
     more = f"… and {len(found) - _SHOWN_ROWS} more" if len(found) > _SHOWN_ROWS else ""
     return block(shown, more, title=f"{len(found)} {'record' if len(found) == 1 else 'records'}")
 
@@ -226,9 +226,9 @@ def records_text(records: Iterable[TuningRecord]) -> str:
 
 
 def _record_cells(r: TuningRecord, best_s: float | None) -> list[object]:
-    where = [r.device, listed(r.sizes), f"{r.space}@{r.space_version}", listed(r.configuration)]
+    where = [listed(r.sizes), r.device, f"{r.space}@{r.space_version}: {listed(r.configuration)}"]
     if r.median_s is None:
-        return [r.status, "", "", "", Markup(""), *where[:3], f"{where[3]}: {r.message[:200]}"]
+        return [r.status, "", "", "", "", *where[:2], f"{where[2]}; {r.message[:200]}"]
     t = r.median_s
     cells = [duration(t), f"{(r.spread_s or 0.0) / t:.1%}", rate(r.flops / t), bandwidth(r.bytes / t)]
     return [*cells, bar((best_s or t) / t, f"{(best_s or t) / t:.0%}"), *where]

@@ -24,7 +24,6 @@ _STYLE = """\
 .feinsum thead th {border-bottom: 1px solid #888}
 .feinsum table td.text, .feinsum table th.text, .feinsum table.facts td, .feinsum table.facts th {text-align: left}
 .feinsum table td.text, .feinsum table.facts td {white-space: normal}
-.feinsum table td.text:last-child:not(:nth-child(-n+4)) {min-width: 24em}
 .feinsum td.text, .feinsum code, .feinsum pre {font-family: monospace; font-size: .95em}
 .feinsum code {background: none; color: inherit; padding: 0}
 .feinsum pre {margin: 0; padding: .4em; overflow: auto; max-height: 32em; line-height: 1.3}
@@ -37,6 +36,7 @@ _STYLE = """\
 .feinsum .beside > div {flex: 1 1 24em; min-width: 0}
 .feinsum .bar {display: inline-block; width: 10em; height: .75em; border: 1px solid #888; margin-right: .5em}
 .feinsum .chip {display: inline-block; border: 1px solid #888; padding: 0 .4em; margin: .05em .2em .05em 0}
+.feinsum thead ~ tbody .bar {width: 6em}
 .feinsum .bar span {display: block; height: 100%; background: #3b7cc4}
 .feinsum table.lines td {text-align: left; white-space: pre-wrap; font-family: monospace; padding: 0 .4em; width: 48%}
 .feinsum table.lines tr {background: none !important}

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from feinsum.database import TuningRecord
     from feinsum.search.importance import Importance
 
-_ENOUGH = 8
-"""Records of a space below which its parameters cannot be told apart."""
+_FEWEST = 8
+"""Records of a space below which nothing is said about its parameters."""
 
 
 def influences(records: Iterable[TuningRecord]) -> dict[str, Importance]:
@@ -24,5 +24,14 @@ def influences(records: Iterable[TuningRecord]) -> dict[str, Importance]:
     return {
         space: importance((r.configuration, r.median_s) for r in many)
         for space, many in by_space.items()
-        if len(many) >= _ENOUGH and len(many[0].configuration) > 1
+        if len(many[0].configuration) > 1 and len(many) >= max(_FEWEST, _effects(many))
     }
+
+
+def _effects(records: list[TuningRecord]) -> int:
+    """How many effects are told apart, and so how many records it takes at least: one for each choice but the first."""
+    seen: dict[str, set[object]] = {}
+    for record in records:
+        for name, value in record.configuration.items():
+            seen.setdefault(name, set()).add(value)
+    return 1 + sum(len(values) - 1 for values in seen.values())
