@@ -159,6 +159,7 @@ def test_a_mistake_costs_one_line(run: Run, arguments: list[str], message: str) 
         (["query", *PRODUCT, "--status", "fine"], "status is 'fine'"),
         (["db", "stats", "--database", "nowhere.sqlite"], "there is no store at"),
         (["db", "import", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["tune", *PRODUCT, "--trials", "1", "--html", "nowhere/report.html"], "cannot write nowhere/report.html"),
         (["tun"], "No such command 'tun'"),
         (["bench", "ij,jk->ik", "--size", "i=4", "j=5", "k=6"], "several lengths are joined by commas"),
     ],
@@ -374,6 +375,32 @@ def test_nothing_recorded(run: Run, store: str) -> None:
     result = run("query", *PRODUCT, "--database", store, "--json")
     assert (result.code, json.loads(result.out)) == (1, [])
     assert "`feinsum tune` makes some" in result.err
+
+
+def test_a_store_that_is_not_there(run: Run, store: str) -> None:
+    """A command that reads says so, since the name may be mistyped; one that writes makes the store."""
+    told = f"there is no store at {store} yet"
+    assert told in run("explain", *PRODUCT, "--database", store, "--json").err
+    Path(store).unlink(missing_ok=True)
+    assert told not in run("tune", *PRODUCT, "--database", store, "--device", "cpu", "--trials", "1").err
+    assert told not in run("explain", *PRODUCT, "--database", store).err
+
+
+def test_records_of_a_device(run: Run, store: str) -> None:
+    """`query` and `db export` take a part of the id of any device, here or elsewhere."""
+    gradient = [*GRADIENT[:3], "--shape", "D=3,20,20", "--shape", "u=E,20"]  # of which curated records are known
+    found = json.loads(run("query", *gradient, "--device", "H200", "--json").out)
+    assert {record["device"] for record in found} == {"gpu:nvidia:h200:132cu"}
+    nothing = run("query", *gradient, "--device", "abacus")
+    assert nothing.code == 1
+    assert "there are some of gpu:nvidia:h200:132cu" in nothing.err
+
+    run("tune", *PRODUCT, "--database", store, "--device", "cpu", "--trials", "1")
+    exported = run("db", "export", "--database", store)
+    assert run("db", "export", "--database", store, "--device", "cpu").out == exported.out
+    refused = run("db", "export", "--database", store, "--device", "abacus")
+    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+    assert "--device abacus fits 0 devices; there are cpu:" in refused.err
 
 
 def test_lines_that_are_no_records(run: Run, store: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from feinsum.cli.description import Request
-from feinsum.cli.options import database_option, device_option, einsum_arguments, json_option
+from feinsum.cli.options import device_option, einsum_arguments, json_option, known_database_option
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table
 from feinsum.report.units import duration, figure, listed
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @einsum_arguments
 @device_option
-@database_option
+@known_database_option
 @click.option("--tune", type=click.Choice(["never", "missing", "always"]), default="never", help="Whether to tune first.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Of tuning; 60 unless given."
@@ -69,7 +69,7 @@ def generate(
 @click.command()
 @einsum_arguments
 @device_option
-@database_option
+@known_database_option
 @json_option
 def explain(request: Request, device: str | None, database: str | None, as_json: bool) -> None:
     """Explain an einsum without compiling it.
@@ -150,7 +150,7 @@ def _as_text(value: Any) -> str:
 @click.command()
 @einsum_arguments
 @device_option
-@database_option
+@known_database_option
 @click.option("--seconds", type=click.FloatRange(min=0), default=1.0, help="For samples; 1 unless given.")
 @click.option(
     "--plot",

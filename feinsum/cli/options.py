@@ -46,16 +46,37 @@ def einsum_arguments(command: Command) -> Command:
     return described
 
 
+def _note_absence(ctx: click.Context, parameter: click.Parameter, database: str | None) -> str | None:
+    """Say that a store is not there, for its name may be mistyped."""
+    if database is not None:
+        from feinsum.database.location import locate
+
+        path = locate(database).path
+        if path is not None and not path.exists():
+            click.echo(f"there is no store at {path} yet; only the records that come with feinsum are known", err=True)
+    return database
+
+
+_STORE: dict[str, Any] = {
+    "metavar": "STORE",
+    "type": click.Path(),  # so that shells complete names of files
+    "help": "A SQLite file or a PostgreSQL URL; your own store, or $FEINSUM_DATABASE, unless given.",
+}
+
 device_option = click.option(
     "--device",
     metavar="NAME",
     shell_complete=one_of(completion.devices),
     help="cpu, gpu or a part of an id; the best one, or $FEINSUM_DEVICE, unless given.",
 )
-database_option = click.option(
-    "--database",
-    metavar="STORE",
-    type=click.Path(),  # so that shells complete names of files
-    help="A SQLite file or a PostgreSQL URL; your own store, or $FEINSUM_DATABASE, unless given.",
+part_of_id_option = click.option(
+    "--device",
+    "part",
+    metavar="TEXT",
+    shell_complete=one_of(completion.devices),
+    help="Only records of devices with this in their id: cpu, h200.",
 )
+database_option = click.option("--database", **_STORE)
+known_database_option = click.option("--database", callback=_note_absence, **_STORE)
+"""For commands that read a store."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

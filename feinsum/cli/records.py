@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import click
 
 from feinsum.cli import completion
 from feinsum.cli.completion import one_of
-from feinsum.cli.options import database_option, json_option
+from feinsum.cli.options import database_option, json_option, part_of_id_option
 from feinsum.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def db() -> None:
 
 @db.command("export")
 @click.argument("target", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="[FILE]")
-@click.option("--device", metavar="ID", help="Only records of the device with this id.")
+@part_of_id_option
 @click.option("--status", metavar="STATUS", shell_complete=one_of(completion.statuses), help="Only records of this status.")
 @database_option
-def export(target: str, device: str | None, status: str | None, database: str | None) -> None:
+def export(target: str, part: str | None, status: str | None, database: str | None) -> None:
     """Write records as JSON Lines.
 
-    They are sorted, and go to a file or the standard output.
+    They are sorted, and go to a file or the standard output.  --device has to fit one device only.
 
     \b
     Example:
@@ -45,11 +45,21 @@ def export(target: str, device: str | None, status: str | None, database: str | 
     import feinsum as fe
 
     with fe.Database(database, create=False) as store:
+        device = None if part is None else _only_device(part, store.stats().by_device)
         if target == "-":
             store.export_jsonl(sys.stdout, device=device, status=status)
         else:
             number = store.export_jsonl(target, device=device, status=status)
             click.echo(f"{number} records written to {target}", err=True)
+
+
+def _only_device(part: str, known: Iterable[str]) -> str:
+    """The id of the only device with `part` in its id; an id itself may be part of another one."""
+    fitting = [device for device in known if part.lower() in device]
+    if part in fitting or len(fitting) == 1:
+        return part if part in fitting else fitting[0]
+    there = ", ".join(fitting or known) or "no records at all"
+    raise click.UsageError(f"--device {part} fits {len(fitting)} devices; there are {there}")
 
 
 @db.command("import")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,14 @@ import click
 from feinsum.cli import completion
 from feinsum.cli.completion import one_of
 from feinsum.cli.description import Request
-from feinsum.cli.options import database_option, device_option, einsum_arguments, json_option
+from feinsum.cli.options import (
+    database_option,
+    device_option,
+    einsum_arguments,
+    json_option,
+    known_database_option,
+    part_of_id_option,
+)
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json
 from feinsum.report.units import listed
 
@@ -93,6 +101,8 @@ def tune(
     import feinsum as fe
 
     request.require_sizes()
+    if html is not None:
+        _require_writable(html)
     report = fe.autotune(request.einsum, device, database, request.sizes, **options)
     if html is not None:
         report.write_html(html)
@@ -106,6 +116,14 @@ def tune(
         raise KeyboardInterrupt
     if report.best is None:
         ctx.exit(1)
+
+
+def _require_writable(path: str) -> None:
+    """Before the tuning rather than after it."""
+    try:
+        Path(path).touch()
+    except OSError as error:
+        raise click.UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
 _OF_AN_EINSUM = ("shapes", "sizes", "long", "rows", "dtypes", "trials", "timeout", "space", "sampler", "seed", "html")
@@ -150,13 +168,8 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
 
 @click.command()
 @einsum_arguments
-@click.option(
-    "--device",
-    metavar="NAME",
-    shell_complete=one_of(completion.devices),
-    help="Only records of this device: cpu, gpu or a part of an id.",
-)
-@database_option
+@part_of_id_option
+@known_database_option
 @click.option(
     "--status",
     default="ok",
@@ -170,7 +183,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
 def query(
     ctx: click.Context,
     request: Request,
-    device: str | None,
+    part: str | None,
     database: str | None,
     status: str,
     limit: int,
@@ -188,7 +201,8 @@ def query(
     import feinsum as fe
 
     e = request.einsum
-    found = fe.query(e, device, database, status=None if status == "all" else status)
+    known = fe.query(e, None, database, status=None if status == "all" else status)
+    found = [record for record in known if (part or "").lower() in record.device]
     if as_json:
         print_json([record_as_json(record) for record in found[:limit]])
     elif found:
@@ -196,7 +210,8 @@ def query(
         if len(found) > limit:
             click.echo(f"{len(found) - limit} more; see --limit", err=True)
     if not found:
-        click.echo(f"no record of '{e.subscripts}'; `feinsum tune` makes some", err=True)
+        elsewhere = f"; there are some of {', '.join(sorted({record.device for record in known}))}" if known else ""
+        click.echo(f"no record of '{e.subscripts}'{elsewhere}; `feinsum tune` makes some", err=True)
         ctx.exit(1)
 
 
