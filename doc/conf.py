@@ -25,7 +25,7 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", 
 exclude_patterns = ["benchmarks-*.rst", "_*"]
 default_role = "code"
 smartquotes_action = "D"  # dashes; quotes stay what they are in code
-highlight_language = "python3"
+highlight_language = "default"  # Python where it is, and plain where it is not
 show_warning_types = True
 
 nb_execution_mode = "off"
