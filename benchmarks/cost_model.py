@@ -28,7 +28,7 @@ from feinsum.cost.model import FILE, CostModel
 from feinsum.devices import DeviceProfile
 
 SHIPPED = Path(__file__).parent.parent / "tuning_db" / FILE
-FOLDS = 12
+FOLDS = 10
 LEAST = 3
 BEGIN, END = ".. the table of python -m benchmarks cost-model\n", ".. the end of the table\n"
 
@@ -36,7 +36,7 @@ Picker = Callable[[Sequence[Row]], Row]
 
 
 def left_out(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> Iterator[tuple[CostModel, list[Row]]]:
-    """Models, and rows that each has not seen: all of one group, and for speed of a twelfth of the groups at a time."""
+    """Models, and rows that each has not seen: all of one group, and for speed of a tenth of the groups at a time."""
     groups = sorted({by(row) for row in rows}, key=str)
     random.Random(0).shuffle(groups)
     for fold in range(min(FOLDS, len(groups))):
@@ -49,7 +49,7 @@ def losses(rows: Sequence[Row], predicted: Sequence[float]) -> dict[Problem, flo
     """The time of the first pick over the best time, of each problem."""
     by_problem: dict[Problem, list[tuple[float, float]]] = {}
     for row, t in zip(rows, predicted, strict=True):
-        by_problem.setdefault(row.problem, []).append((t, row.median_s))
+        by_problem.setdefault(row.problem, []).append((t, row.time_s))
     enough = {problem: pairs for problem, pairs in by_problem.items() if len(pairs) >= LEAST}
     return {problem: min(pairs)[1] / min(t for _, t in pairs) for problem, pairs in enough.items()}
 
@@ -72,7 +72,7 @@ def cross_validate(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> tuple[
         predicted = predict(model, unseen)
         lost |= losses(unseen, predicted)
         for row, t in zip(unseen, predicted, strict=True):
-            errors.setdefault(row.kind, []).append(abs(math.log(t / row.median_s)))
+            errors.setdefault(row.kind, []).append(abs(math.log(t / row.time_s)))
     return lost, {kind: math.exp(statistics.median(values)) for kind, values in errors.items()}
 
 
@@ -81,8 +81,8 @@ def by_default(rows: Sequence[Row]) -> dict[Problem, float]:
     defaults = {row.problem: row for row in sorted(rows, key=lambda row: row.rank) if row.is_default}
     best: dict[Problem, float] = {}
     for row in rows:
-        best[row.problem] = min(best.get(row.problem, math.inf), row.median_s)
-    return {problem: row.median_s / best[problem] for problem, row in defaults.items()}
+        best[row.problem] = min(best.get(row.problem, math.inf), row.time_s)
+    return {problem: row.time_s / best[problem] for problem, row in defaults.items()}
 
 
 def table(rows: Sequence[Row]) -> tuple[str, dict[str, float]]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.landscapes import Evidence, Problem
 from feinsum.canonicalization import parse_key
-from feinsum.cost.features import Features
+from feinsum.cost.features import SPACE, Features
 from feinsum.cost.model import CostModel, Forest, columns_of, prior
 from feinsum.devices import DeviceProfile
 from feinsum.errors import FeinsumError
@@ -25,9 +25,9 @@ from feinsum.registry import spaces
 
 TREES = {
     "loss": "huber",  # what else ran on the machine made some times ten times as long
-    "n_estimators": 200,
+    "n_estimators": 120,
     "max_depth": 5,
-    "learning_rate": 0.07,
+    "learning_rate": 0.1,
     "subsample": 0.6,
     "max_features": 0.3,
     "min_samples_leaf": 3,
@@ -42,6 +42,7 @@ class Row:
     """One measured configuration.
 
     :ivar work_s: the time that its work takes by itself.
+    :ivar time_s: the time that it took.
     :ivar is_default: whether it is what its space would try first.
     """
 
@@ -52,7 +53,7 @@ class Row:
     is_default: bool
     features: Features = field(repr=False)
     work_s: float
-    median_s: float
+    time_s: float
 
 
 def rows_of(evidence: Evidence) -> list[Row]:
@@ -81,11 +82,11 @@ def _rows_of_space(oracle: Oracle, s: Any, problem: Problem, times_s: Iterable[A
     except FeinsumError:
         return []
     rows = []
-    for configuration, median_s in times_s:
+    for configuration, time_s in times_s:
         c = dict(configuration)
         if s.refusal(asked, c) is None:
             features, work_s = oracle.describe(s, asked, choices, c)
-            rows.append(Row(problem, profile.kind, s.name, s.rank, c == default, features, work_s, median_s))
+            rows.append(Row(problem, profile.kind, s.name, s.rank, c == default, features, work_s, time_s))
     return rows
 
 
@@ -107,7 +108,7 @@ def _grow(rows: Sequence[Row], factor: float) -> Forest:
 
     features = [row.features for row in rows]
     names = tuple(sorted({name for f in features for name in f}))
-    wanted = np.log([row.median_s for row in rows]) - prior(features, [row.work_s for row in rows])
+    wanted = np.log([row.time_s for row in rows]) - prior(features, [row.work_s for row in rows])
     booster = GradientBoostingRegressor(**TREES).fit(columns_of(features, names), wanted, sample_weight=_weights(rows))
     return _as_data(booster, names, factor)
 
@@ -116,9 +117,9 @@ def _weights(rows: Sequence[Row]) -> Any:
     best: dict[Problem, float] = {}
     count: dict[Problem, int] = {}
     for row in rows:
-        best[row.problem] = min(best.get(row.problem, math.inf), row.median_s)
+        best[row.problem] = min(best.get(row.problem, math.inf), row.time_s)
         count[row.problem] = count.get(row.problem, 0) + 1
-    return np.array([(best[row.problem] / row.median_s / count[row.problem]) ** 0.5 for row in rows])
+    return np.array([(best[row.problem] / row.time_s / count[row.problem]) ** 0.5 for row in rows])
 
 
 def _as_data(booster: Any, names: tuple[str, ...], factor: float) -> Forest:
@@ -140,4 +141,5 @@ def _as_data(booster: Any, names: tuple[str, ...], factor: float) -> Forest:
     place = {old: new for new, old in enumerate(used)}
     asked = np.array([place.get(k, -1) for k in asked.tolist()])
     roots = np.array(start[:-1])
-    return Forest(tuple(names[k] for k in used), asked, np.where(asked < 0, 0, beyond), numbers, roots, factor)
+    spaces = tuple(name.removeprefix(SPACE) for name in names if name.startswith(SPACE))
+    return Forest(tuple(names[k] for k in used), asked, np.where(asked < 0, 0, beyond), numbers, roots, spaces, factor)

@@ -1,4 +1,6 @@
-"""Measured times of configurations, kept as text for the training of the cost model: what records say, without samples.
+"""Measured times of configurations, kept as text for the training of the cost model: of each record the least sample.
+
+What else runs on a machine only adds to a time, so that of few samples the least says most.
 
 A file of ``benchmarks/landscapes`` is about one device.  Its first line is the profile of the device, every other one
 holds what was measured of one space for one einsum at one set of lengths, times in microseconds::
@@ -36,13 +38,13 @@ class Problem(NamedTuple):
 class Evidence:
     """What was measured.
 
-    :ivar times_s: problem -> space and version -> configuration -> the least median, in seconds.
+    :ivar times_s: problem -> space and version -> configuration -> the least time, in seconds.
     """
 
     profiles: dict[str, DeviceProfile] = field(default_factory=dict)
     times_s: dict[Problem, dict[tuple[str, int], dict[Configuration, float]]] = field(default_factory=dict)
 
-    def add(self, problem: Problem, space: tuple[str, int], configuration: Mapping[str, Any], median_s: float) -> None:
+    def add(self, problem: Problem, space: tuple[str, int], configuration: Mapping[str, Any], time_s: float) -> None:
         """Add one time; of an older version of a space nothing is kept where there is a newer one."""
         spaces = self.times_s.setdefault(problem, {})
         newest = max((version for name, version in spaces if name == space[0]), default=space[1])
@@ -52,7 +54,7 @@ class Evidence:
             del spaces[space[0], newest]
         known = spaces.setdefault(space, {})
         at = tuple(sorted(configuration.items()))
-        known[at] = min(known.get(at, median_s), median_s)
+        known[at] = min(known.get(at, time_s), time_s)
 
     def add_records(self, records: Iterable[TuningRecord]) -> int:
         """Add what worked, and return how much that was."""
@@ -60,7 +62,7 @@ class Evidence:
         for r in records:
             if r.median_s is not None:
                 problem = Problem(r.device, r.einsum_key, tuple(r.sizes.items()))
-                self.add(problem, (r.space, r.space_version), r.configuration, r.median_s)
+                self.add(problem, (r.space, r.space_version), r.configuration, min(r.samples_s))
                 count += 1
         return count
 
@@ -74,9 +76,9 @@ def read_landscapes(folder: Path = FOLDER) -> Evidence:
         evidence.profiles[profile.id] = profile
         for line in map(json.loads, lines):
             problem = Problem(profile.id, line["einsum"], tuple(line["sizes"].items()))
-            for *values, median_us in line["measured"]:
+            for *values, time_us in line["measured"]:
                 configuration = dict(zip(line["parameters"], values, strict=True))
-                evidence.add(problem, (line["space"], line["version"]), configuration, median_us / 1e6)
+                evidence.add(problem, (line["space"], line["version"]), configuration, time_us / 1e6)
     return evidence
 
 

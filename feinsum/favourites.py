@@ -30,7 +30,7 @@ SECONDS = 0.1
 """Where time matters, no search goes on for longer: a space whose answers take long shall not hold up the others."""
 _HOPELESS = 2.0
 """A space whose default is expected to take so many times longer than the best is not searched."""
-_WORTHWHILE = 0.95
+_WORTHWHILE = 0.85
 """What is expected to take more than this share of the time of the default is no better: the default is the surer guess."""
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from feinsum.cost.model import CostModel, Forest
+from feinsum.registry import spaces
 
 KINDS = ("cpu", "gpu")
 
@@ -19,6 +20,7 @@ def slower_with(feature: str, limit: float, times: float = 1000.0) -> CostModel:
         beyond=np.array([2, 0, 0]),
         numbers=np.array([limit, 0.0, math.log(times)]),
         roots=np.array([0]),
+        spaces=tuple(s.name for s in spaces()),
         factor=1.5,
     )
     return CostModel(dict.fromkeys(KINDS, forest))

@@ -175,4 +175,4 @@ def test_commands_are_listed() -> None:
     assert done.returncode == 1
     names = [line.split()[0] for line in done.stderr.splitlines() if line.startswith("  ")]
     assert "suite" in names
-    assert all((ROOT / "benchmarks" / f"{name}.py").exists() for name in names)
+    assert all((ROOT / "benchmarks" / f"{name.replace('-', '_')}.py").exists() for name in names)

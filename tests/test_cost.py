@@ -124,7 +124,7 @@ def test_every_space_estimates_what_it_accepts(device: fe.DeviceProfile) -> None
     assert "generic" in seen
 
 
-LEAF = {"features": ["a"], "factor": 1.5, "asked": [-1], "beyond": [0], "numbers": [0.5], "roots": [0]}
+LEAF = {"features": ["a"], "spaces": ["s"], "factor": 1.5, "asked": [-1], "beyond": [0], "numbers": [0.5], "roots": [0]}
 BROKEN = {
     "a column that is not there": {"asked": [1, -1, -1], "beyond": [2, 0, 0], "numbers": [0, 1, 2]},
     "a node that leads back": {"asked": [0, -1, -1], "beyond": [0, 0, 0], "numbers": [0, 1, 2]},
@@ -141,7 +141,7 @@ BROKEN = {
 @pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
 def test_a_broken_tree_is_refused(change: dict[str, Any]) -> None:
     """Rather than asked for ever."""
-    assert Forest.from_json(LEAF).predict([{"a": 1.0}, {}]) == pytest.approx([0.5, 0.5])
+    assert Forest.from_json(LEAF).predict([{"space s": 1.0, "a": 1.0}, {"space s": 1.0}]) == pytest.approx([0.5, 0.5])
     with pytest.raises(fe.ValidationError, match="cost model"):
         Forest.from_json({**LEAF, **change})
 
@@ -154,13 +154,22 @@ def test_trees_are_added_up_and_survive_json() -> None:
         beyond=np.array([2, 0, 4, 0, 0, 0]),
         numbers=np.array([1.0, 10.0, 5.0, 20.0, 30.0, 100.0]),
         roots=np.array([0, 5]),
+        spaces=("s",),
         factor=2.0,
     )
     candidates = [{}, {"a": 1.0, "b": 9.0}, {"a": 2.0, "b": 5.0}, {"a": 2.0, "b": 6.0}]
+    candidates = [{"space s": 1.0, **c} for c in candidates]
     model = CostModel.from_json(json.loads(json.dumps(CostModel({"cpu": forest}).to_json())))
     for one in (forest, model.forests["cpu"]):
         assert one.predict(candidates) == pytest.approx([110, 110, 120, 130])
     assert (model.factor("cpu"), model.factor("gpu")) == (2.0, None)
+
+
+def test_a_space_that_was_not_seen_has_to_promise_much() -> None:
+    """Nothing is known of what it promises."""
+    forest = Forest.from_json(LEAF)
+    seen, unseen = forest.predict([{"space s": 1.0}, {"space t": 1.0}])
+    assert unseen == pytest.approx(seen + math.log(3))
 
 
 def test_guesses_and_ranks_count_where_nothing_was_learnt() -> None:

@@ -57,7 +57,7 @@ def test_a_forest_as_data_predicts_what_scikit_learn_predicts() -> None:
     rows = rows_of(evidence_of((8, 16, 24, 32), CPU))
     model = CostModel.from_json(json.loads(json.dumps(train(rows, {"cpu": 1.5}).to_json())))
     for row, t in zip(rows, command.predict(model, rows), strict=True):
-        assert t == pytest.approx(row.median_s, rel=0.5)
+        assert t == pytest.approx(row.time_s, rel=0.5)
 
 
 def test_a_kind_of_device_of_which_little_was_measured_has_no_forest() -> None:
@@ -87,7 +87,7 @@ def test_evidence_that_is_out_of_date_is_passed_over() -> None:
     )
     assert count == 6
     (row,) = rows_of(evidence)
-    assert (row.space, row.median_s, row.is_default) == ("generic", good.median_s, True)
+    assert (row.space, row.time_s, row.is_default) == ("generic", good.median_s, True)
 
 
 def test_the_newest_version_of_a_space_counts() -> None:

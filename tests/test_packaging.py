@@ -97,7 +97,7 @@ def test_a_wheel(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     wanted = relative(ROOT / "feinsum", "*.py", "py.typed", under="feinsum")
     wanted |= relative(ROOT / "transforms", "*.py", under="feinsum/transforms")
-    wanted |= relative(ROOT / "tuning_db", "*.py", "*.jsonl", under="feinsum/tuning_db")
+    wanted |= relative(ROOT / "tuning_db", "*.py", "*.json", "*.jsonl", under="feinsum/tuning_db")
     assert relative(tmp_path / "site" / "feinsum", "*", under="feinsum") == wanted
     where, names = found_on(tmp_path / "site")
     assert where == str(tmp_path / "site")

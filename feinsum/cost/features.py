@@ -23,6 +23,8 @@ GUESS = "guess"
 """The feature that says how far a configuration is from the best guesses of its space, in choices."""
 RANK = "rank"
 """The feature that is the rank of the space."""
+SPACE = "space "
+"""Begins the name of the feature that says which space it is."""
 
 
 def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceProfile) -> Features:
@@ -92,7 +94,7 @@ def parameter_features(
     :param rank: of the space: how specific it is.
     :param sizes: the length of every index, by the letters that parameters may name.
     """
-    found, guess = {f"space {space}": 1.0}, 0
+    found, guess = {SPACE + space: 1.0}, 0
     for name, value in configuration.items():
         position = next((k for k, choice in enumerate(choices.get(name, ())) if choice == value), -1)
         guess += max(0, position)

@@ -3,7 +3,8 @@
     log t  =  log t_work  +  a · guess  -  b · rank  +  Σ_k tree_k(features)
 
 The second and third terms stand for what the authors of spaces know: they put the best guess first, and a space for few
-einsums is better at them than one for many.  Without trees for a kind of device, the first three terms are the model.
+einsums is better at them than one for many.  Without trees for a kind of device, the first three terms are the model.  A
+space of which the trees have seen nothing is taken to need three times what they say: it has to promise much.
 
 The trees are data, ``cost-model.json`` beside the curated records, which ``python -m benchmarks cost-model`` makes.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feinsum.cost.features import GUESS, RANK, Features
+from feinsum.cost.features import GUESS, RANK, SPACE, Features
 from feinsum.errors import ValidationError
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ _ABSENT = -1.0
 _PER_GUESS = 0.1
 _PER_RANK = 0.5
 _TOP_RANK = 3
+_UNSEEN = math.log(3)
 
 Numbers = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -47,6 +50,7 @@ class Forest:
     :ivar beyond: where to go from a node if the feature exceeds the number of the node; otherwise it is the next one.
     :ivar numbers: these numbers; those of leaves are values.
     :ivar roots: the first node of each tree.
+    :ivar spaces: the names of the spaces that it learnt from.
     :ivar factor: half of the times predicted of einsums that were left out were within this factor of the truth.
     :raises ValidationError: if a node asks for a column that there is not, or leads nowhere.
     """
@@ -56,6 +60,7 @@ class Forest:
     beyond: Integers = field(repr=False)
     numbers: Numbers = field(repr=False)
     roots: Integers = field(repr=False)
+    spaces: tuple[str, ...]
     factor: float
 
     def __post_init__(self) -> None:
@@ -73,19 +78,21 @@ class Forest:
             raise ValidationError("a tree of the cost model leads nowhere; make the model again")
 
     def predict(self, candidates: Sequence[Features]) -> Numbers:
-        """The sum of the trees for each candidate."""
+        """The sum of the trees for each candidate, more for those of spaces that they have not seen."""
         columns = columns_of(candidates, self.features)
         rows = np.arange(len(candidates))[:, None]
         at = np.broadcast_to(self.roots, (len(candidates), self.roots.size))
         while (inner := self.asked[at] >= 0).any():
             following = np.where(columns[rows, self.asked[at]] > self.numbers[at], self.beyond[at], at + 1)
             at = np.where(inner, following, at)
-        return np.asarray(self.numbers[at].sum(axis=1))
+        seen = [any(SPACE + name in c for name in self.spaces) for c in candidates]
+        return np.asarray(self.numbers[at].sum(axis=1) + np.where(seen, 0.0, _UNSEEN))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, numbers with six digits."""
         return {
             "features": list(self.features),
+            "spaces": list(self.spaces),
             "factor": float(f"{self.factor:.3g}"),
             "asked": self.asked.tolist(),
             "beyond": self.beyond.tolist(),
@@ -101,8 +108,9 @@ class Forest:
         """
         try:
             asked, beyond, roots = (np.asarray(data[name], dtype=np.int64) for name in ("asked", "beyond", "roots"))
-            numbers, names = np.asarray(data["numbers"], dtype=np.float64), tuple(map(str, data["features"]))
-            return Forest(names, asked, beyond, numbers, roots, float(data["factor"]))
+            numbers, factor = np.asarray(data["numbers"], dtype=np.float64), float(data["factor"])
+            features, spaces = (tuple(map(str, data[name])) for name in ("features", "spaces"))
+            return Forest(features, asked, beyond, numbers, roots, spaces, factor)
         except (KeyError, TypeError, ValueError) as error:
             raise ValidationError(f"not the trees of a cost model: {error}") from None
 

@@ -59,7 +59,8 @@ class TuningRecord:
     :ivar bytes: bytes that one evaluation must move at least.
     :ivar protocol: the version of the timing protocol.
     :ivar samples_s: every timing sample, in seconds.
-    :ivar message: why it failed, or what was as quick in its final; control characters are replaced and the middle of a long text is left out.
+    :ivar message: why it failed, or what was as quick in its final; control characters are replaced and the middle of a
+        long text is left out.
     :ivar versions: the version of each library that took part.
     :ivar seed: of the random inputs, if known.
     :ivar created: when, in the format of :func:`utc_now`.
