@@ -43,6 +43,7 @@ class Work:
     :ivar flops: operations, padding and repetition counted.
     :ivar bytes: bytes moved between memory and caches, partial results counted.
     :ivar loads: bytes that instructions load from caches, local memory or private arrays; 0 if that is not known.
+    :ivar launches: kernels launched one after the other.
     :ivar groups: work-groups of the largest launch; 0 if that is not known.
     :ivar items: work-items of a group.
     :ivar lanes: operations that one instruction does; 0 for what the compiler makes of the work-items.

@@ -9,14 +9,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stats:
-    """Numbers of records in a store, in all and by status, device and space (``name@version``)."""
+    """Numbers of records in a store.
+
+    :ivar location: its path or URL.
+    :ivar schema_version: of its tables.
+    :ivar records: all of them.
+    :ivar einsums: of how many einsums they are.
+    :ivar problems: of how many einsums with their sizes.
+    :ivar by_status: status -> records.
+    :ivar by_device: id of a device -> records.
+    :ivar by_space: ``name@version`` of a space -> records.
+    """
 
     location: str
     schema_version: int
     records: int
     einsums: int
     problems: int
-    """Einsums with their sizes."""
     by_status: Mapping[str, int]
     by_device: Mapping[str, int]
     by_space: Mapping[str, int]

@@ -25,7 +25,11 @@ _SHARED: dict[Location, Database] = {}
 
 @dataclass(frozen=True)
 class Stores:
-    """A working store, if there is one, and curated records; the methods are those of :class:`Database`."""
+    """Two sources of records at once; the methods are those of :class:`Database`.
+
+    :ivar working: the user's store; None where there is none.
+    :ivar curated: what comes with feinsum.
+    """
 
     working: Database | None
     curated: CuratedRecords
