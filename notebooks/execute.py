@@ -1,8 +1,9 @@
 """Execute the notebooks and write their outputs: ``python notebooks/execute.py [NOTEBOOK ...]``, or ``make notebooks``.
 
-Each runs in an empty directory with a store of its own, as on the machine of somebody who begins.  What would differ from
-one execution to the next without meaning anything is taken out of what is written: ids, times of day, directories, widgets
-that no kernel stands behind any more.
+Each runs in an empty directory and with an empty store, as on the machine of somebody who begins.  The peaks of the device
+are those remembered on this machine, or measured first, which tells if the machine is busy.  What would differ from one
+execution to the next without meaning anything is taken out of what is written: ids, times of day, directories, widgets that
+no kernel stands behind any more.
 """
 
 from __future__ import annotations
@@ -69,13 +70,16 @@ def _settled_text(text: str, directory: Path) -> str:
 
 
 def main() -> None:
+    from feinsum import device
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebooks", nargs="*", type=Path, default=sorted(HERE.glob("*.ipynb")), help="all unless given")
-    for path in parser.parse_args().notebooks:
+    notebooks = parser.parse_args().notebooks
+    _ = device("cpu").peaks
+    for path in notebooks:
         print(path.name, flush=True)
         with tempfile.TemporaryDirectory() as home:
-            store = {"FEINSUM_DATABASE": f"{home}/records.sqlite"}
-            nbformat.write(execute(path, Path(home), store), path)
+            nbformat.write(execute(path, Path(home), {"FEINSUM_DATABASE": f"{home}/records.sqlite"}), path)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ _STYLE = """\
 .feinsum .beside > div {flex: 1 1 24em; min-width: 0}
 .feinsum .bar {display: inline-block; width: 10em; height: .75em; border: 1px solid #888; margin-right: .5em}
 .feinsum .chip {display: inline-block; border: 1px solid #888; padding: 0 .4em; margin: .05em .2em .05em 0}
+.feinsum .gauge {white-space: nowrap}
 .feinsum thead ~ tbody .bar {width: 6em}
 .feinsum .bar span {display: block; height: 100%; background: #3b7cc4}
 .feinsum table.lines td {text-align: left; white-space: pre-wrap; font-family: monospace; padding: 0 .4em; width: 48%}
@@ -100,7 +101,7 @@ def facts(values: Mapping[str, object]) -> Markup:
 def bar(share: float, label: object) -> Markup:
     """A bar filled by a share between 0 and 1, and a label beside it."""
     filled = f'<span style="width: {100 * min(max(share, 0.0), 1.0):.0f}%"></span>'
-    return Markup(f"{element('span', Markup(filled), kind='bar')}{markup(label)}")
+    return element("span", element("span", Markup(filled), kind="bar"), label, kind="gauge")
 
 
 def chip(share: float, text: object) -> Markup:
