@@ -52,7 +52,7 @@ bench-gpu:
 	    --out doc/benchmarks-gpu.jsonl --report doc/benchmarks-gpu.rst $(BENCH)
 
 clean:
-	rm -rf $(VENV) build dist doc/_build *.egg-info
+	rm -rf $(VENV) build dist doc/_build doc/notebooks *.egg-info
 
 # Debian's python3 lacks ensurepip unless python3-venv is installed; its pip can fill the environment from outside.
 $(BIN)/python:

@@ -1,5 +1,6 @@
 """How Sphinx makes the pages: `make doc`.  Nothing is fetched, and a warning is an error."""
 
+import filecmp
 import shutil
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # where `directives` is
 
 # Sphinx takes no pages from elsewhere.  The notebooks come with their outputs and are not executed.
-shutil.rmtree(HERE / "notebooks", ignore_errors=True)
-(HERE / "notebooks").mkdir()
+(HERE / "notebooks").mkdir(exist_ok=True)
 for notebook in (HERE.parent / "notebooks").glob("*.ipynb"):
-    shutil.copy(notebook, HERE / "notebooks")
+    copy = HERE / "notebooks" / notebook.name
+    if not copy.exists() or not filecmp.cmp(notebook, copy, shallow=False):
+        shutil.copy(notebook, copy)
 
 project = "feinsum"
 author = "feinsum developers"
