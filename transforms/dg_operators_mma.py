@@ -5,42 +5,32 @@ All multiply a small matrix by what is made of the nodal values of an element e;
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from feinsum.rewrites import contract_first, expand_sum
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
 from feinsum.space import Choices, Configuration, Problem, space
 
-from .dg_gradient_mma import refusal, tiling, units
-
-
-def parameters(p: Problem) -> Choices:
-    """The choices that these spaces share; :func:`.dg_gradient_mma.parameters` explains them."""
-    small = p.sizes["i"] <= 24
-    return {
-        "staged": (True, False),
-        "tiles": (0, 2, 4) if p.sizes["i"] > 4 else (2, 0, 4),
-        "sub_groups": (4, 8, 6, 12, 5, 16) if small else (12, 8, 4, 10, 6),
-        "together": (4, 3, 2, 5, 1) if small else (1, 2, 3),
-        "prefetch": (False, True),
-        "unit": units(p),
-    }
-
-
-def lift_parameters(p: Problem) -> Choices:
-    """``everywhere``: whether scaled values are computed beyond the last element too, rather than on a condition."""
-    large = p.count("fj") > 40
-    first = {"sub_groups": (4, 8, 12, 6), "together": (3, 2, 1, 4), "unit": units(p, "k8")} if large else {}
-    return {**parameters(p), **first, "everywhere": (True, False) if p.sizes["i"] > 4 else (False, True)}
+from .sub_group_plans import LONG, SHORT, SPLIT, Work, choices, refusal, tiling
 
 
 def _distinct(p: Problem, operand: int) -> int:
     return len({row[operand] for row in p.einsum.args})
 
 
-def mass_constraint(p: Problem, c: Configuration) -> str | None:
-    return refusal(p, c, ["j"], matrices=_distinct(p, 1), held=_distinct(p, 0))
+def _constraint(work: Callable[[Problem], Work]) -> Callable[[Problem, Configuration], str | None]:
+    return lambda p, c: refusal(p, c, work(p))
 
 
-@space(pattern="e,ij,ej->ei", version=2, parameters=parameters, constraint=mass_constraint, rank=3)
+def _parameters(work: Callable[[Problem], Work]) -> Callable[[Problem], Choices]:
+    return lambda p: choices(p, work(p))
+
+
+def mass_work(p: Problem) -> Work:
+    return Work((p.sizes["j"],), matrices=_distinct(p, 1), held=_distinct(p, 0))
+
+
+@space(pattern="e,ij,ej->ei", version=2, parameters=_parameters(mass_work), constraint=_constraint(mass_work), rank=3)
 def dg_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = J[e] Σ_j M[i,j] u[e,j]``: the product first, scaled where its results lie."""
     held = {row[0]: "e" for row in m.rules}
@@ -48,22 +38,40 @@ def dg_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     return multiply_in_tiles(t_unit, m, 1, "e", "i", tiling(p, c), held=held)
 
 
-def lift_constraint(p: Problem, c: Configuration) -> str | None:
-    return refusal(p, c, ["f", "j"], matrices=_distinct(p, 0), held=_distinct(p, 1) * p.count("f"))
+def lift_work(p: Problem) -> Work:
+    return Work((p.sizes["f"], p.sizes["j"]), matrices=_distinct(p, 0), held=_distinct(p, 1) * p.count("f"))
 
 
-@space(pattern="ifj,fe,fej->ei", version=2, parameters=lift_parameters, constraint=lift_constraint, rank=3)
+def lift_parameters(p: Problem) -> Choices:
+    """``everywhere``: whether scaled values are computed beyond the last element too, rather than on a condition."""
+    few, many = p.sizes["i"] <= 4, p.count("fj") > 40
+    own = choices(p, lift_work(p), (SPLIT, LONG, SHORT) if many else (SHORT, LONG, SPLIT))
+    tiles = (2, 4, 0) if few else own["tiles"]
+    return {**own, "tiles": tiles, "prefetch": (False,), "everywhere": (False, True) if few else (True, False)}
+
+
+@space(pattern="ifj,fe,fej->ei", version=2, parameters=lift_parameters, constraint=_constraint(lift_work), rank=3)
 def dg_face_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_f,j R[i,f,j] (J[f,e] v[f,e,j])``: values on faces are scaled as they are loaded."""
     held = {row[1]: "fe" for row in m.rules}
     return multiply_in_tiles(t_unit, m, None, "e", "i", tiling(p, c), held=held)
 
 
-def divergence_constraint(p: Problem, c: Configuration) -> str | None:
-    return refusal(p, c, ["r", "j"], matrices=_distinct(p, 1), held=_distinct(p, 0) * p.count("xr"))
+def divergence_work(p: Problem) -> Work:
+    return Work((p.sizes["r"], p.sizes["j"]), matrices=_distinct(p, 1), held=_distinct(p, 0) * p.count("xr"))
 
 
-@space(pattern="xre,rij,xej->ei", version=2, parameters=parameters, constraint=divergence_constraint, rank=3)
+def divergence_parameters(p: Problem) -> Choices:
+    return {**choices(p, divergence_work(p)), "prefetch": (False,)}
+
+
+@space(
+    pattern="xre,rij,xej->ei",
+    version=2,
+    parameters=divergence_parameters,
+    constraint=_constraint(divergence_work),
+    rank=3,
+)
 def dg_divergence_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_r,j D[r,i,j] (Σ_x J[x,r,e] u[x,e,j])``: u is turned to the reference element as it is loaded."""
     held = {row[0]: "xre" for row in m.rules}
@@ -71,14 +79,20 @@ def dg_divergence_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     return multiply_in_tiles(t_unit, m, None, "e", "i", tiling(p, c), held=held)
 
 
-def derivative_constraint(p: Problem, c: Configuration) -> str | None:
+def derivative_work(p: Problem) -> Work:
     held = _distinct(p, 0) * p.count("r")
     products = len({row[1:] for row in p.einsum.args})
     most = -(-p.einsum.b // products)
-    return refusal(p, c, ["j"], batch=p.count("r"), matrices=_distinct(p, 1), results=most, held=held)
+    return Work((p.sizes["j"],), batch=p.count("r"), matrices=_distinct(p, 1), results=most, held=held)
 
 
-@space(pattern="re,rij,ej->ei", version=2, parameters=parameters, constraint=derivative_constraint, rank=3)
+@space(
+    pattern="re,rij,ej->ei",
+    version=2,
+    parameters=_parameters(derivative_work),
+    constraint=_constraint(derivative_work),
+    rank=3,
+)
 def dg_derivative_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_r J[r,e] Σ_j D[r,i,j] u[e,j]``: derivatives along r once for all outputs of the same u."""
     held = {row[0]: "re" for row in m.rules}

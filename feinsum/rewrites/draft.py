@@ -10,6 +10,7 @@ import islpy as isl
 import loopy as lp
 import numpy as np
 from loopy.kernel.data import Iname
+from pymbolic.primitives import Variable
 
 
 @dataclass
@@ -34,11 +35,21 @@ class Draft:
         self.temporaries = dict(self.kernel.temporary_variables)
 
     def array(
-        self, base: str, shape: tuple[int, ...], memory: Any = lp.AddressSpace.PRIVATE, dtype: Any = np.float64
+        self,
+        base: str,
+        shape: tuple[int, ...],
+        memory: Any = lp.AddressSpace.PRIVATE,
+        dtype: Any = np.float64,
+        alignment: int | None = None,
     ) -> str:
-        """A new array."""
+        """A new array.
+
+        :param alignment: of its beginning, in bytes.
+        """
         name = self.fresh(base)
-        self.temporaries[name] = lp.TemporaryVariable(name, dtype=dtype, shape=shape, address_space=memory)
+        self.temporaries[name] = lp.TemporaryVariable(
+            name, dtype=dtype, shape=shape, address_space=memory, alignment=alignment
+        )
         return str(name)
 
     def unrolled(self, bases: Sequence[str], lengths: Sequence[int]) -> tuple[str, ...]:
@@ -78,6 +89,23 @@ class Draft:
         self.instructions.append(insn)
         if alone:
             self.alone.add(insn.id)
+        return str(insn.id)
+
+    def hide(self, name: str, loops: Iterable[str], after: Collection[str]) -> str:
+        """Let the compiler of NVIDIA devices forget what it knows of a whole number in a temporary; the id of what does."""
+        register = "l" if self.temporaries[name].dtype.itemsize == 8 else "r"
+        insn = lp.CInstruction(
+            (),
+            f'asm volatile("" : "+{register}"({name}));',
+            read_variables=frozenset([name]),
+            assignees=(Variable(name),),
+            id=self.fresh_id(f"hide_{name}"),
+            within_inames=frozenset(loops),
+            within_inames_is_final=True,
+            depends_on=frozenset(after),
+            depends_on_is_final=True,
+        )
+        self.instructions.append(insn)
         return str(insn.id)
 
     def finished(self, replaced: Collection[str], rules: Collection[str]) -> lp.LoopKernel:

@@ -11,10 +11,10 @@ after the PTX ISA, section "Warp-level matrix instructions for mma", figures of 
 registers differs.
 
 The units for float32 keep 11 significant bits of A and B, and round sums towards zero.  So each number is split,
-``a = a' + a"`` with a' its first 11 bits, rounded, and a" the rest; ``A" B' + A' B" + A' B'`` is summed from zero for every
-8 indices and then added to D by the ordinary adder, which rounds correctly: H. Ootomo and R. Yokota, "Recovering single
-precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", IJHPCA 36 (2022),
-section 3.  What is lost is bounded by :func:`split_error`; numbers within 2^-12 of the largest become infinite.
+``a = a' + a"`` with a' its first 11 bits (those of A rounded) and a" the rest; ``A" B' + A' B" + A' B'`` is summed from
+zero for every 8 indices and then added to D by the ordinary adder, which rounds correctly: H. Ootomo and R. Yokota,
+"Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", IJHPCA 36
+(2022), section 3.  What is lost is bounded by :func:`split_error`; numbers of A within 2^-12 of the largest overflow.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ def fragment_unit(name: str) -> MatrixUnit:
 def split_error(unit: MatrixUnit, terms: int) -> float:
     """The error of a sum of so many products on a unit, in units of the roundoff u = 2^-24 of float32 times Σ |a| |b|.
 
-    Of a and b, each 2 u are cut off with the last bit of a" and b", and the product a" b" is 4 u.  The unit aligns the
-    products of a step to the largest and cuts off what is beyond two further bits, u / 2 for each product, and cuts
-    the result, 2 u; each step is added to D, u.  The two bits are those of devices of compute capability 8.0 and 9.0:
-    M. Fasi, N. Higham, M. Mikaitis and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7 (2021).
+    With the last bits of a" and b", 2 u and 6 u are cut off, and the product a" b" is 8 u.  The unit aligns the products
+    of a step to the largest and cuts off what is beyond two further bits, u / 2 for each product, and cuts the result,
+    2 u; each step is added to D, u.  The two bits are those of devices of compute capability 8.0 and 9.0: M. Fasi,
+    N. Higham, M. Mikaitis and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7 (2021).
 
     Units for float64 round but once: their error is nothing in units of that u.
     """
     if unit.dtype == "double":
         return 0.0
-    return 2 + 2 + 4 + min(terms, unit.k) / 2 + 2 + -(-terms // unit.k)
+    return 2 + 6 + 8 + min(terms, unit.k) / 2 + 2 + -(-terms // unit.k)
 
 
 def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit) -> lp.TranslationUnit:
@@ -187,8 +187,10 @@ def _product_of_split_numbers(unit: MatrixUnit) -> list[str]:
     """A B of float32 by three products of the numbers that the unit takes, the smallest first."""
     na, nb, nd = unit.registers
     numbers = [*(f"a{i}" for i in range(na)), *(f"b{i}" for i in range(nb))]
-    # Half of the last bit kept is added, then what is beyond it cleared; the unit ignores such bits of the rest.
-    first = [f"float high_{x} = as_float((as_uint({x}) + 0x1000u) & 0xffffe000u);" for x in numbers]
+    # Adding half of the last bit kept rounds A, once for many products; B is read anew for each.  The unit ignores what
+    # the rest has beyond 11 bits.
+    first = [f"float high_a{i} = as_float((as_uint(a{i}) + 0x1000u) & 0xffffe000u);" for i in range(na)]
+    first += [f"float high_b{i} = as_float(as_uint(b{i}) & 0xffffe000u);" for i in range(nb)]
     rest = [f"float low_{x} = {x} - high_{x};" for x in numbers]
     sums = ", ".join(f"sum{i} = 0.0f" for i in range(nd))
     products = [_product(unit, "sum", a, b) for a, b in (("low_a", "high_b"), ("high_a", "low_b"), ("high_a", "high_b"))]

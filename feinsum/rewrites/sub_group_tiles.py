@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import loopy as lp
-import numpy as np
 from loopy.symbolic import TypeCast
-from pymbolic.primitives import Comparison, FloorDiv, Variable
+from pymbolic.primitives import Comparison, FloorDiv, Min, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.match import Match
@@ -92,7 +91,8 @@ class _Products(TileOperands):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.accumulators = self.draft.array("acc", (*self.batch.values(), 2, 2), dtype=self.number)
-        self._staged = self._quotient = ""
+        self._staged = ""
+        self._temporaries: dict[str, str] = {}
 
     def result(self, held: Mapping[str, str]) -> lp.LoopKernel:
         matrices: dict[Any, str] = {}
@@ -191,18 +191,28 @@ class _Products(TileOperands):
         inside = self.inside | {piece, *copies}
         number = Variable(piece) * SUB_GROUP + self.lane
         # In a temporary, as loopy would take the division apart into one of numbers that may be negative.
-        self._quotient = self._quotient or self.draft.array("quotient", (), dtype=np.dtype(np.int32))
-        quotient = Variable(self._quotient)
+        quotient = Variable(self._temporary("quotient"))
         divided = self.draft.assign(quotient, FloorDiv(number, self.columns), self.inside | {piece}, (after,))
         place = (quotient, number - self.columns * quotient)
-        # In whole numbers rather than rows, which would take a division.
-        predicates = [Comparison(number, "<", (self.rows_m - ROWS * self.tile) * self.columns)]
-        predicates += [Comparison(number, "<", numbers)] if numbers % SUB_GROUP else []
+        # One limit for both ends, and hidden: else the conditions of all pieces would be kept, from one row to the next.
+        limit = self._temporary("limit")
+        left = Min((numbers, (self.rows_m - ROWS * self.tile) * self.columns))
+        limited = self.draft.assign(Variable(limit), left, self.inside, (after,))
+        hidden = self.draft.hide(limit, self.inside, (limited,))
+        predicates = [Comparison(number, "<", Variable(limit))]
         at = {loops[self.m]: ROWS * self.tile + place[0], loops[self.n]: place[1]}
         at |= dict(zip(others, map(Variable, copies), strict=True))
         value = Variable(staging.name)[(self.sub_group, staging.row, *map(Variable, copies), *place)]
         assignee = substituted(insn.assignee, at)
-        return self.draft.assign(assignee, value, inside, (divided,), predicates=predicates, alone=True, insn_id=insn.id)
+        return self.draft.assign(
+            assignee, value, inside, (divided, hidden), predicates=predicates, alone=True, insn_id=insn.id
+        )
+
+    def _temporary(self, name: str) -> str:
+        """A whole number that all rows share."""
+        if name not in self._temporaries:
+            self._temporaries[name] = self.draft.array(name, (), dtype=self.kernel.index_dtype.numpy_dtype)
+        return self._temporaries[name]
 
     def _staged_array(self, rows: list[int]) -> str:
         _, lengths = self.other_loops(rows[0])

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import loopy as lp
-import numpy as np
 from loopy.symbolic import IdentityMapper, get_dependencies
 from pymbolic.primitives import Call, Comparison, FloorDiv, If, Remainder, Sum, Variable
 
@@ -20,14 +19,17 @@ from feinsum.rewrites.products import MatrixProduct, substituted
 from feinsum.rewrites.tile_loops import TileLoops, guarded
 
 Loads = Callable[[int, tuple[str, ...]], tuple[str, ...]]
+"""Adds the loads ahead of the product of a number, after some instructions; returns the ids of the loads."""
 
 
 @dataclass(frozen=True)
 class Fragments:
-    """Numbers that a lane loads: ``name[index] = value(tile, index)``, or zero unless ``valid(index)``."""
+    """Numbers that a lane loads: ``name[index] = value(row, index)``, or zero unless ``valid(index)``.
+
+    The row is the lane's first of a tile; the second is 8 further.
+    """
 
     name: str
-    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     value: Callable[[Any, tuple[Any, ...]], Any]
     valid: Callable[[tuple[Any, ...]], list[Any]] = lambda index: []
@@ -43,6 +45,7 @@ class TileOperands(TileLoops):
         super().__post_init__()
         self.held: dict[str, tuple[str, int]] = {}
         self._a = ""
+        self._rows: dict[Any, tuple[Any, str]] = {}
 
     def matrix(self, p: MatrixProduct) -> str:
         """Keep B in local memory, padded, in the order in which lanes read it: the whole group copies it."""
@@ -64,10 +67,7 @@ class TileOperands(TileLoops):
         return name
 
     def loads(self, products: Iterable[MatrixProduct], held: Mapping[str, str]) -> Loads:
-        """What adds, ahead of the product of a number, the loads of its A and, ahead of the first, of what is held.
-
-        It takes that number and the ids of instructions to follow, and returns the ids of the loads.
-        """
+        """The loads of A ahead of each product and, ahead of the first, of what is held."""
         values = self._held_fragments(held)
         sources = [self._fragments_of_a(p) for p in products]
         return self._prefetched(sources, values) if self.tiling.prefetch else self._loaded(sources, values)
@@ -84,7 +84,7 @@ class TileOperands(TileLoops):
 
     def _prefetched(self, sources: list[Fragments], held: list[Fragments]) -> Loads:
         """Loads of the next product right before a product, whose own were loaded before; the first, ahead of the loop."""
-        coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=f.dtype) for f in (sources[0], *held)}
+        coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=self.dtype) for f in (sources[0], *held)}
         first = substituted(self.tile, {self.round: 0})
         following = substituted(self.tile, {self.round: Variable(self.round) + 1})
         early = tuple(self._load(coming[f.name], f, first, self.around, ()) for f in (sources[0], *held))
@@ -103,13 +103,13 @@ class TileOperands(TileLoops):
         letters = [letter for letter in self.batch if p.names[letter] in get_dependencies(p.a)]
         everywhere = self.tiling.everywhere or isinstance(p.a, Sum)
 
-        def value(tile: Any, index: tuple[Any, ...]) -> Any:
+        def value(row: Any, index: tuple[Any, ...]) -> Any:
             *batch, step, half = index
             at, conditions = self.sums_at(p, step, inside=everywhere)
             at |= {p.names[letter]: place for letter, place in zip(letters, batch, strict=True)}
             # What is held belongs to the tile at hand, so loads ahead of it cannot use it.
             a = p.a if self.tiling.prefetch else Held(self.held, half)(p.a)
-            row = ROWS * tile + row_of(self.lane, half)
+            row = row + 8 * half
             there = Comparison(row, "<", self.rows_m)
             if everywhere:
                 return substituted(a, {**at, p.names[self.m]: If(there, row, self.rows_m - 1)})
@@ -120,7 +120,7 @@ class TileOperands(TileLoops):
 
         shape = (*(self.batch[letter] for letter in letters), self.steps, 2)
         self._a = self._a or self.draft.array("a", shape, dtype=self.number)
-        return Fragments(self._a, self.number, shape, value, valid)
+        return Fragments(self._a, shape, value, valid)
 
     def _held_fragments(self, held: Mapping[str, str]) -> list[Fragments]:
         fragments = []
@@ -129,12 +129,12 @@ class TileOperands(TileLoops):
                 raise TransformError(f"'{rule}' with '{letters}' is not held: it needs '{self.m}' and no '{self.n}'")
             shape = (*(fixed_length(self.kernel, self.match.inames[x]) for x in letters if x != self.m), 2)
             self.held[rule] = self.draft.array(f"{rule}_held", shape, dtype=self.dtype), letters.index(self.m)
-            fragments.append(Fragments(self.held[rule][0], self.dtype, shape, self._value_of(rule, letters.index(self.m))))
+            fragments.append(Fragments(self.held[rule][0], shape, self._value_of(rule, letters.index(self.m))))
         return fragments
 
     def _value_of(self, rule: str, axis: int) -> Callable[[Any, tuple[Any, ...]], Any]:
-        def value(tile: Any, index: tuple[Any, ...]) -> Any:
-            row = ROWS * tile + row_of(self.lane, index[-1])
+        def value(row: Any, index: tuple[Any, ...]) -> Any:
+            row = row + 8 * index[-1]
             value = Call(Variable(rule), (*index[:axis], row, *index[axis:-1]))
             return guarded([Comparison(row, "<", self.rows_m)], value)
 
@@ -156,13 +156,26 @@ class TileOperands(TileLoops):
     def _load(self, name: str, f: Fragments, tile: Any, around: frozenset[str], after: Sequence[str]) -> str:
         loops = self.draft.unrolled(("load",) * len(f.shape), f.shape)
         index = tuple(map(Variable, loops))
-        loaded = self.draft.assign(Variable(name)[index], f.value(tile, index), around | set(loops), {*after, *self.before})
+        row, known = self._row(tile, around)
+        ready = {*after, *self.before, known}
+        loaded = self.draft.assign(Variable(name)[index], f.value(row, index), around | set(loops), ready)
         if not f.valid(index):
             return loaded
         loops = self.draft.unrolled(("valid",) * len(f.shape), f.shape)
         index = tuple(map(Variable, loops))
         number = Variable(name)[index]
         return self.draft.assign(number, guarded(f.valid(index), number), around | set(loops), (loaded,))
+
+    def _row(self, tile: Any, around: frozenset[str]) -> tuple[Any, str]:
+        """A lane's first row of a tile, in a hidden temporary, and the id of what sets it.
+
+        Were it known, some compilers would keep a running address for every load, each in a register for the whole loop.
+        """
+        if tile not in self._rows:
+            name = self.draft.array("row", (), dtype=self.kernel.index_dtype.numpy_dtype)
+            known = self.draft.assign(Variable(name), ROWS * tile + row_of(self.lane, 0), around, self.before)
+            self._rows[tile] = Variable(name), self.draft.hide(name, around, (known,))
+        return self._rows[tile]
 
     def _take(self, f: Fragments, source: str, after: Sequence[str]) -> str:
         loops = self.draft.unrolled(("take",) * len(f.shape), f.shape)

@@ -2,13 +2,28 @@
 // dg_face_mass_mma, version 2
 
 // Some GPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// staged=True tiles=0 sub_groups=4 together=2 prefetch=False unit=fp64-mma-m16n8k8 everywhere=True
-// feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (264,) of (32, 4)
+// staged=True tiles=0 sub_groups=8 together=1 prefetch=False unit=fp64-mma-m16n8k8 everywhere=True
+// feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 8)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
+#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
+    MACRO_NAME(int8, char) \
+    MACRO_NAME(int16, short) \
+    MACRO_NAME(int32, int) \
+    MACRO_NAME(int64, long)
+#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        if (a<0) \
+            a = a - (b-1); \
+        return a/b; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
+#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k8(double d0, double d1, double d2, double d3, double a0, double a1, double a2, double a3, double b0, double b1, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((a2)), "d"((a3)), "d"((b0)), "d"((b1)));
@@ -16,33 +31,37 @@ static inline double feinsum_mma_m16n8k8(double d0, double d1, double d2, double
   return d0;
 }
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
+__kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
 {
   double a[36 * 2];
   double a1_1_held[12 * 2];
   double acc[2 * 2];
+  int limit;
   __local double matrix[1152];
   int quotient;
-  __local double staged[4 * 16 * 6];
+  int row;
+  __local double staged[8 * 16 * 6];
 
-  for (int fragment = 0; fragment <= 8; ++fragment)
-    matrix[32 * lid(1) + lid(0) + 128 * fragment] = ((4 * (((fragment * 4 + lid(1)) % 36) % 3) + lid(0) % 4 < 10 && 8 * ((fragment * 4 + lid(1)) / 36 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a0[120 * (4 * (lid(0) / 4) + -7 * (lid(0) / 8)) + 10 * (fragment + (lid(1) + fragment) / 3) + 4 * lid(1) + lid(0) + 4 * fragment + -4 * (lid(0) / 4) + -12 * ((lid(1) + fragment) / 3)] : (double) (0.0));
+  for (int fragment = 0; fragment <= 4 + -1 * lid(1) + (3 + 7 * lid(1)) / 8; ++fragment)
+    matrix[32 * lid(1) + lid(0) + 256 * fragment] = ((4 * (((fragment * 8 + lid(1)) % 36) % 3) + lid(0) % 4 < 10 && 8 * ((fragment * 8 + lid(1)) / 36 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a0[120 * (4 * (lid(0) / 4) + -7 * (lid(0) / 8)) + 10 * (3 * fragment + loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)) + 4 * lid(1) + lid(0) + -4 * fragment + -4 * (lid(0) / 4) + -12 * loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)] : (double) (0.0));
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
-  for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16832 * gid(0) + 16880 * lid(1)) / 16896; ++round)
+  for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16768 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {
+    row = 16 * ((round * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row));
     __attribute__((opencl_unroll_hint))
     for (int load = 0; load <= 11; ++load)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_0 = 0; load_0 <= 1; ++load_0)
-        a1_1_held[2 * load + load_0] = ((16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_0 < Ne) ? a1[Ne * load + 64 * gid(0) + 16 * lid(1) + 16896 * round + 8 * load_0 + lid(0) / 4] : (double) (0.0));
+        a1_1_held[2 * load + load_0] = ((row + 8 * load_0 < Ne) ? a1[Ne * load + 8 * load_0 + row] : (double) (0.0));
     }
     __attribute__((opencl_unroll_hint))
     for (int load_1 = 0; load_1 <= 35; ++load_1)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_2 = 0; load_2 <= 1; ++load_2)
-        a[2 * load_1 + load_2] = a1_1_held[load_2 + 2 * (load_1 / 3)] * a2_0[10 * Ne * (load_1 / 3) + 10 * ((16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_2 < Ne) ? 16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_2 : Ne + -1) + ((4 * (load_1 % 3) + lid(0) % 4 < 10) ? 4 * (load_1 % 3) + lid(0) % 4 : 9)];
+        a[2 * load_1 + load_2] = a1_1_held[load_2 + 2 * (load_1 / 3)] * a2_0[10 * Ne * (load_1 / 3) + 10 * ((row + 8 * load_2 < Ne) ? row + 8 * load_2 : Ne + -1) + ((4 * (load_1 % 3) + lid(0) % 4 < 10) ? 4 * (load_1 % 3) + lid(0) % 4 : 9)];
     }
     __attribute__((opencl_unroll_hint))
     for (int valid = 0; valid <= 35; ++valid)
@@ -74,12 +93,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    limit = min(96, (Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6);
+    asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece = 0; piece <= 2; ++piece)
     {
       quotient = (piece * 32 + lid(0)) / 6;
-      if (piece * 32 + lid(0) < (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6)
-        out_0[6 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+      if (piece * 32 + lid(0) < limit)
+        out_0[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
@@ -87,7 +108,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     {
       __attribute__((opencl_unroll_hint))
       for (int load_4 = 0; load_4 <= 1; ++load_4)
-        a[2 * load_3 + load_4] = a1_1_held[load_4 + 2 * (load_3 / 3)] * a2_1[10 * Ne * (load_3 / 3) + 10 * ((16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_4 < Ne) ? 16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_4 : Ne + -1) + ((4 * (load_3 % 3) + lid(0) % 4 < 10) ? 4 * (load_3 % 3) + lid(0) % 4 : 9)];
+        a[2 * load_3 + load_4] = a1_1_held[load_4 + 2 * (load_3 / 3)] * a2_1[10 * Ne * (load_3 / 3) + 10 * ((row + 8 * load_4 < Ne) ? row + 8 * load_4 : Ne + -1) + ((4 * (load_3 % 3) + lid(0) % 4 < 10) ? 4 * (load_3 % 3) + lid(0) % 4 : 9)];
     }
     __attribute__((opencl_unroll_hint))
     for (int valid_1 = 0; valid_1 <= 35; ++valid_1)
@@ -119,12 +140,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    limit = min(96, (Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6);
+    asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
     {
       quotient = (piece_0 * 32 + lid(0)) / 6;
-      if (piece_0 * 32 + lid(0) < (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6)
-        out_1[6 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_0 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_0 + -6 * quotient];
+      if (piece_0 * 32 + lid(0) < limit)
+        out_1[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_0 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_0 + -6 * quotient];
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
   }

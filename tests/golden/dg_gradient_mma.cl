@@ -2,7 +2,7 @@
 // dg_gradient_mma, version 2
 
 // Some GPU: xre,rij,ej->xei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[8, 10, Ne], a1: float64[10, 12, 14], a2_0: float64[Ne, 14], a2_1: float64[Ne, 14]
-// staged=True tiles=0 parts=1 sub_groups=4 together=2 prefetch=False unit=fp64-mma-m16n8k4
+// staged=True tiles=0 sub_groups=4 together=2 prefetch=False unit=fp64-mma-m16n8k4 parts=1
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (264,) of (32, 4)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -21,8 +21,10 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   double a[4 * 2];
   double a0_0_held[8 * 10 * 2];
   double acc[10 * 2 * 2];
+  int limit;
   __local double matrix[2560];
   int quotient;
+  int row;
   __local double staged[4 * 8 * 16 * 12];
 
   for (int fragment = 0; fragment <= 19; ++fragment)
@@ -30,6 +32,8 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16832 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {
+    row = 16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row));
     __attribute__((opencl_unroll_hint))
     for (int load = 0; load <= 7; ++load)
     {
@@ -38,7 +42,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       {
         __attribute__((opencl_unroll_hint))
         for (int load_1 = 0; load_1 <= 1; ++load_1)
-          a0_0_held[20 * load + 2 * load_0 + load_1] = ((16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_1 < Ne) ? a0[Ne * 10 * load + Ne * load_0 + 64 * gid(0) + 16 * lid(1) + 16896 * round + 8 * load_1 + lid(0) / 4] : (double) (0.0));
+          a0_0_held[20 * load + 2 * load_0 + load_1] = ((row + 8 * load_1 < Ne) ? a0[Ne * 10 * load + Ne * load_0 + 8 * load_1 + row] : (double) (0.0));
       }
     }
     __attribute__((opencl_unroll_hint))
@@ -46,7 +50,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     {
       __attribute__((opencl_unroll_hint))
       for (int load_3 = 0; load_3 <= 1; ++load_3)
-        a[2 * load_2 + load_3] = ((4 * load_2 + lid(0) % 4 < 14 && 16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_3 < Ne) ? a2_0[14 * (64 * gid(0) + 16 * lid(1) + 16896 * round + 8 * load_3 + lid(0) / 4) + lid(0) + 4 * load_2 + -4 * (lid(0) / 4)] : (double) (0.0));
+        a[2 * load_2 + load_3] = ((4 * load_2 + lid(0) % 4 < 14 && row + 8 * load_3 < Ne) ? a2_0[14 * (8 * load_3 + row) + lid(0) + 4 * load_2 + -4 * (lid(0) / 4)] : (double) (0.0));
     }
     for (int block = 0; block <= 1; ++block)
     {
@@ -82,11 +86,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    limit = min(192, (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12);
+    asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece = 0; piece <= 5; ++piece)
     {
       quotient = (piece * 32 + lid(0)) / 12;
-      if (piece * 32 + lid(0) < (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12)
+      if (piece * 32 + lid(0) < limit)
       {
         __attribute__((opencl_unroll_hint))
         for (int x_1 = 0; x_1 <= 7; ++x_1)
@@ -99,7 +105,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     {
       __attribute__((opencl_unroll_hint))
       for (int load_5 = 0; load_5 <= 1; ++load_5)
-        a[2 * load_4 + load_5] = ((4 * load_4 + lid(0) % 4 < 14 && 16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_5 < Ne) ? a2_1[14 * (64 * gid(0) + 16 * lid(1) + 16896 * round + 8 * load_5 + lid(0) / 4) + lid(0) + 4 * load_4 + -4 * (lid(0) / 4)] : (double) (0.0));
+        a[2 * load_4 + load_5] = ((4 * load_4 + lid(0) % 4 < 14 && row + 8 * load_5 < Ne) ? a2_1[14 * (8 * load_5 + row) + lid(0) + 4 * load_4 + -4 * (lid(0) / 4)] : (double) (0.0));
     }
     for (int block_0 = 0; block_0 <= 1; ++block_0)
     {
@@ -135,11 +141,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    limit = min(192, (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12);
+    asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece_0 = 0; piece_0 <= 5; ++piece_0)
     {
       quotient = (piece_0 * 32 + lid(0)) / 12;
-      if (piece_0 * 32 + lid(0) < (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12)
+      if (piece_0 * 32 + lid(0) < limit)
       {
         __attribute__((opencl_unroll_hint))
         for (int x_3 = 0; x_3 <= 7; ++x_3)

@@ -2,8 +2,8 @@
 // dg_mass_mma, version 2
 
 // Some GPU: e,ij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[Ne], a1: float64[6, 12], a2_0: float64[Ne, 12], a2_1: float64[Ne, 12]
-// staged=True tiles=0 sub_groups=4 together=4 prefetch=False unit=fp64-mma-m16n8k4
-// feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (528,) of (32, 4)
+// staged=True tiles=0 sub_groups=24 together=1 prefetch=False unit=fp64-mma-m16n8k4
+// feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 24)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -16,33 +16,37 @@ static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double
   return d0;
 }
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
+__kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
 {
   double a[3 * 2];
   double a0_0_held[2];
   double acc[2 * 2];
+  int limit;
   __local double matrix[96];
   int quotient;
-  __local double staged[4 * 16 * 6];
+  int row;
+  __local double staged[24 * 16 * 6];
 
   {
     int const fragment = 0;
 
     if (2 + -1 * lid(1) >= 0)
-      matrix[32 * lid(1) + lid(0)] = ((8 * ((fragment * 4 + lid(1)) / 3 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[12 * (4 * (lid(0) / 4) + -7 * (lid(0) / 8)) + 4 * lid(1) + lid(0) + -4 * (lid(0) / 4)] : (double) (0.0));
+      matrix[32 * lid(1) + lid(0)] = ((8 * ((fragment * 24 + lid(1)) / 3 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[12 * (4 * (lid(0) / 4) + -7 * (lid(0) / 8)) + 4 * lid(1) + lid(0) + -4 * (lid(0) / 4)] : (double) (0.0));
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
-  for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (33791 + Ne + 33728 * gid(0) + 33776 * lid(1)) / 33792; ++round)
+  for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (50687 + Ne + 50304 * gid(0) + 50672 * lid(1)) / 50688; ++round)
   {
+    row = 16 * ((round * 132 + gid(0)) * 24 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row));
     __attribute__((opencl_unroll_hint))
     for (int load = 0; load <= 1; ++load)
-      a0_0_held[load] = ((16 * ((round * 528 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load < Ne) ? a0[64 * gid(0) + 16 * lid(1) + 33792 * round + 8 * load + lid(0) / 4] : (double) (0.0));
+      a0_0_held[load] = ((row + 8 * load < Ne) ? a0[8 * load + row] : (double) (0.0));
     __attribute__((opencl_unroll_hint))
     for (int load_0 = 0; load_0 <= 2; ++load_0)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_1 = 0; load_1 <= 1; ++load_1)
-        a[2 * load_0 + load_1] = ((16 * ((round * 528 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_1 < Ne) ? a2_0[12 * (64 * gid(0) + 16 * lid(1) + 33792 * round + 8 * load_1 + lid(0) / 4) + lid(0) + 4 * load_0 + -4 * (lid(0) / 4)] : (double) (0.0));
+        a[2 * load_0 + load_1] = ((row + 8 * load_1 < Ne) ? a2_0[12 * (8 * load_1 + row) + lid(0) + 4 * load_0 + -4 * (lid(0) / 4)] : (double) (0.0));
     }
     {
       int const block = 0;
@@ -67,12 +71,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    limit = min(96, (Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1))) * 6);
+    asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece = 0; piece <= 2; ++piece)
     {
       quotient = (piece * 32 + lid(0)) / 6;
-      if (piece * 32 + lid(0) < (Ne + -1 * 16 * ((round * 528 + gid(0)) * 4 + lid(1))) * 6)
-        out_0[6 * (64 * gid(0) + 16 * lid(1) + 33792 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+      if (piece * 32 + lid(0) < limit)
+        out_0[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
@@ -80,7 +86,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     {
       __attribute__((opencl_unroll_hint))
       for (int load_3 = 0; load_3 <= 1; ++load_3)
-        a[2 * load_2 + load_3] = ((16 * ((round * 528 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 8 * load_3 < Ne) ? a2_1[12 * (64 * gid(0) + 16 * lid(1) + 33792 * round + 8 * load_3 + lid(0) / 4) + lid(0) + 4 * load_2 + -4 * (lid(0) / 4)] : (double) (0.0));
+        a[2 * load_2 + load_3] = ((row + 8 * load_3 < Ne) ? a2_1[12 * (8 * load_3 + row) + lid(0) + 4 * load_2 + -4 * (lid(0) / 4)] : (double) (0.0));
     }
     {
       int const block_0 = 0;
@@ -105,12 +111,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    limit = min(96, (Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1))) * 6);
+    asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
     {
       quotient = (piece_0 * 32 + lid(0)) / 6;
-      if (piece_0 * 32 + lid(0) < (Ne + -1 * 16 * ((round * 528 + gid(0)) * 4 + lid(1))) * 6)
-        out_1[6 * (64 * gid(0) + 16 * lid(1) + 33792 * round + quotient) + lid(0) + 32 * piece_0 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_0 + -6 * quotient];
+      if (piece_0 * 32 + lid(0) < limit)
+        out_1[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece_0 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_0 + -6 * quotient];
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
   }

@@ -1,0 +1,130 @@
+"""What spaces on matrix units share: tiles of 16 elements e by columns i, dealt to sub-groups, within a device's limits.
+
+Few elements are in flight where a sub-group needs many registers, so as many sub-groups stay on a compute unit as these
+allow; all of one group, which then keep one copy of the matrices and are given what registers there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from feinsum.devices.ptx import MatrixUnit
+from feinsum.rewrites.matrix_units import fragment_unit, split_error
+from feinsum.rewrites.tiling import Tiling, local_bytes, steps
+from feinsum.space import Configuration, Problem, Value
+
+SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
+UNITS = {"float64": (SHORT, LONG), "float32": (SHORT, LONG, SPLIT)}
+"""By the type of all operands and outputs.  Units for float64 multiply float32 exactly, but for the last rounding."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a sub-group does for 16 elements.
+
+    :ivar sums: lengths of the indices summed over, the last padded to whole steps.
+    :ivar batch: products that are accumulated at a time.
+    :ivar matrices: distinct matrices for each of them.
+    :ivar results: numbers for each e and i that are staged at a time.
+    :ivar held: numbers for each e that stay in registers.
+    """
+
+    sums: tuple[int, ...]
+    batch: int = 1
+    matrices: int = 1
+    results: int = 1
+    held: int = 0
+
+
+def choices(p: Problem, work: Work, units: Sequence[str] = (SHORT, SPLIT, LONG)) -> dict[str, Sequence[Value]]:
+    """The choices of every space.
+
+    ``unit``: the matrix unit, of those given; of two for float64 the longer takes half the instructions.  That for tf32
+    is offered where numbers of float32, split, keep the bound of float32: see :func:`inexact`.
+    ``sub_groups``: of a group; ``together``: groups that stay on a compute unit.
+    ``tiles``: tiles of a sub-group of groups that come and go; 0 for groups that stay.
+    ``staged``: whether results leave in whole rows, through local memory, or a lane at a time.
+    ``prefetch``: whether the next tile is loaded before the products of the one at hand.
+    """
+    rows, itemsize = p.sizes["i"], p.einsum.dtypes[0].itemsize
+    own = tuple(unit for unit in units if unit in UNITS.get(p.einsum.dtypes[0].name, units))
+    # About a third more than the least; more cannot be known without the compiler.
+    likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * registers(p, work, fragment_unit(own[0]), False))
+    numbers: list[int] = sorted((4, 8, 12, 16, 20, 24), key=lambda number: abs(number - likely))
+    # Memory is written in sectors of 32 bytes: a lane at a time only where rows are whole ones, or what fits is so.
+    direct = rows > 24 and rows * itemsize % 32 == 0
+    return {
+        "staged": (False, True) if direct and itemsize == 8 else (True, False) if direct or rows > 64 else (True,),
+        "tiles": (0, 2) if rows <= 10 else (0,),
+        "sub_groups": numbers,
+        "together": (1, 2) if rows <= 24 else (1,),
+        "prefetch": (False, True),
+        "unit": own,
+    }
+
+
+def refusal(p: Problem, c: Configuration, work: Work) -> str | None:
+    """Why tiles of 16 elements e by columns i are refused, or None."""
+    if c["unit"] not in p.device.matrix_units:
+        return f"{p.device.name} has no {c['unit']}"
+    types = {dtype.name for dtype in (*p.einsum.dtypes, *(a.dtype for a in p.einsum.arrays))}
+    if len(types) > 1 or c["unit"] not in UNITS.get(types.pop(), ()):
+        return "the units multiply float64, or float32"
+    if any(p.is_long(letter) for letter in p.sizes if letter != "e"):
+        return "only e may be long"
+    if c["staged"] and c.get("parts", 1) > 1:
+        return "staged results are whole rows"
+    if c["tiles"] and (c["together"] > 1 or c["sub_groups"] > 8):
+        return "groups that do not stay are small, and as many as they are"
+    if not c["tiles"] and not 8 <= c["sub_groups"] * c["together"] <= 32:
+        return f"{c['sub_groups'] * c['together']} sub-groups leave a compute unit idle, or in each other's way"
+    return inexact(p, c, work) or beyond_limits(p, c, work)
+
+
+def inexact(p: Problem, c: Configuration, work: Work) -> str | None:
+    """Why the unit may miss the bound of float32, (summands + operands - 1) u Σ |products|, or None.
+
+    Besides the sums of the unit there are a factor and a sum over the other indices, in plain float32.
+    """
+    unit, indexing = fragment_unit(c["unit"]), p.einsum.indexing
+    terms = math.prod(work.sums)
+    summands = p.count("".join(set(p.sizes) - set(indexing.output)))
+    error, allowed = split_error(unit, terms) + summands // terms, summands + len(indexing.inputs) - 1
+    if unit.dtype == "float" and error > allowed:
+        return f"{unit.name} may err by {error:g} roundoffs, where float32 errs by {allowed}"
+    return None
+
+
+def beyond_limits(p: Problem, c: Configuration, work: Work) -> str | None:
+    """Why a compute unit has not the registers or the local memory, or None."""
+    needed = registers(p, work, fragment_unit(c["unit"]), c["prefetch"])
+    items, limit = 32 * c["sub_groups"] * c["together"], p.device.registers_per_compute_unit or 0
+    if items * needed > limit:
+        return f"{needed} registers of {items} work-items exceed the {limit} of a compute unit"
+    itemsize = p.einsum.dtypes[0].itemsize
+    used = local_bytes(tiling(p, c), p.sizes["i"], work.sums, work.batch * work.matrices, work.results, itemsize)
+    return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=c["together"] * (used + 1024) - 1024)
+
+
+def registers(p: Problem, work: Work, unit: MatrixUnit, prefetch: bool) -> int:
+    """What a work-item needs at least: numbers of the unit, two words or split; what waits, as in memory; addresses."""
+    loaded = 2 * steps(work.sums, unit)
+    waiting = 2 * work.held + (loaded + 2 * work.held if prefetch else 0)
+    return min(2 * (4 * work.batch + loaded) + waiting * p.einsum.dtypes[0].itemsize // 4 + 16, 255)
+
+
+def tiling(p: Problem, c: Configuration) -> Tiling:
+    """The tiling that a configuration means on a device."""
+    parts = c.get("parts", 1)
+    return Tiling(
+        c["unit"],
+        c["sub_groups"],
+        groups=0 if c["tiles"] else p.device.compute_units * c["together"] // parts,
+        tiles=c["tiles"],
+        parts=parts,
+        staged=c["staged"],
+        prefetch=c["prefetch"],
+        everywhere=c.get("everywhere", False),
+    )
