@@ -43,14 +43,15 @@ def crossing(e: BatchedEinsum) -> str:
 
 
 def widths(p: Problem, lane: str) -> tuple[int, ...]:
-    """Lanes: work-items of a group, or of vectors that a row fills; 1 where numbers are not those of vectors."""
+    """Lanes: work-items of a group, or of the longest vectors that a row fills; 1 where numbers are not those of vectors."""
     if not p.device.simd_bytes:
         return ITEMS
     dtypes = {a.dtype.name for row in p.einsum.args for entry in row for a in entry}
     if len(dtypes) > 1 or not dtypes <= {"float32", "float64"} or any(x.count(lane) > 1 for x in p.einsum.indexing.inputs):
         return (1,)
     widest = min(16, p.device.simd_bytes // p.itemsize)
-    return tuple(width for width in (widest, widest // 2, widest // 4) if 1 < width <= p.sizes[lane]) or (1,)
+    filled = [width for width in (widest, widest // 2, widest // 4) if 1 < width <= p.sizes[lane]]
+    return tuple(filled[:1]) or (1,)
 
 
 def copy_parameters(p: Problem) -> Choices:

@@ -1,0 +1,141 @@
+"""Streams: sums, products, permutations and diagonals in whole strips and what they leave, and the spaces made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from profiles import GPU
+from running import run
+from test_rewrites_vectors import equal_to_numpy, matched
+
+import feinsum as fe
+from feinsum.compile.codegen import generate_program
+from feinsum.compile.realize import realize
+from feinsum.devices import Device
+from feinsum.errors import TransformError
+from feinsum.registry import find_space, matching_spaces
+from feinsum.rewrites import Stream, stream
+from feinsum.subscripts import parse_subscripts
+
+LENGTHS = (1, 7, 32, 33, 131)
+"""Around the lengths of strips: nothing whole, nothing left, both."""
+
+
+@pytest.mark.parametrize("groups", [{}, {"i": 2, "j": 32}], ids=str)
+@pytest.mark.parametrize("width", [1, 8])
+def test_a_copy_runs_in_strips(width: int, groups: dict[str, int]) -> None:
+    """In vectors or number by number, whatever of it the groups take."""
+    e, t_unit, match = matched("ij,j->ij", i=3, j="N")
+    t_unit = stream(t_unit, match, Stream("ij", "j", width, groups))
+    for length in LENGTHS:
+        equal_to_numpy(e, t_unit, N=length)
+
+
+@pytest.mark.parametrize("groups", [{}, {"i": 1, "j": 64}], ids=str)
+@pytest.mark.parametrize(("width", "accumulators"), [(8, 4), (8, 1), (1, 4)])
+def test_lanes_are_summed(width: int, accumulators: int, groups: dict[str, int]) -> None:
+    """Several strips side by side; where groups take parts of the sum a second launch adds them up."""
+    e, t_unit, match = matched("ij,j->i", i=3, j="N")
+    t_unit = stream(t_unit, match, Stream("ij", "j", width, groups, accumulators=accumulators))
+    assert len(generate_program(t_unit).launches) == (2 if "j" in groups else 1)
+    for length in LENGTHS:
+        equal_to_numpy(e, t_unit, N=length)
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("groups", [{"j": 32}, {"j": 32, "i": 4}], ids=str)
+@pytest.mark.parametrize(("width", "together"), [(8, 4), (8, 1), (1, 4)])
+def test_lanes_are_kept(width: int, together: int, groups: dict[str, int], rows: int) -> None:
+    """A group keeps the sums of its strips, and adds up several terms before they reach one."""
+    e, t_unit, match = matched("ij->j", i=rows, j="N")
+    t_unit = stream(t_unit, match, Stream("ij", "j", width, groups, together=together))
+    for length in LENGTHS:
+        equal_to_numpy(e, t_unit, N=length)
+
+
+def test_rows_share_a_stream() -> None:
+    """Every output has sums of its own; indices may stand twice."""
+    for text, plan in (
+        ("ij,j->i", Stream("ij", "j", 4, {"i": 2}, accumulators=2)),
+        ("ij,i->j", Stream("ij", "j", 4, {"j": 8, "i": 4}, together=2)),
+        ("ij,j->ij", Stream("ij", "j", 4, {"i": 1})),
+    ):
+        e, t_unit, match = matched(text, rows=3, i=7, j=13)
+        equal_to_numpy(e, stream(t_unit, match, plan))
+    e, t_unit, match = matched("iij->ij", i=5, j=9)
+    equal_to_numpy(e, stream(t_unit, match, Stream("ij", "j", 4, {"i": 2})))
+
+
+@pytest.mark.parametrize(
+    ("text", "plan", "message"),
+    [
+        ("ij->i", Stream("i", "i", 8, {}), "loops 'i' with lane 'i' are not those of 'ij->i'"),
+        ("ij->", Stream("ij", "j", 8, {"i": 2, "j": 64}), "parts of the sums over 'ij'; parts of one sum are enough"),
+        ("ij->i", Stream("ij", "j", 8, {"j": 12}), "a group does 12 of 'j', which is no multiple of 8"),
+        ("ji->i", Stream("ji", "i", 8, {"i": 8, "j": 6}, together=4), "a group does 6 of 'j', which is no multiple of 4"),
+        ("ij->j", Stream("ij", "j", 8, {}), "a group keeps all sums along 'j', whose length is not known"),
+    ],
+)
+def test_plans_that_do_not_fit_are_refused(text: str, plan: Stream, message: str) -> None:
+    """With the index and the number at fault."""
+    _, t_unit, match = matched(text, i=5, j="N")
+    with pytest.raises(TransformError, match=message):
+        stream(t_unit, match, plan)
+
+
+SPACES = {
+    "reduction": "ij-> ij->i ij->j ijk->ki ijk->j i,i-> ij,ij->i ij,j->i ji,j->i bij,bj->bi i,ij,j-> ijk,k,i->j",
+    "elementwise_product": "i,i->i ij,ij->ij ij,ij,ij->ij i,j->ij i,j->ji ij,j->ij ,ij->ij a,b,c->cab",
+    "permutation": "i->i ij->ij ij->ji abc->bac abc->cba ij,ji->ij ji,i->ij",
+    "trace": "ii-> ii->i eii->e iij->j ii,i->i ijij->ij ii,jj->ij eii,i->e",
+    "": "-> ,-> ij,jk->ik ijk,jr,kr->ir i,j-> ij,k->i ii,jj-> ii,ij,jk->k ij,ik->jk",
+}
+TABLE = [(text, name) for name, texts in SPACES.items() for text in texts.split()]
+
+
+def described(text: str, lengths: tuple[int, ...], dtype: str = "float64", *, long: bool = False) -> fe.BatchedEinsum:
+    indexing = parse_subscripts(text)
+    axes: dict[str, Any] = {x: f"N{x}" if long else n for x, n in zip(indexing.indices, lengths, strict=False)}
+    return fe.einsum(text, *(fe.array(f"x{k}", [axes[x] for x in t], dtype) for k, t in enumerate(indexing.inputs)))
+
+
+@pytest.mark.parametrize(("text", "name"), TABLE, ids=lambda value: value or "none")
+def test_each_simple_einsum_has_one_family(text: str, name: str) -> None:
+    """And those that only look like one have none."""
+    families = [s.name for s in matching_spaces(described(text, (4, 5, 6, 7))) if s.name in SPACES]
+    assert families == ([name] if name else [])
+
+
+@pytest.mark.parametrize(("text", "name"), [entry for entry in TABLE if entry[1]])
+@pytest.mark.parametrize("long", [False, True], ids=["fixed", "long"])
+def test_plans_for_a_gpu_are_right(text: str, name: str, long: bool, cpu: Device) -> None:
+    """Work-items in place of vectors, tiles in local memory: run on a CPU, as any OpenCL device can."""
+    sizes = (67, 33, 9, 8)
+    e, s = described(text, sizes, long=long), find_space(name)
+    lengths = {axis: sizes[e.indexing.indices.index(axis[1:])] for axis in e.long_axes}
+    problem = s.problem(e, lengths, GPU)
+    configurations = list(s.configurations(problem))
+    rng = np.random.default_rng(0)
+    arrays = {a.name: rng.normal(size=[e.resolve(lengths)[x] for x in at]) for a, at in e.array_uses}
+    expected = np.einsum(text, *arrays.values())
+    for configuration in (configurations[0], configurations[-1])[: 1 if long else 2]:
+        program = realize(e, lengths, s, configuration, GPU)
+        found = run(program, cpu, e, arrays)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * math.prod(sizes))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "int32", "uint8", "int64"])
+def test_numbers_that_are_none_of_vectors_stream_too(dtype: str, cpu: Device, store: str) -> None:
+    """One by one, in the same loops."""
+    rng = np.random.default_rng(0)
+    for text in ("ij->i", "ij->j", "ij,ij->ij", "ij->ji", "ii->", "ij->"):
+        e = described(text, (67, 67), dtype)
+        x = {
+            a.name: (rng.integers(0, 3, (67, 67)) * (1 + 1j if np.dtype(dtype).kind == "c" else 1)).astype(dtype)
+            for a in e.arrays
+        }
+        kernel = fe.generate(e, cpu, store)
+        np.testing.assert_allclose(kernel(**x), np.einsum(text, *x.values(), dtype=dtype))
