@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 from einsums import check_against_numpy, inputs
+from models import slower_with
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
+from feinsum.database import open_stores
 from feinsum.devices import Device
-from feinsum.registry import find_space
+from feinsum.generate.ladder import candidates
+from feinsum.registry import find_space, matching_spaces
 from feinsum.tune.autotune import make_task
 from feinsum.tune.trial import Outcome
 
@@ -102,6 +105,50 @@ def test_rungs_come_in_order(cpu: Device, store: str) -> None:
         expected.append(add(store, recorded, cpu, sizes, median_s=slowness * 1e-3, changes=changes))
         kernel = fe.generate(E, cpu, store, {"E": 1000})
         assert (kernel.rung, kernel.record) == (rung, expected[-1])
+
+
+def test_the_time_of_a_record_is_changed_as_lengths_are(cpu: Device, store: str) -> None:
+    """The kernel expects about a hundred times the time for a hundred times the length, and says so."""
+    record = add(store, E, cpu, {"E": 10**5}, median_s=1e-3)
+    kernel = fe.generate(E, cpu, store, {"E": 10**7})
+    assert (kernel.rung, kernel.record) == ("lengths", record)
+    (line,) = (line for line in kernel.explain().splitlines() if line.startswith("  expected  about "))
+    assert 30 < float(line.split()[2]) < 300
+    assert "the time of the record, changed as the cost model says" in line
+    assert "expected" not in fe.generate(E, cpu, store, {"E": 10**5}).explain()
+
+
+def test_the_cost_model_chooses_between_spaces(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing was measured, whatever their rank; the kernel says what was expected, and how sure that is."""
+    spaces = [s.name for s in matching_spaces(E) if s.name != "generic"]
+    for unloved in spaces:
+        monkeypatch.setattr("feinsum.favourites.cost_model", lambda unloved=unloved: slower_with(f"space {unloved}", 0.5))
+        kernel = fe.generate(E, cpu, store, {"E": 1000 + len(unloved)})
+        assert kernel.rung == "cost model"
+        assert kernel.space != unloved
+        assert "  expected  about " in kernel.explain()
+        arrays = inputs(E, {"E": 41})
+        check_against_numpy(E, arrays, kernel(arrays))
+
+
+def test_a_favourite_that_does_not_work_is_followed_by_the_next(
+    cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a record that does not is."""
+    canonical = canonicalize_einsum(E)
+    first, second, *_ = candidates(canonical, {"a": 999, "b": 6, "c": 5}, cpu.profile, open_stores(store))
+    assert first.rung == second.rung == "cost model"
+    original: Callable[..., Any] = first.space.function
+
+    def fail_on_first(t_unit: Any, match: Any, problem: Any, **configuration: Any) -> Any:
+        if configuration == first.configuration:
+            raise KeyError("a bug")
+        return original(t_unit, match, problem, **configuration)
+
+    monkeypatch.setitem(vars(first.space), "function", fail_on_first)
+    kernel = fe.generate(E, cpu, store, {"E": 999})
+    assert kernel.rung == "cost model"
+    assert (kernel.space, kernel.configuration) == (second.space.name, second.configuration)
 
 
 def test_the_nearest_lengths_win(cpu: Device, store: str) -> None:

@@ -129,11 +129,13 @@ def _candidate(choice: Choice) -> dict[str, Any]:
         "space": choice.space.name,
         "configuration": dict(choice.configuration),
         "median_s": choice.record.median_s if choice.record else None,
+        "expected_s": choice.expected_s,
     }
 
 
 def _candidate_as_text(candidate: dict[str, Any]) -> str:
-    time = f" ({duration(candidate['median_s'])})" if candidate["median_s"] else ""
+    median_s, expected_s = candidate["median_s"], candidate["expected_s"]
+    time = f" (about {duration(expected_s)})" if expected_s else f" ({duration(median_s)})" if median_s else ""
     return f"{candidate['rung']}: {candidate['space']} {listed(candidate['configuration'])}{time}"
 
 
