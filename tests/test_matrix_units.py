@@ -28,7 +28,6 @@ from feinsum.rewrites.matrix_units import (
     column_of_b,
     definition,
     depth_of,
-    fp64_matrix_unit,
     fragment_unit,
     row_of,
     split_error,
@@ -270,12 +269,15 @@ def test_splitting_is_offered_where_the_bound_of_float32_is_kept(j: int, kept: b
 
 
 def test_other_units_are_refused() -> None:
-    """Fragments of 8 rows lie otherwise in the lanes; a rewrite for float64 takes no other type."""
+    """Fragments of 8 rows lie otherwise in the lanes; units for float32 do not multiply float64."""
     for name in ("fp64-mma-m8n8k4", "none"):
         with pytest.raises(TransformError, match=name):
             fragment_unit(name)
-    with pytest.raises(TransformError, match="float64"):
-        fp64_matrix_unit(SPLIT)
+    t_unit = generate_loopy(fe.einsum("ik,ek->ei", fe.array("A", (4, 4)), fe.array("u", ("E", 4))))
+    m = match_einsum(t_unit)
+    m_letter, n_letter = m.einsum.indexing.output
+    with pytest.raises(TransformError, match="too short for float64"):
+        multiply_in_tiles(t_unit, m, None, m_letter, n_letter, Tiling(SPLIT, 4, groups=2))
 
 
 def product_by(device: fe.Device, unit: str, a: np.ndarray, b: np.ndarray, play: bool) -> np.ndarray:
