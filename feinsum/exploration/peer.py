@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _REPETITIONS = 3
 """At least, after one to warm up."""
+_ORDERED_UP_TO = 5
+"""Operands up to which numpy is asked for the cheapest order, which takes it a factorial of their number."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,8 @@ def numpy_evaluation(
 ) -> Callable[[], Sequence[np.ndarray[Any, Any]]]:
     """A function that evaluates every output by :func:`numpy.einsum`, the order of contractions settled beforehand."""
     rows = [[prod(arrays[a.name] for a in entry[1:]) * arrays[entry[0].name] for entry in row] for row in e.args]
-    path = np.einsum_path(e.subscripts, *rows[0], optimize="optimal")[0]
+    search = "optimal" if e.n <= _ORDERED_UP_TO else "greedy"
+    path = np.einsum_path(e.subscripts, *rows[0], optimize=search)[0]
     return lambda: [np.einsum(e.subscripts, *row, optimize=path) for row in rows]
 
 
