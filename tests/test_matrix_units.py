@@ -130,7 +130,7 @@ def operator(name: str, rows: int = 1, dtype: str = "float64") -> fe.BatchedEins
 
 
 def configuration(**choices: Any) -> dict[str, Any]:
-    usual = {"staged": True, "tiles": 0, "parts": 1, "sub_groups": 4, "together": 2, "prefetch": False, "unit": SHORT}
+    usual = {"staged": True, "tiles": 0, "parts": 1, "sub_groups": 4, "together": 2, "prefetch": "none", "unit": SHORT}
     return {**usual, **choices}
 
 
@@ -155,10 +155,10 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
 @pytest.mark.parametrize(
     ("i", "j", "rows", "dtype", "choices"),
     [
-        (5, 7, 2, "float64", {"prefetch": True}),
+        (5, 7, 2, "float64", {"prefetch": "all"}),
         (72, 3, 1, "float64", {"staged": False, "parts": 2, "sub_groups": 8, "together": 1}),
         (9, 9, 1, "float64", {"unit": "fp64-mma-m16n8k8", "tiles": 2, "together": 1}),
-        (9, 10, 2, "float32", {"unit": SPLIT, "prefetch": True}),
+        (9, 10, 2, "float32", {"unit": SPLIT, "prefetch": "values"}),
         (32, 20, 1, "float32", {"unit": SPLIT, "staged": False, "sub_groups": 8, "together": 1}),
         (5, 4, 1, "float32", {}),
     ],

@@ -47,7 +47,7 @@ def lift_parameters(p: Problem) -> Choices:
     few, many = p.sizes["i"] <= 4, p.count("fj") > 40
     own = choices(p, lift_work(p), (SPLIT, LONG, SHORT) if many else (SHORT, LONG, SPLIT))
     tiles = (2, 4, 0) if few else own["tiles"]
-    return {**own, "tiles": tiles, "prefetch": (False,), "everywhere": (False, True) if few else (True, False)}
+    return {**own, "tiles": tiles, "prefetch": ("none",), "everywhere": (False, True) if few else (True, False)}
 
 
 @space(pattern="ifj,fe,fej->ei", version=2, parameters=lift_parameters, constraint=_constraint(lift_work), rank=3)
@@ -62,7 +62,7 @@ def divergence_work(p: Problem) -> Work:
 
 
 def divergence_parameters(p: Problem) -> Choices:
-    return {**choices(p, divergence_work(p)), "prefetch": (False,)}
+    return {**choices(p, divergence_work(p)), "prefetch": ("none",)}
 
 
 @space(

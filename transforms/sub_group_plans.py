@@ -46,12 +46,12 @@ def choices(p: Problem, work: Work, units: Sequence[str] = (SHORT, SPLIT, LONG))
     ``sub_groups``: of a group; ``together``: groups that stay on a compute unit.
     ``tiles``: tiles of a sub-group of groups that come and go; 0 for groups that stay.
     ``staged``: whether results leave in whole rows, through local memory, or a lane at a time.
-    ``prefetch``: whether the next tile is loaded before the products of the one at hand.
+    ``prefetch``: what of the next tile is loaded before the products of the one at hand: its values, or also what is held.
     """
     rows, itemsize = p.sizes["i"], p.einsum.dtypes[0].itemsize
     own = tuple(unit for unit in units if unit in UNITS.get(p.einsum.dtypes[0].name, units))
     # About a third more than the least; more cannot be known without the compiler.
-    likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * registers(p, work, fragment_unit(own[0]), False))
+    likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * registers(p, work, fragment_unit(own[0]), "none"))
     numbers: list[int] = sorted((4, 8, 12, 16, 20, 24), key=lambda number: abs(number - likely))
     # Memory is written in sectors of 32 bytes: a lane at a time only where rows are whole ones, or what fits is so.
     direct = rows > 24 and rows * itemsize % 32 == 0
@@ -60,7 +60,7 @@ def choices(p: Problem, work: Work, units: Sequence[str] = (SHORT, SPLIT, LONG))
         "tiles": (0, 2) if rows <= 10 else (0,),
         "sub_groups": numbers,
         "together": (1, 2) if rows <= 24 else (1,),
-        "prefetch": (False, True),
+        "prefetch": ("none", "values", "all"),
         "unit": own,
     }
 
@@ -108,10 +108,10 @@ def beyond_limits(p: Problem, c: Configuration, work: Work) -> str | None:
     return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=c["together"] * (used + 1024) - 1024)
 
 
-def registers(p: Problem, work: Work, unit: MatrixUnit, prefetch: bool) -> int:
+def registers(p: Problem, work: Work, unit: MatrixUnit, prefetch: str) -> int:
     """What a work-item needs at least: numbers of the unit, two words or split; what waits, as in memory; addresses."""
     loaded = 2 * steps(work.sums, unit)
-    waiting = 2 * work.held + (loaded + 2 * work.held if prefetch else 0)
+    waiting = 2 * work.held * (2 if prefetch == "all" else 1) + (0 if prefetch == "none" else loaded)
     return min(2 * (4 * work.batch + loaded) + waiting * p.einsum.dtypes[0].itemsize // 4 + 16, 255)
 
 

@@ -70,7 +70,7 @@ class TileOperands(TileLoops):
         """The loads of A ahead of each product and, ahead of the first, of what is held."""
         values = self._held_fragments(held)
         sources = [self._fragments_of_a(p) for p in products]
-        return self._prefetched(sources, values) if self.tiling.prefetch else self._loaded(sources, values)
+        return self._loaded(sources, values) if self.tiling.prefetch == "none" else self._prefetched(sources, values)
 
     def _loaded(self, sources: list[Fragments], held: list[Fragments]) -> Loads:
         """Loads of a product right before it."""
@@ -84,17 +84,20 @@ class TileOperands(TileLoops):
 
     def _prefetched(self, sources: list[Fragments], held: list[Fragments]) -> Loads:
         """Loads of the next product right before a product, whose own were loaded before; the first, ahead of the loop."""
-        coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=self.dtype) for f in (sources[0], *held)}
+        early_held, late_held = (held, []) if self.tiling.prefetch == "all" else ([], held)
+        coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=self.dtype) for f in (sources[0], *early_held)}
         first = substituted(self.tile, {self.round: 0})
         following = substituted(self.tile, {self.round: Variable(self.round) + 1})
-        early = tuple(self._load(coming[f.name], f, first, self.around, ()) for f in (sources[0], *held))
+        early = tuple(self._load(coming[f.name], f, first, self.around, ()) for f in (sources[0], *early_held))
 
         def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
-            taken = (sources[number], *(held if number == 0 else ()))
+            taken = (sources[number], *(early_held if number == 0 else ()))
             copies = tuple(self._take(f, coming[f.name], (*after, *early)) for f in taken)
+            if number == 0:
+                copies += tuple(self._load(f.name, f, self.tile, self.inside, copies) for f in late_held)
             last = number == len(sources) - 1
             then = [(sources[0], following) if last else (sources[number + 1], self.tile)]
-            then += [(f, following) for f in held if number == 0]
+            then += [(f, following) for f in early_held if number == 0]
             return copies + tuple(self._load(coming[f.name], f, tile, self.inside, copies) for f, tile in then)
 
         return loads
@@ -108,7 +111,7 @@ class TileOperands(TileLoops):
             at, conditions = self.sums_at(p, step, inside=everywhere)
             at |= {p.names[letter]: place for letter, place in zip(letters, batch, strict=True)}
             # What is held belongs to the tile at hand, so loads ahead of it cannot use it.
-            a = p.a if self.tiling.prefetch else Held(self.held, half)(p.a)
+            a = Held(self.held, half)(p.a) if self.tiling.prefetch == "none" else p.a
             row = row + 8 * half
             there = Comparison(row, "<", self.rows_m)
             if everywhere:

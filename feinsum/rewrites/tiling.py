@@ -21,7 +21,8 @@ class Tiling:
     :ivar tiles: tiles of a sub-group where `groups` is 0.
     :ivar parts: work-groups that share the columns of a tile, for a B too large for local memory.
     :ivar staged: whether results pass through local memory, so that they leave in whole rows.
-    :ivar prefetch: whether the next operands are loaded, into registers of their own, before a product.
+    :ivar prefetch: what is loaded for the next product before one, into registers of its own: "none"; "values", which are
+        A; or "all", also what is held, although it is not needed before the first results are there.
     :ivar everywhere: whether A is computed beyond the last row and k too, from the last there are, rather than on a
         condition.  Compilers predicate a single load; around more they branch, and then each waits for the one before.
         So sums are computed everywhere in any case; a product of two is as a rule faster so, a single load slower.
@@ -33,7 +34,7 @@ class Tiling:
     tiles: int = 1
     parts: int = 1
     staged: bool = False
-    prefetch: bool = False
+    prefetch: str = "none"
     everywhere: bool = False
 
 
