@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import doctest
 import os
-import re
 import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pages import blocks
 from slurm import REASON, cluster, installed
 
 PAGE = Path(__file__).parents[1] / "doc" / "batch-tuning.rst"
-BLOCK = re.compile(r"\.\. code-block:: (\w+)\n((?:   :.*\n)*)\n((?:   .*\n|\n)+)")
 SBATCH = r"""#!/bin/bash
 # Where SLURM is not installed, as much of it as the page needs: runs the tasks of an array job one after the other.
 script=${@: -1}
@@ -25,13 +22,6 @@ for task in $(seq "$count"); do
     SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=$count bash "$script" > "feinsum-$task.log" 2>&1 || exit 1
 done
 """
-
-
-def blocks() -> Iterator[tuple[str, str, str]]:
-    """Language, name of the file if it is one, and text of every block, in order."""
-    for language, options, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
-        caption = re.search(r":caption: (\S+)", options)
-        yield language, caption[1] if caption else "", textwrap.dedent(text).strip() + "\n"
 
 
 def session(text: str) -> tuple[str, str]:
@@ -57,11 +47,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_has_what_is_looked_for() -> None:
     """So that a page whose blocks are not found is not said to work."""
-    languages = [language for language, _, _ in blocks()]
+    languages = [language for language, _, _ in blocks(PAGE)]
     assert languages == ["toml", "console", "console", "console", "bash", "console", "console"]
 
 
-@pytest.mark.parametrize(("language", "name", "text"), list(blocks()), ids=lambda value: str(value).split("\n")[0][:30])
+@pytest.mark.parametrize(("language", "name", "text"), list(blocks(PAGE)), ids=lambda value: str(value).split("\n")[0][:30])
 def test_the_page_works_as_written(directory: Path, language: str, name: str, text: str) -> None:
     """From top to bottom: later blocks build on earlier ones."""
     if name:
