@@ -91,12 +91,14 @@ def test_a_report_is_plain_data(report: TuningReport) -> None:
 
 
 def test_a_run_without_anything_right_has_a_report(tmp_path: Path) -> None:
-    """Which says how the trials ended; plots are empty, but there."""
+    """Which says how the trials ended; plots are empty, but there, save that of what cannot be told."""
     nothing = TuningReport(GEMM, {"N": 1000}, CPU, landscape()[-2:], None, "records.sqlite", 1.0)
     assert nothing.table().splitlines()[1:] == ["2 configurations in 1 s; 1 wrong, 1 timeout; records in records.sqlite"]
     assert nothing.near_best() == []
     assert nothing.to_json()["best"] is None
     nothing.write_html(tmp_path / "nothing.html")
+    pytest.importorskip("matplotlib", reason="the extra 'report' is not installed")
+    assert {"convergence", "distribution"} <= set(nothing.plots()) <= {"convergence", "distribution", "roofline"}
 
 
 def test_plots_show_every_trial(report: TuningReport) -> None:

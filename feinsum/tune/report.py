@@ -86,7 +86,8 @@ class TuningReport:
         return "\n".join([*lines, *self._notes()])
 
     def plots(self) -> dict[str, Figure]:
-        """Figures of matplotlib: convergence, distribution, importance, and roofline if the device's peaks are known.
+        """Figures of matplotlib: convergence, distribution, importance if there are enough records to tell parameters apart,
+        and roofline if the device's peaks are known.
 
         :raises FeinsumError: if matplotlib is not installed.
         """
@@ -96,8 +97,9 @@ class TuningReport:
         figures: dict[str, Figure] = {
             "convergence": plots.convergence(self.records),
             "distribution": plots.distribution(self.records),
-            "importance": plots.importance(self.records),
         }
+        if self.importance():
+            figures["importance"] = plots.importance(self.records)
         peaks = remembered_peaks(self.device)
         if peaks is not None:
             figures["roofline"] = plots.roofline(self.records, peaks, self.einsum.dtype)
