@@ -86,8 +86,8 @@ class TuningReport:
         return "\n".join([*lines, *self._notes()])
 
     def plots(self) -> dict[str, Figure]:
-        """Figures of matplotlib: convergence, distribution, importance if there are enough records to tell parameters apart,
-        and roofline if the device's peaks are known.
+        """Figures of matplotlib: convergence; distribution; importance, if the records tell parameters apart; roofline, if
+        the device's peaks are known.
 
         :raises FeinsumError: if matplotlib is not installed.
         """
