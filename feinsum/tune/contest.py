@@ -33,8 +33,8 @@ _ALIKE = 5
 """Configurations of similar problems to begin with."""
 _FAVOURITES = 5
 """Configurations that the cost model expects to be quick, to go on with."""
-_LOOKED_AT = 300
-"""Configurations whose time it predicts for that: some hundredths of a second, where a trial takes some tenths."""
+_LOOKED_AT, _SECONDS = 300, 1.0
+"""Configurations of a space that it looks at for that, and for how long at most: about as long as a trial."""
 
 
 @dataclass
@@ -146,7 +146,7 @@ def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[s
 def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
     """What the cost model expects to be quickest."""
     e = task.canonical.einsum
-    found = favourites(e, e.sizes_from(task.sizes), task.profile, [space], looked_at=_LOOKED_AT)
+    found = favourites(e, e.sizes_from(task.sizes), task.profile, [space], looked_at=_LOOKED_AT, seconds=_SECONDS)
     return [f.configuration for f in found[:_FAVOURITES]]
 
 
