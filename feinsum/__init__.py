@@ -1,10 +1,11 @@
 """Batched Einstein summations as fast kernels on any OpenCL device.
 
-import feinsum as fe
-
-e = fe.einsum("xre,rij,ej->xei", fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20)))
-kernel = fe.generate(e)
-out = kernel(J=J, D=D, u=u)
+>>> import numpy as np
+>>> import feinsum as fe
+>>> e = fe.einsum("xre,rij,ej->xei", fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20)))
+>>> kernel = fe.generate(e)
+>>> kernel(J=np.ones((3, 3, 500)), D=np.ones((3, 20, 20)), u=np.ones((500, 20))).shape
+(3, 500, 20)
 """
 
 from __future__ import annotations

@@ -235,11 +235,15 @@ class BatchedEinsum:
         return count_flops(self, self.resolve(sizes), method)
 
     def min_bytes(self, sizes: Mapping[str, int] | None = None) -> int:
-        """The bytes that must move at least: every array read once, every output written once."""
+        """The bytes that must move at least: every entry that is needed read once, every output written once.
+
+        Of an array that only diagonals of are needed, as by ``ii->i``, no more than those count.
+        """
         lengths = self.resolve(sizes)
-        total = 0
-        for a, letters in self.array_indices.items():
-            total += a.dtype.itemsize * math.prod(lengths[letter] for letter in letters)
+        entries: dict[Array, int] = {}
+        for a, letters in self.array_uses:
+            entries[a] = max(entries.get(a, 0), math.prod(lengths[letter] for letter in set(letters)))
+        total = sum(a.dtype.itemsize * count for a, count in entries.items())
         return total + sum(dt.itemsize for dt in self.dtypes) * math.prod(
             lengths[letter] for letter in self.indexing.output
         )

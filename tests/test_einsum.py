@@ -397,3 +397,23 @@ def test_einsums_are_values() -> None:
     assert hash(again) == hash(GRADIENT)
     with pytest.raises(AttributeError):
         GRADIENT.args = ()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes", "entries"),
+    [
+        ("ii->i", [(5, 5)], 5 + 5),
+        ("ijjk->ik", [(2, 3, 3, 4)], 2 * 3 * 4 + 2 * 4),
+        ("ii,ij->j", [(4, 4), (4, 7)], 4 + 4 * 7 + 7),
+    ],
+)
+def test_of_an_array_with_a_repeated_index_its_diagonal_counts(subscripts: str, shapes: list[Any], entries: int) -> None:
+    """Nothing else of it has to be read."""
+    arrays = [fe.array(f"A{k}", shape) for k, shape in enumerate(shapes)]
+    assert fe.einsum(subscripts, *arrays).min_bytes() == 8 * entries
+
+
+def test_an_array_that_is_needed_whole_somewhere_counts_whole() -> None:
+    """Though another operand takes its diagonal."""
+    a = fe.array("A", (6, 6))
+    assert fe.einsum("ii,ij->j", a, a).min_bytes() == 8 * (36 + 6)

@@ -18,8 +18,8 @@ MARKED_BUSY = "other processes, or a limit, left"
 
 
 def words(text: str) -> list[str]:
-    """The words of a line without digits and signs of figures, which differ between machines."""
-    return re.findall(r"[A-Za-zµ_/]+", text)
+    """The words of a line without what differs between machines: figures, and on which device."""
+    return re.findall(r"[A-Za-zµ_/]+", text.partition(" on ")[0])
 
 
 def test_the_first_ten_minutes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str) -> None:
