@@ -166,11 +166,13 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
 def test_the_gradient_is_right_at_any_length(
     player: fe.Device, i: int, j: int, rows: int, dtype: str, choices: dict[str, Any]
 ) -> None:
-    """One element, a prime number of them, and more than the groups take at once; float32 on either unit."""
+    """One element, a prime number of them, and more than the groups take at once; float32 on either unit.
+
+    With several outputs, indices of 64 bits.
+    """
     e = gradient(i, j, rows, dtype)
-    program = realize(
-        e, {"E": 1000}, find_space("dg_gradient_mma"), configuration(**choices), replace(GPU, compute_units=2)
-    )
+    s, small = find_space("dg_gradient_mma"), replace(GPU, compute_units=2)
+    program = realize(e, {"E": 1000}, s, configuration(**choices), small, wide=rows > 1)
     executable = build(player.context, replace(program, source=emulated(program.source)))
     for length in (1, 67, 700):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)

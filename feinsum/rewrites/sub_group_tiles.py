@@ -12,7 +12,7 @@ from typing import Any
 
 import loopy as lp
 from loopy.symbolic import TypeCast
-from pymbolic.primitives import Comparison, FloorDiv, Min, Variable
+from pymbolic.primitives import Comparison, FloorDiv, If, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.match import Match
@@ -196,8 +196,10 @@ class _Products(TileOperands):
         place = (quotient, number - self.columns * quotient)
         # One limit for both ends, and hidden: else the conditions of all pieces would be kept, from one row to the next.
         limit = self._temporary("limit")
-        left = Min((numbers, (self.rows_m - ROWS * self.tile) * self.columns))
-        limited = self.draft.assign(Variable(limit), left, self.inside, (after,))
+        left = (self.rows_m - ROWS * self.tile) * self.columns
+        limited = self.draft.assign(
+            Variable(limit), If(Comparison(left, "<", numbers), left, numbers), self.inside, (after,)
+        )
         hidden = self.draft.hide(limit, self.inside, (limited,))
         predicates = [Comparison(number, "<", Variable(limit))]
         at = {loops[self.m]: ROWS * self.tile + place[0], loops[self.n]: place[1]}

@@ -82,7 +82,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = min(96, (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6);
+    limit = (((Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6 : 96);
     asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece = 0; piece <= 2; ++piece)
@@ -129,7 +129,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = min(96, (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6);
+    limit = (((Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6 : 96);
     asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece_0 = 0; piece_0 <= 2; ++piece_0)

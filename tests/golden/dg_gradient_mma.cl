@@ -86,7 +86,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = min(192, (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12);
+    limit = (((Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 < 192) ? (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 : 192);
     asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece = 0; piece <= 5; ++piece)
@@ -141,7 +141,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = min(192, (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12);
+    limit = (((Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 < 192) ? (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 : 192);
     asm volatile("" : "+r"(limit));
     __attribute__((opencl_unroll_hint))
     for (int piece_0 = 0; piece_0 <= 5; ++piece_0)
