@@ -1,0 +1,70 @@
+"""Chains of contractions with small operands on GPUs: ``out[e,a,b,c] = Σ_k C[c,k] Σ_j B[b,j] Σ_i A[a,i] u[e,i,j,k]``.
+
+Sum factorisation of spectral elements, ADER-DG volumes and fluxes, derivatives along an axis, and whatever has one long
+index and is contracted pair by pair: what lies between two contractions of a few elements fits in local memory.
+"""
+
+from __future__ import annotations
+
+from feinsum.rewrites.local_steps import contract_in_groups
+from feinsum.space import Choices, Configuration, Problem, space
+
+from .group_planning import NO_UNIT, block_letters, is_stepwise, orders, plan_of, refusal, units
+
+INTENSE = 50
+"""Operations for each number of operands and output above which matrix units are the first guess."""
+
+
+def parameters(p: Problem) -> Choices:
+    """The choices of this space.
+
+    ``order``: of the contractions, see :func:`feinsum.transforms.group_planning.orders`.
+    ``unit``: the matrix unit for steps with a small operand, or none.
+    ``elements``: of the long index, in a work-group; ``together``: of them, in a work-item.
+    ``across``: entries of a result along a small operand in a work-item; on a unit, in a sub-group.
+    ``turns``: tiles that a work-item computes one after the other, which makes the number of work-items.
+    ``copy``: whether operands are copied to local memory only where work-items share them, or all.
+    ``staged``: whether results leave through local memory.
+    ``stay``: groups of a compute unit that stay for the whole kernel; 0 for groups that come and go.
+    ``prefetch``: whether these load what they need for the next block during a block.
+    ``early``: whether operands that are not copied are loaded before the first step.
+    """
+    heavy = bool(units(p)) and _operations_of_a_number(p) > INTENSE
+    best: Choices = {
+        "order": orders(p.einsum, tuple(p.sizes.items()), block_letters(p)),
+        "unit": (*units(p), NO_UNIT) if heavy else (NO_UNIT, *units(p)),
+        "elements": (8, 6, 4, 2, 1, 12, 16) if heavy else (4, 2, 8, 6, 3, 1, 12, 16, 32, 64),
+        "together": (2, 1, 4) if heavy else (4, 2, 1, 3, 8),
+        "across": (56, 24, 16, 9) if heavy else (16, 8, 5, 24),
+        "turns": (2, 1, 3, 4) if heavy else (1, 2, 3, 4, 8),
+        "copy": ("needed", "all") if heavy else ("all", "needed"),
+        "staged": (True, False) if heavy else (False, True),
+        "stay": (1, 2, 0, 3) if heavy else (0, 1, 2, 4),
+        "prefetch": (True, False) if heavy else (False, True),
+        "early": (False, True),
+    }
+    first = {name: values[:1] for name, values in best.items()}
+    smallest = {"unit": NO_UNIT, "elements": 1, "together": 1, "across": min(best["across"]), "turns": best["turns"][-1]}
+    smallest |= {"copy": "needed", "staged": False, "stay": 0, "prefetch": False, "early": False}
+    if all(refusal(p, {**smallest, "order": order}) for order in best["order"]):
+        return first
+    # Where local memory is ordinary memory, work-items do better alone, so few configurations are worth a trial.
+    few = {**first, "elements": best["elements"], "together": best["together"]}
+    return best if p.device.local_memory_is_dedicated else few
+
+
+def _operations_of_a_number(p: Problem) -> float:
+    return p.itemsize * p.einsum.flops(p.lengths) / p.einsum.min_bytes(p.lengths)
+
+
+def constraint(p: Problem, c: Configuration) -> str | None:
+    return refusal(p, c)
+
+
+@space(pattern=is_stepwise, version=1, parameters=parameters, constraint=constraint, rank=1)
+def work_group_steps(t_unit, match, p, **c):  # type: ignore[no-untyped-def]
+    """A work-group contracts `elements` of the long index step by step in local memory, a barrier between steps.
+
+    A work-item computes `across` entries along a small operand by `together` elements at a time in registers.
+    """
+    return contract_in_groups(t_unit, match, plan_of(p, c)[0])
