@@ -30,7 +30,14 @@ def constraint(p: Problem, c: Configuration) -> str | None:
 
 @space(pattern="xre,rij,ej->xei", version=2, parameters=parameters, constraint=constraint, rank=3)
 def dg_gradient_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
-    """A sub-group takes 16 elements at a time: D in local memory, derivatives along r in registers until J joins them."""
+    """A sub-group takes 16 elements at a time: D in local memory, derivatives along r in registers until J joins them.
+
+    ``unit`` multiplies: one for float64, or for float32 that for tf32, offered where numbers split in two keep the bound of
+    plain float32.  Groups of ``sub_groups`` stay, ``together`` on a compute unit, unless each takes ``tiles`` and goes.
+    ``parts`` of the columns may be other groups' work, each with its part of D.  Results are ``staged``, to leave in whole
+    rows, or leave a lane at a time.  ``prefetch`` says what of the next tile is loaded before the products of the one at
+    hand: nothing, its values, or all.
+    """
     metric = {row[0]: "xre" for row in m.rules}
     t_unit, m = contract_first(t_unit, m, (1, 2))
     t_unit = expand_sum(t_unit, m, ("r",))

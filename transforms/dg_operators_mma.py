@@ -1,6 +1,8 @@
 """Other operators of discontinuous-Galerkin methods on matrix units: mass, face mass, divergence, one derivative.
 
 All multiply a small matrix by what is made of the nodal values of an element e; they differ in where the metric joins.
+Their parameters are those of ``dg_gradient_mma``; ``everywhere`` of the face mass says whether values beyond the last
+element and node are computed, from the last there are, rather than on a condition.
 """
 
 from __future__ import annotations
