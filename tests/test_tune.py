@@ -158,7 +158,7 @@ def test_an_exhausted_space_ends_the_run(report: TuningReport, cpu: Device) -> N
 
 def test_the_generic_space_stands_in_for_others(cpu: Device, store: str) -> None:
     """It gets some of the trials where another space matches, so that both are known."""
-    run = fe.autotune(CALM, cpu, store, SIZES, trials=4, workers=1, progress=False)
+    run = fe.autotune(CALM, cpu, store, SIZES, trials=8, workers=1, progress=False)
     spaces = [record.space for record in run.records]
     assert {"leisurely", "generic"} <= set(spaces)
 
