@@ -6,6 +6,7 @@ A step is an einsum of two operands, planned like one that stands alone (see :mo
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from feinsum.contraction import ContractionSchedule, Step, pairwise_schedule
@@ -14,7 +15,7 @@ from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
 from feinsum.subscripts import Subscripts
 
-from .panel_plans import is_vectorizable
+from .panel_plans import MOST_VECTORS_IN_ROW, PANEL_BYTES, is_vectorizable, lane_width
 from .vector_panels import vector_panels
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from feinsum.match import Match
 
+WIDEST_ROW = 4
+"""Vectors of a panel, where a row is longer."""
 ITEMS = 64
 """Work-items of a group, in steps without vectors."""
 
@@ -36,14 +39,41 @@ def parameters(p: Problem) -> Choices:
 
 
 def splits(p: Problem) -> list[str]:
-    """Summed indices and the lengths of their parts, where there are two operands: ``"k 64"``."""
-    if p.einsum.n > 2:
-        return ["none"]
-    found = []
-    for x in p.einsum.indexing.summed:
-        if not p.is_long(x):
-            found += [f"{x} {part}" for part in range(2, p.sizes[x] // 2 + 1) if p.sizes[x] % part == 0]
-    return found or ["none"]
+    """Into parts of which lengths summed indices may be divided: ``"c 1 d 64"``, or ``"none"``."""
+    wanted = (PANEL_BYTES[0], PANEL_BYTES[0] // 2, PANEL_BYTES[0] // 4, 2 * PANEL_BYTES[0], PANEL_BYTES[0] // 16)
+    found = [parts_that_fit(p, nbytes) for nbytes in wanted]
+    if p.einsum.n == 2:
+        # One step is the business of vector panels; two parts of a sum at least occupy two cores.
+        x = max(p.einsum.indexing.summed, key=lambda x: p.sizes[x], default="")
+        halves = [f"{x} {part}" for part in _divisors(p, x) if part < p.sizes[x]] if x else []
+        found = [split for split in found if split] + halves[-1:]
+    return list(dict.fromkeys(split or "none" for split in found)) or ["none"]
+
+
+def parts_that_fit(p: Problem, nbytes: int) -> str:
+    """Lengths of parts with which the vectors that a step copies take so many bytes; empty if they do without."""
+    parts = {}
+    for step in pairwise_schedule(p.einsum, p.lengths).steps:
+        summed = [x for x in step.indexing.summed if not p.is_long(x)]
+        output = step.indexing.output
+        row = p.sizes[output[-1]] if output else 1
+        if row > MOST_VECTORS_IN_ROW * lane_width(p):
+            row = WIDEST_ROW * lane_width(p)
+        length = p.count("".join(summed)) * row * p.itemsize
+        # The slowest axes first: what is left is read along its rows.
+        for x in sorted(summed, key=lambda x: max(len(term) - term.find(x) for term in step.indexing.inputs), reverse=True):
+            if length <= nbytes:
+                break
+            length //= p.sizes[x]
+            parts[x] = max((n for n in _divisors(p, x) if n * length <= nbytes), default=1)
+            length *= parts[x]
+    return " ".join(f"{x} {part}" for x, part in parts.items() if part < p.sizes[x])
+
+
+def _divisors(p: Problem, letter: str) -> list[int]:
+    if p.is_long(letter):
+        return []
+    return [n for n in range(1, p.sizes[letter] + 1) if p.sizes[letter] % n == 0]
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
@@ -53,53 +83,80 @@ def constraint(p: Problem, c: Configuration) -> str | None:
 
 
 def aligned(schedule: ContractionSchedule, indexing: Subscripts) -> ContractionSchedule:
-    """The same steps, the axes of partial results in the order of the output, so that lanes run through all of them."""
+    """The same steps, the axes of partial results ordered for those who read them, so that lanes run through them all.
+
+    First what they have in common with the output and other operands, then what is summed, then the rest of the output.
+    """
     terms = dict(enumerate(indexing.inputs))
     steps = []
     for step in schedule.steps[:-1]:
-        result = "".join(sorted(step.indexing.output, key=lambda x: (x in indexing.output, indexing.output.find(x))))
-        steps.append(Step(step.operands, Subscripts(tuple(terms[k] for k in step.operands), result)))
-        terms[len(terms)] = result
+        inputs = tuple(terms.pop(k) for k in step.operands)
+        others = set[str]().union(*terms.values())
+        order = sorted(
+            step.indexing.output,
+            key=lambda x: (x in indexing.output and x not in others, x not in indexing.output, indexing.output.find(x)),
+        )
+        steps.append(Step(step.operands, Subscripts(inputs, "".join(order))))
+        terms[len(indexing.inputs) + len(steps) - 1] = steps[-1].indexing.output
     last = schedule.steps[-1].operands
     steps.append(Step(last, Subscripts(tuple(terms[k] for k in last), indexing.output)))
     return ContractionSchedule(tuple(steps))
 
 
-def in_parts(indexing: Subscripts, chunk: str) -> ContractionSchedule:
-    """Everything but the sum over an index, then that sum."""
-    parts = Subscripts(indexing.inputs, chunk + indexing.output)
-    operands = tuple(range(len(indexing.inputs)))
-    return ContractionSchedule(
-        (Step(operands, parts), Step((len(operands),), Subscripts((parts.output,), indexing.output)))
-    )
+def in_parts(schedule: ContractionSchedule, indexing: Subscripts, chunks: Mapping[str, str]) -> ContractionSchedule:
+    """The same steps on indices that were split; what a step sums over chunks is kept apart, and summed by the next one.
+
+    :param indexing: after splitting.
+    :param chunks: summed index -> the index that numbers its parts.
+    """
+    terms = dict(enumerate(indexing.inputs))
+    names = {k: k for k in terms}
+    steps: list[Step] = []
+
+    def add(operands: tuple[int, ...], output: str) -> int:
+        steps.append(Step(operands, Subscripts(tuple(terms[k] for k in operands), output)))
+        terms[len(indexing.inputs) + len(steps) - 1] = output
+        return len(terms) - 1
+
+    for number, step in enumerate(schedule.steps):
+        output = "".join(chunks.get(x, "") + x for x in step.indexing.output)
+        parts = "".join(chunks[x] for x in step.indexing.summed if x in chunks)
+        result = add(tuple(names[k] for k in step.operands), parts + output)
+        names[len(indexing.inputs) + number] = add((result,), output) if parts else result
+    return ContractionSchedule(tuple(steps))
 
 
 def estimate(p: Problem, c: Configuration) -> Work:
     """Steps at the rate of panels, and the traffic of their results."""
-    steps = pairwise_schedule(p.einsum, p.lengths).steps
-    parts = [step.indexing.output for step in steps[:-1]]
-    if c["split"] != "none":
-        letter, part = c["split"].split()
-        parts = [p.einsum.indexing.output] * (p.sizes[letter] // int(part))
+    schedule = pairwise_schedule(p.einsum, p.lengths)
+    kept = [step.indexing.output for step in schedule.steps[:-1]]
+    traffic = sum(map(p.count, kept))
+    lengths = _lengths(c["split"])
+    for step in schedule.steps:
+        count = math.prod(p.sizes[x] // lengths[x] for x in step.indexing.summed if x in lengths)
+        traffic += count * p.count(step.indexing.output) if count > 1 else 0
     return Work(
         flops=p.einsum.flops(p.lengths),
-        bytes=p.einsum.min_bytes(p.lengths) + 2 * p.itemsize * p.einsum.b * sum(map(p.count, parts)),
-        launches=len(steps) + (c["split"] != "none"),
+        bytes=p.einsum.min_bytes(p.lengths) + 2 * p.itemsize * p.einsum.b * traffic,
+        launches=len(schedule.steps) + len(lengths),
         sums=c["accumulators"],
     )
+
+
+def _lengths(split: str) -> dict[str, int]:
+    words = [] if split == "none" else split.split()
+    return {x: int(part) for x, part in zip(words[::2], words[1::2], strict=True)}
 
 
 @space(pattern=is_vectorizable, version=2, parameters=parameters, constraint=constraint, estimate=estimate)
 def contraction_steps(t_unit, match, p, *, split, **wanted):  # type: ignore[no-untyped-def]
     """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum."""
-    sizes = dict(p.sizes)
-    if split == "none":
-        schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
-    else:
-        letter, part = split.split()
-        t_unit, match, chunk = split_index(t_unit, match, letter, int(part))
-        sizes |= {chunk: sizes[letter] // int(part), letter: int(part)}
-        schedule = in_parts(match.einsum.indexing, chunk)
+    sizes, chunks = dict(p.sizes), {}
+    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
+    for letter, part in _lengths(split).items():
+        t_unit, match, chunks[letter] = split_index(t_unit, match, letter, part)
+        sizes |= {chunks[letter]: sizes[letter] // part, letter: part}
+    schedule = in_parts(schedule, match.einsum.indexing, chunks)
     t_unit, steps = contract_in_steps(t_unit, match, schedule)
     for step in steps:
         t_unit = _transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, wanted)

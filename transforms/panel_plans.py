@@ -32,8 +32,14 @@ TOGETHER = (1, 2, 4, 3, 6, 5, 8)
 ACCUMULATORS = (24, 20, 16, 12)
 ENOUGH_ACCUMULATORS = 10
 """So many independent sums keep the units busy despite their latency."""
+WELL_FILLED_BY_HALVES = 0.8
+"""The same for vectors of half the width."""
 FEW_ROWS = 16
 """That the hardware foresees, though they are read in turns."""
+MOST_ROWS = 8
+"""Of numbers that are broadcast beside one row of vectors; more spill."""
+ENOUGH_ROWS = 24
+"""That make it worth while to copy a panel for them alone."""
 MOST_LOADS = 0.8
 """For each addition; a core loads and adds two vectors in a cycle, but results are stored too."""
 WELL_FILLED = 0.6
@@ -196,10 +202,13 @@ def promising(p: Problem) -> Promising:
 def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Promising:
     p = Problem(e, dict(sizes), device)
     output, width = e.indexing.output, lane_width(p)
-    longest = sorted(output, key=lambda x: (not p.is_long(x), -p.sizes[x]))[:2]
+    # What all operands have in common is no tile: nothing is read once for several of it.
+    common = {x for x in output if all(x in letters for letters in e.indexing.inputs)}
+    few = max((p.sizes[x] for x in output[:-1] if x not in common), default=0) < ENOUGH_ROWS
+    longest = sorted(output, key=lambda x: (x in common and not few, not p.is_long(x), -p.sizes[x]))[:2]
 
     def rank(x: str) -> tuple[bool, bool, bool, int]:
-        partly = fill(p.sizes[x], width) < WELL_FILLED
+        partly = fill(p.sizes[x], width) < WELL_FILLED and fill(p.sizes[x], width // 2) < WELL_FILLED_BY_HALVES
         return (partly or x != output[-1], x == longest[0], partly, -output.index(x))
 
     lanes = sorted(output, key=rank)
@@ -388,6 +397,12 @@ class _Planner:
         most = max(1, self.c["vectors"] // self._vectors(lane))
         return max(n for n in range(1, most + 1) if math.isinf(self.inside[letter]) or self.inside[letter] % n == 0)
 
+    def _rows(self, letter: str, lane: str) -> int:
+        """How many of an index that is broadcast have accumulators beside a row of vectors."""
+        most = min(MOST_ROWS, self.c["accumulators"] // (self._vectors(lane) * self.c["together"]))
+        known = not math.isinf(self.inside[letter])
+        return max(n for n in range(1, max(1, most) + 1) if n == 1 or (known and self.inside[letter] % n == 0))
+
     def _bytes(self, letters: str) -> float:
         return math.prod(self.inside[x] for x in letters) * self.p.itemsize
 
@@ -398,7 +413,11 @@ class _Planner:
         for x in sorted(rest, key=lambda x: -self.inside[x]) if len(self.steps) == 1 else ():
             shared = all(x in letters for letters in self.e.indexing.inputs)
             few = self._group_count() < GROUPS_PER_CORE * self.p.device.compute_units
-            tile = self._tile(x, lane) if beside and x == beside[-1] and not shared else 1
+            tile = 1
+            if x not in beside:
+                tile = self._rows(x, lane)
+            elif x == beside[-1] and not shared:
+                tile = self._tile(x, lane)
             self._cover(x, tile, inside_group=not (math.isinf(self.inside[x]) or shared or few))
         if any(math.isinf(self.inside[x]) for step in self.steps for x in step.kept):
             raise RefusedError("a partial result has no fixed length")
