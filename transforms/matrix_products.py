@@ -1,11 +1,11 @@
-"""Matrix products ``C[i,j] = Σ_k A[i,k] B[k,j]`` and matrix-vector products ``y[i] = Σ_j A[i,j] x[j]``, in every layout."""
+"""Matrix products ``C[i,j] = Σ_k A[i,k] B[k,j]``, in every layout."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from feinsum.cost import Work, nest_work
-from feinsum.rewrites import divide, materialize, place, register_tile, spread, spread_sum
+from feinsum.rewrites import divide, materialize, place, register_tile
 from feinsum.space import Choices, Configuration, Problem, space
 
 MOST_ACCUMULATORS = 64
@@ -45,11 +45,6 @@ def product_work(p: Problem, c: Configuration) -> Work:
     )
 
 
-def vector_work(p: Problem, c: Configuration) -> Work:
-    lane = "i" if c["work"] == "row" else None
-    return nest_work(p.einsum.indexing, p.sizes, p.itemsize, lane, c["items"], times=p.einsum.b)
-
-
 @space(
     pattern=("ik,kj->ij", "ik,jk->ij", "ki,kj->ij", "ki,jk->ij"),
     version=1,
@@ -72,17 +67,3 @@ def matrix_product(t_unit, m, p, *, lanes, rows, columns, depth, local):  # type
     if "B" in local:
         t_unit, _ = materialize(t_unit, m, 1, {"k": [kd], "j": [jc, jl]}, "local", outer=(it, jt, kt), lanes=lanes)
     return t_unit
-
-
-@space(
-    pattern=("ij,j->i", "ji,j->i"),
-    version=1,
-    parameters={"work": ("row", "group"), "items": (64, 16, 32, 128, 256)},
-    constraint=lambda p, c: p.exceeds(work_items=c["items"]),
-    estimate=vector_work,
-)
-def matrix_vector_product(t_unit, m, p, *, work, items):  # type: ignore[no-untyped-def]
-    """A work-item, or a whole work-group, sums each row."""
-    if work == "row":
-        return spread(t_unit, m, "i", items, p.sizes)
-    return spread_sum(t_unit, m, items, p.sizes)

@@ -186,7 +186,7 @@ class _Streaming:
         done: list[str] = []
         loops = {x: self.loops.plain(x) for x in self.sums}
         for strips in self._strips():
-            inside = self.inside if strips.lane or self.plan.width == 1 else {}
+            inside = self.inside if strips.whole else {}
             name = self._array("acc" if inside else "rest", tuple(inside.values()) if not self.by_items else (), row)
             begin = self._fixed(inside)
             first = self._assign(self._entry(name, () if self.by_items else begin), 0, begin, self.after)
@@ -258,7 +258,7 @@ class _Streaming:
         width = self.plan.width
         if self.by_items:
             return ()
-        if width > 1 and not strips.lane:
+        if not strips.whole:
             return (width,)
         count = self.plan.groups.get(self.plan.lane, self.loops.lengths[self.plan.lane])
         return (-(-count // width), *self.inside.values())
@@ -267,7 +267,7 @@ class _Streaming:
         """The accumulator of a position along the lane."""
         if self.by_items:
             return self._entry(name, ())
-        if self.plan.width > 1 and not strips.lane:
+        if not strips.whole:
             return self._entry(name, strips.inside)
         strip = Variable(strips.strip)
         if self.plan.lane in self.plan.groups:

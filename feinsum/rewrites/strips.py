@@ -24,13 +24,15 @@ class Strips:
 
     :ivar strip: the loop over strips.
     :ivar inside: the loops inside a strip.
-    :ivar lane: that of them which runs along lanes; "" for numbers that are left.
+    :ivar lane: that of them which runs along lanes, if there are lanes.
+    :ivar whole: whether strips are whole; false for what they leave.
     """
 
     strip: str
     inside: tuple[str, ...]
     position: Any
     lane: str = ""
+    whole: bool = True
 
 
 @dataclass
@@ -90,7 +92,8 @@ class Loops:
         bounds = f"{self._inside(letter, start)} and {start} < {end} and {end} < {start} + {length}"
         self.draft.domain(self._known(letter), [strip], bounds)
         self.draft.domain(names(end, strip), [loop], f"0 <= {loop} < {length} and {start} + {loop} < {end}")
-        return Strips(strip, (loop,), flattened_sum((flattened_product((length, Variable(strip))), Variable(loop))))
+        position = flattened_sum((flattened_product((length, Variable(strip))), Variable(loop)))
+        return Strips(strip, (loop,), position, whole=False)
 
     def shared(self, letter: str, length: int) -> Strips:
         """Loops over strips whose numbers the work-items of a group share, the last strip perhaps in part."""

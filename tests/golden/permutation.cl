@@ -113,7 +113,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
       a0_1_0_kept[32 * copy_outer + lid(0)] = a0_1[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
     }
   barrier(CLK_LOCAL_MEM_FENCE) /* for a0_0_0_kept (step_0_0 depends on keep_a0_0_0) */;
-  if (5 + -1 * lid(0) >= 0 && -33 + -32 * gid(1) + Nj >= 0)
+  if (-33 + -32 * gid(1) + Nj >= 0 && 5 + -1 * lid(0) >= 0)
     for (int j1 = 0; j1 <= 31; ++j1)
     {
       out_0[6 * (32 * gid(1) + j1) + lid(0)] = a0_0_0_kept[32 * lid(0) + j1];
@@ -127,7 +127,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
       a0_1_0_kept[32 * copy_outer + lid(0)] = a0_1[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
     }
   barrier(CLK_LOCAL_MEM_FENCE) /* for a0_0_0_kept (step_0_0 depends on keep_a0_0_0) */;
-  if (5 + -1 * lid(0) >= 0 && 32 + 32 * gid(1) + -1 * Nj >= 0)
+  if (32 + 32 * gid(1) + -1 * Nj >= 0 && 5 + -1 * lid(0) >= 0)
     for (int j1 = 0; j1 <= -1 + Nj + -32 * gid(1); ++j1)
     {
       out_0[6 * (32 * gid(1) + j1) + lid(0)] = a0_0_0_kept[32 * lid(0) + j1];

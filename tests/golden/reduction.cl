@@ -328,7 +328,7 @@ __kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global
 
     out_0[256 * a_strip_0 + lid(0)] = acc[0];
   }
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
+  if (-1 + -1 * lid(0) + -256 * gid(0) + Nj >= 0)
   {
     int const b_strip_1 = 0;
 
@@ -338,7 +338,7 @@ __kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global
       acc_0[0] = acc_0[0] + a0_1[256 * a_strip_5 + lid(0)] + a0_1[Nj + 256 * a_strip_5 + lid(0)] + a0_1[Nj * 2 + 256 * a_strip_5 + lid(0)] + a0_1[Nj * 3 + 256 * a_strip_5 + lid(0)];
     }
   }
-  if (-1 + -1 * lid(0) + -256 * gid(0) + Nj >= 0)
+  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
   {
     int const b_strip_2 = 1;
 
