@@ -1,0 +1,92 @@
+"""Indices fused into one: ``m = a + 312 b``, so that a contraction of tensors is a product of matrices.
+
+Every number of a fused index is written in *digits*, the quickest first, each of which counts along one letter.  A letter
+may have two digits: with ``parts={"a": 4}``, ``m = a mod 4 + 4 (e + 16 (a div 4))``, so that neighbours in m are
+neighbours in a and in e.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pymbolic.primitives import FloorDiv, Remainder, flattened_product, flattened_sum
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A digit of a fused index: it counts to `count` and moves `letter` by `weight`."""
+
+    letter: str
+    count: Any
+    weight: int
+
+
+@dataclass(frozen=True)
+class IndexGroup:
+    """Letters fused into one index.
+
+    :ivar letters: the quickest first; one of unknown length is the last.
+    :ivar lengths: of each letter, an int or an expression of parameters.
+    :ivar parts: letter -> how many neighbours along it are neighbours in the fused index; the rest of it comes later.
+    """
+
+    letters: str
+    lengths: Mapping[str, Any]
+    parts: Mapping[str, int]
+
+    @cached_property
+    def inner(self) -> tuple[Digit, ...]:
+        """The digits within the parts of letters."""
+        return tuple(Digit(x, self.parts[x], 1) for x in self.letters if self.parts.get(x, 1) > 1)
+
+    @cached_property
+    def outer(self) -> tuple[Digit, ...]:
+        """The digits that count parts; of letters without parts, their only ones."""
+        return tuple(Digit(x, self._count(x), self.parts.get(x, 1)) for x in self.letters)
+
+    def _count(self, letter: str) -> Any:
+        length, part = self.lengths[letter], self.parts.get(letter, 1)
+        if isinstance(length, int):
+            return -(-length // part)
+        return length if part == 1 else FloorDiv(length + (part - 1), part)
+
+    @property
+    def digits(self) -> tuple[Digit, ...]:
+        """All digits."""
+        return self.inner + self.outer
+
+    def decode(self, number: Any, digits: tuple[Digit, ...] | None = None) -> dict[str, Any]:
+        """The value of every letter that `number` stands for, in these digits or in all.
+
+        The last digit takes whatever is left, so a number beyond the last gives a letter that is too large.
+        """
+        terms: dict[str, list[Any]] = {x: [] for x in self.letters}
+        digits = self.digits if digits is None else digits
+        for k, digit in enumerate(digits):
+            if digit.count == 1 and k < len(digits) - 1:
+                continue
+            value = number if k == len(digits) - 1 else Remainder(number, digit.count)
+            number = FloorDiv(number, digit.count)
+            terms[digit.letter].append(flattened_product((digit.weight, value)))
+        return {x: flattened_sum(tuple(values)) for x, values in terms.items()}
+
+    def pads(self, letter: str) -> bool:
+        """Whether parts of a letter may stick out beyond its length."""
+        length, part = self.lengths[letter], self.parts.get(letter, 1)
+        return part > 1 and not (isinstance(length, int) and length % part == 0)
+
+
+def extent(digits: tuple[Digit, ...]) -> tuple[int, str]:
+    """How many numbers digits write: a factor, and what is to be multiplied by it, as isl reads it."""
+    factor, text = 1, "1"
+    for digit in digits:
+        if isinstance(digit.count, int):
+            factor *= digit.count
+        elif isinstance(digit.count, FloorDiv):
+            text = f"floor(({digit.count.numerator})/{digit.count.denominator})"
+        else:
+            text = f"({digit.count})"
+    return factor, text

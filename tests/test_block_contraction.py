@@ -1,0 +1,239 @@
+"""Contractions in blocks: fused indices, fragments and their places in local memory, and kernels proved on a CPU.
+
+The CPU's sub-groups play matrix units as in :mod:`test_matrix_units`, and its work-items copy where a GPU copies by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from profiles import CPU, GPU
+from pymbolic import evaluate
+from pymbolic.primitives import Variable
+from test_matrix_units import emulated, player  # noqa: F401  # a fixture
+
+import feinsum as fe
+from feinsum.compile.executable import build
+from feinsum.compile.realize import realize
+from feinsum.devices.ptx import SUB_GROUP
+from feinsum.errors import TransformError
+from feinsum.lower import generate_loopy
+from feinsum.match import match_einsum
+from feinsum.registry import find_space
+from feinsum.rewrites.block_tiles import multiply_in_blocks
+from feinsum.rewrites.blocks import Blocks
+from feinsum.rewrites.fragments import MULTIPLY_ADD, fragments
+from feinsum.rewrites.index_groups import IndexGroup
+from feinsum.validate import Workload
+
+UNITS = ("fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "fp64-mma-m16n8k16", "tf32-mma-m16n8k8", MULTIPLY_ADD)
+SHORT = "fp64-mma-m16n8k4"
+
+
+def played(source: str) -> str:
+    """The same program for a CPU, where every work-item copies at once what a GPU would copy meanwhile."""
+
+    def copy(match: re.Match[str]) -> str:
+        return f"{match[1]} {{ for (int i = 0; i < {match[2] or 1}; ++i) to[i] = bytes ? from[i] : 0; }}"
+
+    pattern = r"(static inline void feinsum_copy_float\d\dx?(\d?)\([^)]*\))\n\{.*?\n\}"
+    source = re.sub(pattern, copy, emulated(source), flags=re.DOTALL)
+    return re.sub(r'asm volatile\("cp\.async\.(commit_group|wait_group \d);" ::: "memory"\);', "", source)
+
+
+def contraction(subscripts: str, dtype: str = "float64", rows: int = 1, **sizes: int | str) -> fe.BatchedEinsum:
+    """Rows share all operands but the last."""
+    shapes = [tuple(sizes[letter] for letter in term) for term in subscripts.partition("->")[0].split(",")]
+    shared = [fe.array(f"A{k}", shape, dtype) for k, shape in enumerate(shapes[:-1])]
+    return fe.batched_einsum(subscripts, [[*shared, fe.array(f"B{row}", shapes[-1], dtype)] for row in range(rows)])
+
+
+def prove(device: fe.Device, e: fe.BatchedEinsum, space: str, lengths: dict[str, int], **choices: Any) -> str:
+    """Check a configuration, by default the first; the source."""
+    s = find_space(space)
+    p = s.problem(e, lengths, GPU)
+    c = next(c for c in s.configurations(p) if all(c[name] == value for name, value in choices.items()))
+    program = realize(e, lengths, s, c, GPU)
+    executable = build(device.context, replace(program, source=played(program.source)))
+    verdict = Workload(e, e.resolve(lengths), device.queue).check(executable)
+    assert verdict.ok, f"{c}: {verdict.message}"
+    return program.source
+
+
+@pytest.mark.parametrize("parts", [{}, {"a": 4}, {"a": 2, "c": 4}, {"b": 3, "a": 5}])
+def test_a_fused_index_reaches_every_point_once(parts: dict[str, int]) -> None:
+    """Numbers below the product of the digits are the points of the letters, each once, and what parts stick out."""
+    lengths = {"a": 6, "b": 3, "c": 4}
+    group = IndexGroup("abc", lengths, parts)
+    count = 1
+    for digit in group.digits:
+        count *= digit.count
+    points = Counter(
+        tuple(evaluate(value, {"n": n}) for value in group.decode(Variable("n")).values()) for n in range(count)
+    )
+    inside = {p: times for p, times in points.items() if all(x < lengths[y] for x, y in zip(p, "abc", strict=True))}
+    assert set(points.values()) == {1}
+    assert len(inside) == 6 * 3 * 4
+    assert any(group.pads(x) for x in "abc") == (len(points) > len(inside))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_fragments_cover_a_product_once(unit: str) -> None:
+    """Over lanes and registers, D has every row and column once; A and B have what D needs."""
+    f = fragments(unit)
+    na, nb, nd = f.registers
+    d = Counter(tuple(map(evaluate, f.of_d(lane, k))) for lane in range(SUB_GROUP) for k in range(nd))
+    assert set(d) == {(row, column) for row in range(f.rows) for column in range(f.columns)}
+    assert set(d.values()) == {1}
+    a = {tuple(map(evaluate, f.of_a(lane, k))) for lane in range(SUB_GROUP) for k in range(na)}
+    b = {tuple(map(evaluate, f.of_b(lane, k))) for lane in range(SUB_GROUP) for k in range(nb)}
+    assert a == {(row, depth) for row in range(f.rows) for depth in range(f.depth)}
+    assert b == {(column, depth) for column in range(f.columns) for depth in range(f.depth)}
+
+
+@pytest.mark.parametrize("unit", UNITS[:4])
+@pytest.mark.parametrize("along_sums", [False, True])
+@pytest.mark.parametrize("length", [16, 24, 64, 72])
+def test_lanes_read_fragments_from_different_banks(unit: str, along_sums: bool, length: int) -> None:
+    """There are 32 banks of 4 bytes: 16 lanes that read float64 at once, or 32 that read float32, meet in none."""
+    f, itemsize = fragments(unit), 4 if unit.startswith("tf32") else 8
+    stride = f.stride(length, itemsize, along_sums=along_sums)
+    together = 128 // itemsize
+    for held, count in ((f.of_a, f.registers[0]), (f.of_b, f.registers[1])):
+        for register in range(count):
+            places = [tuple(map(evaluate, held(lane, register))) for lane in range(SUB_GROUP)]
+            at = [own * stride + depth if along_sums else depth * stride + own for own, depth in places]
+            for first in range(0, SUB_GROUP, together):
+                assert len({place % together for place in at[first : first + together]}) == together
+
+
+CASES = {
+    "both orders": ("bda,dc->abc", {"a": 20, "b": 3, "c": 11, "d": 13}),
+    "quickest letters differ": ("dega,gfbc->abcdef", {"a": 5, "b": 3, "c": 6, "d": 4, "e": 2, "f": 9, "g": 10}),
+    "two sums": ("aebf,dfce->abcd", {"a": 4, "b": 5, "c": 6, "d": 3, "e": 7, "f": 9}),
+    "small matrices": ("bij,bjk->bik", {"b": 19, "i": 16, "j": 16, "k": 16}),
+    "one long index of each kind": ("xij,xjk->xki", {"x": 3, "i": "N", "j": 21, "k": 10}),
+    "a long sum": ("ij,jk->ik", {"i": 33, "j": "N", "k": 17}),
+}
+
+
+@pytest.mark.parametrize("pipeline", ["async 3", "registers 2", "registers 1"])
+@pytest.mark.parametrize("case", CASES)
+def test_contractions_are_right_at_lengths_that_divide_nothing(player: fe.Device, case: str, pipeline: str) -> None:  # noqa: F811
+    """Rows, columns, items and sums that stick out of blocks, by matrix unit and by multiply-adds."""
+    subscripts, sizes = CASES[case]
+    for dtype, unit in (("float64", "fp64-mma-m16n8k8"), ("float32", MULTIPLY_ADD)):
+        e = contraction(subscripts, dtype, **sizes)
+        lengths = dict.fromkeys(e.long_axes, 41)
+        prove(player, e, "block_contraction", lengths, pipeline=pipeline, unit=unit)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_contractions_are_right_by_every_unit(player: fe.Device, unit: str) -> None:  # noqa: F811
+    """Two rows that share an operand; by the unit for float32 where sums are long enough for its bound."""
+    e = contraction("kia,kja->ij", "float32" if "tf32" in unit else "float64", rows=2, i=20, j=30, k=5, a=32)
+    source = prove(player, e, "block_contraction", {}, unit=unit, split="none")
+    assert source.count("__kernel") == 2, "each row is a launch, with the local memory to itself"
+
+
+def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:  # noqa: F811
+    """The parts of a sum are results of a first launch, that a second sums; a packed operand is a copy before."""
+    e = contraction("acd,dbc->ab", a=20, b=30, c=24, d=16)
+    s = find_space("block_contraction")
+    split = s.parameters(s.problem(e, {}, GPU))["split"]
+    assert len(split) > 1
+    assert prove(player, e, "block_contraction", {}, split=split[0]).count("__kernel") == 2
+    large = contraction("acd,dbc->ab", a=1024, b=1024, c=24, d=16)
+    assert set(s.parameters(s.problem(large, {}, GPU))["packed"]) == {"none", "0", "1", "01"}
+
+
+@pytest.mark.parametrize("packed", ["0", "1", "01"])
+def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:  # noqa: F811
+    """Operands copied such that what is summed is quickest; a space offers it for large products alone."""
+    e = contraction("acd,dbc->ab", a=20, b=30, c=24, d=16)
+    s = find_space("block_contraction")
+    c = {**s.default(s.problem(e, {}, GPU)), "packed": packed}
+    offering = replace(s, choices=lambda p: {name: (value,) for name, value in c.items()})
+    program = realize(e, {}, offering, c, GPU)
+    executable = build(player.context, replace(program, source=played(program.source)))
+    verdict = Workload(e, e.resolve({}), player.queue).check(executable)
+    assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "path", "launches"),
+    [("bi,oij,bj->bo", "steps", 2), ("bi,oij,bj->bo", "0 1", 1), ("aib,bjc,cka->ijk", "steps", 2)],
+)
+def test_chains_are_right(player: fe.Device, subscripts: str, path: str, launches: int) -> None:  # noqa: F811
+    """Step by step, or with two operands multiplied as they are loaded."""
+    sizes = {letter: 5 + k for k, letter in enumerate(sorted(set(subscripts) - set(",->")))}
+    e = contraction(subscripts, "float64", **sizes)
+    assert prove(player, e, "block_contraction_chain", {}, path=path).count("__kernel") == launches
+
+
+def test_the_code_is_as_planned() -> None:
+    """Matrix unit and asynchronous copies are in it, and local memory is what the space counts."""
+    e = contraction("bda,dc->abc", a=312, b=12, c=24, d=312)
+    s = find_space("block_contraction")
+    p = s.problem(e, {}, GPU)
+    c = {**s.default(p), "unit": SHORT, "pipeline": "async 3"}
+    source = realize(e, {}, s, c, GPU).source
+    assert source.count("mma.sync.aligned.m16n8k4") == 1
+    assert source.count("cp.async.ca.shared.global") == 1
+    assert 'asm volatile("cp.async.wait_group 1;"' in source
+    assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 1
+    from feinsum.transforms.block_contraction import contraction as planned
+
+    declared = sum(8 * eval(size) for size in re.findall(r"__local double \w+\[([\d *]+)\]", source))
+    assert declared == planned(p, c).plan(c).local_bytes(8)
+
+
+def test_refused_configurations_say_why() -> None:
+    """A CPU, a tile that is no whole number of steps, two long indices in one group."""
+    s = find_space("block_contraction")
+    usual = contraction("bda,dc->abc", a=312, b=12, c=24, d=312)
+    assert not list(s.configurations(s.problem(usual, {}, CPU)))
+    p = s.problem(usual, {}, GPU)
+    c = s.default(p)
+    assert "no whole steps of 16" in (s.refusal(p, {**c, "unit": "fp64-mma-m16n8k16", "depth": 8}) or "")
+    assert "local memory of its own" in (s.constraint(s.problem(usual, {}, CPU), c) or "")
+    long = contraction("bda,dc->abc", a="N", b="M", c=24, d=312)
+    q = s.problem(long, {"N": 100, "M": 100}, GPU)
+    assert "several indices of unknown length" in (s.constraint(q, c) or "")
+
+
+def blocks(**changes: Any) -> Blocks:
+    usual: dict[str, Any] = {
+        "operands": (0, 1),
+        "rows": "i",
+        "columns": "k",
+        "sums": "j",
+        "batch": "",
+        "parts": {"j": 8},
+        "unit": SHORT,
+        "sub_groups": (1, 1, 1),
+        "tiles": (1, 1),
+        "along_sums": (True, False),
+    }
+    return Blocks(**{**usual, **changes})
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (blocks(rows="k", columns="i"), "is no product of k by j and j by i"),
+        (blocks(parts={"j": 6}), "tiles of depth 6 are no whole steps of 4"),
+        (blocks(asynchronous=True, buffers=1), "need two buffers at least"),
+    ],
+)
+def test_plans_that_do_not_fit_are_refused(plan: Blocks, message: str) -> None:
+    """By the rewrite itself, whoever calls it."""
+    t_unit = generate_loopy(fe.einsum("ij,jk->ik", fe.array("A", (32, 16)), fe.array("B", (16, 8))))
+    m = match_einsum(t_unit)
+    names = dict(zip(m.einsum.indexing.inputs[0] + m.einsum.indexing.inputs[1][1], "ijk", strict=True))
+    with pytest.raises(TransformError, match=message):
+        multiply_in_blocks(t_unit, m.relabel(names, (0, 1)), plan)
