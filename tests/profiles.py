@@ -31,6 +31,8 @@ CPU = DeviceProfile(
     fp16=False,
     host_unified_memory=True,
     extensions=("cl_khr_fp64", "cl_khr_subgroup_shuffle"),
+    vector_registers=32,
+    core_cache_bytes=1 << 20,
 )
 GPU = replace(
     CPU,
@@ -59,4 +61,6 @@ GPU = replace(
     instructions=("cp-async-16", "shfl-sync"),
     registers_per_compute_unit=65536,
     max_registers_per_work_item=255,
+    vector_registers=0,
+    core_cache_bytes=0,
 )

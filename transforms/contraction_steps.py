@@ -15,7 +15,8 @@ from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
 from feinsum.subscripts import Subscripts
 
-from .panel_plans import MOST_VECTORS_IN_ROW, PANEL_BYTES, is_vectorizable, lane_width
+from .panel_limits import PANEL_SHARES, accumulators, lane_width, panel_bytes
+from .panel_plans import MOST_VECTORS_IN_ROW, is_vectorizable
 from .vector_panels import vector_panels
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ def parameters(p: Problem) -> Choices:
         "split": splits(p),
         "vectors": (4, 2, 3, 6),
         "together": (4, 2, 6, 8, 5),
-        "accumulators": (24, 16),
+        "accumulators": accumulators(p)[::2],
     }
 
 
 def splits(p: Problem) -> list[str]:
     """Into parts of which lengths summed indices may be divided: ``"c 1 d 64"``, or ``"none"``."""
-    wanted = (PANEL_BYTES[0], PANEL_BYTES[0] // 2, PANEL_BYTES[0] // 4, 2 * PANEL_BYTES[0], PANEL_BYTES[0] // 16)
-    found = [parts_that_fit(p, nbytes) for nbytes in wanted]
+    most = panel_bytes(p, PANEL_SHARES[0])
+    found = [parts_that_fit(p, nbytes) for nbytes in (most, most // 2, most // 4, 2 * most, most // 16)]
     if p.einsum.n == 2:
         # One step is the business of vector panels; two parts of a sum at least occupy two cores.
         x = max(p.einsum.indexing.summed, key=lambda x: p.sizes[x], default="")

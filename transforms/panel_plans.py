@@ -9,48 +9,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations, product
 
-from feinsum.contraction import pairwise_schedule
-from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import Panel, Stage, fused, neighbours
 from feinsum.space import Configuration, Problem
 
-REGISTERS = 32
-"""Vector registers of AVX-512; accumulators that spill cost a factor of two."""
+from .panel_limits import core_cache_bytes, fill, inside_bytes, line_bytes, panel_bytes, registers
+from .panel_paths import Contraction, contractions
+
 MOST_VECTORS_IN_ROW = 8
 """A longer row is divided into panels."""
-MOST_INSIDE_BYTES = 65536
-"""Of the results that a work-group keeps for one tile."""
-PANEL_BYTES = (262144, 32768, 0)
-"""How much of the operands without the long index a work-group may copy."""
-TOGETHER = (1, 2, 4, 3, 6, 5, 8)
-ACCUMULATORS = (24, 20, 16, 12)
-ENOUGH_ACCUMULATORS = 10
-"""So many independent sums keep the units busy despite their latency."""
-WELL_FILLED_BY_HALVES = 0.8
-"""The same for vectors of half the width."""
 FEW_ROWS = 16
 """That the hardware foresees, though they are read in turns."""
 MOST_ROWS = 8
 """Of numbers that are broadcast beside one row of vectors; more spill."""
-ENOUGH_ROWS = 24
-"""That make it worth while to copy a panel for them alone."""
-MOST_LOADS = 0.8
-"""For each addition; a core loads and adds two vectors in a cycle, but results are stored too."""
-WELL_FILLED = 0.6
-"""Vectors less full than that are worse than results that have to be turned round."""
-CACHE_SHARES = 32
-"""A copy of rows may take such a part of the last cache."""
-LINE_BYTES = 64
-"""Of a cache, where a driver does not say."""
 MOST_TERMS = 8
 """Of a sum that the last instruction writes out."""
 GROUPS_PER_CORE = 4
+
+
+class RefusedError(Exception):
+    """Why a configuration has no plan."""
 
 
 def is_vectorizable(e: BatchedEinsum) -> bool:
@@ -69,101 +48,10 @@ def fused_problem(p: Problem) -> tuple[Problem, str]:
     return Problem(fused(p.einsum, letters), {**sizes, letters[-1]: p.count(letters)}, p.device), letters
 
 
-def paths(p: Problem) -> list[str]:
-    """What to contract one after the other, fewest operations first: ``"12 01"`` is operands 1 and 2, then the rest."""
-    n = p.einsum.n
-    if n == 2:
-        return ["01"]
-    if n > 3:
-        return [_cheapest_path(p)]
-    pairs = [f"{a}{b}" for a, b in combinations(range(3), 2)]
-    return sorted(["012", *pairs, *(f"{pair} 01" for pair in pairs)], key=lambda path: _points(p, path))
-
-
-def _cheapest_path(p: Problem) -> str:
-    """The cheapest pairwise steps, operands by their position among what is left."""
-    pool = list(range(p.einsum.n))
-    steps = []
-    for s, step in enumerate(pairwise_schedule(p.einsum, p.lengths).steps):
-        steps.append("".join(str(pool.index(k)) for k in step.operands))
-        pool = [k for k in pool if k not in step.operands] + [p.einsum.n + s]
-    return " ".join(steps)
-
-
-def _points(p: Problem, path: str) -> int:
-    """Products that a path adds up, a partial result that rows share counted once."""
-    e = p.einsum
-    letters = list(e.indexing.inputs)
-    rows: list[tuple[object, ...]] = [tuple(enumerate(row)) for row in e.args]
-    total = 0
-    for operands in (*(tuple(map(int, step)) for step in path.split()), tuple(range(e.n))):
-        operands = operands[: len(letters)]
-        factors = [tuple(row[k] for k in operands) for row in rows]
-        inside = set("".join(letters[k] for k in operands))
-        if len(operands) > 1:
-            total += (e.b if len(operands) == len(letters) else len(set(factors))) * p.count("".join(inside))
-        rest = [x for k, x in enumerate(letters) if k not in operands]
-        letters = [*rest, "".join(inside & set(e.indexing.output).union(*rest))]
-        rows = [
-            (*(x for k, x in enumerate(row) if k not in operands), factor)
-            for row, factor in zip(rows, factors, strict=True)
-        ]
-    return total
-
-
 def rows_apart(p: Problem, long: str, lane: str) -> bool:
     """Whether numbers along the long index are read from many rows: a sum goes across them."""
     operands = [x for x in p.einsum.indexing.inputs if x.endswith(long) and lane not in x]
     return any(p.count("".join(set(x) & set(p.einsum.indexing.summed))) > FEW_ROWS for x in operands)
-
-
-def lane_width(p: Problem) -> int:
-    """The lanes of the widest vectors of the device."""
-    return max(2, min(16, (p.device.simd_bytes or 16) // p.itemsize))
-
-
-def widths(p: Problem, row: int) -> tuple[int, ...]:
-    """Lanes of a vector, the best guess first: the shortest vectors that hold a row in as few as the widest do."""
-    widest = lane_width(p)
-    narrower = [n for n in (widest, widest // 2, widest // 4) if n >= 2]
-    fewest = -(-row // widest)
-    return tuple(sorted(narrower, key=lambda n: (-(-row // n) != fewest, n if -(-row // n) == fewest else -n)))
-
-
-def fill(length: int, width: int) -> float:
-    """Which part of the vectors of a row is used."""
-    return length / (-(-length // width) * width)
-
-
-class RefusedError(Exception):
-    """Why a configuration has no plan."""
-
-
-@dataclass(frozen=True)
-class Contraction:
-    """One step of a path: operands by position, their indices (empty for partial results), and the indices it keeps."""
-
-    operands: tuple[int, ...]
-    inputs: tuple[str, ...]
-    own: tuple[int | None, ...]
-    kept: str
-
-
-def contractions(e: BatchedEinsum, path: str) -> list[Contraction]:
-    """The steps of a path."""
-    letters = list(e.indexing.inputs)
-    pool: list[int | None] = list(range(e.n))
-    steps = []
-    for step in path.split():
-        operands = tuple(map(int, step))
-        taken = tuple(letters[k] for k in operands)
-        rest = [x for k, x in enumerate(letters) if k not in operands]
-        needed = set(e.indexing.output).union(*rest)
-        kept = "".join(x for x in dict.fromkeys("".join(taken)) if x in needed)
-        steps.append(Contraction(operands, taken, tuple(pool[k] for k in operands), kept))
-        letters = [*rest, kept]
-        pool = [*(x for k, x in enumerate(pool) if k not in operands), None]
-    return steps
 
 
 def panel_plan(p: Problem, c: Configuration) -> Panel:
@@ -176,90 +64,6 @@ def panel_plan(p: Problem, c: Configuration) -> Panel:
     if c["lane"] == c["long"]:
         raise RefusedError("lanes and tile run along one axis")
     return _Planner(p, c).plan()
-
-
-@dataclass(frozen=True)
-class Promising:
-    """Paths, lanes, long indices and bytes of panels, the best guess first; the first of each make a plan together.
-
-    If there is no plan at all, there is one of each and `hopeless` is true.
-    """
-
-    paths: tuple[str, ...]
-    lanes: tuple[str, ...]
-    longs: tuple[str, ...]
-    panels: tuple[int, ...]
-    together: tuple[int, ...] = TOGETHER
-    hopeless: bool = False
-
-
-def promising(p: Problem) -> Promising:
-    """What may be worth trying for a problem."""
-    return _promising(p.einsum, tuple(p.sizes.items()), p.device)
-
-
-@lru_cache(maxsize=256)
-def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Promising:
-    p = Problem(e, dict(sizes), device)
-    output, width = e.indexing.output, lane_width(p)
-    # What all operands have in common is no tile: nothing is read once for several of it.
-    common = {x for x in output if all(x in letters for letters in e.indexing.inputs)}
-    few = max((p.sizes[x] for x in output[:-1] if x not in common), default=0) < ENOUGH_ROWS
-    longest = sorted(output, key=lambda x: (x in common and not few, not p.is_long(x), -p.sizes[x]))[:2]
-
-    def rank(x: str) -> tuple[bool, bool, bool, int]:
-        partly = fill(p.sizes[x], width) < WELL_FILLED and fill(p.sizes[x], width // 2) < WELL_FILLED_BY_HALVES
-        return (partly or x != output[-1], x == longest[0], partly, -output.index(x))
-
-    lanes = sorted(output, key=rank)
-    small: dict[str, int | str | bool] = {
-        "width": width,
-        "vectors": 1,
-        "together": 1,
-        "accumulators": 12,
-        "tile": 100,
-        "slab": False,
-    }
-    small |= {"rows": "together", "streaming": False, "ahead": False}
-    found = []
-    for choice in product(paths(p), lanes, longest, PANEL_BYTES):
-        with suppress(RefusedError):
-            panel_plan(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
-            found.append(choice)
-    if not found:
-        return Promising((paths(p)[0],), (lanes[0],), (longest[0],), PANEL_BYTES[:1], hopeless=True)
-    columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
-    first = {
-        **small,
-        "accumulators": ACCUMULATORS[0],
-        "vectors": 4,
-        **dict(zip(("path", "lane", "long", "panel"), found[0], strict=True)),
-    }
-    return Promising(columns[0], columns[1], columns[2], columns[3], _togethers(p, first))
-
-
-def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
-    """How many of the long index to treat at once: the fewest that keep the units busy, or as much as a cache line."""
-    if rows_apart(p, c["long"], c["lane"]):
-        return tuple(sorted(TOGETHER, reverse=True))
-    return tuple(sorted(TOGETHER, key=lambda n: not _is_busy(p, {**c, "together": n})))
-
-
-def _is_busy(p: Problem, c: Configuration) -> bool:
-    """Whether the last stage of a plan has independent sums enough, and more additions than loads."""
-    try:
-        stage = panel_plan(p, c).stages[-1]
-    except RefusedError:
-        return False
-    step = contractions(p.einsum, c["path"])[-1]
-    row = p.sizes[stage.lane] if not p.is_long(stage.lane) else MOST_VECTORS_IN_ROW * c["width"] + 1
-    vectors = c["vectors"] if row > MOST_VECTORS_IN_ROW * c["width"] else -(-row // c["width"])
-    count = int(vectors * math.prod(stage.registers.values()))
-    loads = 0
-    for letters in step.inputs:
-        numbers = int(math.prod(stage.registers.get(x, 1) for x in letters))
-        loads += numbers * vectors if stage.lane in letters else numbers
-    return count >= ENOUGH_ACCUMULATORS and loads <= MOST_LOADS * count
 
 
 class _Planner:
@@ -305,7 +109,7 @@ class _Planner:
             apart=self.c["rows"] == "apart",
             streaming=self.c["streaming"],
             ahead=self._ahead(lane),
-            line_bytes=self.p.device.cacheline_bytes or LINE_BYTES,
+            line_bytes=line_bytes(self.p),
         )
 
     def _cover(self, letter: str, together: int, *, inside_group: bool = False) -> None:
@@ -357,14 +161,15 @@ class _Planner:
             return {}
         if not panels:
             raise RefusedError("no operand is shared by the iterations of a work-group")
+        most = panel_bytes(self.p, self.c["panel"])
         for k, lane in panels.items():
             letters = self.e.indexing.inputs[k]
             free = [x for x in letters if x in self.e.indexing.output and x != lane and len(self.steps) == 1]
             for x in sorted(free, key=lambda x: (x == free[-1], -self.inside[x])):
-                if self._bytes(letters) > self.c["panel"] or all(x in other for other in self.e.indexing.inputs):
+                if self._bytes(letters) > most or all(x in other for other in self.e.indexing.inputs):
                     self._cover(x, self._tile(x, lane) if x == free[-1] else 1)
-            if self._bytes(letters) > self.c["panel"]:
-                raise RefusedError(f"a panel of {self._bytes(letters)} bytes exceeds {self.c['panel']}")
+            if self._bytes(letters) > most:
+                raise RefusedError(f"a panel of {self._bytes(letters)} bytes exceeds {most}")
         return panels
 
     def _slabs(self, lane: str) -> dict[int, str]:
@@ -378,7 +183,7 @@ class _Planner:
         size = (
             math.prod(self.groups[self.long]) * self._bytes(self.e.indexing.inputs[next(iter(slabs))]) / self.c["together"]
         )
-        if size > self.p.device.cache_bytes // CACHE_SHARES:
+        if size > core_cache_bytes(self.p):
             raise RefusedError(f"a slab of {size:.0f} bytes does not stay in the caches")
         return slabs
 
@@ -421,7 +226,7 @@ class _Planner:
             self._cover(x, tile, inside_group=not (math.isinf(self.inside[x]) or shared or few))
         if any(math.isinf(self.inside[x]) for step in self.steps for x in step.kept):
             raise RefusedError("a partial result has no fixed length")
-        if self._bytes(self.steps[-1].kept) > MOST_INSIDE_BYTES:
+        if self._bytes(self.steps[-1].kept) > inside_bytes(self.p):
             raise RefusedError(f"{self._bytes(self.steps[-1].kept)} bytes of results are kept at once")
 
     def _group_count(self) -> int:
@@ -430,20 +235,20 @@ class _Planner:
     def _registers(self, step: Contraction, lane: str) -> Mapping[str, int]:
         """How many of each index have accumulators at once: a tile of vectors times numbers that are broadcast."""
         vectors = self._vectors(lane)
-        registers = dict.fromkeys(step.kept.replace(lane, ""), 1)
-        if self.long in registers:
-            registers[self.long] = self.c["together"]
-        free = [x for x in registers if x != self.long]
+        held = dict.fromkeys(step.kept.replace(lane, ""), 1)
+        if self.long in held:
+            held[self.long] = self.c["together"]
+        free = [x for x in held if x != self.long]
         beside = [x for x in free if any(x in letters and lane in letters for letters in step.inputs)]
         apart = [x for x in free if x not in beside]
         wanted, budget = self.c["vectors"], self.c["accumulators"]
         for letters, most in ((beside, wanted), (apart, budget), (beside, budget)):
             for x in sorted(letters, key=lambda x: (-self.inside[x], x)):
-                counted = beside if most == wanted else registers
-                others = vectors * math.prod(registers[y] for y in counted if y != x)
+                counted = beside if most == wanted else held
+                others = vectors * math.prod(held[y] for y in counted if y != x)
                 fitting = [n for n in range(1, int(self.inside[x]) + 1) if self.inside[x] % n == 0 and n * others <= most]
-                registers[x] = max([registers[x], *fitting])
-        count = vectors * math.prod(registers.values())
-        if count + vectors > REGISTERS:
-            raise RefusedError(f"{count} accumulators do not stay in {REGISTERS} registers")
-        return registers
+                held[x] = max([held[x], *fitting])
+        count = vectors * math.prod(held.values())
+        if count + vectors > registers(self.p):
+            raise RefusedError(f"{count} accumulators do not stay in {registers(self.p)} registers")
+        return held

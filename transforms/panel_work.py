@@ -15,7 +15,8 @@ from feinsum.cost import Work
 from feinsum.rewrites import Stage
 from feinsum.space import Configuration, Problem
 
-from .panel_plans import MOST_VECTORS_IN_ROW, Contraction, contractions, fused_problem, panel_plan
+from .panel_paths import Contraction, contractions
+from .panel_plans import MOST_VECTORS_IN_ROW, fused_problem, panel_plan
 
 _ALLOCATION = 1.5
 """Traffic of results that are stored through the caches, which read their lines first, for that of others past them."""

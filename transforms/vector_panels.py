@@ -9,17 +9,9 @@ from __future__ import annotations
 from feinsum.rewrites import fuse, vector_panel
 from feinsum.space import Choices, Configuration, Problem, space
 
-from .panel_plans import (
-    ACCUMULATORS,
-    Promising,
-    RefusedError,
-    fused_problem,
-    is_vectorizable,
-    panel_plan,
-    promising,
-    rows_apart,
-    widths,
-)
+from .panel_choices import Promising, promising
+from .panel_limits import accumulators, widths
+from .panel_plans import RefusedError, fused_problem, is_vectorizable, panel_plan, rows_apart
 from .panel_work import panel_work
 
 CLANG_RUNTIMES = ("intel", "pocl")
@@ -37,7 +29,7 @@ def parameters(p: Problem) -> Choices:
         "width": widths(p, p.sizes[found.lanes[0]]),
         "vectors": (4, 2, 3, 6),
         "together": found.together,
-        "accumulators": ACCUMULATORS,
+        "accumulators": accumulators(p),
         "tile": (1000, 500, 250, 2500, 100),
         "ahead": _ahead(p, found),
         "slab": (False, True),

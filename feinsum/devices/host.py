@@ -20,6 +20,7 @@ class Processor:
     :param brand: as the maker prints it; empty if the system does not say.
     :param family, model: numbers of cpuid; None off x86.
     :param last_level_cache_bytes: of one processor; 0 if unknown.
+    :param core_cache_bytes: the second level; 0 if unknown.
     """
 
     machine: str
@@ -29,11 +30,17 @@ class Processor:
     model: int | None
     flags: frozenset[str]
     last_level_cache_bytes: int
+    core_cache_bytes: int = 0
 
     @property
     def vector_bytes(self) -> int:
         """The width of a vector register; 16 where the system does not say, as every 64-bit processor has that."""
         return 64 if "avx512f" in self.flags else 32 if "avx" in self.flags else 16
+
+    @property
+    def vector_registers(self) -> int:
+        """How many there are: 32 with AVX-512 and on 64-bit ARM, else 16."""
+        return 32 if "avx512f" in self.flags or "asimd" in self.flags else 16
 
     @property
     def architecture(self) -> str:
@@ -66,7 +73,8 @@ def processor() -> Processor:
         family=number("cpu family"),
         model=number("model"),
         flags=frozenset(facts.get("flags", facts.get("Features", "")).split()),
-        last_level_cache_bytes=_last_level_cache_bytes(),
+        last_level_cache_bytes=max(_cache_sizes().values(), default=0),
+        core_cache_bytes=_cache_sizes().get(2, 0),
     )
 
 
@@ -75,13 +83,15 @@ def processors_allowed() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _last_level_cache_bytes() -> int:
-    sizes = [0]
-    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+def _cache_sizes() -> dict[int, int]:
+    """The bytes of each level of cache of the first core, instructions apart."""
+    sizes: dict[int, int] = {}
+    for cache in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
-            digits = re.fullmatch(r"(\d+)([KM]?)", file.read_text().strip())
+            kind, level, size = ((cache / name).read_text().strip() for name in ("type", "level", "size"))
         except OSError:
             continue
-        if digits:
-            sizes.append(int(digits[1]) * {"": 1, "K": 1024, "M": 1024**2}[digits[2]])
-    return max(sizes)
+        digits = re.fullmatch(r"(\d+)([KM]?)", size)
+        if digits and kind != "Instruction":
+            sizes[int(level)] = int(digits[1]) * {"": 1, "K": 1024, "M": 1024**2}[digits[2]]
+    return sizes

@@ -56,6 +56,8 @@ def read_profile(device: cl.Device) -> DeviceProfile:
         compute_capability=capability,
         registers_per_compute_unit=_ask(device, "registers_per_block_nv"),
         max_registers_per_work_item=_NVIDIA_REGISTERS_PER_WORK_ITEM if capability and capability >= (3, 5) else None,
+        vector_registers=host.vector_registers if is_cpu else 0,
+        core_cache_bytes=host.core_cache_bytes if is_cpu else 0,
     )
 
 

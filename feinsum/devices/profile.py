@@ -48,6 +48,8 @@ class DeviceProfile:
     :param instructions: other inline PTX that works, e.g. ``"shfl-sync"``, ``"cp-async-16"``.
     :param registers_per_compute_unit: 32-bit registers that the work-groups of one compute unit share.
     :param max_registers_per_work_item: above it the compiler spills.
+    :param vector_registers: of a core of a CPU; 0 if unknown or elsewhere.
+    :param core_cache_bytes: the cache that is a core's own, its second level; 0 if unknown or elsewhere.
     """
 
     id: str
@@ -79,6 +81,8 @@ class DeviceProfile:
     instructions: tuple[str, ...] = ()
     registers_per_compute_unit: int | None = None
     max_registers_per_work_item: int | None = None
+    vector_registers: int = 0
+    core_cache_bytes: int = 0
 
     @property
     def runtime(self) -> str:

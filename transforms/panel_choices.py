@@ -1,0 +1,113 @@
+"""The choices of vector panels that are worth trying for a problem, the best guess first."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from feinsum.devices import DeviceProfile
+from feinsum.einsum import BatchedEinsum
+from feinsum.space import Configuration, Problem
+
+from .panel_limits import PANEL_SHARES, accumulators, fill, lane_width
+from .panel_paths import contractions, paths
+from .panel_plans import MOST_VECTORS_IN_ROW, RefusedError, panel_plan, rows_apart
+
+TOGETHER = (1, 2, 4, 3, 6, 5, 8)
+ENOUGH_ACCUMULATORS = 10
+"""So many independent sums keep the units busy despite their latency."""
+MOST_LOADS = 0.8
+"""For each addition; a core loads and adds two vectors in a cycle, but results are stored too."""
+ENOUGH_ROWS = 24
+"""That make it worth while to copy a panel for them alone."""
+WELL_FILLED = 0.6
+"""Vectors less full than that are worse than results that have to be turned round."""
+WELL_FILLED_BY_HALVES = 0.8
+"""The same for vectors of half the width."""
+
+
+@dataclass(frozen=True)
+class Promising:
+    """Paths, lanes, long indices and shares of panels, the best guess first; the first of each make a plan together.
+
+    If there is no plan at all, there is one of each and `hopeless` is true.
+    """
+
+    paths: tuple[str, ...]
+    lanes: tuple[str, ...]
+    longs: tuple[str, ...]
+    panels: tuple[int, ...]
+    together: tuple[int, ...] = TOGETHER
+    hopeless: bool = False
+
+
+def promising(p: Problem) -> Promising:
+    """What may be worth trying for a problem."""
+    return _promising(p.einsum, tuple(p.sizes.items()), p.device)
+
+
+@lru_cache(maxsize=256)
+def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Promising:
+    p = Problem(e, dict(sizes), device)
+    output, width = e.indexing.output, lane_width(p)
+    # What all operands have in common is no tile: nothing is read once for several of it.
+    common = {x for x in output if all(x in letters for letters in e.indexing.inputs)}
+    few = max((p.sizes[x] for x in output[:-1] if x not in common), default=0) < ENOUGH_ROWS
+    longest = sorted(output, key=lambda x: (x in common and not few, not p.is_long(x), -p.sizes[x]))[:2]
+
+    def rank(x: str) -> tuple[bool, bool, bool, int]:
+        partly = fill(p.sizes[x], width) < WELL_FILLED and fill(p.sizes[x], width // 2) < WELL_FILLED_BY_HALVES
+        return (partly or x != output[-1], x == longest[0], partly, -output.index(x))
+
+    lanes = sorted(output, key=rank)
+    small: dict[str, int | str | bool] = {
+        "width": width,
+        "vectors": 1,
+        "together": 1,
+        "accumulators": accumulators(p)[-1],
+        "tile": 100,
+        "slab": False,
+    }
+    small |= {"rows": "together", "streaming": False, "ahead": False}
+    found = []
+    for choice in product(paths(p), lanes, longest, PANEL_SHARES):
+        with suppress(RefusedError):
+            panel_plan(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
+            found.append(choice)
+    if not found:
+        return Promising((paths(p)[0],), (lanes[0],), (longest[0],), PANEL_SHARES[:1], hopeless=True)
+    columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
+    first = {
+        **small,
+        "accumulators": accumulators(p)[0],
+        "vectors": 4,
+        **dict(zip(("path", "lane", "long", "panel"), found[0], strict=True)),
+    }
+    return Promising(columns[0], columns[1], columns[2], columns[3], _togethers(p, first))
+
+
+def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
+    """How many of the long index to treat at once: the fewest that keep the units busy, or as much as a cache line."""
+    if rows_apart(p, c["long"], c["lane"]):
+        return tuple(sorted(TOGETHER, reverse=True))
+    return tuple(sorted(TOGETHER, key=lambda n: not _is_busy(p, {**c, "together": n})))
+
+
+def _is_busy(p: Problem, c: Configuration) -> bool:
+    """Whether the last stage of a plan has independent sums enough, and more additions than loads."""
+    try:
+        stage = panel_plan(p, c).stages[-1]
+    except RefusedError:
+        return False
+    step = contractions(p.einsum, c["path"])[-1]
+    row = p.sizes[stage.lane] if not p.is_long(stage.lane) else MOST_VECTORS_IN_ROW * c["width"] + 1
+    vectors = c["vectors"] if row > MOST_VECTORS_IN_ROW * c["width"] else -(-row // c["width"])
+    count = int(vectors * math.prod(stage.registers.values()))
+    loads = 0
+    for letters in step.inputs:
+        numbers = int(math.prod(stage.registers.get(x, 1) for x in letters))
+        loads += numbers * vectors if stage.lane in letters else numbers
+    return count >= ENOUGH_ACCUMULATORS and loads <= MOST_LOADS * count
