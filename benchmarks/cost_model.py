@@ -117,8 +117,8 @@ def _cells(cells: Sequence[str]) -> list[str]:
 def write_page(page: Path, text: str) -> None:
     """Put the table where the page has the last one."""
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    if not after:
+    _, found, after = rest.partition(END)
+    if not found:
         sys.exit(f"{page} lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
     page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
 

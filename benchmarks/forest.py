@@ -25,7 +25,7 @@ from feinsum.registry import spaces
 
 TREES = {
     "n_estimators": 120,
-    "max_depth": 5,
+    "max_depth": 4,
     "learning_rate": 0.1,
     "subsample": 0.6,
     "max_features": 0.3,

@@ -271,6 +271,21 @@ def test_a_space_that_fails_is_passed_over(changes: dict[str, Any], caplog: pyte
     assert "space 'counting' fails when asked" in caplog.text
 
 
+@pytest.mark.parametrize("what", ["constraint", "estimate"])
+def test_what_a_space_found_before_it_fails_stands(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The default, if it fails at all others."""
+
+    def fail_later(problem: Problem, c: Mapping[str, Any]) -> Any:
+        if c["p"] + c["q"] > 0:
+            raise KeyError("a bug")
+        return None if what == "constraint" else WORK
+
+    s, _ = counted(100, **{what: fail_later})
+    found = favourites(GEMM, SIZES, CPU, [s], model=UNKNOWING)
+    assert [f.configuration for f in found] == [{"p": 0, "q": 0}]
+    assert "space 'counting' fails when asked" in caplog.text
+
+
 def test_a_space_that_accepts_nothing_has_no_favourites(caplog: pytest.LogCaptureFixture) -> None:
     """Which is no fault."""
     s, _ = counted(-1)

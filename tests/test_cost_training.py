@@ -129,14 +129,14 @@ def test_the_command_trains_measures_and_writes(
     with fe.Database(tmp_path / "more.sqlite") as store:
         store.add(record_of(32, CPU, {"schedule": "fused", "lane": "last", "items": 64}))
     page = tmp_path / "page.rst"
-    page.write_text(f"before\n{command.BEGIN}old\n{command.END}after\n")
+    page.write_text(f"before\n{command.BEGIN}old\n{command.END}")
     out = tmp_path / "model.json"
     command.main([str(tmp_path / "more.sqlite"), "--out", str(out), "--page", str(page)])
     assert set(CostModel.from_json(json.loads(out.read_text())).forests) == {"cpu"}
     assert len(read_landscapes(tmp_path).times_s) == 4
     text = page.read_text()
     assert text.startswith("before\n")
-    assert text.endswith("after\n")
+    assert text.endswith(command.END)
     assert "old" not in text
     assert "one einsum" in text
     assert "one einsum" in capsys.readouterr().out
