@@ -16,7 +16,8 @@ from feinsum.contraction import Step, pairwise_schedule
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.rewrites.group_plans import GroupPlan, GroupStep, arrange, matrices_of, sharing_of
+from feinsum.rewrites.group_arrangements import Arrangement, arrange
+from feinsum.rewrites.group_plans import Compute, Copy, GroupPlan, GroupStep, Registers, matrices_of, sharing_of
 from feinsum.rewrites.matrix_units import COLUMNS, fragment_dtype, fragment_unit, split_error
 from feinsum.space import Configuration, Problem
 from feinsum.subscripts import Subscripts
@@ -200,10 +201,24 @@ def group_plan(
             int(c["stay"]),
             bool(c["prefetch"]),
             bool(c["early"]),
+            bool(c["chained"]),
         )
-        return plan, arrange(e, plan, e.dtype.itemsize).entries
+        found = arrange(e, plan, e.dtype.itemsize)
     except TransformError as error:
         return None, str(error)
+    return plan, _pointless(plan, found) or found.entries
+
+
+def _pointless(plan: GroupPlan, found: Arrangement) -> str | None:
+    """Why a choice of the plan changes nothing, or None."""
+    sources = [source for event in found.events if isinstance(event, Compute) for source in event.sources]
+    if plan.chained and not any(isinstance(source, Registers) for source in sources):
+        return "no work-item has in registers what it needs next"
+    if plan.early and None not in sources:
+        return "no operand is read where it is"
+    if plan.prefetch and not plan.early and not isinstance(found.events[0], Copy):
+        return "nothing is copied that could be loaded a block ahead"
+    return None
 
 
 def _step(
@@ -253,8 +268,18 @@ def _read_once(step: GroupStep, operand: int, lengths: Mapping[str, int]) -> boo
     return all(x in letters or step.tile.get(x, 1) == lengths[x] for x in step.contraction.indexing.output)
 
 
-def plan_of(p: Problem, c: Configuration) -> tuple[GroupPlan | None, int | str]:
-    """See :func:`group_plan`."""
+def plan_of(p: Problem, c: Configuration) -> GroupPlan:
+    """The plan of a configuration that is not refused.
+
+    :raises TransformError: if it has none.
+    """
+    plan, entries = _plan_and_entries(p, c)
+    if plan is None:
+        raise TransformError(str(entries))
+    return plan
+
+
+def _plan_and_entries(p: Problem, c: Configuration) -> tuple[GroupPlan | None, int | str]:
     letters = block_letters(p)
     blocks = tuple((x, c["elements"] if x == letters[0] else 1) for x in letters)
     settings = {**c, "stay": c["stay"] * p.device.compute_units}
@@ -275,9 +300,7 @@ def refusal(p: Problem, c: Configuration) -> str | None:
         return "groups stay where one index is divided"
     if c["prefetch"] and not c["stay"]:
         return "groups that do not stay have no next block"
-    if c["unit"] != NO_UNIT and c["unit"] not in units(p):
-        return f"{p.device.name} has no {c['unit']} for {p.einsum.dtype}"
-    plan, entries = plan_of(p, c)
+    plan, entries = _plan_and_entries(p, c)
     if plan is None or isinstance(entries, str):
         return str(entries)
     if c["unit"] != NO_UNIT and not any(step.unit for step in plan.steps):

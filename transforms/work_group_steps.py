@@ -28,6 +28,7 @@ def parameters(p: Problem) -> Choices:
     ``stay``: groups of a compute unit that stay for the whole kernel; 0 for groups that come and go.
     ``prefetch``: whether these load what they need for the next block during a block.
     ``early``: whether operands that are not copied are loaded before the first step.
+    ``chained``: whether a result stays in registers where the next step sums over what a work-item has of it.
     """
     heavy = bool(units(p)) and _operations_of_a_number(p) > INTENSE
     best: Choices = {
@@ -42,10 +43,11 @@ def parameters(p: Problem) -> Choices:
         "stay": (1, 2, 0, 3) if heavy else (0, 1, 2, 4),
         "prefetch": (True, False) if heavy else (False, True),
         "early": (False, True),
+        "chained": (False, True),
     }
     first = {name: values[:1] for name, values in best.items()}
     smallest = {"unit": NO_UNIT, "elements": 1, "together": 1, "across": min(best["across"]), "turns": best["turns"][-1]}
-    smallest |= {"copy": "needed", "staged": False, "stay": 0, "prefetch": False, "early": False}
+    smallest |= {"copy": "needed", "staged": False, "stay": 0, "prefetch": False, "early": False, "chained": False}
     if all(refusal(p, {**smallest, "order": order}) for order in best["order"]):
         return first
     # Where local memory is ordinary memory, work-items do better alone, so few configurations are worth a trial.
@@ -67,4 +69,4 @@ def work_group_steps(t_unit, match, p, **c):  # type: ignore[no-untyped-def]
 
     A work-item computes `across` entries along a small operand by `together` elements at a time in registers.
     """
-    return contract_in_groups(t_unit, match, plan_of(p, c)[0])
+    return contract_in_groups(t_unit, match, plan_of(p, c))

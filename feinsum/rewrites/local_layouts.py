@@ -111,7 +111,8 @@ def padded(
 
 def _layout(lengths: tuple[int, ...], pads: tuple[int, ...], multiple: int) -> Layout:
     """The layout with a pad before each axis, and all strides but the last multiples of a number."""
-    strides, stride = [], 1
+    strides: list[int] = []
+    stride = 1
     for length, pad in reversed(list(zip(lengths, pads, strict=True))):
         stride = stride + pad if not strides else -(-(stride + pad) // multiple) * multiple
         strides.append(stride)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remainder, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
-from feinsum.rewrites.group_plans import MOVED_TOGETHER, Compute, CopyMatrix, MatrixSharing
+from feinsum.errors import TransformError
+from feinsum.rewrites.group_plans import MOVED_TOGETHER, Compute, CopyMatrix, Held, MatrixSharing
 from feinsum.rewrites.matrix_units import (
     COLUMNS,
     DEPTH,
@@ -159,11 +160,11 @@ class MatrixContraction:
             if total < padded
         ]
         value, inside = d[(m, n, half, number)], self.around | set(loops)
-        if self.event.target is None:
-            self.work.put(self.event.row, at, value, inside, predicates)
-        else:
+        if isinstance(self.event.target, Held):
             entry = self.work.entry(self.event.target, at)
             self.work.last |= {self.work.assign(entry, value, inside, predicates=predicates)}
+        else:
+            self.work.put(self.event.row, at, value, inside, predicates)
 
     def _loads_ahead(self) -> tuple[int, ...]:
         """The number of steps if A is loaded for all of them first: from global memory, where each load takes long."""
@@ -208,16 +209,18 @@ class MatrixContraction:
             place = place * count + self.at[letter]
         place = place * sharing.blocks + self.at["part"] * self.blocks + block
         place = place * (sharing.steps * width) + step * width + register
-        source = self.event.sources[sharing.matrix]
-        return self.work.place(source, place * SUB_GROUP + self.lane)
+        matrix = self.event.sources[sharing.matrix]
+        if not isinstance(matrix, Held):
+            raise TransformError(f"the matrix of '{self.contraction.indexing}' has no copy")
+        return self.work.place(matrix, place * SUB_GROUP + self.lane)
 
     def _factor(self, number: int, at: Mapping[str, Any], index: tuple[Any, ...]) -> Any:
         source = self.event.sources[number]
         if number in self.early:
             return self.early[number][index]
-        if source is None:
-            return self.work.operand(self.contraction.operands[number], self.event.row, at)
-        return self.work.entry(source, at)
+        if isinstance(source, Held):
+            return self.work.entry(source, at)
+        return self.work.operand(self.contraction.operands[number], self.event.row, at)
 
     def _array(self, base: str, shape: tuple[int, ...]) -> Any:
         return Variable(self.work.draft.array(base, shape, dtype=fragment_dtype(self.unit)))

@@ -2,7 +2,7 @@
 // work_group_steps, version 1
 
 // Some CPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// order=0+2 1+3 unit=none elements=4 together=4 across=16 turns=1 copy=all staged=False stay=0 prefetch=False early=False
+// order=0+2 1+3 unit=none elements=4 together=4 across=16 turns=1 copy=all staged=False stay=0 prefetch=False early=False chained=False
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (('//', ('+', 3, 'Ne'), 4),) of (32,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -226,7 +226,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
 }
 
 // Some GPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// order=0+2 1+3 unit=none elements=4 together=4 across=16 turns=1 copy=all staged=False stay=0 prefetch=False early=False
+// order=0+2 1+3 unit=none elements=4 together=4 across=16 turns=1 copy=all staged=False stay=0 prefetch=False early=False chained=False
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (('//', ('+', 3, 'Ne'), 4),) of (32,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))

@@ -1,0 +1,278 @@
+"""Contractions by work-groups: layouts free of bank conflicts, memory that arrays share, kernels that are right."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from feinsum.transforms.group_planning import orders, schedule
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import CPU, GPU
+from test_matrix_units import emulated, player
+
+import feinsum as fe
+from feinsum.compile.executable import build
+from feinsum.compile.realize import realize
+from feinsum.contraction import Step
+from feinsum.devices import DeviceProfile
+from feinsum.errors import TransformError
+from feinsum.registry import find_space
+from feinsum.rewrites.group_arrangements import Arrangement, arrange
+from feinsum.rewrites.group_plans import Compute, Copy, GroupPlan, GroupStep, Held, Store, sharing_of
+from feinsum.rewrites.local_layouts import Access, Digits, padded
+from feinsum.space import Problem
+from feinsum.subscripts import parse_subscripts
+from feinsum.validate import Workload
+
+__all__ = ["player"]  # the fixture
+
+UNIT = "fp64-mma-m16n8k4"
+WEIGHTED = "1+3 0+4 2+5"
+"""The order of :func:`weighted`, in canonical letters, that goes to points, weighs, and comes back."""
+FEW = replace(GPU, compute_units=2)
+"""A device whose groups that stay have several blocks even where there are few elements."""
+
+
+def described(subscripts: str, rows: int = 1, dtype: str = "float64", **sizes: int) -> fe.BatchedEinsum:
+    """An einsum whose index e is long; each row has its own last operand."""
+    terms = subscripts.partition("->")[0].split(",")
+    shapes = [tuple("E" if x == "e" else sizes[x] for x in term) for term in terms]
+    shared = [fe.array(f"a{k}", shape, dtype) for k, shape in enumerate(shapes[:-1])]
+    return fe.batched_einsum(subscripts, [[*shared, fe.array(f"u{row}", shapes[-1], dtype)] for row in range(rows)])
+
+
+def interpolation(rows: int = 1, dtype: str = "float64", n: int = 4) -> fe.BatchedEinsum:
+    return described("ai,bj,ck,eijk->eabc", rows, dtype, i=n, j=n, k=n, a=n + 1, b=n + 1, c=n + 1)
+
+
+def weighted(dtype: str = "float64") -> fe.BatchedEinsum:
+    """Along one axis to points, weights, and back: a result is used where it is made."""
+    return described("xa,ex,xi,eij->eaj", 2, dtype, x=5, a=4, i=4, j=2)
+
+
+def volume(rows: int = 1, dtype: str = "float64") -> fe.BatchedEinsum:
+    return described("dkl,edqp,elq->ekp", rows, dtype, d=2, k=10, l=6, q=5, p=5)
+
+
+def problem(e: fe.BatchedEinsum, profile: DeviceProfile = FEW) -> Problem:
+    return find_space("work_group_steps").problem(e, {"E": 1000}, profile)
+
+
+def configuration(e: fe.BatchedEinsum, **choices: Any) -> dict[str, Any]:
+    """These choices, and the first values of the other parameters."""
+    first = {name: values[0] for name, values in find_space("work_group_steps").parameters(problem(e)).items()}
+    plain = {"unit": "none", "elements": 4, "together": 2, "copy": "needed", "staged": False, "stay": 0}
+    return {**first, **plain, "prefetch": False, **choices}
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
+def test_digits_tell_every_number_apart(counts: list[int], data: st.DataObject) -> None:
+    """The digits of a number are below their counts and give it back, the last letter quickest."""
+    digits = Digits("abcd"[: len(counts)], tuple(counts))
+    number = data.draw(st.integers(0, digits.total - 1))
+    found = digits.of(number)
+    back = 0
+    for letter, count in zip(digits.letters, counts, strict=True):
+        assert 0 <= found[letter] < count
+        back = back * count + found[letter]
+    assert back == number
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+@pytest.mark.parametrize("length", [2, 8, 9, 16])
+def test_work_items_that_read_a_row_each_meet_in_no_bank(length: int, itemsize: int) -> None:
+    """Whatever the length of a row: at one column, as many rows as banks deliver together lie in different banks."""
+    banks = 128 // itemsize
+    layout = padded("ij", (banks, length), (Access(Digits("i", (banks,)), length),), itemsize)
+    assert len({layout.place((i, 0)) % banks for i in range(banks)}) == banks
+    assert len({layout.place(at) for at in product(range(banks), range(length))}) == banks * length
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+@pytest.mark.parametrize("rows", [9, 54, 72])
+def test_fragments_of_a_matrix_unit_meet_in_no_bank(rows: int, itemsize: int) -> None:
+    """Lane 4 g + t reads row g of number t of the sum, 16 lanes at a time of float64 and 32 of float32."""
+    access = Access(Digits("r", (rows,)), 1, Digits("k", (8,)))
+    layout = padded("kr", (8, rows), (access,), itemsize, able=(0,))
+    together = 128 // itemsize
+    for first in range(0, 32, together):
+        places = [layout.place((lane % 4, lane // 4)) for lane in range(first, first + together)]
+        assert len({place % together for place in places}) == together
+
+
+def plan(e: fe.BatchedEinsum, **choices: Any) -> GroupPlan:
+    """Contractions of an interpolation one after the other, two elements to a work-item and four to a group."""
+    order = orders(e, tuple(e.resolve({"E": 1000}).items()), ("e",))[0]
+    steps = tuple(GroupStep(step, {"e": 2}) for step in schedule(e, order))
+    return GroupPlan(steps, {"e": 4}, 32, **{"copied": frozenset(range(e.n)), **choices})
+
+
+def touched(event: Any) -> set[int]:
+    """The arrays that an event reads or writes."""
+    if isinstance(event, Store):
+        return {event.source.array}
+    held = (*event.sources, event.target) if isinstance(event, Compute) else (event.target,)
+    return {h.array for h in held if isinstance(h, Held)}
+
+
+def lives(found: Arrangement) -> dict[int, tuple[int, int]]:
+    """The first and last event of each array; copies for all blocks live throughout."""
+    spans: dict[int, tuple[int, int]] = {copy.target.array: (-1, len(found.events)) for copy in found.first}
+    for number, event in enumerate(found.events):
+        for array in touched(event) - {copy.target.array for copy in found.first}:
+            spans[array] = (spans.get(array, (number, 0))[0], number)
+    return spans
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_arrays_share_memory_only_one_after_the_other(rows: int, staged: bool) -> None:
+    """Two arrays in one memory are never needed at a time, and a barrier lies between; the memory holds each of them."""
+    found = arrange(interpolation(rows), plan(interpolation(rows), staged=staged), 8)
+    assert len(found.sizes) < len(found.layouts)
+    spans = lives(found)
+    for a, b in product(spans, spans):
+        if a < b and found.slots[a] == found.slots[b]:
+            (_, end), (begin, _) = sorted((spans[a], spans[b]))
+            assert any(end < barrier <= begin for barrier in found.barriers)
+    for array, layout in enumerate(found.layouts):
+        assert layout.size <= found.sizes[found.slots[array]]
+
+
+def test_what_is_read_was_written_before_a_barrier() -> None:
+    """Every array that an event reads: a work-item may read what another one wrote."""
+    found = arrange(interpolation(2), plan(interpolation(2), staged=True), 8)
+    written = {copy.target.array: -1 for copy in found.first}
+    for number, event in enumerate(found.events):
+        target = event.target if isinstance(event, (Copy, Compute)) else None
+        for array in touched(event) - ({target.array} if isinstance(target, Held) else set()):
+            assert any(written[array] < barrier <= number for barrier in found.barriers)
+        if isinstance(target, Held):
+            written[target.array] = number
+
+
+@pytest.mark.parametrize(
+    ("e", "choices"),
+    [
+        (interpolation(2), {"staged": True, "turns": 3}),
+        (interpolation(1, "float32"), {"copy": "all", "stay": 2, "prefetch": True}),
+        (interpolation(1), {"stay": 1, "prefetch": True, "early": True, "turns": 1}),
+        (weighted(), {"chained": True, "order": WEIGHTED, "turns": 1}),
+        (weighted("float32"), {"chained": True, "order": WEIGHTED, "early": True, "turns": 1, "elements": 2}),
+        (volume(2), {"together": 1, "staged": True}),
+    ],
+)
+def test_kernels_are_right_at_any_length(cpu: fe.Device, e: fe.BatchedEinsum, choices: dict[str, Any]) -> None:
+    """One element, and a prime number of them: the last block of a group sticks out."""
+    program = realize(e, {"E": 1000}, find_space("work_group_steps"), configuration(e, **choices), FEW)
+    for length in (1, 67):
+        verdict = Workload(e, e.resolve({"E": length}), cpu.queue).check(build(cpu.context, program))
+        assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("dtype", "choices"),
+    [
+        ("float64", {"staged": True, "stay": 1, "prefetch": True}),
+        ("float64", {"early": True, "turns": 1}),
+        ("float32", {"stay": 1}),
+    ],
+)
+def test_steps_on_a_matrix_unit_are_right(player: fe.Device, dtype: str, choices: dict[str, Any]) -> None:
+    """A unit played by the sub-groups of a CPU: rows, columns and sums that fill no fragment."""
+    e = volume(1, dtype)
+    c = configuration(e, unit=UNIT, elements=2, together=1, across=16, **choices)
+    program = realize(e, {"E": 1000}, find_space("work_group_steps"), c, FEW)
+    executable = build(player.context, replace(program, source=emulated(program.source)))
+    verdict = Workload(e, e.resolve({"E": 13}), player.queue).check(executable)
+    assert verdict.ok, verdict.message
+
+
+def test_local_memory_is_what_the_code_declares() -> None:
+    """The space counts bytes as the kernel uses them."""
+    e = interpolation()
+    c = configuration(e, staged=True)
+    source = realize(e, {"E": 1000}, find_space("work_group_steps"), c, FEW).source
+    declared = sum(8 * int(size) for size in re.findall(r"__local double \w+\[(\d+)\]", source))
+    exact = replace(FEW, static_local_memory_bytes=declared, local_memory_bytes=0)
+    assert find_space("work_group_steps").refusal(problem(e, exact), c) is None
+    short = replace(exact, static_local_memory_bytes=declared - 1)
+    assert "bytes of local memory" in (find_space("work_group_steps").refusal(problem(e, short), c) or "")
+
+
+def test_a_step_waits_only_for_the_step_before() -> None:
+    """Three contractions with nothing copied but matrices: a barrier before each, and no more."""
+    e = interpolation()
+    source = realize(e, {"E": 1000}, find_space("work_group_steps"), configuration(e), FEW).source
+    assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 3
+    assert source.count("__local double") == 5, "a matrix for each axis, and two partial results that are needed at a time"
+
+
+def test_a_chained_result_has_no_local_memory() -> None:
+    """Points of an element that a work-item interpolates to and weighs, it integrates at once."""
+    e = weighted()
+    sources = [
+        realize(
+            e, {"E": 1000}, find_space("work_group_steps"), configuration(e, chained=chained, order=WEIGHTED, turns=1), FEW
+        ).source
+        for chained in (False, True)
+    ]
+    apart, chained = (source.count("barrier(CLK_LOCAL_MEM_FENCE)") for source in sources)
+    assert chained < apart
+
+
+def test_the_best_guess_starts_small_and_ends_along_rows() -> None:
+    """The last axis of an interpolation is summed first, from neighbours; the first one last, into long rows."""
+    e = described("ai,bj,ck,eijk->eabc", i=8, j=8, k=8, a=9, b=9, c=9)
+    first, *rest = orders(e, tuple(e.resolve({"E": 1000}).items()), ("e",))
+    steps = schedule(e, first)
+    assert steps[0].indexing.summed == "k"
+    assert steps[-1].indexing.summed == "i"
+    assert len(rest) == 5
+
+
+def test_what_only_multiplies_is_joined_with_the_sum_that_follows() -> None:
+    """Weights are multiplied where a later step reads what they weigh."""
+    e = weighted()
+    steps = schedule(e, "2+3 1+4 0+5")
+    assert [str(step.indexing) for step in steps] == ["xi,eij->exj", "xa,ex,exj->eaj"]
+
+
+def test_the_space_refuses_with_a_reason() -> None:
+    """Each choice that cannot be, or that would change nothing."""
+    s, e = find_space("work_group_steps"), interpolation()
+    refusals = {
+        "3 at a time do not divide 4": {"together": 3},
+        "groups that do not stay have no next block": {"prefetch": True},
+        "nothing is copied": {"prefetch": True, "stay": 1},
+        "no work-item has in registers": {"chained": True},
+        "no operand is read where it is": {"early": True, "copy": "all"},
+        "not one of ['none']": {"unit": UNIT},
+    }
+    for reason, choices in refusals.items():
+        p = problem(e, replace(FEW, matrix_units=()) if "unit" in choices else FEW)
+        c = {**configuration(e), **choices}
+        assert reason in (s.constraint(p, c) or s.refusal(p, c) or ""), reason
+
+
+def test_a_plan_that_does_not_fit_is_refused() -> None:
+    """A tile that does not divide its index, a step without one matrix for a unit, a summed index in blocks."""
+    e = interpolation()
+    step = Step((0, 3), parse_subscripts("ai,eijk->eajk"))
+    with pytest.raises(TransformError, match="3 of 'a', which do not divide it"):
+        sharing_of(e, GroupStep(step, {"a": 3}), {"e": 4})
+    with pytest.raises(TransformError, match="is no product with one matrix"):
+        sharing_of(e, GroupStep(Step((0, 1), parse_subscripts("ai,bj->aibj")), unit=UNIT), {"e": 4})
+    with pytest.raises(TransformError, match="cannot treat index 'i'"):
+        sharing_of(e, GroupStep(step), {"e": 4, "i": 2})
+
+
+def test_cpus_get_few_configurations() -> None:
+    """Their local memory is ordinary memory, so the space is no more than a last resort there."""
+    e = interpolation()
+    s = find_space("work_group_steps")
+    assert 0 < len(list(s.configurations(problem(e, CPU)))) <= 50
