@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,16 +11,15 @@ import loopy as lp
 from loopy.kernel.data import Iname
 from loopy.kernel.instruction import CInstruction
 from loopy.symbolic import IdentityMapper, get_dependencies
-from pymbolic.primitives import Comparison, If, Min, Subscript, Variable
+from pymbolic.primitives import Comparison, If, Subscript, Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length, iname_of
 from feinsum.rewrites.reads import subscripts_of, with_rules
-from feinsum.rewrites.vector_access import NAMES, Row, at_lane, load_code, pieces, room_under, row_of, store_code
-
-SHORTEST_STREAM_BYTES = 16
-"""There is no shorter vector store past the caches on x86."""
+from feinsum.rewrites.vector_access import Row, row_of
+from feinsum.rewrites.vector_axes import follow_lanes
+from feinsum.rewrites.vector_rows import load_row, scalar_name, store_row
 
 
 def vectorize(
@@ -62,52 +60,16 @@ def vectorize(
     """
     kernel = t_unit[match.kernel_name]
     others = frozenset(iname_of(t_unit, match, loop) for loop in scalars)
-    axes, memory, found = _follow(kernel, frozenset(iname_of(t_unit, match, loop) for loop in lanes), others)
+    axes, memory, found = follow_lanes(kernel, frozenset(iname_of(t_unit, match, loop) for loop in lanes), others)
     lengths = {fixed_length(kernel, iname) for iname in found}
     length = lengths.pop()
     if lengths:
         raise TransformError(f"loops {sorted(found)} have different lengths, so they cannot be the same lanes")
-    return t_unit.with_kernel(_Lanes(kernel, found, length, width, streaming, axes, memory).result())
-
-
-def _follow(
-    kernel: lp.LoopKernel, lanes: frozenset[str], others: frozenset[str]
-) -> tuple[dict[str, int], frozenset[str], frozenset[str]]:
-    """The axis along which lanes run in each private array, those of them read by number too, and every lane."""
-    private = {t.name for t in kernel.temporary_variables.values() if t.address_space == lp.AddressSpace.PRIVATE}
-    references = [
-        (insn.id, reference)
-        for insn in kernel.instructions
-        if isinstance(insn, lp.Assignment)
-        for reference in subscripts_of(insn.assignee) | subscripts_of(insn.expression)
-        if reference.aggregate.name in private
-    ]
-    axes: dict[str, int] = {}
-    while True:
-        for insn_id, reference in references:
-            at = [k for k, index in enumerate(reference.index_tuple) if get_dependencies(index) & lanes]
-            if not at:
-                continue
-            axis = axes.setdefault(reference.aggregate.name, at[0])
-            if at != [axis] or not isinstance(reference.index_tuple[axis], Variable):
-                raise TransformError(f"'{reference}' in '{insn_id}' is not indexed by a lane along axis {axis} alone")
-        along = [r.index_tuple[axes[r.aggregate.name]] for _, r in references if r.aggregate.name in axes]
-        found = lanes | {index.name for index in along if isinstance(index, Variable) and index.name not in others}
-        if found == lanes:
-            break
-        lanes = found
-    memory = set()
-    for _, reference in references:
-        name = reference.aggregate.name
-        if name in axes and not get_dependencies(reference.index_tuple[axes[name]]) & lanes:
-            memory.add(name)
-            if axes[name] != len(reference.index_tuple) - 1:
-                raise TransformError(f"lanes run along axis {axes[name]} of '{name}', so its numbers are not in a row")
-    return {name: axis for name, axis in axes.items() if name not in memory}, frozenset(memory), lanes
+    return t_unit.with_kernel(VectorLanes(kernel, found, length, width, streaming, axes, memory).result())
 
 
 @dataclass
-class _Lanes:
+class VectorLanes:
     """The kernel while its lanes become vectors.
 
     :ivar axes: private arrays that become arrays of vectors -> the axis of the lanes.
@@ -156,12 +118,12 @@ class _Lanes:
         return lp.remove_unused_inames(lp.tag_inames(kernel, self.tags))
 
     def _padded(self, temporary: lp.TemporaryVariable, axis: int) -> lp.TemporaryVariable:
-        _scalar_name(temporary)
+        scalar_name(temporary)
         shape = (*temporary.shape[:axis], self.blocks, *temporary.shape[axis + 1 :], self.width)
         tags = [f"N{k}" for k in reversed(range(len(shape) - 1))]
         return temporary.copy(shape=shape, dim_tags=",".join([*tags, "vec"]), strides=None, order=None, dim_names=None)
 
-    def _vectors(self, stem: str, dtype: Any) -> lp.TemporaryVariable:
+    def vectors(self, stem: str, dtype: Any) -> lp.TemporaryVariable:
         """Vectors that are private to one instruction."""
         kept = lp.TemporaryVariable(
             self.fresh(f"{stem}_vectors"),
@@ -173,7 +135,8 @@ class _Lanes:
         self.temporaries[kept.name] = kept
         return kept
 
-    def _array(self, name: str) -> Any:
+    def array(self, name: str) -> Any:
+        """The array called `name`, private ones as they are now."""
         return self.temporaries[name] if name in self.temporaries else self.kernel.arg_dict[name]
 
     def _rewrite(self, insn: Any) -> None:
@@ -200,7 +163,7 @@ class _Lanes:
         if insn.assignee_name in self.axes:
             self.instructions.append(insn.copy(assignee=mapper(insn.assignee), expression=value, within_inames=inside))
         else:
-            self._store(insn, iname, block, lane, value, inside)
+            store_row(self, insn, iname, block, lane, value, inside)
 
     def _loops(self, iname: str) -> tuple[str, str]:
         block, lane = self.fresh(f"{iname}_block"), self.fresh(f"{iname}_lane")
@@ -212,115 +175,12 @@ class _Lanes:
         return block, lane
 
     def piece_loop(self, iname: str, count: int, *, unroll: bool) -> str:
+        """A new loop over the pieces of a row."""
         loop = self.fresh(f"{iname}_piece")
         self.domains.append(isl.BasicSet(f"{{[{loop}]: 0 <= {loop} < {count}}}"))
         if unroll:
             self.tags[loop] = "unr_hint"
         return loop
-
-    def load(self, insn: lp.Assignment, iname: str, read: Subscript, row: Row) -> tuple[str, list[CInstruction]]:
-        """Statements that load a row into vectors of its own: the whole ones in a loop, then what is left."""
-        name = read.aggregate.name
-        array = self._array(name)
-        scalar = _scalar_name(array)
-        kept = self._vectors(name, array.dtype)
-        length = self.blocks * self.width if name in self.memory else self.length
-        whole, rest = divmod(length, self.width) if row.last is None else (self.blocks, 0)
-        parts = [part for part in ((self.width, 0, whole), (rest, whole, 1)) if part[0] and part[2]]
-        ids = [self.fresh(f"{insn.id}_load") for _ in parts]
-        loads: list[CInstruction] = []
-        for number, (count, start, blocks) in enumerate(parts):
-            loop = self.piece_loop(iname, blocks, unroll=True)
-            at = Variable(loop) + start
-            first = row.offset + at * self.width * row.stride
-            room = () if row.last is None else (("room", row.last + 1 - at * self.width),)
-            known = None if row.last is not None else count
-            code = load_code(scalar, self.width, known, name, kept.name, in_row=row.stride == 1)
-            loads.append(
-                CInstruction(
-                    (("at", at), *room, ("step", row.stride), ("first", first)),
-                    code,
-                    read_variables=frozenset([name]),
-                    assignees=(Subscript(Variable(kept.name), (at, 0)),),
-                    id=ids[number],
-                    within_inames=(insn.within_inames - {iname}) | {loop},
-                    within_inames_is_final=True,
-                    predicates=insn.predicates,
-                    depends_on=insn.depends_on,
-                    depends_on_is_final=True,
-                    no_sync_with=insn.no_sync_with | _apart(ids, number),
-                )
-            )
-        return kept.name, loads
-
-    def _store(self, insn: lp.Assignment, iname: str, block: str, lane: str, value: Any, inside: frozenset[str]) -> None:
-        """Compute the result in vectors and write them out: whole vectors first, then the rest by halves."""
-        target = self._array(insn.assignee_name)
-        scalar = _scalar_name(target)
-        kept = self._vectors(target.name, target.dtype)
-        row = row_of(target, insn.assignee, iname)
-        if row is None:
-            raise TransformError(f"'{insn.assignee}' is not indexed by lane '{iname}' alone along one axis")
-        predicates, room = room_under(insn.predicates, iname)
-        compute = insn.copy(
-            id=self.fresh(f"{insn.id}_vectors"),
-            assignee=Subscript(Variable(kept.name), (Variable(block), Variable(lane))),
-            expression=value,
-            within_inames=inside,
-            predicates=predicates,
-        )
-        self.instructions.append(compute)
-        aligned = self._aligned(target, insn.assignee, iname, row)
-        covered = self._pieces(target.name, row, aligned)
-        ids = [self.fresh(f"{insn.id}_store") for _ in covered[1:]] + [insn.id]
-        previous = compute.id
-        for number, (size, count, start) in enumerate(covered):
-            loop = self.piece_loop(iname, count, unroll=target.name in self.memory)
-            at = Variable(loop) * size + start
-            left = () if room is None else (("room", room - at),)
-            code = store_code(
-                scalar,
-                size,
-                kept.name,
-                target.name,
-                streaming=bool(aligned),
-                guarded=room is not None,
-            )
-            store = CInstruction(
-                (("at", at), *left, ("to", row.offset + row.stride * at)),
-                code,
-                read_variables=frozenset([kept.name]),
-                assignees=(_first_of(target, insn.assignee, iname, at),),
-                id=ids[number],
-                within_inames=(insn.within_inames - {iname}) | {loop},
-                within_inames_is_final=True,
-                predicates=predicates,
-                depends_on=insn.depends_on | {compute.id, previous},
-                depends_on_is_final=True,
-                no_sync_with=insn.no_sync_with | _apart(ids, number),
-            )
-            self.instructions.append(store)
-            previous = store.id
-
-    def _aligned(self, target: Any, assignee: Any, iname: str, row: Row) -> int:
-        """The longest vectors that can be stored past the caches, which presumes aligned rows; 0 if there are none."""
-        if not self.streaming or target.name not in self.kernel.arg_dict or row.stride != 1:
-            return 0
-        strides = [
-            tag.stride if isinstance(tag.stride, int) else 1
-            for entry, tag in zip(assignee.index_tuple, target.dim_tags, strict=True)
-            if iname not in get_dependencies(entry)
-        ]
-        common = math.gcd(self.length, *strides)
-        size = min(self.width, common & -common)
-        return size if size * target.dtype.itemsize >= SHORTEST_STREAM_BYTES else 0
-
-    def _pieces(self, target: str, row: Row, aligned: int) -> list[tuple[int, int, int]]:
-        if row.stride != 1:
-            return [(1, self.length, 0)]
-        if target in self.memory:
-            return [(self.width, self.blocks, 0)]
-        return [(aligned, self.length // aligned, 0)] if aligned else pieces(self.length, self.width)
 
 
 class _Substitution(IdentityMapper):  # type: ignore[misc]
@@ -329,7 +189,7 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
     `escaped` tells whether anything else depends on the lane, so that the lanes have to be computed one by one.
     """
 
-    def __init__(self, lanes: _Lanes, insn: lp.Assignment, iname: str, block: str, lane: str) -> None:
+    def __init__(self, lanes: VectorLanes, insn: lp.Assignment, iname: str, block: str, lane: str) -> None:
         super().__init__()
         self.lanes, self.insn, self.iname, self.block, self.lane = lanes, insn, iname, block, lane
         self.loads: list[CInstruction] = []
@@ -345,8 +205,8 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
     def _row(self, read: Subscript) -> Row | None:
         if not self._needs_load(read):
             return None
-        array = self.lanes._array(read.aggregate.name)
-        target = self.lanes._array(self.insn.assignee_name)
+        array = self.lanes.array(read.aggregate.name)
+        target = self.lanes.array(self.insn.assignee_name)
         row = row_of(array, read, self.iname)
         return row if row is not None and array.dtype == target.dtype else None
 
@@ -361,7 +221,7 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
         if row is None:
             return super().map_subscript(expr)
         if expr not in self.loaded:
-            self.loaded[expr], loads = self.lanes.load(self.insn, self.iname, expr, row)
+            self.loaded[expr], loads = load_row(self.lanes, self.insn, self.iname, expr, row)
             self.loads += loads
         return Subscript(Variable(self.loaded[expr]), (Variable(self.block), Variable(self.lane)))
 
@@ -370,24 +230,3 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
             return expr
         self.escaped = True
         return Variable(self.block) * self.lanes.width + Variable(self.lane)
-
-
-def _first_of(target: Any, assignee: Any, iname: str, at: Any) -> Any:
-    """The first number of a store, said to be inside the array, as the code of the store sees to it."""
-    index = [
-        Min((at_lane(entry, iname, at), end - 1)) if iname in get_dependencies(entry) else entry
-        for entry, end in zip(assignee.index_tuple, target.shape, strict=True)
-    ]
-    return assignee.aggregate[tuple(index)]
-
-
-def _apart(ids: list[str], number: int) -> frozenset[tuple[str, str]]:
-    """That pieces of a row do not overlap, which loopy 2025.2 fails to find out (it raises AttributeError)."""
-    return frozenset((other, "any") for other in ids if other != ids[number])
-
-
-def _scalar_name(array: Any) -> str:
-    name = array.dtype.numpy_dtype.name
-    if name not in NAMES:
-        raise TransformError(f"'{array.name}' is {name}; vectors hold float32 or float64")
-    return NAMES[name]
