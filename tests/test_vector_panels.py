@@ -1,0 +1,119 @@
+"""Plans for CPUs: what a device profile says, which indices play which role, how sums and chains are divided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from feinsum.transforms.contraction_steps import aligned, in_parts, parts_that_fit
+from feinsum.transforms.panel_choices import promising
+from feinsum.transforms.panel_limits import accumulators, panel_bytes
+from feinsum.transforms.panel_plans import RefusedError, panel_plan
+from kernels import run
+from numpy.testing import assert_allclose
+from profiles import CPU
+
+import feinsum as fe
+from feinsum.compile.realize import transformed
+from feinsum.contraction import pairwise_schedule
+from feinsum.devices import DeviceProfile
+from feinsum.registry import spaces
+from feinsum.space import Problem
+
+SPACES = {s.name: s for s in spaces()}
+
+
+def problem(subscripts: str, dtype: str = "float64", rows: int = 1, **sizes: int) -> Problem:
+    """A problem in its own letters, whose rows have equal operands."""
+    row = [
+        fe.array(f"a{k}", [sizes[x] for x in term], dtype) for k, term in enumerate(subscripts.split("->")[0].split(","))
+    ]
+    e = fe.batched_einsum(subscripts, [row] * rows)
+    return Problem(e, {x: sizes[x] for x in e.indexing.indices}, CPU)
+
+
+def test_limits_come_from_the_profile() -> None:
+    """Accumulators and copies follow registers and caches; an old profile without them means a processor of today."""
+    p = problem("ij,ej->ei", i=8, j=8, e=100)
+    assert accumulators(p) == (24, 20, 16, 12)
+    assert panel_bytes(p, 4) == 262144
+    small = replace(CPU, simd_bytes=32, vector_registers=16, core_cache_bytes=256 << 10)
+    assert accumulators(replace(p, device=small)) == (12, 10, 8, 6)
+    assert panel_bytes(replace(p, device=small), 4) == 65536
+    old = {key: value for key, value in CPU.to_dict().items() if key not in ("vector_registers", "core_cache_bytes")}
+    unknown = replace(p, device=DeviceProfile.from_dict(old))
+    assert accumulators(unknown) == accumulators(p)
+    assert panel_bytes(unknown, 4) == panel_bytes(p, 4)
+
+
+def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> None:
+    """The same tile is accepted with 32 registers and refused with 16."""
+    p = problem("ij,ej->ei", i=32, j=8, e=100)
+    tile = {"path": "01", "lane": "i", "long": "e", "panel": 4, "width": 8, "vectors": 4, "together": 4, "tile": 100}
+    c = {**tile, "accumulators": 24, "ahead": False, "slab": False, "rows": "together", "streaming": False}
+    assert panel_plan(p, c).stages[-1].registers == {"e": 4}
+    with pytest.raises(RefusedError, match="16 accumulators do not stay in 16 registers"):
+        panel_plan(replace(p, device=replace(CPU, vector_registers=16)), c)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "dtype", "sizes", "lane", "long"),
+    [
+        ("ij,ej->ei", "float64", {"i": 20, "j": 20, "e": 9999}, "i", "e"),
+        ("ij,je->ie", "float64", {"i": 20, "j": 20, "e": 9999}, "e", "i"),
+        ("bij,bjk->bik", "float64", {"b": 999, "i": 32, "j": 32, "k": 32}, "k", "i"),
+        ("bij,bjk->bik", "float64", {"b": 999, "i": 16, "j": 16, "k": 16}, "k", "b"),
+        ("ce,ab->bce", "float32", {"a": 1, "b": 64, "c": 20, "e": 8}, "e", "b"),
+        ("eq,kl,lqe->ekq", "float64", {"e": 999, "k": 56, "l": 56, "q": 9}, "k", "e"),
+    ],
+)
+def test_roles_of_indices(subscripts: str, dtype: str, sizes: dict[str, int], lane: str, long: str) -> None:
+    """Lanes run along the last index that fills them, tiles along the longest that is no batch of matrices large enough."""
+    found = promising(problem(subscripts, dtype, **sizes))
+    assert (found.lanes[0], found.longs[0]) == (lane, long)
+
+
+def test_partial_results_are_ordered_for_their_readers() -> None:
+    """A batch first, then what is summed, then the rest of the output."""
+    p = problem("bik,kj,bjl->bil", b=3, i=4, k=5, j=6, l=7)
+    steps = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing).steps
+    assert steps[0].indexing.output == "bji"
+    p = problem(",cba,cba->abc", a=3, b=4, c=5)
+    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
+    schedule.check(p.einsum.indexing)
+
+
+def test_a_sum_is_divided_until_a_panel_fits() -> None:
+    """The slowest axes first; steps sum the parts, then a step of its own sums over them."""
+    p = problem("cdae,edbc->ab", a=60, b=60, c=30, d=30, e=15)
+    assert parts_that_fit(p, 262144) == "c 1"
+    assert parts_that_fit(problem("ij,ej->ei", i=20, j=20, e=99), 262144) == ""
+    q = problem("ik,kj->ij", i=4, k=12, j=4)
+    split = fe.einsum("iKk,Kkj->ij", fe.array("a0", (4, 3, 4)), fe.array("a1", (3, 4, 4))).indexing
+    schedule = in_parts(pairwise_schedule(q.einsum), split, {"k": "K"})
+    assert [str(step.indexing) for step in schedule.steps] == ["iKk,Kkj->Kij", "Kij->ij"]
+    schedule.check(split)
+
+
+@pytest.mark.parametrize("name", ["vector_panels", "contraction_steps"])
+@pytest.mark.parametrize("subscripts", [",,a,b->ab", ",cba,cba->abc", "a,b->ab", "ab,bc,cd,d->ab", "ab,cb,c->ab"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_odd_einsums_work_or_are_refused(name: str, subscripts: str, rows: int) -> None:
+    """Scalars, transposed copies, sums to scalars, equal rows: the default is right, or there is none."""
+    sizes = {"a": 6, "b": 10, "c": 5, "d": 7}
+    e = problem(subscripts, "float64", rows, **{x: n for x, n in sizes.items() if x in subscripts}).einsum
+    s = SPACES[name]
+    p = s.problem(e, {}, CPU)
+    configuration = next(s.configurations(p), None)
+    if configuration is None:
+        first = {key: values[0] for key, values in s.parameters(p).items()}
+        assert s.refusal(p, first)
+        return
+    t_unit = transformed(e, {}, s, configuration, CPU)
+    rng = np.random.default_rng(5)
+    data = {a.name: rng.uniform(-1, 1, [sizes[x] for x in letters]) for a, letters in e.array_indices.items()}
+    found = run(t_unit, **data)
+    wanted = np.einsum(subscripts, *(data[entry[0].name] for entry in e.args[0]))
+    for output in e.output_names:
+        assert_allclose(found[output], wanted, rtol=1e-12, atol=1e-12)
