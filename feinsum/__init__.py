@@ -32,8 +32,11 @@ from feinsum.errors import (
     DeviceError,
     DTypeError,
     FeinsumError,
+    JobError,
     MatchError,
+    SearchError,
     ShapeError,
+    SpaceError,
     SubscriptError,
     TransformError,
     ValidationError,
@@ -43,6 +46,7 @@ from feinsum.query import query
 from feinsum.space import Problem, TransformSpace, space
 
 if TYPE_CHECKING:
+    from feinsum.exploration import explore
     from feinsum.generate.contract import contract, contract_expression
     from feinsum.generate.kernel import Kernel
     from feinsum.generate.saving import load
@@ -66,6 +70,7 @@ _LAZY = {
     "autotune": "feinsum.tune.autotune",
     "contract": "feinsum.generate.contract",
     "contract_expression": "feinsum.generate.contract",
+    "explore": "feinsum.exploration",
     "extract_operands": "feinsum.match",
     "find_einsums": "feinsum.match",
     "generate_loopy": "feinsum.lower",
@@ -101,13 +106,16 @@ __all__ = [
     "DeviceError",
     "DeviceProfile",
     "FeinsumError",
+    "JobError",
     "Kernel",
     "Match",
     "MatchError",
     "Problem",
     "Renaming",
     "Roofline",
+    "SearchError",
     "ShapeError",
+    "SpaceError",
     "SubscriptError",
     "Timing",
     "TransformError",
@@ -125,6 +133,7 @@ __all__ = [
     "device",
     "devices",
     "einsum",
+    "explore",
     "extract_operands",
     "find_einsums",
     "generate",

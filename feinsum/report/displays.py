@@ -171,14 +171,14 @@ def _example_census(s: TransformSpace) -> Markup:
 
     example = next((e for e in _examples(s) if s.roles(e) is not None), None)
     if example is None:
-        return element("p", "explore an einsum of yours by ", element("code", "feinsum.exploration.explore"))
+        return element("p", "explore an einsum of yours by ", element("code", "feinsum.explore"))
     try:
         profile = device().profile
         census = take_census(s, s.problem(example, None, profile), limit=1000)
     except Exception as reason:  # a bug of a space, or no device: its page has the rest all the same
         return element("p", f"no example: {reason}")
     said = f"for example, {example.subscripts} with every index of length {_EXAMPLE_LENGTH} on {profile.id}; explore yours"
-    return Markup(element("p", said, " by ", element("code", "feinsum.exploration.explore"), ":") + census.to_html())
+    return Markup(element("p", said, " by ", element("code", "feinsum.explore"), ":") + census.to_html())
 
 
 def _examples(s: TransformSpace) -> Iterator[BatchedEinsum]:
