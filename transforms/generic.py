@@ -1,13 +1,17 @@
 """Every batched einsum, on every device: ``out[...] = Σ Π ...`` with a work-item for each entry of the output.
 
-Three or more operands are contracted in pairs where that saves work.  Outputs too small to occupy the device are summed
-by whole work-groups.
+Three or more operands are contracted in pairs where that saves work, and an index that one operand alone has is summed over
+before the product: ``Σ_ij A[i,j] B[j,k]`` is ``Σ_j a[j] B[j,k]``.  Outputs too small to occupy the device are summed by
+whole work-groups.
 """
 
 from __future__ import annotations
 
-from feinsum.contraction import fused_schedule, pairwise_schedule
+from dataclasses import replace
+
+from feinsum.contraction import ContractionSchedule, Step, fused_schedule, pairwise_schedule
 from feinsum.cost import Work, in_turn, nest_work
+from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import contract_in_steps, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
 from feinsum.subscripts import Subscripts
@@ -21,7 +25,37 @@ def parameters(p: Problem) -> Choices:
     if p.einsum.n >= 3:
         ratio = p.einsum.flops(p.lengths, "naive") / max(1, p.einsum.flops(p.lengths))
         schedules = ("pairwise", "fused") if ratio > _WORTHWHILE else ("fused", "pairwise")
+    if p.einsum.n >= 2 and any(alone(p.einsum)):
+        schedules = ("sums first", *schedules)
     return {"schedule": schedules, "lane": ("last", "longest"), "items": (64, 16, 32, 128, 256)}
+
+
+def alone(e: BatchedEinsum) -> list[str]:
+    """For each operand the summed indices that no other one has."""
+    others = [set("".join((*e.indexing.inputs[:k], *e.indexing.inputs[k + 1 :]))) for k in range(e.n)]
+    return [
+        "".join(dict.fromkeys(x for x in letters if x in e.indexing.summed and x not in rest))
+        for letters, rest in zip(e.indexing.inputs, others, strict=True)
+    ]
+
+
+def sums_first(e: BatchedEinsum) -> ContractionSchedule:
+    """Every operand summed over what it has alone, then their product."""
+    steps: list[Step] = []
+    operands, terms = list(range(e.n)), list(e.indexing.inputs)
+    for k, own in enumerate(alone(e)):
+        if own:
+            kept = "".join(dict.fromkeys(x for x in terms[k] if x not in own))
+            steps.append(Step((k,), Subscripts((terms[k],), kept)))
+            operands[k], terms[k] = e.n + len(steps) - 1, kept
+    return ContractionSchedule((*steps, Step(tuple(operands), Subscripts(tuple(terms), e.indexing.output))))
+
+
+def schedule_of(p: Problem, name: str) -> ContractionSchedule:
+    """The schedule that a choice means."""
+    if name == "sums first":
+        return sums_first(p.einsum)
+    return pairwise_schedule(p.einsum, p.lengths) if name == "pairwise" else fused_schedule(p.einsum)
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
@@ -29,14 +63,15 @@ def constraint(p: Problem, c: Configuration) -> str | None:
 
 
 def estimate(p: Problem, c: Configuration) -> Work:
-    plan = pairwise_schedule(p.einsum, p.lengths) if c["schedule"] == "pairwise" else fused_schedule(p.einsum)
-    return in_turn([_step_work(p, step.indexing, c) for step in plan.steps])
+    return in_turn([_step_work(p, step.indexing, c) for step in schedule_of(p, c["schedule"]).steps])
 
 
 def _step_work(p: Problem, indexing: Subscripts, c: Configuration) -> Work:
     grouped = p.count(indexing.output) < c["items"]
     lane = None if grouped else _lane(p, indexing.output, c["lane"])
-    return nest_work(indexing, p.sizes, p.itemsize, lane, c["items"], times=p.einsum.b)
+    work = nest_work(indexing, p.sizes, p.itemsize, lane, c["items"], times=p.einsum.b)
+    # Compilers for CPUs make no vectors of work-items that wait for each other.
+    return replace(work, lanes=1) if grouped and p.device.simd_bytes else work
 
 
 def _lane(p: Problem, output: str, lane: str) -> str:
@@ -46,8 +81,7 @@ def _lane(p: Problem, output: str, lane: str) -> str:
 @space(pattern=lambda e: True, version=1, rank=0, parameters=parameters, constraint=constraint, estimate=estimate)
 def generic(t_unit, match, p, *, schedule, lane, items):  # type: ignore[no-untyped-def]
     """One work-item for each entry of the output, along the last or the longest output axis."""
-    plan = pairwise_schedule(p.einsum, p.lengths) if schedule == "pairwise" else fused_schedule(p.einsum)
-    t_unit, steps = contract_in_steps(t_unit, match, plan)
+    t_unit, steps = contract_in_steps(t_unit, match, schedule_of(p, schedule))
     for step in steps:
         output = step.einsum.indexing.output
         if p.count(output) < items and step.einsum.indexing.summed:
