@@ -35,10 +35,8 @@ MOST_RESIDENT = 4
 """Groups of a multiprocessor beyond which more make no difference."""
 GROUPS_WANTED = 6
 """Work-groups for each multiprocessor, among which a sum is split."""
-ENOUGH_TO_MULTIPLY, ENOUGH_TO_LOAD = 8, 12
-"""Sub-groups of a multiprocessor, so that some work while others wait."""
-INTENSE = 100
-"""Operations for each number that a product reads or writes, beyond which it spends its time on them."""
+ENOUGH_SUB_GROUPS = 8
+"""Of a multiprocessor, so that some multiply while others wait."""
 OTHER_REGISTERS = 60
 """Of a work-item: addresses and numbers of loops."""
 DEPTHS = (16, 24, 8, 32, 64, 12, 4)
@@ -139,14 +137,14 @@ class Product:
         """The letters along which the operands lie in memory."""
         return self.quickest(0), self.quickest(1)
 
-    def width(self, side: int, depth: int, run: int) -> int:
-        """How many numbers of an operand lie side by side in memory and in a tile: 16 bytes of them, or one."""
+    def width(self, side: int, depth: int) -> int:
+        """How many numbers of an operand to copy at once: 16 bytes of them where they lie side by side along the sums.
+
+        Along rows or columns single numbers, of which the lanes read whole lines anyway, were quicker.
+        """
         quick, wide = self.quickest(side), max(1, WIDEST_BYTES // self.problem.itemsize)
-        name = "sums" if quick in self.letters["sums"] else ("rows", "columns")[side]
-        parts = self.outer_parts(run) | self.sum_parts(depth)
-        length = parts.get(quick, 1 if name == "sums" else self.problem.sizes[quick])
-        first = self.letters[name][:1] == quick
-        return wide if first and length % wide == 0 and self.problem.sizes[quick] % wide == 0 else 1
+        first = self.letters["sums"][:1] == quick
+        return wide if first and self.sum_parts(depth).get(quick, 1) % wide == 0 == self.problem.sizes[quick] % wide else 1
 
     def plan(self, c: Configuration) -> Blocks:
         """The plan of a configuration."""
@@ -161,7 +159,7 @@ class Product:
             along_sums=(self.quick[0] in self.letters["sums"], self.quick[1] in self.letters["sums"]),
             buffers=int(c["pipeline"].split()[1]),
             asynchronous=c["pipeline"].startswith("async"),
-            wide=(self.width(0, c["depth"], c["run"]), self.width(1, c["depth"], c["run"])),
+            wide=(self.width(0, c["depth"]), self.width(1, c["depth"])),
         )
 
 
@@ -365,10 +363,9 @@ def _cost(product: Product, plan: Blocks) -> float | None:
     rounds = max(groups / p.device.compute_units, 1.0) + resident / 2
     fragment = plan.tiles[0] * plan.fragments.rows, plan.tiles[1] * plan.fragments.columns
     loads = 16 / rows + 16 / columns + 8 / fragment[0] + 8 / fragment[1]
-    m, n, k = (product.count(name) for name in ("rows", "columns", "sums"))
-    enough = ENOUGH_TO_MULTIPLY if 2 * m * n * k > INTENSE * (m * n + m * k + n * k) else ENOUGH_TO_LOAD
-    hidden = min(1.0, resident * prod(plan.sub_groups) / enough)
-    return rounds * items * rows * columns * (1 + loads) / hidden
+    hidden = min(1.0, resident * prod(plan.sub_groups) / ENOUGH_SUB_GROUPS)
+    together = 1 + prod(plan.sub_groups) / 48  # the more wait for each other, the longer
+    return rounds * items * rows * columns * (1 + loads) * together / hidden
 
 
 def residents(p: Problem, plan: Blocks) -> int:

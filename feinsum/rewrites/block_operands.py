@@ -36,10 +36,11 @@ class Operand:
 
     def _width(self) -> int:
         """How many numbers to copy at once: as many as planned, if every row of the array begins at a multiple of them."""
-        kernel, wide = self.work.kernel, self.work.plan.wide[self.side]
+        plan, kernel = self.work.plan, self.work.kernel
+        wide, run = plan.wide[self.side], plan.depth if plan.along_sums[self.side] else plan.shape[self.side]
         definition = kernel.substitutions[self.rule]
         read = definition.expression
-        if wide == 1 or not self.work.plan.asynchronous or not isinstance(read, Subscript):
+        if wide == 1 or run % wide or not plan.asynchronous or not isinstance(read, Subscript):
             return 1
         array = kernel.get_var_descriptor(read.aggregate.name)
         last = read.index_tuple[-1] == Variable(definition.arguments[-1])
