@@ -160,7 +160,7 @@ def test_what_is_read_was_written_before_a_barrier() -> None:
     [
         (interpolation(2), {"staged": True, "turns": 3}),
         (interpolation(1, "float32"), {"copy": "all", "stay": 2, "prefetch": True}),
-        (interpolation(1), {"stay": 1, "prefetch": True, "early": True, "turns": 1}),
+        (interpolation(1), {"stay": 2, "prefetch": True, "early": True, "turns": 1}),
         (weighted(), {"chained": True, "order": WEIGHTED, "turns": 1}),
         (weighted("float32"), {"chained": True, "order": WEIGHTED, "early": True, "turns": 1, "elements": 2}),
         (volume(2), {"together": 1, "staged": True}),
@@ -177,9 +177,9 @@ def test_kernels_are_right_at_any_length(cpu: fe.Device, e: fe.BatchedEinsum, ch
 @pytest.mark.parametrize(
     ("dtype", "choices"),
     [
-        ("float64", {"staged": True, "stay": 1, "prefetch": True}),
+        ("float64", {"staged": True, "stay": 2, "prefetch": True}),
         ("float64", {"early": True, "turns": 1}),
-        ("float32", {"stay": 1}),
+        ("float32", {"stay": 2}),
     ],
 )
 def test_steps_on_a_matrix_unit_are_right(player: fe.Device, dtype: str, choices: dict[str, Any]) -> None:
@@ -248,7 +248,7 @@ def test_the_space_refuses_with_a_reason() -> None:
     refusals = {
         "3 at a time do not divide 4": {"together": 3},
         "groups that do not stay have no next block": {"prefetch": True},
-        "nothing is copied": {"prefetch": True, "stay": 1},
+        "nothing is copied": {"prefetch": True, "stay": 2},
         "no work-item has in registers": {"chained": True},
         "no operand is read where it is": {"early": True, "copy": "all"},
         "not one of ['none']": {"unit": UNIT},
@@ -272,7 +272,7 @@ def test_a_plan_that_does_not_fit_is_refused() -> None:
 
 
 def test_cpus_get_few_configurations() -> None:
-    """Their local memory is ordinary memory, so the space is no more than a last resort there."""
+    """Their local memory is ordinary memory, so the space is a last resort there, on which tuning spends few trials."""
     e = interpolation()
     s = find_space("work_group_steps")
-    assert 0 < len(list(s.configurations(problem(e, CPU)))) <= 50
+    assert 0 < len(list(s.configurations(problem(e, CPU)))) <= 4

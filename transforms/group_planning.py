@@ -190,8 +190,7 @@ def group_plan(
         if not _is_matrix(e, readers[k], k, dict(blocks)) and (c["copy"] == "all" or not _read_once(readers[k], k, lengths))
     )
     try:
-        most = max(sharing_of(e, step, dict(blocks)).digits.total for step in steps)
-        items = SUB_GROUP * -(-most // (SUB_GROUP * int(c["turns"])))
+        items = _items([sharing_of(e, step, dict(blocks)).digits.total for step in steps], int(c["turns"]))
         plan = GroupPlan(
             tuple(steps),
             dict(blocks),
@@ -207,6 +206,14 @@ def group_plan(
     except TransformError as error:
         return None, str(error)
     return plan, _pointless(plan, found) or found.entries
+
+
+def _items(totals: list[int], turns: int) -> int:
+    """Work-items of a group, in whole sub-groups, so that the longest step takes so many turns and no other one turn more
+    for a few tiles that are left.
+    """
+    most = max(totals) / turns
+    return max(SUB_GROUP * -(-total // (SUB_GROUP * max(1, round(total / most)))) for total in totals)
 
 
 def _pointless(plan: GroupPlan, found: Arrangement) -> str | None:
@@ -294,7 +301,7 @@ def refusal(p: Problem, c: Configuration) -> str | None:
         return "an index that is long is summed over, or there are more than three"
     if c["elements"] > p.sizes[longest]:
         return f"there are no {c['elements']} of '{longest}'"
-    if c["elements"] % c["together"]:
+    if c["unit"] == NO_UNIT and c["elements"] % c["together"]:
         return f"{c['together']} at a time do not divide {c['elements']}"
     if c["stay"] and len(letters) > 1:
         return "groups stay where one index is divided"

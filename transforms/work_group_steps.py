@@ -7,12 +7,12 @@ index and is contracted pair by pair: what lies between two contractions of a fe
 from __future__ import annotations
 
 from feinsum.rewrites.local_steps import contract_in_groups
-from feinsum.space import Choices, Configuration, Problem, space
+from feinsum.space import Choices, Problem, space
 
 from .group_planning import NO_UNIT, block_letters, is_stepwise, orders, plan_of, refusal, units
 
 INTENSE = 50
-"""Operations for each number of operands and output above which matrix units are the first guess."""
+"""Operations for each number of the operands and the output, above which matrix units are the first guess."""
 
 
 def parameters(p: Problem) -> Choices:
@@ -34,13 +34,13 @@ def parameters(p: Problem) -> Choices:
     best: Choices = {
         "order": orders(p.einsum, tuple(p.sizes.items()), block_letters(p)),
         "unit": (*units(p), NO_UNIT) if heavy else (NO_UNIT, *units(p)),
-        "elements": (8, 6, 4, 2, 1, 12, 16) if heavy else (4, 2, 8, 6, 3, 1, 12, 16, 32, 64),
-        "together": (2, 1, 4) if heavy else (4, 2, 1, 3, 8),
-        "across": (56, 24, 16, 9) if heavy else (16, 8, 5, 24),
-        "turns": (2, 1, 3, 4) if heavy else (1, 2, 3, 4, 8),
+        "elements": (8, 7, 6, 4, 16, 14, 2, 1) if heavy else (3, 4, 2, 8, 6, 1, 16),
+        "together": (2, 1) if heavy else (3, 4, 2, 1),
+        "across": (56, 24, 16) if heavy else (16, 24, 5),
+        "turns": (2, 1, 4) if heavy else (1, 2, 3),
         "copy": ("needed", "all") if heavy else ("all", "needed"),
         "staged": (True, False) if heavy else (False, True),
-        "stay": (1, 2, 0, 3) if heavy else (0, 1, 2, 4),
+        "stay": (1, 2, 0) if heavy else (0, 2),
         "prefetch": (True, False) if heavy else (False, True),
         "early": (False, True),
         "chained": (False, True),
@@ -51,7 +51,7 @@ def parameters(p: Problem) -> Choices:
     if all(refusal(p, {**smallest, "order": order}) for order in best["order"]):
         return first
     # Where local memory is ordinary memory, work-items do better alone, so few configurations are worth a trial.
-    few = {**first, "elements": best["elements"], "together": best["together"]}
+    few = {**first, "unit": (NO_UNIT,), "elements": (3, 1), "together": (3, 1)}
     return best if p.device.local_memory_is_dedicated else few
 
 
@@ -59,11 +59,7 @@ def _operations_of_a_number(p: Problem) -> float:
     return p.itemsize * p.einsum.flops(p.lengths) / p.einsum.min_bytes(p.lengths)
 
 
-def constraint(p: Problem, c: Configuration) -> str | None:
-    return refusal(p, c)
-
-
-@space(pattern=is_stepwise, version=1, parameters=parameters, constraint=constraint, rank=1)
+@space(pattern=is_stepwise, version=1, parameters=parameters, constraint=refusal, rank=1)
 def work_group_steps(t_unit, match, p, **c):  # type: ignore[no-untyped-def]
     """A work-group contracts `elements` of the long index step by step in local memory, a barrier between steps.
 
