@@ -61,8 +61,9 @@ def parts_that_fit(p: Problem, nbytes: int) -> str:
         if row > MOST_VECTORS_IN_ROW * lane_width(p):
             row = WIDEST_ROW * lane_width(p)
         length = p.count("".join(summed)) * row * p.itemsize
-        # The slowest axes first: what is left is read along its rows.
-        for x in sorted(summed, key=lambda x: max(len(term) - term.find(x) for term in step.indexing.inputs), reverse=True):
+        # The slowest axes first of what is not copied, which is then read along its rows.
+        read = [term for term in step.indexing.inputs if output[-1:] not in term] or step.indexing.inputs
+        for x in sorted(summed, key=lambda x: -max((len(term) - term.find(x) for term in read if x in term), default=0)):
             if length <= nbytes:
                 break
             length //= p.sizes[x]
