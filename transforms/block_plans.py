@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from operator import itemgetter
 from string import ascii_letters
 
 from feinsum.contraction import ContractionSchedule, Step
@@ -26,7 +27,7 @@ from feinsum.subscripts import Subscripts
 
 SECTOR_BYTES = 32
 """What a GPU moves at least from or to memory."""
-MOST_SHAPES = 16
+MOST_SHAPES, MOST_ALIKE = 20, 3
 SMALLEST_SHAPE = "1 2 2 of 1 1"
 REUSED = 1024
 """How often an operand has to be used so that a copy of it in another order is worth it."""
@@ -37,7 +38,7 @@ GROUPS_WANTED = 6
 """Work-groups for each multiprocessor, among which a sum is split."""
 ENOUGH_SUB_GROUPS = 8
 """Of a multiprocessor, so that some multiply while others wait."""
-OTHER_REGISTERS = 60
+OTHER_REGISTERS = 72
 """Of a work-item: addresses and numbers of loops."""
 DEPTHS = (16, 24, 8, 32, 64, 12, 4)
 DEPTHS_OF_TWO = (32, 16, 64, 24, 8, 12, 4)
@@ -193,13 +194,13 @@ def refusal(product: Product, plan: Blocks) -> str | None:
     for name in ("rows", "columns", "batch", "sums"):
         if sum(map(p.is_long, getattr(plan, name))) > 1:
             return f"several indices of unknown length among the {name}"
-    if residents(p, plan) == 0:
-        each = plan.private_bytes(p.itemsize)
+    each = private_bytes(product, plan)
+    if residents(product, plan) == 0:
         return f"{plan.work_items} work-items with {each} bytes each exceed the registers, or their tiles local memory"
     return p.exceeds(
         work_items=plan.work_items,
         local_bytes=plan.local_bytes(p.itemsize),
-        private_bytes=plan.private_bytes(p.itemsize),
+        private_bytes=each,
     )
 
 
@@ -321,16 +322,20 @@ def units(p: Problem, terms: int) -> list[str]:
 
 
 def shapes(product: Product, **choices: Value) -> list[str]:
-    """Blocks by what they cost, cheapest first: ``"items down across of down across"``, sub-groups of fragments."""
-    costs = {}
+    """Blocks by what they cost, cheapest first: ``"items down across of down across"``, sub-groups of fragments.
+
+    Few with fragments of the same number, so that among them are large and small ones.
+    """
+    costs: dict[int, dict[str, float]] = {}
     for items, down, across in _arrangements():
         for tiles in _tilings(choices["unit"] != MULTIPLY_ADD):
             text = f"{items} {down} {across} of {tiles[0]} {tiles[1]}"
-            plan = product.plan({**choices, "shape": text})
-            cost = _cost(product, plan)
+            cost = _cost(product, product.plan({**choices, "shape": text}))
             if cost is not None:
-                costs[text] = cost
-    return sorted(costs, key=lambda text: costs[text])[:MOST_SHAPES] or [SMALLEST_SHAPE]
+                costs.setdefault(prod(tiles), {})[text] = cost
+    alike = (sorted(each.items(), key=itemgetter(1))[:MOST_ALIKE] for each in costs.values())
+    found = sorted((shape for each in alike for shape in each), key=itemgetter(1))
+    return [text for text, _ in found[:MOST_SHAPES]] or [SMALLEST_SHAPE]
 
 
 def _arrangements() -> Iterator[tuple[int, int, int]]:
@@ -354,7 +359,7 @@ def _cost(product: Product, plan: Blocks) -> float | None:
     multiplication the larger these are.
     """
     p, (rows, columns), items = product.problem, plan.shape, plan.sub_groups[0]
-    resident = min(residents(p, plan), MOST_RESIDENT)
+    resident = min(residents(product, plan), MOST_RESIDENT)
     lengths = {name: product.count(name) for name in ("rows", "columns", "batch")}
     if resident == 0 or (items > 1 and (lengths["rows"] > rows or lengths["columns"] > columns)):
         return None
@@ -368,9 +373,15 @@ def _cost(product: Product, plan: Blocks) -> float | None:
     return rounds * items * rows * columns * (1 + loads) * together / hidden
 
 
-def residents(p: Problem, plan: Blocks) -> int:
+def private_bytes(product: Product, plan: Blocks) -> int:
+    """What a work-item keeps."""
+    return plan.private_bytes(product.problem.itemsize, several=product.count("sums") > plan.depth)
+
+
+def residents(product: Product, plan: Blocks) -> int:
     """How many groups a multiprocessor holds at a time, for all that registers and local memory allow."""
-    registers = plan.private_bytes(p.itemsize) // 4 + OTHER_REGISTERS
+    p = product.problem
+    registers = private_bytes(product, plan) // 4 + OTHER_REGISTERS
     local = max(p.device.local_memory_bytes, p.device.static_local_memory_bytes)
     most = p.device.registers_per_compute_unit
     if registers > (p.device.max_registers_per_work_item or registers):

@@ -72,12 +72,17 @@ class Blocks:
         """Local memory of a work-group."""
         return self.buffers * self.sub_groups[0] * itemsize * sum(prod(self.layout(side, itemsize)) for side in (0, 1))
 
-    def private_bytes(self, itemsize: int) -> int:
-        """What a work-item keeps at least: results, fragments of a step, and its share of the next tiles."""
+    def private_bytes(self, itemsize: int, *, several: bool = True) -> int:
+        """What a work-item keeps at least: results, fragments of a step, and its share of the next tiles.
+
+        :param several: whether sums have more than one tile; the only one is in local memory before products begin.
+        """
         na, nb, nd = self.fragments.registers
         down, across = self.tiles
         loaded = 0 if self.asynchronous else sum(self.loads(side) for side in (0, 1))
-        return itemsize * (down * across * nd + down * na + across * nb + loaded)
+        split = 2 if self.fragments.unit is not None and self.fragments.unit.dtype == "float" else 1
+        multiplied = down * across * nd + split * (down * na + across * nb)
+        return itemsize * (multiplied + loaded if several else max(multiplied, loaded))
 
     def loads(self, side: int) -> int:
         """Elements that a work-item loads of a tile."""
