@@ -24,9 +24,9 @@ from feinsum.favourites import Oracle
 from feinsum.registry import spaces
 
 TREES = {
-    "n_estimators": 120,
+    "n_estimators": 200,
     "max_depth": 4,
-    "learning_rate": 0.1,
+    "learning_rate": 0.06,
     "subsample": 0.6,
     "max_features": 0.3,
     "min_samples_leaf": 5,

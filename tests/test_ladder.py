@@ -13,6 +13,7 @@ from models import slower_with
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
+from feinsum.cost.model import CostModel
 from feinsum.database import open_stores
 from feinsum.devices import Device
 from feinsum.generate.ladder import candidates
@@ -107,8 +108,9 @@ def test_rungs_come_in_order(cpu: Device, store: str) -> None:
         assert (kernel.rung, kernel.record) == (rung, expected[-1])
 
 
-def test_the_time_of_a_record_is_changed_as_lengths_are(cpu: Device, store: str) -> None:
+def test_the_time_of_a_record_is_changed_as_lengths_are(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel expects about a hundred times the time for a hundred times the length, and says so."""
+    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: CostModel({}))
     record = add(store, E, cpu, {"E": 10**5}, median_s=1e-3)
     kernel = fe.generate(E, cpu, store, {"E": 10**7})
     assert (kernel.rung, kernel.record) == ("lengths", record)
