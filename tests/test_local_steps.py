@@ -212,6 +212,17 @@ def test_a_step_waits_only_for_the_step_before() -> None:
     assert source.count("__local double") == 5, "a matrix for each axis, and two partial results that are needed at a time"
 
 
+def test_nothing_is_loaded_ahead_of_no_block() -> None:
+    """Groups that stay are there for no elements too, whose memory nobody may read."""
+    e = interpolation()
+    c = configuration(e, stay=2, prefetch=True, copy="all", staged=True)
+    source = realize(e, {"E": 1000}, find_space("work_group_steps"), c, FEW).source
+    ahead = source[: source.index("for (int round")]
+    before, load, _ = ahead.partition("= u0[")
+    assert load
+    assert "< E)" in before
+
+
 def test_a_chained_result_has_no_local_memory() -> None:
     """Points of an element that a work-item interpolates to and weighs, it integrates at once."""
     e = weighted()

@@ -7,7 +7,7 @@ lies in local memory in the order in which lanes read it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,8 @@ class MatrixContraction:
                 if number not in self.early:
                     name = self.work.draft.array("early", self._shape, dtype=self.work.dtype)
                     self.early[number] = Variable(name)
-                self._each("load", self._shape, partial(self._early_entry, number, origin), around)
+                predicates = self.work.begun(around, origin)
+                self._each("load", self._shape, partial(self._early_entry, number, origin), around, predicates)
 
     def _early_entry(self, number: int, origin: Mapping[str, Any], index: tuple[Any, ...]) -> tuple[Any, Any]:
         """Where a number that is loaded early goes, and its value."""
@@ -225,11 +226,18 @@ class MatrixContraction:
     def _array(self, base: str, shape: tuple[int, ...]) -> Any:
         return Variable(self.work.draft.array(base, shape, dtype=fragment_dtype(self.unit)))
 
-    def _each(self, base: str, shape: tuple[int, ...], assignment: Any, around: frozenset[str]) -> None:
+    def _each(
+        self,
+        base: str,
+        shape: tuple[int, ...],
+        assignment: Any,
+        around: frozenset[str],
+        predicates: Sequence[Any] = (),
+    ) -> None:
         """Assign to every entry of an array in registers."""
         loops = self.work.draft.unrolled([base] * len(shape), shape)
         assignee, value = assignment(tuple(map(Variable, loops)))
-        self.work.last |= {self.work.assign(assignee, value, around | set(loops))}
+        self.work.last |= {self.work.assign(assignee, value, around | set(loops), predicates=predicates)}
 
 
 def _there(places: list[tuple[Any, int, int]], value: Any) -> Any:

@@ -165,6 +165,12 @@ class Work:
     def _origin_of_round(self, number: Any) -> dict[str, Any]:
         return {x: substituted(begin, {self.round: number}) for x, begin in self.origin.items()}
 
+    def begun(self, around: frozenset[str], origin: Mapping[str, Any]) -> list[Any]:
+        """When there is a block at `origin`: ahead of the loop over blocks, that is not known."""
+        if origin is self.origin or around == self.inside:
+            return []
+        return [Comparison(begin, "<", self.ends[x]) for x, begin in origin.items()]
+
     def _deal_blocks(self) -> None:
         """Loops over groups, work-items and, for groups that stay, their blocks."""
         blocks, stay = self.plan.blocks, self.plan.stay
@@ -216,7 +222,8 @@ class Work:
         loops, at = tile.loops(tuple(copy.sharing.tile))
         entry = Variable(moved)[(tile.turn, *map(Variable, loops.values()))]
         value = self.operand(copy.operand, copy.row, at, origin)
-        self.last |= {self.assign(entry, value, tile.around | set(loops.values()), predicates=tile.predicates)}
+        predicates = [*tile.predicates, *self.begun(around, origin)]
+        self.last |= {self.assign(entry, value, tile.around | set(loops.values()), predicates=predicates)}
 
     def _keep(self, copy: Copy, moved: str, around: frozenset[str]) -> None:
         tile = Tile(self, copy.sharing, around, written_out=True)

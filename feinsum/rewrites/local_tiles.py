@@ -97,7 +97,8 @@ class TileContraction:
             at |= dict(zip(summed, map(Variable, sums), strict=True))
             value = self.work.operand(self.contraction.operands[number], self.event.row, at, origin)
             inside = tile.around | set(sums) | set(loops.values())
-            loaded = self.work.assign(Variable(self.early[number])[index], value, inside, predicates=tile.predicates)
+            predicates = [*tile.predicates, *self.work.begun(around, origin)]
+            loaded = self.work.assign(Variable(self.early[number])[index], value, inside, predicates=predicates)
             self.work.last |= {loaded}
 
     def write(self) -> None:
