@@ -156,6 +156,24 @@ def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:  # 
     assert set(s.parameters(s.problem(large, {}, GPU))["packed"]) == {"none", "0", "1", "01"}
 
 
+def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device) -> None:  # noqa: F811
+    """Entries of several arrays, in a contraction of two operands and in a chain; the rewrite refuses other plans."""
+    a, b, c, d = (fe.array(name, (20, 24)) for name in "ABCD")
+    pair = fe.batched_einsum("ij,kj->ik", [[(a, b), c]])
+    chain = fe.batched_einsum("ij,kj,lj->ik", [[(a, b), c, d]])
+    for e, space in ((pair, "block_contraction"), (chain, "block_contraction_chain")):
+        s = find_space(space)
+        pipelines = {c["pipeline"] for c in s.configurations(s.problem(e, {}, GPU))}
+        assert pipelines
+        assert not any(name.startswith("async") for name in pipelines)
+        prove(player, e, space, {})
+    t_unit = generate_loopy(fe.batched_einsum("ij,jk->ik", [[(a, b), fe.array("X", (24, 8))]]))
+    m = match_einsum(t_unit)
+    names = dict(zip(m.einsum.indexing.inputs[0] + m.einsum.indexing.inputs[1][1], "ijk", strict=True))
+    with pytest.raises(TransformError, match="is computed, so it cannot be copied asynchronously"):
+        multiply_in_blocks(t_unit, m.relabel(names, (0, 1)), blocks(asynchronous=True, buffers=2))
+
+
 @pytest.mark.parametrize("packed", ["0", "1", "01"])
 def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:  # noqa: F811
     """Operands copied such that what is summed is quickest; a space offers it for large products alone."""

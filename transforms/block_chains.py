@@ -42,11 +42,12 @@ def paths(p: Problem) -> list[str]:
 
 
 def parameters(p: Problem) -> Choices:
-    return {"path": paths(p), "shape": tuple(range(6)), "pipeline": ("async 3", "registers 2", "registers 1")}
+    return {"path": paths(p), "shape": tuple(range(5)), "pipeline": ("async 3", "registers 2")}
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
-    if c["path"] != "steps" and c["pipeline"].startswith("async"):
+    computed = c["path"] != "steps" or any(len(entry) > 1 for row in p.einsum.args for entry in row)
+    if computed and c["pipeline"].startswith("async"):
         return "what is computed while it is loaded passes through registers"
     return refusal_of_device(p)
 

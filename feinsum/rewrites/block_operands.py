@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import loopy as lp
 from pymbolic.primitives import Call, Comparison, FloorDiv, If, LogicalAnd, Min, Remainder, Subscript, Variable
 
+from feinsum.errors import TransformError
 from feinsum.rewrites.async_copies import WIDEST_BYTES, copy_asynchronously
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Operand:
         k = plan.operands[side]
         self.rule, self.letters = work.match.rules[0][k], work.match.einsum.indexing.inputs[k]
         self.own = ("rows", "columns")[side]
+        if plan.asynchronous and not _is_read(work.kernel, self.rule):
+            raise TransformError(f"operand '{self.rule}' is computed, so it cannot be copied asynchronously")
         self.wide = self._width()
         self.total = plan.sub_groups[0] * plan.shape[side] * plan.depth // self.wide
         self.count = -(-self.total // plan.work_items)
@@ -159,6 +162,14 @@ class Operand:
         if self.count * work.plan.work_items != self.total:
             predicates.append(Comparison(work.item + number * work.plan.work_items, "<", self.total))
         return number, around | {loop} | ({step} if step else set()), predicates
+
+
+def _is_read(kernel: lp.LoopKernel, rule: str) -> bool:
+    """Whether a rule is an element of an array, by itself or through other rules."""
+    value = kernel.substitutions[rule].expression
+    while isinstance(value, Call) and value.function.name in kernel.substitutions:
+        value = kernel.substitutions[value.function.name].expression
+    return isinstance(value, Subscript)
 
 
 def _in_rows(array: Any) -> bool:
