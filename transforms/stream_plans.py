@@ -73,7 +73,7 @@ def sum_parameters(p: Problem) -> Choices:
         "width": widths(p, lane),
         "portion": (65536, 16384, 262144) if vectors else (8192, 2048, 32768),
         "accumulators": (4, 2, 8, 1) if along and vectors else (1,),
-        "together": (1,) if along else (4, 8, 2, 1),
+        "together": (1,) if along else (8, 4, 2, 1),
     }
 
 

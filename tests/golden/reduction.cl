@@ -2,7 +2,7 @@
 // reduction, version 1
 
 // Some CPU: ij->j [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// width=8 portion=65536 accumulators=1 together=4
+// width=8 portion=65536 accumulators=1 together=8
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 999, 'Nj'), 1000),) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -13,15 +13,7 @@
 __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
 {
   double8 a0_0_vectors[1];
-  double8 a0_0_vectors_0[1];
-  double8 a0_0_vectors_1[1];
-  double8 a0_0_vectors_2[1];
-  double8 a0_0_vectors_3[1];
   double8 a0_1_vectors[1];
-  double8 a0_1_vectors_0[1];
-  double8 a0_1_vectors_1[1];
-  double8 a0_1_vectors_2[1];
-  double8 a0_1_vectors_3[1];
   double8 acc[125];
   double acc_0[8];
   double8 acc_1[125];
@@ -42,102 +34,47 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
       for (int a_left = 0; a_left <= -1 + Nj + -8 * a_strip_0; ++a_left)
         acc_0[a_left] = (double) (0.0);
   }
-  for (int a_strip_7 = 125 * gid(0); a_strip_7 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_7)
+  for (int a_strip_5 = 125 * gid(0); a_strip_5 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_5)
   {
-    int const a_lane_3_block = 0;
+    int const a_lane_2_block = 0;
 
-    acc_1[-125 * gid(0) + a_strip_7] = (double) (0.0);
+    acc_1[-125 * gid(0) + a_strip_5] = (double) (0.0);
   }
   {
-    int const a_strip_8 = (-1 + Nj) / 8;
+    int const a_strip_6 = (-1 + Nj) / 8;
 
-    if (7 + 8 * a_strip_8 + -1 * Nj >= 0 && 124 + -1 * a_strip_8 + 125 * gid(0) >= 0)
-      for (int a_left_3 = 0; a_left_3 <= -1 + Nj + -8 * a_strip_8; ++a_left_3)
-        acc_2[a_left_3] = (double) (0.0);
+    if (7 + 8 * a_strip_6 + -1 * Nj >= 0 && 124 + -1 * a_strip_6 + 125 * gid(0) >= 0)
+      for (int a_left_2 = 0; a_left_2 <= -1 + Nj + -8 * a_strip_6; ++a_left_2)
+        acc_2[a_left_2] = (double) (0.0);
   }
   {
     int const b_strip = 0;
 
-    for (int a_strip_3 = 125 * gid(0); a_strip_3 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_3)
+    for (int b_left = 0; b_left <= 5; ++b_left)
     {
-      {
-        int const a_lane_1_piece = 0;
-
-        int at = a_lane_1_piece + 0;
-        int step = 1;
-        int first = 0 + 4 * b_strip * 1 * Nj + (8 * a_strip_3 + 0) * 1 + (a_lane_1_piece + 0) * 8 * 1;
-
-        a0_0_vectors[at] = vload8(0, a0_0 + first);
-      }
-      {
-        int const a_lane_1_piece_0 = 0;
-
-        int at = a_lane_1_piece_0 + 0;
-        int step = 1;
-        int first = 0 + (4 * b_strip + 1) * 1 * Nj + (8 * a_strip_3 + 0) * 1 + (a_lane_1_piece_0 + 0) * 8 * 1;
-
-        a0_0_vectors_0[at] = vload8(0, a0_0 + first);
-      }
-      {
-        int const a_lane_1_piece_1 = 0;
-
-        int at = a_lane_1_piece_1 + 0;
-        int step = 1;
-        int first = 0 + (4 * b_strip + 2) * 1 * Nj + (8 * a_strip_3 + 0) * 1 + (a_lane_1_piece_1 + 0) * 8 * 1;
-
-        a0_0_vectors_1[at] = vload8(0, a0_0 + first);
-      }
-      {
-        int const a_lane_1_piece_2 = 0;
-
-        int at = a_lane_1_piece_2 + 0;
-        int step = 1;
-        int first = 0 + (4 * b_strip + 3) * 1 * Nj + (8 * a_strip_3 + 0) * 1 + (a_lane_1_piece_2 + 0) * 8 * 1;
-
-        a0_0_vectors_2[at] = vload8(0, a0_0 + first);
-      }
-      {
-        int const a_lane_1_block = 0;
-
-        acc[-125 * gid(0) + a_strip_3] = acc[-125 * gid(0) + a_strip_3] + a0_0_vectors[0] + a0_0_vectors_0[0] + a0_0_vectors_1[0] + a0_0_vectors_2[0];
-      }
-    }
-    {
-      int const a_strip_4 = (-1 + Nj) / 8;
-
-      if (7 + 8 * a_strip_4 + -1 * Nj >= 0 && 124 + -1 * a_strip_4 + 125 * gid(0) >= 0)
-        for (int a_left_1 = 0; a_left_1 <= -1 + Nj + -8 * a_strip_4; ++a_left_1)
-          acc_0[a_left_1] = acc_0[a_left_1] + a0_0[8 * a_strip_4 + a_left_1] + a0_0[8 * a_strip_4 + a_left_1 + Nj] + a0_0[8 * a_strip_4 + a_left_1 + 2 * Nj] + a0_0[8 * a_strip_4 + a_left_1 + 3 * Nj];
-    }
-  }
-  {
-    int const b_strip_0 = 1;
-
-    for (int b_left = 0; b_left <= 1; ++b_left)
-    {
-      for (int a_strip_5 = 125 * gid(0); a_strip_5 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_5)
+      for (int a_strip_3 = 125 * gid(0); a_strip_3 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_3)
       {
         {
-          int const a_lane_2_piece = 0;
+          int const a_lane_1_piece = 0;
 
-          int at = a_lane_2_piece + 0;
+          int at = a_lane_1_piece + 0;
           int step = 1;
-          int first = 0 + (4 * b_strip_0 + b_left) * 1 * Nj + (8 * a_strip_5 + 0) * 1 + (a_lane_2_piece + 0) * 8 * 1;
+          int first = 0 + (8 * b_strip + b_left) * 1 * Nj + (8 * a_strip_3 + 0) * 1 + (a_lane_1_piece + 0) * 8 * 1;
 
-          a0_0_vectors_3[at] = vload8(0, a0_0 + first);
+          a0_0_vectors[at] = vload8(0, a0_0 + first);
         }
         {
-          int const a_lane_2_block = 0;
+          int const a_lane_1_block = 0;
 
-          acc[-125 * gid(0) + a_strip_5] = acc[-125 * gid(0) + a_strip_5] + a0_0_vectors_3[0];
+          acc[-125 * gid(0) + a_strip_3] = acc[-125 * gid(0) + a_strip_3] + a0_0_vectors[0];
         }
       }
       {
-        int const a_strip_6 = (-1 + Nj) / 8;
+        int const a_strip_4 = (-1 + Nj) / 8;
 
-        if (7 + 8 * a_strip_6 + -1 * Nj >= 0 && 124 + -1 * a_strip_6 + 125 * gid(0) >= 0)
-          for (int a_left_2 = 0; a_left_2 <= -1 + Nj + -8 * a_strip_6; ++a_left_2)
-            acc_0[a_left_2] = acc_0[a_left_2] + a0_0[Nj * (4 + b_left) + 8 * a_strip_6 + a_left_2];
+        if (7 + 8 * a_strip_4 + -1 * Nj >= 0 && 124 + -1 * a_strip_4 + 125 * gid(0) >= 0)
+          for (int a_left_1 = 0; a_left_1 <= -1 + Nj + -8 * a_strip_4; ++a_left_1)
+            acc_0[a_left_1] = acc_0[a_left_1] + a0_0[Nj * b_left + 8 * a_strip_4 + a_left_1];
       }
     }
   }
@@ -165,118 +102,63 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
         out_0[8 * a_strip_2 + a_left_0] = acc_0[a_left_0];
   }
   {
-    int const b_strip_1 = 0;
+    int const b_strip_0 = 0;
 
-    for (int a_strip_11 = 125 * gid(0); a_strip_11 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_11)
+    for (int b_left_0 = 0; b_left_0 <= 5; ++b_left_0)
     {
       {
-        int const a_lane_5_piece = 0;
+        int const a_strip_10 = (-1 + Nj) / 8;
 
-        int at = a_lane_5_piece + 0;
-        int step = 1;
-        int first = 0 + 4 * b_strip_1 * 1 * Nj + (8 * a_strip_11 + 0) * 1 + (a_lane_5_piece + 0) * 8 * 1;
-
-        a0_1_vectors[at] = vload8(0, a0_1 + first);
+        if (7 + 8 * a_strip_10 + -1 * Nj >= 0 && 124 + -1 * a_strip_10 + 125 * gid(0) >= 0)
+          for (int a_left_4 = 0; a_left_4 <= -1 + Nj + -8 * a_strip_10; ++a_left_4)
+            acc_2[a_left_4] = acc_2[a_left_4] + a0_1[Nj * b_left_0 + 8 * a_strip_10 + a_left_4];
       }
-      {
-        int const a_lane_5_piece_0 = 0;
-
-        int at = a_lane_5_piece_0 + 0;
-        int step = 1;
-        int first = 0 + (4 * b_strip_1 + 1) * 1 * Nj + (8 * a_strip_11 + 0) * 1 + (a_lane_5_piece_0 + 0) * 8 * 1;
-
-        a0_1_vectors_0[at] = vload8(0, a0_1 + first);
-      }
-      {
-        int const a_lane_5_piece_1 = 0;
-
-        int at = a_lane_5_piece_1 + 0;
-        int step = 1;
-        int first = 0 + (4 * b_strip_1 + 2) * 1 * Nj + (8 * a_strip_11 + 0) * 1 + (a_lane_5_piece_1 + 0) * 8 * 1;
-
-        a0_1_vectors_1[at] = vload8(0, a0_1 + first);
-      }
-      {
-        int const a_lane_5_piece_2 = 0;
-
-        int at = a_lane_5_piece_2 + 0;
-        int step = 1;
-        int first = 0 + (4 * b_strip_1 + 3) * 1 * Nj + (8 * a_strip_11 + 0) * 1 + (a_lane_5_piece_2 + 0) * 8 * 1;
-
-        a0_1_vectors_2[at] = vload8(0, a0_1 + first);
-      }
-      {
-        int const a_lane_5_block = 0;
-
-        acc_1[-125 * gid(0) + a_strip_11] = acc_1[-125 * gid(0) + a_strip_11] + a0_1_vectors[0] + a0_1_vectors_0[0] + a0_1_vectors_1[0] + a0_1_vectors_2[0];
-      }
-    }
-    {
-      int const a_strip_12 = (-1 + Nj) / 8;
-
-      if (7 + 8 * a_strip_12 + -1 * Nj >= 0 && 124 + -1 * a_strip_12 + 125 * gid(0) >= 0)
-        for (int a_left_5 = 0; a_left_5 <= -1 + Nj + -8 * a_strip_12; ++a_left_5)
-          acc_2[a_left_5] = acc_2[a_left_5] + a0_1[8 * a_strip_12 + a_left_5] + a0_1[8 * a_strip_12 + a_left_5 + Nj] + a0_1[8 * a_strip_12 + a_left_5 + 2 * Nj] + a0_1[8 * a_strip_12 + a_left_5 + 3 * Nj];
-    }
-  }
-  {
-    int const b_strip_2 = 1;
-
-    for (int b_left_0 = 0; b_left_0 <= 1; ++b_left_0)
-    {
-      for (int a_strip_13 = 125 * gid(0); a_strip_13 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_13)
+      for (int a_strip_9 = 125 * gid(0); a_strip_9 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_9)
       {
         {
-          int const a_lane_6_piece = 0;
+          int const a_lane_4_piece = 0;
 
-          int at = a_lane_6_piece + 0;
+          int at = a_lane_4_piece + 0;
           int step = 1;
-          int first = 0 + (4 * b_strip_2 + b_left_0) * 1 * Nj + (8 * a_strip_13 + 0) * 1 + (a_lane_6_piece + 0) * 8 * 1;
+          int first = 0 + (8 * b_strip_0 + b_left_0) * 1 * Nj + (8 * a_strip_9 + 0) * 1 + (a_lane_4_piece + 0) * 8 * 1;
 
-          a0_1_vectors_3[at] = vload8(0, a0_1 + first);
+          a0_1_vectors[at] = vload8(0, a0_1 + first);
         }
         {
-          int const a_lane_6_block = 0;
+          int const a_lane_4_block = 0;
 
-          acc_1[-125 * gid(0) + a_strip_13] = acc_1[-125 * gid(0) + a_strip_13] + a0_1_vectors_3[0];
+          acc_1[-125 * gid(0) + a_strip_9] = acc_1[-125 * gid(0) + a_strip_9] + a0_1_vectors[0];
         }
-      }
-      {
-        int const a_strip_14 = (-1 + Nj) / 8;
-
-        if (7 + 8 * a_strip_14 + -1 * Nj >= 0 && 124 + -1 * a_strip_14 + 125 * gid(0) >= 0)
-          for (int a_left_6 = 0; a_left_6 <= -1 + Nj + -8 * a_strip_14; ++a_left_6)
-            acc_2[a_left_6] = acc_2[a_left_6] + a0_1[Nj * (4 + b_left_0) + 8 * a_strip_14 + a_left_6];
       }
     }
   }
-  for (int a_strip_9 = 125 * gid(0); a_strip_9 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_9)
+  for (int a_strip_7 = 125 * gid(0); a_strip_7 <= ((-1000 + Nj + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + Nj / 8); ++a_strip_7)
   {
     {
-      int const a_lane_4_block = 0;
+      int const a_lane_3_block = 0;
 
-      out_1_vectors[0] = acc_1[-125 * gid(0) + a_strip_9];
+      out_1_vectors[0] = acc_1[-125 * gid(0) + a_strip_7];
     }
     {
-      int const a_lane_4_piece = 0;
+      int const a_lane_3_piece = 0;
 
-      int at = a_lane_4_piece * 8 + 0;
-      int to = 0 + (8 * a_strip_9 + 0) * 1 + 1 * (a_lane_4_piece * 8 + 0);
+      int at = a_lane_3_piece * 8 + 0;
+      int to = 0 + (8 * a_strip_7 + 0) * 1 + 1 * (a_lane_3_piece * 8 + 0);
 
       vstore8(*(double8 const *) (((double const *) out_1_vectors) + at), 0, out_1 + to);
     }
   }
   {
-    int const a_strip_10 = (-1 + Nj) / 8;
+    int const a_strip_8 = (-1 + Nj) / 8;
 
-    if (7 + 8 * a_strip_10 + -1 * Nj >= 0 && 124 + -1 * a_strip_10 + 125 * gid(0) >= 0)
-      for (int a_left_4 = 0; a_left_4 <= -1 + Nj + -8 * a_strip_10; ++a_left_4)
-        out_1[8 * a_strip_10 + a_left_4] = acc_2[a_left_4];
+    if (7 + 8 * a_strip_8 + -1 * Nj >= 0 && 124 + -1 * a_strip_8 + 125 * gid(0) >= 0)
+      for (int a_left_3 = 0; a_left_3 <= -1 + Nj + -8 * a_strip_8; ++a_left_3)
+        out_1[8 * a_strip_8 + a_left_3] = acc_2[a_left_3];
   }
 }
 
 // Some GPU: ij->j [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// width=256 portion=8192 accumulators=1 together=4
+// width=256 portion=8192 accumulators=1 together=8
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 255, 'Nj'), 256),) of (256,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -297,7 +179,7 @@ __kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global
   }
   if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
   {
-    int const a_strip_3 = gid(0);
+    int const a_strip_2 = gid(0);
 
     acc_0[0] = (double) (0.0);
   }
@@ -305,21 +187,11 @@ __kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global
   {
     int const b_strip = 0;
 
+    for (int b_left = 0; b_left <= 5; ++b_left)
     {
       int const a_strip_1 = gid(0);
 
-      acc[0] = acc[0] + a0_0[256 * a_strip_1 + lid(0)] + a0_0[Nj + 256 * a_strip_1 + lid(0)] + a0_0[Nj * 2 + 256 * a_strip_1 + lid(0)] + a0_0[Nj * 3 + 256 * a_strip_1 + lid(0)];
-    }
-  }
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
-  {
-    int const b_strip_0 = 1;
-
-    for (int b_left = 0; b_left <= 1; ++b_left)
-    {
-      int const a_strip_2 = gid(0);
-
-      acc[0] = acc[0] + a0_0[Nj * (4 + b_left) + 256 * a_strip_2 + lid(0)];
+      acc[0] = acc[0] + a0_0[Nj * b_left + 256 * a_strip_1 + lid(0)];
     }
   }
   if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
@@ -328,31 +200,21 @@ __kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global
 
     out_0[256 * a_strip_0 + lid(0)] = acc[0];
   }
-  if (-1 + -1 * lid(0) + -256 * gid(0) + Nj >= 0)
+  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
   {
-    int const b_strip_1 = 0;
+    int const b_strip_0 = 0;
 
+    for (int b_left_0 = 0; b_left_0 <= 5; ++b_left_0)
     {
-      int const a_strip_5 = gid(0);
+      int const a_strip_4 = gid(0);
 
-      acc_0[0] = acc_0[0] + a0_1[256 * a_strip_5 + lid(0)] + a0_1[Nj + 256 * a_strip_5 + lid(0)] + a0_1[Nj * 2 + 256 * a_strip_5 + lid(0)] + a0_1[Nj * 3 + 256 * a_strip_5 + lid(0)];
+      acc_0[0] = acc_0[0] + a0_1[Nj * b_left_0 + 256 * a_strip_4 + lid(0)];
     }
   }
   if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
   {
-    int const b_strip_2 = 1;
+    int const a_strip_3 = gid(0);
 
-    for (int b_left_0 = 0; b_left_0 <= 1; ++b_left_0)
-    {
-      int const a_strip_6 = gid(0);
-
-      acc_0[0] = acc_0[0] + a0_1[Nj * (4 + b_left_0) + 256 * a_strip_6 + lid(0)];
-    }
-  }
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
-  {
-    int const a_strip_4 = gid(0);
-
-    out_1[256 * a_strip_4 + lid(0)] = acc_0[0];
+    out_1[256 * a_strip_3 + lid(0)] = acc_0[0];
   }
 }
