@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle, islice
@@ -257,6 +258,11 @@ def presentations_for_golden(s: TransformSpace) -> list[fe.BatchedEinsum]:
     return usable[:1]
 
 
+def without_reasons(code: str) -> str:
+    """Code without the comments of barriers, in which loopy names any one of the instructions that need it."""
+    return re.sub(r"/\* for .* depends on .* \*/", "", code)
+
+
 @pytest.mark.parametrize("s", SPACES, ids=by_name)
 def test_the_kernels_of_a_version_stay_the_same(s: TransformSpace, request: pytest.FixtureRequest) -> None:
     """The generated code equals the golden file; another version has another file."""
@@ -269,7 +275,9 @@ def test_the_kernels_of_a_version_stay_the_same(s: TransformSpace, request: pyte
     assert path.exists(), f"space '{s.name}' has no golden file; {again}"
     stored = path.read_text(encoding="utf-8")
     assert f"// {s.name}, version {s.version}\n" in stored, f"space '{s.name}' has a new version; {again}"
-    assert found == stored, f"space '{s.name}' makes other kernels under the same version; raise it, then {again}"
+    assert without_reasons(found) == without_reasons(stored), (
+        f"space '{s.name}' makes other kernels under the same version; raise it, then {again}"
+    )
 
 
 def test_no_golden_file_is_left_over() -> None:

@@ -43,7 +43,7 @@ def crossing(e: BatchedEinsum) -> str:
 
 
 def widths(p: Problem, lane: str) -> tuple[int, ...]:
-    """Lanes: work-items of a group, or of the longest vectors that a row fills; 1 where numbers are not those of vectors."""
+    """Lanes: work-items of a group, or of the longest vectors that a row fills; 1 where vectors hold no such numbers."""
     if not p.device.simd_bytes:
         return ITEMS
     dtypes = {a.dtype.name for row in p.einsum.args for entry in row for a in entry}

@@ -117,11 +117,11 @@ class _Streaming:
         self.draft = Draft(kernel)
         indexing = match.einsum.indexing
         self.loops = Loops(self.draft, {x: axis_length(match, x) for x in indexing.indices}, plan.groups)
-        self.loops.open_groups()
+        self.by_items = plan.width > 1 and not plan.vectors
+        self.loops.open_groups({plan.lane: plan.width} if self.by_items else {})
         self.sums = [x for x in plan.order if x != plan.lane and x in indexing.summed]
         before, _, self.behind = plan.order.partition(plan.lane)
         self.outer = {x: self.loops.plain(x) for x in before if x not in self.sums}
-        self.by_items = plan.width > 1 and not plan.vectors
         self.inside = {"part": plan.accumulators} if plan.lane in indexing.summed and plan.accumulators > 1 else {}
         self.inside |= {"lane": plan.width} if plan.width > 1 else {}
         self.lanes: list[str] = []

@@ -42,18 +42,32 @@ class Loops:
     :ivar lengths: index -> its length, an int or an expression of parameters.
     :ivar counts: index -> how many of its iterations a work-group does, where groups share it.
     :ivar groups: index -> the loop over its groups.
+    :ivar tiles: index -> its groups and the work-items of each, where a group does no more.
     """
 
     draft: Draft
     lengths: Mapping[str, Any]
     counts: Mapping[str, int]
     groups: dict[str, str] = field(default_factory=dict)
+    tiles: dict[str, Strips] = field(default_factory=dict)
 
-    def open_groups(self) -> None:
-        """Add the loops over groups, the first of `counts` along the first axis of the device."""
+    def open_groups(self, items: Mapping[str, int]) -> None:
+        """Add the loops over groups, the first of `counts` along the first axis of the device.
+
+        :param items: index -> the work-items of a group along it; where they are all that a group does of it, they stand in
+            one set with the groups, which keeps the order of the code the same from run to run.
+        """
         for axis, (letter, count) in enumerate(self.counts.items()):
             group, length = self.draft.fresh(f"{letter}_group"), self.lengths[letter]
-            self.draft.domain(names(length), [group], f"0 <= {group} and {count}*{group} < {length}")
+            if items.get(letter) == count:
+                item = self.draft.fresh(f"{letter}_item")
+                bounds = f"0 <= {group} and 0 <= {item} < {count} and {count}*{group} + {item} < {length}"
+                self.draft.domain(names(length), [group, item], bounds)
+                self.draft.tags[item] = "l.0"
+                position = flattened_sum((count * Variable(group), Variable(item)))
+                self.tiles[letter] = Strips(group, (item,), position, item)
+            else:
+                self.draft.domain(names(length), [group], f"0 <= {group} and {count}*{group} < {length}")
             if axis < _GROUP_AXES:
                 self.draft.tags[group] = f"g.{axis}"
             self.groups[letter] = group
@@ -97,6 +111,8 @@ class Loops:
 
     def shared(self, letter: str, length: int) -> Strips:
         """Loops over strips whose numbers the work-items of a group share, the last strip perhaps in part."""
+        if letter in self.tiles:
+            return self.tiles[letter]
         end, strip, item = self.lengths[letter], self.draft.fresh(f"{letter}_strip"), self.draft.fresh(f"{letter}_item")
         start = f"{length}*{strip}"
         bounds = f"{self._inside(letter, start)} and 0 <= {item} < {length} and {start} + {item} < {end}"

@@ -108,29 +108,19 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 
 // Some GPU: ij,ij->ij [a0 a1_0; a0 a1_1] a0: float64[Ni, 6], a1_0: float64[Ni, 6], a1_1: float64[Ni, 6]
 // width=256 portion=1 streaming=False
-// feinsum('a0', 'a1_0', 'a1_1', 'out_0', 'out_1', 'Ni'): groups ('Ni', 1) of (256,)
+// feinsum('a0', 'a1_0', 'a1_1', 'out_0', 'out_1', 'Ni'): groups ('Ni', 1) of (6,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
 
-__kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1_0, __global double const *__restrict__ a1_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ni)
+__kernel void __attribute__ ((reqd_work_group_size(6, 1, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1_0, __global double const *__restrict__ a1_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ni)
 {
   {
     int const a = gid(0);
 
-    if (5 + -1 * lid(0) >= 0)
-    {
-      int const b_strip = 0;
-
-      out_0[6 * a + 256 * b_strip + lid(0)] = a0[6 * a + 256 * b_strip + lid(0)] * a1_0[6 * a + 256 * b_strip + lid(0)];
-    }
-    if (5 + -1 * lid(0) >= 0)
-    {
-      int const b_strip_0 = 0;
-
-      out_1[6 * a + 256 * b_strip_0 + lid(0)] = a0[6 * a + 256 * b_strip_0 + lid(0)] * a1_1[6 * a + 256 * b_strip_0 + lid(0)];
-    }
+    out_0[6 * a + lid(0)] = a0[6 * a + lid(0)] * a1_0[6 * a + lid(0)];
+    out_1[6 * a + lid(0)] = a0[6 * a + lid(0)] * a1_1[6 * a + lid(0)];
   }
 }

@@ -173,48 +173,21 @@ __kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global
 
   if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
   {
-    int const a_strip = gid(0);
-
     acc[0] = (double) (0.0);
-  }
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
-  {
-    int const a_strip_2 = gid(0);
-
     acc_0[0] = (double) (0.0);
-  }
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
-  {
-    int const b_strip = 0;
-
-    for (int b_left = 0; b_left <= 5; ++b_left)
     {
-      int const a_strip_1 = gid(0);
+      int const b_strip = 0;
 
-      acc[0] = acc[0] + a0_0[Nj * b_left + 256 * a_strip_1 + lid(0)];
+      for (int b_left = 0; b_left <= 5; ++b_left)
+        acc[0] = acc[0] + a0_0[Nj * b_left + 256 * gid(0) + lid(0)];
     }
-  }
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
-  {
-    int const a_strip_0 = gid(0);
-
-    out_0[256 * a_strip_0 + lid(0)] = acc[0];
-  }
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
-  {
-    int const b_strip_0 = 0;
-
-    for (int b_left_0 = 0; b_left_0 <= 5; ++b_left_0)
+    out_0[256 * gid(0) + lid(0)] = acc[0];
     {
-      int const a_strip_4 = gid(0);
+      int const b_strip_0 = 0;
 
-      acc_0[0] = acc_0[0] + a0_1[Nj * b_left_0 + 256 * a_strip_4 + lid(0)];
+      for (int b_left_0 = 0; b_left_0 <= 5; ++b_left_0)
+        acc_0[0] = acc_0[0] + a0_1[Nj * b_left_0 + 256 * gid(0) + lid(0)];
     }
-  }
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
-  {
-    int const a_strip_3 = gid(0);
-
-    out_1[256 * a_strip_3 + lid(0)] = acc_0[0];
+    out_1[256 * gid(0) + lid(0)] = acc_0[0];
   }
 }
