@@ -191,6 +191,19 @@ def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> 
     assert verdict.ok, verdict.message
 
 
+def test_outputs_that_share_no_product_are_written_one_after_the_other(player: fe.Device) -> None:
+    """The three components of a gradient: each output has a metric of its own, and all are staged in one place."""
+    metrics = [fe.array(f"J{x}", (3, "E")) for x in range(3)]
+    matrix, field = fe.array("D", (3, 11, 9)), fe.array("u", ("E", 9))
+    e = fe.batched_einsum("re,rij,ej->ei", [[metric, matrix, field] for metric in metrics])
+    small, choices = replace(GPU, compute_units=2), configuration()
+    del choices["parts"]
+    program = realize(e, {"E": 1000}, find_space("dg_derivative_mma"), choices, small)
+    executable = build(player.context, replace(program, source=emulated(program.source)))
+    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
+    assert verdict.ok, verdict.message
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_right_on_the_unit_itself(name: str, dtype: str) -> None:

@@ -93,6 +93,7 @@ class _Products(TileOperands):
         self.accumulators = self.draft.array("acc", (*self.batch.values(), 2, 2), dtype=self.number)
         self._staged = ""
         self._temporaries: dict[str, str] = {}
+        self._written: tuple[str, ...] = ()
 
     def result(self, held: Mapping[str, str]) -> lp.LoopKernel:
         matrices: dict[Any, str] = {}
@@ -192,23 +193,25 @@ class _Products(TileOperands):
         number = Variable(piece) * SUB_GROUP + self.lane
         # In a temporary, as loopy would take the division apart into one of numbers that may be negative.
         quotient = Variable(self._temporary("quotient"))
-        divided = self.draft.assign(quotient, FloorDiv(number, self.columns), self.inside | {piece}, (after,))
+        # The rows share what is written here, so each begins after the one before.
+        begin = (after, *self._written)
+        divided = self.draft.assign(quotient, FloorDiv(number, self.columns), self.inside | {piece}, begin)
         place = (quotient, number - self.columns * quotient)
         # One limit for both ends, and hidden: else the conditions of all pieces would be kept, from one row to the next.
         limit = self._temporary("limit")
         left = (self.rows_m - ROWS * self.tile) * self.columns
-        limited = self.draft.assign(
-            Variable(limit), If(Comparison(left, "<", numbers), left, numbers), self.inside, (after,)
-        )
+        limited = self.draft.assign(Variable(limit), If(Comparison(left, "<", numbers), left, numbers), self.inside, begin)
         hidden = self.draft.hide(limit, self.inside, (limited,))
         predicates = [Comparison(number, "<", Variable(limit))]
         at = {loops[self.m]: ROWS * self.tile + place[0], loops[self.n]: place[1]}
         at |= dict(zip(others, map(Variable, copies), strict=True))
         value = Variable(staging.name)[(self.sub_group, staging.row, *map(Variable, copies), *place)]
         assignee = substituted(insn.assignee, at)
-        return self.draft.assign(
+        written = self.draft.assign(
             assignee, value, inside, (divided, hidden), predicates=predicates, alone=True, insn_id=insn.id
         )
+        self._written = (written,)
+        return written
 
     def _temporary(self, name: str) -> str:
         """A whole number that all rows share."""
