@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from feinsum.einsum import BatchedEinsum
 
-
 _BEYOND = 2**24
 """So far beyond the end of an axis the last work-group may compute positions, to find out that they are."""
 
