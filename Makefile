@@ -1,4 +1,4 @@
-# make demo    tune three einsums for two minutes and compare with numpy
+# make demo    look up or tune three einsums and compare with numpy
 # make test    the whole test suite
 # make check   ruff, types, import rules
 # make doc     the pages of doc/, into doc/_build/html/index.html
