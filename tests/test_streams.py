@@ -56,6 +56,22 @@ def test_lanes_are_kept(width: int, together: int, groups: dict[str, int], rows:
         equal_to_numpy(e, t_unit, N=length)
 
 
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("ji,i->j", Stream("ji", "i", 1, {}, accumulators=2)),
+        ("ji,i->j", Stream("ji", "i", 2, {"i": 8})),
+        ("ij->j", Stream("ij", "j", 8, {"j": 16}, together=2)),
+    ],
+)
+def test_strips_of_two_leave_nothing_of_even_lengths(text: str, plan: Stream) -> None:
+    """loopy would take half of the length for the number of strips, and add the last term twice."""
+    e, t_unit, match = matched(text, i="N", j=19)
+    t_unit = stream(t_unit, match, plan)
+    for length in (1, 2, 3, 8, 9, 14):
+        equal_to_numpy(e, t_unit, N=length)
+
+
 def test_rows_share_a_stream() -> None:
     """Every output has sums of its own; indices may stand twice."""
     for text, plan in (
