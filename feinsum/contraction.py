@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from feinsum.arrays import Array
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import SubscriptError
 from feinsum.flops import contraction_path
@@ -83,3 +84,38 @@ def pairwise_schedule(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) 
         steps.append(Step(tuple(k for k, _ in taken), Subscripts(tuple(letters for _, letters in taken), output)))
         pool.append((e.n + len(steps) - 1, output))
     return ContractionSchedule(tuple(steps))
+
+
+def step_einsums(e: BatchedEinsum, schedule: ContractionSchedule) -> tuple[BatchedEinsum, ...]:
+    """Each step of a schedule as a batched einsum of its own, in the letters of `e`.
+
+    A partial result that several outputs need is one output of its step.  Partial results and operands have the type of
+    the output that they are for, and an array that is two operands is two arrays, as it is in a kernel.
+
+    >>> from feinsum import array, einsum
+    >>> e = einsum("ij,jk,k->i", array("A", (9, 8)), array("B", (8, 7)), array("x", 7))
+    >>> [(step.subscripts, step.shape) for step in step_einsums(e, pairwise_schedule(e))]
+    [('jk,k->j', (8,)), ('ij,j->i', (9,))]
+
+    :raises SubscriptError: if the schedule does not evaluate the einsum.
+    """
+    schedule.check(e.indexing)
+    names: dict[tuple[int, object], str] = {}
+
+    def name(k: int, what: object) -> str:
+        return names.setdefault((k, what), f"x{k}_{sum(j == k for j, _ in names)}")
+
+    own = [{k: name(k, (entry, dtype)) for k, entry in enumerate(row)} for row, dtype in zip(e.args, e.dtypes, strict=True)]
+    found = []
+    for s, step in enumerate(schedule.steps):
+        rows: dict[object, tuple[Array, ...]] = {}
+        for number, (terms, dtype) in enumerate(zip(own, e.dtypes, strict=True)):
+            factors = tuple(terms[k] for k in step.operands)
+            result = (factors, dtype, number if s == len(schedule.steps) - 1 else None)
+            rows[result] = tuple(
+                Array(factor, tuple(e.index_sizes[x] for x in letters), dtype)
+                for factor, letters in zip(factors, step.indexing.inputs, strict=True)
+            )
+            terms[e.n + s] = name(e.n + s, result)
+        found.append(BatchedEinsum(step.indexing, tuple(tuple((a,) for a in row) for row in rows.values())))
+    return tuple(found)

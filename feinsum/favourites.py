@@ -87,16 +87,18 @@ def _report(s: TransformSpace, error: Exception) -> None:
 def expected_s(
     e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, s: TransformSpace, configuration: Configuration
 ) -> float:
-    """The time that one configuration is expected to take, in seconds.
+    """The time that one configuration is expected to take, in seconds; that of a chain is the sum of its steps'.
 
     :raises TransformError: if the space does not apply or refuses it.
     """
-    oracle = Oracle(e, sizes, profile, cost_model())
     problem = s.problem(e, sizes, profile)
     reason = s.refusal(problem, configuration)
     if reason is not None:
         raise TransformError(f"space '{s.name}' refuses {dict(configuration)}: {reason}")
-    return oracle.predict(s, problem, s.parameters(problem), [configuration])[0]
+    if parts := s.parts(problem, configuration):
+        lengths = ((part, part.einsum.sizes_from(problem.sizes)) for part in parts)
+        return sum(expected_s(part.einsum, own, profile, part.space, part.configuration) for part, own in lengths)
+    return Oracle(e, sizes, profile, cost_model()).predict(s, problem, s.parameters(problem), [configuration])[0]
 
 
 class Oracle:

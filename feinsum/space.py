@@ -15,19 +15,25 @@ A space is a function in the file of its family::
 Its *parameters* name the choices, best guess first; its *constraint* says why a configuration is refused, before
 anything is lowered; an *estimate* may count the work that a configuration means, for the cost model; the function
 applies one configuration.  A configuration is a plain mapping that JSON can hold.
+
+A space for einsums of several steps may name *schedules* and the *step spaces* that can make kernels of the steps.  It then
+has configurations of another kind, too: ``{"steps": text}``, a chain of configurations of those spaces (see
+:mod:`feinsum.chain`), put together of what is known about the steps (:mod:`feinsum.composition`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.cost import Work
+from feinsum.chain import STEPS, Link, read_chain, schedule_of, write_chain
+from feinsum.contraction import ContractionSchedule, step_einsums
+from feinsum.cost import Work, in_turn
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, SpaceError, TransformError
 from feinsum.subscripts import Subscripts, parse_subscripts
@@ -133,6 +139,21 @@ class Problem:
 
 
 Transform = Callable[..., "lp.TranslationUnit"]
+Schedules = Callable[[Problem], Iterable[ContractionSchedule]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One step of a chain.
+
+    :ivar einsum: what it computes, in the letters of the problem that the chain solves.
+    :ivar problem: what its space is asked about.
+    """
+
+    einsum: BatchedEinsum
+    space: TransformSpace
+    configuration: Configuration
+    problem: Problem
 
 
 @dataclass(frozen=True)
@@ -147,6 +168,8 @@ class TransformSpace:
     :ivar constraint: says why a configuration is refused, see :meth:`refusal`.
     :ivar rank: spaces of higher rank are asked first; subscripts outrank predicates, which outrank the generic space.
     :ivar estimate: says what work a configuration does, for the cost model; None if nobody wrote that down.
+    :ivar schedules: the orders of contraction for which there may be chains, best guess first; None if there are none.
+    :ivar step_spaces: the spaces whose configurations the steps of a chain may have, beside those of this one.
     """
 
     name: str
@@ -157,6 +180,8 @@ class TransformSpace:
     constraint: Callable[[Problem, Configuration], str | None] = field(repr=False)
     rank: int = 0
     estimate: Callable[[Problem, Configuration], Work] | None = field(default=None, repr=False)
+    schedules: Schedules | None = field(default=None, repr=False)
+    step_spaces: tuple[TransformSpace, ...] = field(default=(), repr=False)
 
     @property
     def description(self) -> str:
@@ -183,8 +208,62 @@ class TransformSpace:
         """The choices of every parameter for this problem, best guess first, without repetition."""
         return {name: tuple(dict.fromkeys(values)) for name, values in self.choices(problem).items()}
 
+    def is_chain(self, configuration: Configuration) -> bool:
+        """Whether a configuration is a chain of configurations of other spaces."""
+        return self.schedules is not None and set(configuration) == {STEPS}
+
+    def chain(
+        self, schedule: ContractionSchedule, kernels: Sequence[tuple[TransformSpace, Configuration]]
+    ) -> dict[str, Value]:
+        """The configuration that is the chain of these configurations of these spaces, one for each step."""
+        links = [
+            Link(step.operands, step.indexing.output, s.name, s.version, configuration)
+            for step, (s, configuration) in zip(schedule.steps, kernels, strict=True)
+        ]
+        return {STEPS: write_chain(links)}
+
+    def parts(self, problem: Problem, configuration: Configuration) -> tuple[Part, ...]:
+        """The steps of a configuration that is a chain; none of another one.
+
+        :raises TransformError, SubscriptError: if it is no chain for this problem; the message says why.
+        """
+        if not self.is_chain(configuration):
+            return ()
+        links = read_chain(configuration[STEPS])
+        einsums = step_einsums(problem.einsum, schedule_of(links, problem.einsum.indexing))
+        return tuple(self._part(problem, s, e, link) for s, (e, link) in enumerate(zip(einsums, links, strict=True)))
+
+    def _part(self, problem: Problem, number: int, e: BatchedEinsum, link: Link) -> Part:
+        found = {s.name: s for s in (self, *self.step_spaces)}.get(link.space)
+        where = f"step {number} of the chain, '{e.indexing}'"
+        if found is None:
+            raise TransformError(f"{where} wants space '{link.space}'; '{self.name}' has no steps of that")
+        if found.version != link.version:
+            raise TransformError(
+                f"{where} wants version {link.version} of '{found.name}', which has version {found.version}"
+            )
+        if found.is_chain(link.configuration):
+            raise TransformError(f"{where} is a chain itself")
+        if found.roles(e) is None:
+            raise TransformError(f"{where} is nothing that space '{found.name}' applies to")
+        own = found.problem(e, e.sizes_from(problem.sizes), problem.device)
+        return Part(e, found, link.configuration, own)
+
+    def _refusal_of_chain(self, problem: Problem, configuration: Configuration) -> str | None:
+        try:
+            parts = self.parts(problem, configuration)
+        except FeinsumError as error:
+            return str(error)
+        for number, part in enumerate(parts):
+            reason = part.space.refusal(part.problem, part.configuration)
+            if reason is not None:
+                return f"step {number} of the chain, '{part.einsum.indexing}': '{part.space.name}' refuses it: {reason}"
+        return None
+
     def refusal(self, problem: Problem, configuration: Configuration) -> str | None:
         """Why `configuration` is no point of the space for this problem; None if it is one."""
+        if self.is_chain(configuration):
+            return self._refusal_of_chain(problem, configuration)
         parameters = self.parameters(problem)
         if set(configuration) != set(parameters):
             return f"its parameters are {sorted(configuration)}, not {sorted(parameters)}"
@@ -216,6 +295,8 @@ class TransformSpace:
 
         Where the space does not say: the fewest operations and bytes with which the einsum can be evaluated.
         """
+        if parts := self.parts(problem, configuration):
+            return in_turn([part.space.work(part.problem, part.configuration) for part in parts])
         if self.estimate is not None:
             return self.estimate(problem, configuration)
         return Work(flops=problem.einsum.flops(problem.lengths), bytes=problem.einsum.min_bytes(problem.lengths))
@@ -263,6 +344,8 @@ def space(
     estimate: Callable[[Problem, Configuration], Work] | None = None,
     name: str | None = None,
     rank: int | None = None,
+    schedules: Schedules | None = None,
+    step_spaces: Sequence[TransformSpace] = (),
 ) -> Callable[[Transform], TransformSpace]:
     """Declare the transform space whose transformation is the decorated function.
 
@@ -274,6 +357,10 @@ def space(
         it the cost model goes by the values of the parameters alone.
     :param name: the name that records know; by default that of the function.
     :param rank: see :class:`TransformSpace`; by default 2 for subscripts and 1 for a predicate.
+    :param schedules: a function of the problem that gives the orders of contraction in which a chain of einsums, each with
+        records of its own, may solve it, best guess first.  The function then has a parameter ``steps``, the text of a
+        chain, and no other one where that is given; :meth:`TransformSpace.parts` reads it.
+    :param step_spaces: the spaces that may make kernels for the steps, beside the one declared.
     """
     if not isinstance(version, int) or version < 1:
         raise TransformError(f"the version of a space is a positive integer, not {version!r}")
@@ -292,6 +379,8 @@ def space(
             constraint=constraint or (lambda problem, configuration: None),
             rank=rank if rank is not None else (1 if callable(pattern) else 2),
             estimate=estimate,
+            schedules=schedules,
+            step_spaces=tuple(step_spaces),
         )
 
     return declare

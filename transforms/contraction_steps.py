@@ -1,6 +1,7 @@
 """Contractions one after the other on CPUs, each a launch in vectors: ``out = ((A B) C) D``, and long sums in parts.
 
-A step is an einsum of two operands, planned like one that stands alone (see :mod:`feinsum.transforms.vector_panels`).
+A step is an einsum of two operands, planned like one that stands alone (see :mod:`feinsum.transforms.vector_panels`).  Or
+it is one that stands alone: a chain gives every step a configuration of its own, of whichever space is best at it.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from feinsum.chain import read_chain, schedule_of
 from feinsum.contraction import ContractionSchedule, Step, pairwise_schedule
 from feinsum.cost import Work
 from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
 from feinsum.subscripts import Subscripts
 
+from .block_contraction import block_contraction
+from .elementwise import elementwise_product
+from .generic import generic
+from .matrix_products import matrix_product
 from .panel_limits import PANEL_SHARES, accumulators, lane_width, panel_bytes
 from .panel_plans import MOST_VECTORS_IN_ROW, is_vectorizable
+from .permutations import permutation
+from .reductions import reduction
+from .traces import trace
 from .vector_panels import vector_panels
 
 if TYPE_CHECKING:
@@ -28,6 +37,17 @@ WIDEST_ROW = 4
 """Vectors of a panel, where a row is longer."""
 ITEMS = 64
 """Work-items of a group, in steps without vectors."""
+STEP_SPACES = (
+    vector_panels,
+    block_contraction,
+    matrix_product,
+    elementwise_product,
+    reduction,
+    permutation,
+    trace,
+    generic,
+)
+"""The spaces that make kernels of steps."""
 
 
 def parameters(p: Problem) -> Choices:
@@ -150,9 +170,27 @@ def _lengths(split: str) -> dict[str, int]:
     return {x: int(part) for x, part in zip(words[::2], words[1::2], strict=True)}
 
 
-@space(pattern=is_vectorizable, version=2, parameters=parameters, constraint=constraint, estimate=estimate)
-def contraction_steps(t_unit, match, p, *, split, **wanted):  # type: ignore[no-untyped-def]
-    """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum."""
+def schedules(p: Problem) -> list[ContractionSchedule]:
+    """The steps that may be kernels which somebody tuned by themselves."""
+    return [aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)] if p.einsum.n > 2 else []
+
+
+@space(
+    pattern=is_vectorizable,
+    version=2,
+    parameters=parameters,
+    constraint=constraint,
+    estimate=estimate,
+    schedules=schedules,
+    step_spaces=STEP_SPACES,
+)
+def contraction_steps(t_unit, match, p, *, split="none", steps="", **wanted):  # type: ignore[no-untyped-def]
+    """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum.
+
+    A chain has the kernel that its text says for each step.
+    """
+    if steps:
+        return _transform_chain(t_unit, match, p, steps)
     sizes, chunks = dict(p.sizes), {}
     schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
     for letter, part in _lengths(split).items():
@@ -162,6 +200,15 @@ def contraction_steps(t_unit, match, p, *, split, **wanted):  # type: ignore[no-
     t_unit, steps = contract_in_steps(t_unit, match, schedule)
     for step in steps:
         t_unit = _transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, wanted)
+    return t_unit
+
+
+def _transform_chain(t_unit: lp.TranslationUnit, match: Match, p: Problem, text: str) -> lp.TranslationUnit:
+    schedule = schedule_of(read_chain(text), match.einsum.indexing)
+    t_unit, steps = contract_in_steps(t_unit, match, schedule)
+    for step, part in zip(steps, contraction_steps.parts(p, {"steps": text}), strict=True):
+        own = part.space.problem(step.einsum, step.einsum.sizes_from(p.sizes), p.device)
+        t_unit = part.space.transform(t_unit, step, part.configuration, own)
     return t_unit
 
 

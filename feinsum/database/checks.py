@@ -20,7 +20,9 @@ from feinsum.errors import DatabaseError
 KEY_LIMIT = 1 << 16
 """Characters of a canonical key."""
 NAME_LIMIT = 500
-"""Characters of any other text."""
+"""Characters of any other text but the value of a parameter."""
+PARAMETER_LIMIT = 1 << 14
+"""Characters of the value of a parameter, which may be a chain of configurations."""
 ITEM_LIMIT = 256
 """Items of a mapping."""
 SAMPLE_LIMIT = 1 << 14
@@ -65,7 +67,7 @@ def parameter(name: str, value: Any) -> int | float | str | bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return text(name, value) if value else value
+        return text(name, value, PARAMETER_LIMIT) if value else value
     if isinstance(value, numbers.Integral):
         return integer(name, value)
     if isinstance(value, numbers.Real) and math.isfinite(value):

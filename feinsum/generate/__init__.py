@@ -100,22 +100,21 @@ def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
     An answer in which spaces of another package had a say is not: their sources are not part of our fingerprint.
     """
     from feinsum.generate.answers import Answer
-    from feinsum.generate.freshness import evidence
     from feinsum.generate.ladder import candidates
+    from feinsum.precedents import Inquiry
     from feinsum.registry import matching_spaces
 
     stores, count = place.stores, place.count()
-    spaces = matching_spaces(job.canonical.einsum)
-    pairs = tuple((s.name, s.version) for s in spaces)
-    seen = evidence(stores, job.canonical, job.lengths, job.device.profile, pairs)
-    for choice in candidates(job.canonical, job.lengths, job.device.profile, stores):
+    inquiry = Inquiry(stores, job.device.profile)
+    for choice in candidates(job.canonical, job.lengths, job.device.profile, stores, inquiry):
         try:
             executable, program = job.make(choice.origin, check=choice.rung != "exact")
         except FeinsumError as error:
             logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
             continue
+        spaces = matching_spaces(job.canonical.einsum)
         ours = all(s.function.__module__.startswith("feinsum.transforms.") for s in spaces)
-        return Answer(choice.origin, program, pairs, count, seen), executable, ours
+        return Answer(choice.origin, program, inquiry.questions, count, inquiry.digest), executable, ours
     given = job.canonical.given.subscripts
     raise DeviceError(f"no kernel for '{given}' works on {job.device}; the log says what was tried")
 

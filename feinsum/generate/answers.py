@@ -14,6 +14,7 @@ from feinsum.generate.fingerprint import curated_fingerprint
 from feinsum.generate.freshness import Place, evidence
 from feinsum.generate.origin import Origin
 from feinsum.generate.workshop import Job
+from feinsum.precedents import Question
 
 if TYPE_CHECKING:
     from feinsum.generate.kernel import Kernel
@@ -26,13 +27,13 @@ class Answer:
     """What the ladder said, and what has to stay the same for it to be said again.
 
     :ivar program: the name of the entry of the cache that holds the program.
-    :ivar spaces: names and versions of the spaces that match the einsum.
+    :ivar questions: what the stores were asked.
     :ivar count, evidence: see :mod:`feinsum.generate.freshness`.
     """
 
     origin: Origin
     program: str
-    spaces: tuple[tuple[str, int], ...]
+    questions: tuple[Question, ...]
     count: str | None
     evidence: str
 
@@ -41,7 +42,7 @@ class Answer:
         count = place.count()
         if count is not None and count == self.count:
             return self
-        now = evidence(place.stores, job.canonical, job.lengths, job.device.profile, self.spaces)
+        now = evidence(place.stores, self.questions, job.device.profile)
         return replace(self, count=count) if now == self.evidence else None
 
     def to_json(self) -> dict[str, Any]:
@@ -55,9 +56,9 @@ class Answer:
         :raises ValidationError: if `data` is not of that form.
         """
         try:
-            spaces = tuple((str(name), int(version)) for name, version in data["spaces"])
+            questions = tuple(map(Question.from_json, data["questions"]))
             origin = Origin.from_json(data["origin"])
-            return Answer(origin, str(data["program"]), spaces, data["count"], str(data["evidence"]))
+            return Answer(origin, str(data["program"]), questions, data["count"], str(data["evidence"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValidationError(f"not a stored answer: {error}") from None
 

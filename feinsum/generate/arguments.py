@@ -51,14 +51,15 @@ def check_arguments(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, in
     for a, letters in e.array_uses:
         for axis, (letter, length) in enumerate(zip(letters, arrays[a.name].shape, strict=True)):
             size = e.index_sizes[letter]
-            if isinstance(size, int) and length != size:
-                raise ShapeError(f"axis {axis} of '{a.name}' has length {length} but was described with {size}")
-            name = size if isinstance(size, str) else letter
-            first, known = owner.setdefault(name, (a.name, length))
-            if known != length and not isinstance(size, int):
+            lengths[letter] = length
+            if isinstance(size, int):  # whose letter may be the name of a long axis
+                if length != size:
+                    raise ShapeError(f"axis {axis} of '{a.name}' has length {length} but was described with {size}")
+                continue
+            first, known = owner.setdefault(size if isinstance(size, str) else letter, (a.name, length))
+            if known != length:
                 at = f"long axis '{format_axis(size)}'" if isinstance(size, str) else f"index '{letter}'"
                 raise ShapeError(f"{at} has length {known} in '{first}' but {length} in '{a.name}'")
-            lengths[letter] = length
     return lengths
 
 

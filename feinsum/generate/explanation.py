@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from feinsum.chain import STEPS, read_chain
 from feinsum.cost import roofline_s
 from feinsum.cost.model import cost_model
 
@@ -22,11 +23,33 @@ def explain(kernel: Kernel, meaning: str, job: Job, origin: Origin, copied: Sequ
         f"{kernel.einsum.subscripts} on {kernel.device}",
         f"  lengths   {_listed(given)}",
         f"  rung      {origin.rung}: {meaning}",
-        f"  space     {origin.space} (version {origin.version}): {_listed(origin.configuration)}",
+        *_space(job, origin),
     ]
     return "\n".join(
         [*lines, *_record(kernel, job, origin), *_expected(kernel, origin), *(_copy(kernel, one) for one in copied)]
     )
+
+
+def _space(job: Job, origin: Origin) -> list[str]:
+    """The configuration; that of a chain as a line for each step, with the record that speaks for it."""
+    space = f"  space     {origin.space} (version {origin.version})"
+    if not origin.steps:
+        return [f"{space}: {_listed(origin.configuration)}"]
+    lines = [f"{space}: a chain of {len(origin.steps)} steps"]
+    links = read_chain(origin.configuration[STEPS])
+    for number, (step, link) in enumerate(zip(origin.steps, links, strict=True)):
+        subscripts = step.rename(job.canonical.renaming.inverse.indices).subscripts
+        lines.append(
+            f"  step {number}    {subscripts} by {link.space} (version {link.version}): {_listed(link.configuration)}"
+        )
+        r = step.record
+        if r is not None and r.median_s is not None:
+            lines.append(f"            {step.kind} record {r.id} of {r.created}, {r.median_s * 1e3:.4g} ms")
+        else:
+            lines.append(f"            {step.kind}")
+        if step.passed_over:
+            lines.append(f"            passed over: {step.passed_over}")
+    return lines
 
 
 def _record(kernel: Kernel, job: Job, origin: Origin) -> list[str]:
@@ -63,6 +86,8 @@ def _expected(kernel: Kernel, origin: Origin) -> list[str]:
         text += f", {roofline_s(e.flops(sizes), e.min_bytes(sizes), e.dtype, peaks) / t:.0%} of what the device can do"
     if record is not None:
         return [f"{text}: the time of the record, changed as the cost model says"]
+    if origin.rung == "steps":
+        return [f"{text}: that of the steps one after the other"]
     factor = cost_model().factor(profile.kind)
     known = (
         "nothing was learnt of such devices" if factor is None else f"half of such guesses are off by {factor:.2g} at most"

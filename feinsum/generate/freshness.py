@@ -9,16 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from feinsum.canonicalization import CanonicalEinsum
-from feinsum.database import Database, Stores, best_known, open_stores
+from feinsum.database import Database, Stores, open_stores
 from feinsum.database.location import VARIABLE, Location, locate
 from feinsum.devices import DeviceProfile
+from feinsum.precedents import Inquiry, Question
 
 _SHARED_HEADER = 48
 """Bytes of the header of SQLite's -shm file, which every commit to the write-ahead log changes."""
@@ -65,18 +64,12 @@ class Place:
         return f"{status[0]}:{last}" if last else "empty"
 
 
-def evidence(
-    stores: Stores,
-    canonical: CanonicalEinsum,
-    lengths: Mapping[str, int],
-    profile: DeviceProfile,
-    spaces: Iterable[tuple[str, int]],
-) -> str:
-    """A hash of the records that the ladder looks at for an einsum."""
-    pairs = tuple(spaces)
-    best = best_known(stores, canonical.key, lengths, profile.id, profile.driver, pairs)
-    found = [best, *stores.winners(pattern_key=canonical.pattern.key, spaces=pairs)]
-    return blake2b(",".join(record.id for record in found if record).encode(), digest_size=16).hexdigest()
+def evidence(stores: Stores, questions: Iterable[Question], profile: DeviceProfile) -> str:
+    """A hash of the records that answer what the ladder asked."""
+    inquiry = Inquiry(stores, profile)
+    for question in questions:
+        inquiry.ask(question)
+    return inquiry.digest
 
 
 def place_key(database: Any) -> Any:

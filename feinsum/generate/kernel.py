@@ -27,6 +27,7 @@ _MEANING = {
     "pattern": "measured for the same pattern at other lengths on this device",
     "driver": "measured on this device with another driver",
     "architecture": "measured on another device of the same architecture",
+    "steps": "nothing measured fits the whole; records of its steps do",
     "cost model": "nothing measured fits; the quickest that the cost model expects among all transform spaces",
     "default": "nothing measured fits; the default of the most specific transform space",
     "generic": "nothing measured fits; the space that accepts every einsum",

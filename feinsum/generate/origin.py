@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from feinsum.composition import StepOrigin
 from feinsum.database import TuningRecord
 from feinsum.errors import FeinsumError, ValidationError
+from feinsum.precedents import KINDS
 
-RUNGS = ("exact", "lengths", "pattern", "driver", "architecture", "cost model", "default", "generic")
+RUNGS = (*KINDS, "steps", "cost model", "default", "generic")
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Origin:
     :ivar space: the name of the space.
     :ivar record: the evidence; None from the cost model on.
     :ivar expected_s: the time expected at the lengths asked for, in seconds; None if nothing is.
+    :ivar steps: of a chain: where the kernel of each step comes from.
     """
 
     rung: str
@@ -28,10 +31,16 @@ class Origin:
     configuration: Mapping[str, Any]
     record: TuningRecord | None = None
     expected_s: float | None = None
+    steps: tuple[StepOrigin, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for :func:`json.dumps`."""
-        return {**vars(self), "configuration": dict(self.configuration), "record": self.record and self.record.to_dict()}
+        return {
+            **vars(self),
+            "configuration": dict(self.configuration),
+            "record": self.record and self.record.to_dict(),
+            "steps": [step.to_json() for step in self.steps],
+        }
 
     @staticmethod
     def from_json(data: Any) -> Origin:
@@ -45,6 +54,7 @@ class Origin:
             if rung not in RUNGS:
                 raise ValueError(f"{rung!r} is no rung")
             expected_s = None if data.get("expected_s") is None else float(data["expected_s"])
-            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s)
+            steps = tuple(map(StepOrigin.from_json, data.get("steps", ())))
+            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s, steps)
         except (KeyError, TypeError, ValueError, FeinsumError) as error:
             raise ValidationError(f"not the stored origin of a kernel: {error}") from None

@@ -3,6 +3,7 @@
 A sampler is told what earlier runs found.  It begins with what was best where the problem was alike, then asks for what
 the cost model expects to be quick and for what the space would try first, then explores::
 
+    chains of the best that is known of the steps (:mod:`feinsum.composition`)
     winners of the same pattern, nearest lengths first, on this device, then on others of its architecture
     the favourites of the cost model
     the default configuration
@@ -13,13 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from feinsum.composition import compositions
 from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import TransformError
 from feinsum.favourites import favourites
+from feinsum.precedents import Inquiry, distance
 from feinsum.registry import matching_spaces
 from feinsum.search.sampler import Sampler, make_sampler
 from feinsum.space import TransformSpace
@@ -42,6 +45,8 @@ class Contestant:
     """A space with its sampler, and how many configurations it was asked for.
 
     :ivar known: the best record of every configuration that was tried before.
+    :ivar chains: configurations that are no points of the search, to be asked first.
+    :ivar composed: all that were ever among them.
     """
 
     space: TransformSpace
@@ -49,6 +54,12 @@ class Contestant:
     known: list[TuningRecord]
     asked: int = 0
     exhausted: bool = False
+    chains: list[Mapping[str, Any]] = field(default_factory=list)
+    composed: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def ask(self) -> Mapping[str, Any] | None:
+        """A configuration that was not asked before; None when there is none left."""
+        return self.chains.pop(0) if self.chains else self.sampler.ask()
 
 
 class Contest:
@@ -67,7 +78,7 @@ class Contest:
         if not matching:
             raise TransformError(f"no transform space{f' named {only!r}' if only else ''} applies to '{e.subscripts}'")
         share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
-        self._task = task
+        self._task, self._store = task, store
         self._contestants = {s.name: _contestant(task, store, s, share, sampler) for s in matching}
         self.best = best_known(
             store,
@@ -77,6 +88,18 @@ class Contest:
             task.profile.driver,
             [(s.name, s.version) for s in matching],
         )
+        self.compose()
+
+    def compose(self) -> None:
+        """Put chains together of what is known of their steps by now, to be asked next."""
+        inquiry = Inquiry(open_stores(self._store), self._task.profile)
+        for c in self._contestants.values():
+            tried = [*(r.configuration for r in c.known), *c.composed]
+            found = [made.configuration for made in compositions(c.space, self._task.problem(c.space), inquiry)]
+            fresh = [chain for chain in found if chain not in tried]
+            c.chains += fresh
+            c.composed += fresh
+            c.exhausted = c.exhausted and not c.chains
 
     @property
     def known(self) -> list[TuningRecord]:
@@ -92,7 +115,7 @@ class Contest:
             special = [c for c in left if c.space.rank > 0]
             generic = [c for c in left if c.space.rank == 0 and c.asked < _GENERIC_TRIALS]
             contestant = min([*special, *generic] or left, key=lambda c: c.asked if c.space.rank > 0 else 2 * c.asked)
-            configuration = contestant.sampler.ask()
+            configuration = contestant.ask()
             if configuration is not None:
                 contestant.asked += 1
                 return self._task.trial(contestant.space, configuration)
@@ -139,7 +162,7 @@ def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[s
     """What was best for the same pattern at other lengths, or on other devices of the same architecture."""
     found = open_stores(store).winners(pattern_key=task.canonical.pattern.key, spaces=[(space.name, space.version)])
     near = [r for r in found if r.device == task.profile.id or r.architecture == task.profile.architecture]
-    near.sort(key=lambda r: (r.device != task.profile.id, _distance(task.pattern_sizes, r.pattern_sizes)))
+    near.sort(key=lambda r: (r.device != task.profile.id, distance(task.pattern_sizes, r.pattern_sizes)))
     return [record.configuration for record in near[:_ALIKE]]
 
 
@@ -148,11 +171,6 @@ def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
     e = task.canonical.einsum
     found = favourites(e, e.sizes_from(task.sizes), task.profile, [space], looked_at=_LOOKED_AT, seconds=_SECONDS)
     return [f.configuration for f in found[:_FAVOURITES]]
-
-
-def _distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:
-    """How far apart two sets of lengths are: the sum of the logarithms of their ratios."""
-    return sum(abs(math.log(max(1, n) / max(1, theirs.get(letter, 1)))) for letter, n in ours.items())
 
 
 def _first(task: Task, space: TransformSpace) -> list[dict[str, Any]]:

@@ -1,0 +1,151 @@
+"""Compositions: a chain of configurations, each of which a record of its step speaks for.
+
+    out[b,o] = Σ_ij x[b,i] W[o,i,j] y[b,j]        step 0: bi,oij->boj, recorded        step 1: boj,bj->bo, recorded
+
+A step is an einsum like any other, known by its canonical form, so what was tuned anywhere for it counts here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from feinsum.contraction import ContractionSchedule, step_einsums
+from feinsum.database import TuningRecord
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
+from feinsum.favourites import SECONDS, favourites
+from feinsum.precedents import Inquiry, Question, time_at
+from feinsum.space import Configuration, Problem, TransformSpace
+
+logger = logging.getLogger(__name__)
+
+_LOOKED_AT = 20
+"""Configurations that the cost model is asked about for a step of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class StepOrigin:
+    """Where the kernel of a step comes from; plain data.
+
+    :ivar subscripts: of the step, in the letters of the einsum that the chain computes.
+    :ivar kind: of :data:`feinsum.precedents.KINDS`, or ``"cost model"`` if nothing is recorded.
+    :ivar record: what speaks for it.
+    :ivar passed_over: what spoke for others, and why they were not taken; empty if there was nothing.
+    """
+
+    subscripts: str
+    kind: str
+    record: TuningRecord | None = None
+    passed_over: str = ""
+
+    def rename(self, letters: Mapping[str, str]) -> StepOrigin:
+        """The same with other letters of indices."""
+        return replace(self, subscripts=self.subscripts.translate(str.maketrans(dict(letters))))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for :func:`json.dumps`."""
+        return {**vars(self), "record": self.record and self.record.to_dict()}
+
+    @staticmethod
+    def from_json(data: Any) -> StepOrigin:
+        """The inverse of :meth:`to_json`.
+
+        :raises KeyError, TypeError, DatabaseError: if `data` is not of that form.
+        """
+        record = None if data["record"] is None else TuningRecord.from_dict(data["record"])
+        return StepOrigin(str(data["subscripts"]), str(data["kind"]), record, str(data["passed_over"]))
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A configuration that is a chain, with the time that its steps take together, in seconds."""
+
+    space: TransformSpace
+    configuration: Configuration
+    origins: tuple[StepOrigin, ...]
+    expected_s: float
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What was chosen for a step."""
+
+    space: TransformSpace
+    configuration: Configuration
+    origin: StepOrigin
+    expected_s: float
+
+
+def compositions(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> Iterator[Composition]:
+    """The chains of a space for a problem in which a record speaks for at least one step.
+
+    A step of which nothing is recorded has the configuration that the cost model expects to be quickest.
+    """
+    for schedule in steps_of(space, problem):
+        try:
+            kernels = [_kernel(space, e, problem, inquiry) for e in step_einsums(problem.einsum, schedule)]
+        except FeinsumError as error:
+            logger.info("no chain of '%s' for '%s': %s", space.name, problem.einsum, error)
+            continue
+        if any(kernel.origin.record for kernel in kernels):
+            yield Composition(
+                space,
+                space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels]),
+                tuple(kernel.origin for kernel in kernels),
+                sum(kernel.expected_s for kernel in kernels),
+            )
+
+
+def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedule, ...]:
+    """The orders of contraction for which a space has chains; none if it fails when asked."""
+    try:
+        return tuple(space.schedules(problem)) if space.schedules else ()
+    except Exception as error:  # a bug of a space is a miss
+        logger.warning("space '%s' fails when asked for its steps: %s: %s", space.name, type(error).__name__, error)
+        return ()
+
+
+def origins(
+    space: TransformSpace, problem: Problem, configuration: Configuration, inquiry: Inquiry
+) -> tuple[StepOrigin, ...]:
+    """What the stores say of the steps of a chain that somebody else put together."""
+    found = []
+    for part in space.parts(problem, configuration):
+        asked = inquiry.ask(Question.of(part.einsum, part.einsum.sizes_from(problem.sizes), [part.space]))
+        same = ((kind, r) for kind, r in asked if r.space == part.space.name and r.configuration == part.configuration)
+        kind, record = next(same, ("no record", None))
+        found.append(StepOrigin(str(part.einsum.indexing), kind, record))
+    return tuple(found)
+
+
+def _kernel(space: TransformSpace, e: BatchedEinsum, problem: Problem, inquiry: Inquiry) -> _Kernel:
+    """The kernel that records speak for, or else the cost model.
+
+    :raises FeinsumError: if no space has one.
+    """
+    able = {s.name: s for s in (space, *space.step_spaces) if s.roles(e) is not None}
+    sizes, profile = e.sizes_from(problem.sizes), problem.device
+    reasons: list[str] = []
+    for kind, record in inquiry.ask(Question.of(e, sizes, able.values())):
+        s = able[record.space]
+        reason = _refusal(s, s.problem(e, sizes, profile), record.configuration)
+        if reason is None:
+            origin = StepOrigin(str(e.indexing), kind, record, "; ".join(reasons))
+            return _Kernel(s, record.configuration, origin, time_at(record, e, sizes, profile, s))
+        reasons.append(f"record {record.id}: {reason}")
+    found = favourites(e, sizes, profile, tuple(able.values()), looked_at=_LOOKED_AT, seconds=SECONDS)
+    if not found:
+        raise FeinsumError(f"no space has a kernel for step '{e.indexing}'")
+    origin = StepOrigin(str(e.indexing), "cost model", None, "; ".join(reasons))
+    return _Kernel(found[0].space, found[0].configuration, origin, found[0].expected_s)
+
+
+def _refusal(space: TransformSpace, problem: Problem, configuration: Mapping[str, Any]) -> str | None:
+    try:
+        return space.refusal(problem, configuration)
+    except Exception as error:  # a bug of a space is a miss
+        logger.warning("space '%s' fails when asked what it accepts: %s: %s", space.name, type(error).__name__, error)
+        return f"{type(error).__name__}: {error}"

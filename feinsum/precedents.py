@@ -1,0 +1,155 @@
+"""Precedents: the records that speak for a configuration of an einsum on a device, the best evidence first.
+
+exact        a record of this einsum at these lengths on this device and driver
+lengths      a record of this einsum at other lengths
+pattern      a record of an einsum that differs in lengths of fixed axes, nearest lengths first
+driver       any of these on another driver version of this device
+architecture any of these on another device of the same architecture
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any
+
+from feinsum.canonicalization import CanonicalEinsum, canonicalize_einsum, parse_key
+from feinsum.database import TuningRecord, best_known
+from feinsum.database.stores import Stores
+from feinsum.devices import DeviceProfile
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
+from feinsum.favourites import expected_s
+from feinsum.space import TransformSpace
+
+logger = logging.getLogger(__name__)
+
+KINDS = ("exact", "lengths", "pattern", "driver", "architecture")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What stores are asked about an einsum; plain data.
+
+    :ivar lengths: the length wanted of each index of the canonical einsum, by letter.
+    :ivar pattern_lengths: the same for its pattern.
+    :ivar spaces: the names and versions of the spaces that matter.
+    """
+
+    einsum_key: str
+    pattern_key: str
+    lengths: tuple[tuple[str, int], ...]
+    pattern_lengths: tuple[tuple[str, int], ...]
+    spaces: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def about(canonical: CanonicalEinsum, lengths: Mapping[str, int], spaces: Iterable[TransformSpace]) -> Question:
+        """The question about a canonical einsum with these lengths of its indices."""
+        wanted = canonical.pattern.renaming.lengths(canonical.renaming.inverse.lengths(lengths))
+        return Question(
+            canonical.key,
+            canonical.pattern.key,
+            tuple(sorted(lengths.items())),
+            tuple(sorted(wanted.items())),
+            tuple((s.name, s.version) for s in spaces),
+        )
+
+    @staticmethod
+    def of(e: BatchedEinsum, sizes: Mapping[str, int], spaces: Iterable[TransformSpace]) -> Question:
+        """The question about any einsum, with `sizes` of its long axes."""
+        canonical = canonicalize_einsum(e)
+        return Question.about(canonical, canonical.renaming.lengths(e.resolve(sizes)), spaces)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for :func:`json.dumps`."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Any) -> Question:
+        """The inverse of :meth:`to_json`.
+
+        :raises KeyError, TypeError, ValueError: if `data` is not of that form.
+        """
+        pairs = {
+            name: tuple((str(key), int(number)) for key, number in data[name])
+            for name in ("lengths", "pattern_lengths", "spaces")
+        }
+        return Question(str(data["einsum_key"]), str(data["pattern_key"]), **pairs)
+
+
+class Inquiry:
+    """The questions asked of the stores about one device, each once, and what the answers were.
+
+    :ivar profile: of the device.
+    """
+
+    def __init__(self, stores: Stores, profile: DeviceProfile) -> None:
+        self.profile = profile
+        self._stores = stores
+        self._answers: dict[Question, list[tuple[str, TuningRecord]]] = {}
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What was asked so far."""
+        return tuple(self._answers)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the records that were found: equal as long as no store has others that matter."""
+        ids = ";".join(",".join(r.id for _, r in found) for found in self._answers.values())
+        return blake2b(ids.encode(), digest_size=16).hexdigest()
+
+    def ask(self, question: Question) -> list[tuple[str, TuningRecord]]:
+        """The records that speak for configurations, best evidence first, each with its kind."""
+        if question not in self._answers:
+            self._answers[question] = self._look_up(question)
+        return self._answers[question]
+
+    def _look_up(self, q: Question) -> list[tuple[str, TuningRecord]]:
+        profile = self.profile
+        best = best_known(self._stores, q.einsum_key, dict(q.lengths), profile.id, profile.driver, q.spaces)
+        kinds: dict[str, list[TuningRecord]] = {kind: [] for kind in KINDS}
+        for record in self._stores.winners(pattern_key=q.pattern_key, spaces=q.spaces):
+            kind = self._kind(record, q)
+            if kind is not None:
+                kinds[kind].append(record)
+        found = [] if best is None else [("exact", best)]
+        for kind, records in kinds.items():
+            found += [(kind, r) for r in sorted(records, key=lambda r: distance(dict(q.pattern_lengths), r.pattern_sizes))]
+        return found
+
+    def _kind(self, record: TuningRecord, q: Question) -> str | None:
+        if record.device != self.profile.id:
+            return "architecture" if record.architecture == self.profile.architecture else None
+        if record.driver != self.profile.driver:
+            return "driver"
+        return "lengths" if record.einsum_key == q.einsum_key else "pattern"
+
+
+def distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:
+    """How far apart two sets of lengths are: the sum of the logarithms of their ratios."""
+    return sum(abs(math.log(max(1, length) / max(1, theirs.get(letter, 1)))) for letter, length in ours.items())
+
+
+def time_at(
+    record: TuningRecord, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, space: TransformSpace
+) -> float:
+    """The time of a record at other lengths, in seconds: changed as the cost model says that lengths change it.
+
+    :param sizes: the lengths of the long axes of `e`.
+    :param space: that of the record.
+    """
+    median_s = record.median_s or math.inf
+    recorded = parse_key(record.einsum_key)
+    then_sizes = recorded.sizes_from(record.sizes)
+    try:
+        now = expected_s(e, sizes, profile, space, record.configuration)
+        return median_s * now / expected_s(recorded, then_sizes, profile, space, record.configuration)
+    except FeinsumError:
+        return median_s  # it was accepted at other lengths, or on another device, only
+    except Exception as error:  # a bug of a space is a miss
+        logger.warning("space '%s' fails when asked for its work: %s: %s", space.name, type(error).__name__, error)
+        return median_s
