@@ -291,6 +291,13 @@ def test_arrays_that_disagree_about_a_long_axis_are_refused(
         kernels[2](A=np.ones((3, 4)))
 
 
+def test_a_long_axis_may_be_named_like_an_index_of_fixed_length(cpu: Device, store: str) -> None:
+    """Which is another index, so that their lengths have nothing to do with each other."""
+    e = fe.einsum("ab->b", fe.array("x", (3, "a")))
+    for length in (0, 2, 5):
+        np.testing.assert_array_equal(fe.generate(e, cpu, store)(x=np.ones((3, length))), np.full(length, 3.0))
+
+
 @pytest.mark.usefixtures("nothing_launched")
 def test_device_arrays_that_cannot_be_used_are_refused(
     kernel: Kernel, two: Kernel, arrays: dict[str, Any], cpu: Device, queue: cl.CommandQueue
