@@ -15,7 +15,9 @@ from feinsum.rewrites.launches import launch_in_turn
 from feinsum.space import Choices, Configuration, Problem, space
 
 from .block_contraction import block_contraction
-from .block_plans import alone, is_plain, is_product, lanes, refusal_of_device
+from .block_limits import refusal_of_device
+from .block_products import is_plain, is_product
+from .block_steps import alone, lanes
 from .contraction_steps import aligned
 
 

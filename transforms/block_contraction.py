@@ -13,7 +13,10 @@ from feinsum.rewrites.block_tiles import multiply_in_blocks
 from feinsum.rewrites.launches import launch_in_turn
 from feinsum.space import Choices, Configuration, Problem, Value, space
 
-from .block_plans import Product, is_product, lanes, packings, prepared, product, refusal, shapes, splits, units
+from .block_choices import packings, pipelines, shapes, splits, units
+from .block_limits import refusal
+from .block_products import Product, is_product, product
+from .block_steps import lanes, prepared
 
 
 def contraction(p: Problem, c: Configuration) -> Product:
@@ -33,14 +36,6 @@ def parameters(p: Problem) -> Choices:
     }
     shape = {"shape": shapes(own, **{name: values[0] for name, values in second.items()})}
     return {**first, **second, **shape}
-
-
-def pipelines(p: Problem, several: bool) -> list[str]:
-    """How tiles come to local memory, and in how many buffers; `several` is whether a sum has more than one tile."""
-    arrays = [array for row in p.einsum.args for entry in row for array in entry]
-    alike = len({array.dtype for array in arrays}) == 1 and all(len(entry) == 1 for row in p.einsum.args for entry in row)
-    known = ["async 3", "async 2", "async 4"] if alike and "cp-async-16" in p.device.instructions else []
-    return [*known, "registers 1", "registers 2"] if several else ["registers 1", *known[1::-1], "registers 2"]
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:

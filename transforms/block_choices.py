@@ -1,0 +1,129 @@
+"""Choices for contractions in blocks: parts of long sums, operands to pack, units, pipelines, and sizes of blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from math import prod
+from operator import itemgetter
+
+from feinsum.devices.ptx import matrix_unit
+from feinsum.rewrites.blocks import Blocks
+from feinsum.rewrites.fragments import MULTIPLY_ADD
+from feinsum.rewrites.matrix_units import split_error
+from feinsum.space import Problem, Value
+
+from .block_limits import residents
+from .block_products import Product
+
+MOST_SHAPES, MOST_ALIKE = 20, 3
+SMALLEST_SHAPE = "1 2 2 of 1 1"
+REUSED = 1024
+"""How often an operand has to be used so that a copy of it in another order is worth it."""
+MOST_RESIDENT = 4
+"""Groups of a multiprocessor beyond which more make no difference."""
+GROUPS_WANTED = 6
+"""Work-groups for each multiprocessor, among which a sum is split."""
+ENOUGH_SUB_GROUPS = 8
+"""Of a multiprocessor, so that some multiply while others wait."""
+
+
+def splits(product: Product) -> list[str]:
+    """Ways to share a sum among work-groups, where the output is too small for all of them: ``"k 64"`` is parts of 64."""
+    p = product.problem
+    points = prod(product.count(name) for name in ("rows", "columns", "batch"))
+    wanted = GROUPS_WANTED * p.device.compute_units * 64 * 64 / points
+    if wanted < GROUPS_WANTED:
+        return ["none"]
+    found = {}
+    for x in product.letters["sums"]:
+        for length in range(1, p.sizes[x] if not p.is_long(x) else 0):
+            if p.sizes[x] % length == 0 and product.count("sums") * length >= 64 * p.sizes[x]:
+                found[f"{x} {length}"] = 0.5 * (length % 4 != 0) + abs(math.log2(p.sizes[x] / length / wanted))
+    return [*sorted(found, key=lambda text: found[text])[:4], "none"]
+
+
+def packings(product: Product) -> list[str]:
+    """Operands worth copying first: of large products, where what is summed is quickest in neither or not in both."""
+    least = min(product.count("rows"), product.count("columns"))
+    quick = {product.quickest(side) for side in (0, 1)}
+    same = len(quick) == 1 and quick <= set(product.letters["sums"])
+    if same or least < REUSED or product.count("sums") < REUSED // 4:
+        return ["none"]
+    return ["0", "none", "1", "01"]
+
+
+def units(p: Problem, terms: int) -> list[str]:
+    """What can multiply numbers of the type of a result: matrix units of the device, and multiply-adds.
+
+    A unit for float32 by splitting is offered where it keeps the bound of ordinary arithmetic.
+    """
+    dtypes = {str(a.dtype) for row in p.einsum.args for entry in row for a in entry}
+    found = []
+    for name in p.device.matrix_units:
+        unit = matrix_unit(name)
+        fits = unit.m == 16 and dtypes == {"float64" if unit.dtype == "double" else "float32"}
+        if fits and split_error(unit, terms) <= terms:
+            found.append(name)
+    found.sort(key=lambda name: matrix_unit(name).k)
+    return [*found, MULTIPLY_ADD]
+
+
+def pipelines(p: Problem, several: bool) -> list[str]:
+    """How tiles come to local memory, and in how many buffers; `several` is whether a sum has more than one tile."""
+    arrays = [array for row in p.einsum.args for entry in row for array in entry]
+    alike = len({array.dtype for array in arrays}) == 1 and all(len(entry) == 1 for row in p.einsum.args for entry in row)
+    known = ["async 3", "async 2", "async 4"] if alike and "cp-async-16" in p.device.instructions else []
+    return [*known, "registers 1", "registers 2"] if several else ["registers 1", *known[1::-1], "registers 2"]
+
+
+def shapes(product: Product, **choices: Value) -> list[str]:
+    """Blocks by what they cost, cheapest first: ``"items down across of down across"``, sub-groups of fragments.
+
+    Few with fragments of the same number, so that among them are large and small ones.
+    """
+    costs: dict[int, dict[str, float]] = {}
+    for items, down, across in _arrangements():
+        for tiles in _tilings(choices["unit"] != MULTIPLY_ADD):
+            text = f"{items} {down} {across} of {tiles[0]} {tiles[1]}"
+            cost = _cost(product, product.plan({**choices, "shape": text}))
+            if cost is not None:
+                costs.setdefault(prod(tiles), {})[text] = cost
+    alike = (sorted(each.items(), key=itemgetter(1))[:MOST_ALIKE] for each in costs.values())
+    found = sorted((shape for each in alike for shape in each), key=itemgetter(1))
+    return [text for text, _ in found[:MOST_SHAPES]] or [SMALLEST_SHAPE]
+
+
+def _arrangements() -> Iterator[tuple[int, int, int]]:
+    for items in (1, 2, 4, 8):
+        for down in range(1, 9):
+            for across in range(1, 9):
+                if items * down * across in (4, 6, 8, 10, 12, 16):
+                    yield items, down, across
+
+
+def _tilings(unit: bool) -> Iterator[tuple[int, int]]:
+    for down in (1, 2, 4) if unit else (1, 2, 4, 8):
+        for across in (1, 2, 3, 4, 5, 6, 8, 9, 10, 12) if unit else (1, 2, 4, 8, 16):
+            yield down, across
+
+
+def _cost(product: Product, plan: Blocks) -> float | None:
+    """Multiplications of the busiest multiprocessor, and loads in terms of them; None if registers do not suffice.
+
+    What is loaded for a block from global memory, and for the fragments of a sub-group from local memory, is less for each
+    multiplication the larger these are.
+    """
+    p, (rows, columns), items = product.problem, plan.shape, plan.sub_groups[0]
+    resident = min(residents(product, plan), MOST_RESIDENT)
+    lengths = {name: product.count(name) for name in ("rows", "columns", "batch")}
+    if resident == 0 or (items > 1 and (lengths["rows"] > rows or lengths["columns"] > columns)):
+        return None
+    groups = -(-lengths["rows"] // rows) * -(-lengths["columns"] // columns) * -(-lengths["batch"] // items)
+    # Groups come and go; at the end half of those that a multiprocessor holds are left, as a rule.
+    rounds = max(groups / p.device.compute_units, 1.0) + resident / 2
+    fragment = plan.tiles[0] * plan.fragments.rows, plan.tiles[1] * plan.fragments.columns
+    loads = 16 / rows + 16 / columns + 8 / fragment[0] + 8 / fragment[1]
+    hidden = min(1.0, resident * prod(plan.sub_groups) / ENOUGH_SUB_GROUPS)
+    together = 1 + prod(plan.sub_groups) / 48  # the more wait for each other, the longer
+    return rounds * items * rows * columns * (1 + loads) * together / hidden
