@@ -6,8 +6,12 @@ index and is contracted pair by pair: what lies between two contractions of a fe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
 from feinsum.rewrites.local_steps import contract_in_groups
-from feinsum.space import Choices, Problem, space
+from feinsum.space import Choices, Problem, Value, space
 
 from .group_planning import NO_UNIT, block_letters, is_stepwise, orders, plan_of, refusal, units
 
@@ -31,7 +35,7 @@ def parameters(p: Problem) -> Choices:
     ``chained``: whether a result stays in registers where the next step sums over what a work-item has of it.
     """
     heavy = bool(units(p)) and _operations_of_a_number(p) > INTENSE
-    best: Choices = {
+    best: dict[str, Any] = {
         "order": orders(p.einsum, tuple(p.sizes.items()), block_letters(p)),
         "unit": (*units(p), NO_UNIT) if heavy else (NO_UNIT, *units(p)),
         "elements": (8, 7, 6, 4, 16, 14, 2, 1) if heavy else (3, 4, 2, 8, 6, 1, 16),
@@ -45,14 +49,25 @@ def parameters(p: Problem) -> Choices:
         "early": (False, True),
         "chained": (False, True),
     }
-    first = {name: values[:1] for name, values in best.items()}
-    smallest = {"unit": NO_UNIT, "elements": 1, "together": 1, "across": min(best["across"]), "turns": best["turns"][-1]}
-    smallest |= {"copy": "needed", "staged": False, "stay": 0, "prefetch": False, "early": False, "chained": False}
-    if all(refusal(p, {**smallest, "order": order}) for order in best["order"]):
+    first: Choices = {name: values[:1] for name, values in best.items()}
+    if not _fits(p, best, NO_UNIT, 1):
         return first
-    # Where local memory is ordinary memory, work-items do better alone, so few configurations are worth a trial.
-    few = {**first, "unit": (NO_UNIT,), "elements": (3, 1), "together": (3, 1)}
-    return best if p.device.local_memory_is_dedicated else few
+    if not p.device.local_memory_is_dedicated:
+        # Work-items do better alone there, so few configurations are worth a trial.
+        return {**first, "unit": (NO_UNIT,), "elements": (3, 1), "together": (3, 1)}
+    # Otherwise whoever looks for the first that is accepted would go through thousands that differ in everything else.
+    fitting = [pair for pair in product(best["unit"], best["elements"]) if _fits(p, best, *pair)]
+    found = {"unit": [unit for unit, _ in fitting], "elements": {elements for _, elements in fitting}}
+    return {**best, **{name: [x for x in best[name] if x in own] for name, own in found.items()}}
+
+
+def _fits(p: Problem, choices: Mapping[str, Any], unit: Value, elements: int) -> bool:
+    """Whether a work-group can hold so many elements at all: with the least in local memory, in small and large tiles."""
+    lean: dict[str, Value] = {"unit": unit, "elements": elements, "turns": choices["turns"][-1], "stay": 0}
+    lean |= {"copy": "needed", **dict.fromkeys(("staged", "prefetch", "early", "chained"), False)}
+    tiles = (1, min(choices["across"])), (max(n for n in choices["together"] if elements % n == 0), max(choices["across"]))
+    ways = product(choices["order"], tiles if elements != 1 or unit != NO_UNIT else tiles[:1])
+    return any(refusal(p, {**lean, "order": o, "together": n, "across": m}) is None for o, (n, m) in ways)
 
 
 def _operations_of_a_number(p: Problem) -> float:
