@@ -66,12 +66,25 @@ def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> Non
         ("bij,bjk->bik", "float64", {"b": 999, "i": 16, "j": 16, "k": 16}, "k", "b"),
         ("ce,ab->bce", "float32", {"a": 1, "b": 64, "c": 20, "e": 8}, "e", "b"),
         ("eq,kl,lqe->ekq", "float64", {"e": 999, "k": 56, "l": 56, "q": 9}, "k", "e"),
+        ("acd,db->abc", "float64", {"a": 156, "b": 148, "c": 12, "d": 156}, "c", "b"),
+        ("aedf,fbec->abcd", "float32", dict.fromkeys("abcdef", 20), "d", "b"),
+        ("fga,gdbc->abcdf", "float64", {"a": 16, "b": 12, "c": 12, "d": 16, "f": 144, "g": 16}, "f", "d"),
     ],
 )
 def test_roles_of_indices(subscripts: str, dtype: str, sizes: dict[str, int], lane: str, long: str) -> None:
     """Lanes run along the last index that fills them, tiles along the longest that is no batch of matrices large enough."""
     found = promising(problem(subscripts, dtype, **sizes))
     assert (found.lanes[0], found.longs[0]) == (lane, long)
+
+
+def test_no_default_gathers_vectors_that_a_group_could_copy() -> None:
+    """Where the lane lies apart in its operand, tiles run along an index of the other one, and a group turns a panel."""
+    p = problem("aedf,fbec->abcd", "float32", **dict.fromkeys("abcdef", 20))
+    s = SPACES["vector_panels"]
+    turned, gathered = s.default(p), {**s.default(p), "long": "a", "panel": 0, "together": 1}
+    assert turned["panel"]
+    assert s.refusal(p, turned) is s.refusal(p, gathered) is None
+    assert s.work(p, turned).loads < s.work(p, gathered).loads / 4
 
 
 def test_partial_results_are_ordered_for_their_readers() -> None:

@@ -15,6 +15,7 @@ from feinsum.space import Configuration, Problem
 from .panel_limits import PANEL_SHARES, accumulators, fill, lane_width
 from .panel_paths import contractions, paths
 from .panel_plans import MOST_VECTORS_IN_ROW, RefusedError, panel_plan, rows_apart
+from .panel_work import plan_work
 
 TOGETHER = (1, 2, 4, 3, 6, 5, 8)
 ENOUGH_ACCUMULATORS = 10
@@ -27,6 +28,8 @@ WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 WELL_FILLED_BY_HALVES = 0.8
 """The same for vectors of half the width."""
+FAR_BEHIND = 1.5
+"""What does so many times the work of the best, as in vectors of numbers that lie apart, is no good guess."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,10 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     # What all operands have in common is no tile: nothing is read once for several of it.
     common = {x for x in output if all(x in letters for letters in e.indexing.inputs)}
     few = max((p.sizes[x] for x in output[:-1] if x not in common), default=0) < ENOUGH_ROWS
-    longest = sorted(output, key=lambda x: (x in common and not few, not p.is_long(x), -p.sizes[x]))[:2]
+    ordered = sorted(output, key=lambda x: (x in common and not few, not p.is_long(x), -p.sizes[x]))
+    # One of each operand's own at least: what is read in vectors is shared only along an index of another operand.
+    own = [next((x for x in ordered if _owner(e, x) == k), "") for k in range(e.n)]
+    longest = [x for x in ordered if x in ordered[:2] or x in own]
 
     def rank(x: str) -> tuple[bool, bool, bool, int]:
         partly = fill(p.sizes[x], width) < WELL_FILLED and fill(p.sizes[x], width // 2) < WELL_FILLED_BY_HALVES
@@ -72,13 +78,13 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
         "slab": False,
     }
     small |= {"rows": "together", "streaming": False, "ahead": False}
-    found = []
+    expected = {}
     for choice in product(paths(p), lanes, longest, PANEL_SHARES):
         with suppress(RefusedError):
-            panel_plan(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
-            found.append(choice)
-    if not found:
+            expected[choice] = _seconds(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
+    if not expected:
         return Promising((paths(p)[0],), (lanes[0],), (longest[0],), PANEL_SHARES[:1], hopeless=True)
+    found = sorted(expected, key=lambda choice: expected[choice] > FAR_BEHIND * min(expected.values()))
     columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
     first = {
         **small,
@@ -87,6 +93,24 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
         **dict(zip(("path", "lane", "long", "panel"), found[0], strict=True)),
     }
     return Promising(columns[0], columns[1], columns[2], columns[3], _togethers(p, first))
+
+
+def _owner(e: BatchedEinsum, x: str) -> int | None:
+    """The operand that alone has an index; None if several have it."""
+    owners = [k for k, letters in enumerate(e.indexing.inputs) if x in letters]
+    return owners[0] if len(owners) == 1 else None
+
+
+def _seconds(p: Problem, small: Configuration) -> float:
+    """The time that the work of a choice takes by itself, with as large a tile of registers as it has a plan for.
+
+    :raises RefusedError: if it has none.
+    """
+    large = {**small, "vectors": 4, "accumulators": accumulators(p)[0], "tile": 1000}
+    for c in (*({**large, "together": n} for n in (4, 2, 1)), small):
+        with suppress(RefusedError):
+            return plan_work(p, c).seconds(p.device, p.itemsize)
+    raise RefusedError("no tile of registers has a plan")
 
 
 def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:

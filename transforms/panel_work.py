@@ -4,6 +4,8 @@ For each term of a sum, v vectors along the lane times n numbers that are broadc
 
     loads = v + n        where the operand of the vectors is copied or has the lane along its rows
           = v·width + n  where its numbers lie apart
+
+Results are stored in vectors where they have the lane along their rows, else number by number.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ _ALLOCATION = 1.5
 
 def panel_work(p: Problem, c: Configuration) -> Work:
     """The work of a configuration of :mod:`feinsum.transforms.vector_panels` that has a plan."""
-    p, _ = fused_problem(p)
+    return plan_work(fused_problem(p)[0], c)
+
+
+def plan_work(p: Problem, c: Configuration) -> Work:
+    """The same for a problem whose indices are fused already.
+
+    :raises RefusedError: if there is no plan.
+    """
     plan, e = panel_plan(p, c), p.einsum
     flops = loads = most = sums = 0.0
     for step, stage in zip(contractions(e, c["path"]), plan.stages, strict=True):
@@ -37,10 +46,12 @@ def panel_work(p: Problem, c: Configuration) -> Work:
         if own > most:
             most, sums = own, vectors * math.prod(stage.registers.values())
         flops += own
+    stored = e.b * p.count(e.indexing.output) * p.itemsize
+    apart = plan.stages[-1].lane != e.indexing.output[-1]
+    loads += stored * (plan.width if apart else 1)
     groups = math.prod(-(-p.sizes[x] // (blocks * together)) for x, (blocks, together) in plan.groups.items())
     inside = {x: min(p.sizes[x], math.prod(plan.groups.get(x, (p.sizes[x], 1)))) for x in p.sizes}
     copied = sum(math.prod(inside[x] for x in e.indexing.inputs[k]) * p.itemsize for k in plan.panels)
-    stored = e.b * p.count(e.indexing.output) * p.itemsize
     return Work(
         flops=flops,
         bytes=e.min_bytes(p.lengths) + (0 if plan.streaming else (_ALLOCATION - 1) * stored),
