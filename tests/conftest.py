@@ -1,6 +1,7 @@
 """What all tests share: a session that touches nothing of the user, and the CPU device.
 
-Golden files are written anew by ``pytest tests/test_spaces.py --regenerate-golden``.
+Golden files are written anew by ``pytest tests/test_spaces.py --regenerate-golden``; on another CPU device than the best
+tests run by ``pytest tests/test_contract.py --cpu pocl``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--regenerate-golden", action="store_true", help="write the generated code of every space to tests/golden"
     )
+    parser.addoption("--cpu", default="cpu", help="the CPU device for tests on one device, as `feinsum --device` takes it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,11 +45,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def cpu() -> Device:
-    """The best CPU device of this machine."""
+def cpu(request: pytest.FixtureRequest) -> Device:
+    """The best CPU device of this machine, or the one that was asked for."""
     import feinsum as fe
 
-    return fe.device("cpu")
+    return fe.device(request.config.getoption("--cpu"))
 
 
 @pytest.fixture

@@ -107,6 +107,8 @@ def test_strided_copies_of_every_width(dtype: str, queue: cl.CommandQueue) -> No
         ("uint64", "int16"),
         ("complex64", "complex128"),
         ("complex128", "float32"),
+        ("float32", "complex128"),
+        ("int8", "complex64"),
     ],
 )
 def test_strided_copies_convert(given: str, wanted: str, queue: cl.CommandQueue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from feinsum.compile.program import Argument, Launch, Program, evaluate
 from feinsum.compile.realize import realize, transformed
 from feinsum.devices import Device
 from feinsum.registry import find_space
+from feinsum.validate import Workload
 
 CHAIN = fe.einsum(
     "ij,jk,kl->il", *(fe.array(name, shape) for name, shape in (("A", ("N", 9)), ("B", (9, 8)), ("C", (8, 7))))
@@ -143,6 +145,17 @@ def test_wide_kernels_index_with_64_bits(cpu: Device) -> None:
     for sizes, wide, dtype in (({"N": 10}, False, "int32"), ({"N": 10}, True, "int64"), ({"N": 2**31}, False, "int64")):
         program = generate_program(transformed(CHAIN, sizes, space, STEPS, cpu.profile, wide=wide))
         assert {a.dtype for a in program.arguments if a.kind == "length"} == {dtype}
+
+
+def test_wide_kernels_limit_positions_to_numbers(cpu: Device) -> None:
+    """OpenCL C knows no ``min`` of a long and an int, so that these are written as longs."""
+    e = fe.einsum("ab,bcd,ac->ad", fe.array("x", ("N", 7)), fe.array("y", (7, 9, 7)), fe.array("z", ("N", 9)))
+    space, lengths = find_space("contraction_steps"), {"a": 67, "b": 7, "c": 9, "d": 7}
+    configuration = space.default(space.problem(e, {"N": 67}, cpu.profile))
+    program = realize(e, {"N": 67}, space, configuration, cpu.profile, wide=True)
+    assert re.search(r"min\([^,;]*, \d+l\)", program.source)
+    verdict = Workload(e, lengths, cpu.queue).check(build(cpu.context, program))
+    assert verdict.ok, verdict.message
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -269,6 +269,19 @@ def test_device_arrays_of_any_layout_and_results(queue: cl.CommandQueue, how: di
         np.testing.assert_allclose(host, A @ B)
 
 
+@pytest.mark.parametrize("optimize", [True, False, "optimal"])
+def test_real_device_arrays_give_complex_results_on_demand(
+    optimize: Any, queue: cl.CommandQueue, how: dict[str, Any]
+) -> None:
+    """Also in an array of the caller's."""
+    arrays = [cla.to_device(queue, x) for x in (A.astype(np.float32), B, C)]
+    out = cla.empty(queue, (3, 2), np.complex128)
+    for room in (None, out):
+        found = fe.contract("ij,jk,kl->il", *arrays, out=room, dtype="complex128", optimize=optimize, **how)
+        assert found.dtype == np.complex128
+        np.testing.assert_allclose(found.get(), A @ B @ C, rtol=1e-5)
+
+
 REFUSALS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
     "lengths": (("ij,jk", A, C), {}, fe.ShapeError, "index 'j' is 4 in operand 0 but 5 in operand 1 of 'ij,jk'"),
     "diagonal": (

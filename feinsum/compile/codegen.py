@@ -10,6 +10,7 @@ from loopy.kernel.data import LocalInameTag, VectorizeTag
 from loopy.kernel.tools import get_subkernel_to_insn_id_map, get_subkernels
 from loopy.schedule import EnterLoop, LeaveLoop, RunInstruction
 from loopy.schedule.tools import get_subkernel_arg_info
+from loopy.symbolic import IdentityMapper
 from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Variable
 
 from feinsum.compile.program import Argument, Extent, Launch, Program
@@ -30,7 +31,7 @@ def generate_program(t_unit: lp.TranslationUnit) -> Program:
 
 
 def _generate(t_unit: lp.TranslationUnit) -> Program:
-    linearized = _linearize(t_unit)
+    linearized = _linearize(_type_limits(t_unit))
     kernel = linearized.default_entrypoint
     source = lp.generate_code_v2(linearized).device_code()
     insn_ids = get_subkernel_to_insn_id_map(kernel)
@@ -45,6 +46,27 @@ def _generate(t_unit: lp.TranslationUnit) -> Program:
         passed.update(dict.fromkeys(names))
         launches.append(Launch(name, names, _grid(groups), tuple(int(size) for size in group_size) or (1,)))
     return Program(source, tuple(_argument(kernel, name) for name in _needed(kernel, passed)), tuple(launches))
+
+
+def _type_limits(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
+    """Where indices have 64 bits give them to numbers in a ``min`` too, since OpenCL C has none of a long and an int."""
+    kernel = t_unit.default_entrypoint
+    if kernel.index_dtype.itemsize < 8:
+        return t_unit
+    mapper = _TypedLimits()
+    rules = {name: rule.copy(expression=mapper(rule.expression)) for name, rule in kernel.substitutions.items()}
+    instructions = [insn.with_transformed_expressions(mapper) for insn in kernel.instructions]
+    return t_unit.with_kernel(kernel.copy(instructions=instructions, substitutions=rules))
+
+
+class _TypedLimits(IdentityMapper):  # type: ignore[misc]
+    """``min(x, 8)`` -> ``min(x, 8l)``"""
+
+    def map_min(self, expr: Any) -> Any:
+        children = (self.rec(child) for child in expr.children)
+        return type(expr)(tuple(np.int64(child) if isinstance(child, int) else child for child in children))
+
+    map_max = map_min
 
 
 def _linearize(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:

@@ -22,7 +22,7 @@ _lock = threading.Lock()
 def copy_strided(value: Any, queue: Any, dtype: np.dtype[Any] | None = None) -> Any:
     """A C-contiguous copy of a device array of any strides and offset, in another type if one is given.
 
-    A complex number becomes a real one by its real part.  No real number becomes complex.
+    A complex number becomes a real one by its real part.
     """
     import pyopencl as cl
     import pyopencl.array as cla
@@ -51,6 +51,8 @@ def _source(given: np.dtype[Any], wanted: np.dtype[Any], axes: int) -> str:
     else:
         source, target = _NUMBERS[given.name], _NUMBERS[wanted.name]
         value = f"convert_{target}(from[at]{'.x' if given.kind == 'c' != wanted.kind else ''})"
+        if wanted.kind == "c" != given.kind:
+            value = f"({target})(convert_{target.removesuffix('2')}(from[at]), 0)"
     return f"""
 __kernel void copy_strided(__global {target} *to, __global const {source} *from, const long begin{parameters})
 {{

@@ -89,7 +89,10 @@ def choose_types(dtypes: Sequence[np.dtype[Any]], dtype: Any, casting: str, in_s
     if wanted not in DTYPES:
         raise DTypeError(f"the result would be {result}; it can be one of {', '.join(map(str, DTYPES))}, bool, float16")
     same = in_steps or dtype is not None
-    return Types(result, tuple(_computed(own.newbyteorder("="), wanted, same) for own in dtypes))
+    computed = [_computed(own.newbyteorder("="), wanted, same) for own in dtypes]
+    if wanted.kind == "c" and all(one.kind != "c" for one in computed):
+        computed[0] = wanted
+    return Types(result, tuple(computed))
 
 
 def _computed(own: np.dtype[Any], wanted: np.dtype[Any], same: bool) -> np.dtype[Any]:
