@@ -12,7 +12,7 @@ from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.space import Configuration, Problem
 
-from .panel_limits import PANEL_SHARES, accumulators, fill, lane_width
+from .panel_limits import PANEL_SHARES, accumulators, fill, lane_width, widths
 from .panel_paths import contractions, paths
 from .panel_plans import MOST_VECTORS_IN_ROW, RefusedError, panel_plan, rows_apart
 from .panel_work import plan_work
@@ -28,8 +28,8 @@ WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 WELL_FILLED_BY_HALVES = 0.8
 """The same for vectors of half the width."""
-FAR_BEHIND = 1.5
-"""What does so many times the work of the best, as in vectors of numbers that lie apart, is no good guess."""
+FAR_BEHIND = 2.0
+"""What loads so many times as much as the best with its lanes, as vectors of numbers apart do, is no good guess."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,16 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
         "slab": False,
     }
     small |= {"rows": "together", "streaming": False, "ahead": False}
-    expected = {}
+    loads = {}
     for choice in product(paths(p), lanes, longest, PANEL_SHARES):
         with suppress(RefusedError):
-            expected[choice] = _seconds(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
-    if not expected:
+            loads[choice] = _loads(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
+    if not loads:
         return Promising((paths(p)[0],), (lanes[0],), (longest[0],), PANEL_SHARES[:1], hopeless=True)
-    found = sorted(expected, key=lambda choice: expected[choice] > FAR_BEHIND * min(expected.values()))
+    least: dict[tuple[object, ...], float] = {}
+    for (path, lane, *_), count in loads.items():
+        least[path, lane] = min(count, least.get((path, lane), count))
+    found = sorted(loads, key=lambda choice: loads[choice] > FAR_BEHIND * least[choice[:2]])
     columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
     first = {
         **small,
@@ -101,15 +104,15 @@ def _owner(e: BatchedEinsum, x: str) -> int | None:
     return owners[0] if len(owners) == 1 else None
 
 
-def _seconds(p: Problem, small: Configuration) -> float:
-    """The time that the work of a choice takes by itself, with as large a tile of registers as it has a plan for.
+def _loads(p: Problem, small: Configuration) -> float:
+    """The bytes that instructions load in a choice, with as large a tile of registers as it has a plan for.
 
     :raises RefusedError: if it has none.
     """
-    large = {**small, "vectors": 4, "accumulators": accumulators(p)[0], "tile": 1000}
-    for c in (*({**large, "together": n} for n in (4, 2, 1)), small):
+    large = {**small, "width": widths(p, p.sizes[small["lane"]])[0], "accumulators": accumulators(p)[0]}
+    for c in (*({**large, "vectors": v, "together": n} for v, n in product((4, 2), (4, 2, 1))), small):
         with suppress(RefusedError):
-            return plan_work(p, c).seconds(p.device, p.itemsize)
+            return plan_work(p, c).loads
     raise RefusedError("no tile of registers has a plan")
 
 
