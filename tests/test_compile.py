@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import feinsum as fe
 from feinsum.compile.codegen import generate_program, to_extent
 from feinsum.compile.executable import build
+from feinsum.compile.indices import is_outgrown
 from feinsum.compile.program import Argument, Launch, Program, evaluate
 from feinsum.compile.realize import realize, transformed
 from feinsum.devices import Device
@@ -145,6 +147,27 @@ def test_wide_kernels_index_with_64_bits(cpu: Device) -> None:
     for sizes, wide, dtype in (({"N": 10}, False, "int32"), ({"N": 10}, True, "int64"), ({"N": 2**31}, False, "int64")):
         program = generate_program(transformed(CHAIN, sizes, space, STEPS, cpu.profile, wide=wide))
         assert {a.dtype for a in program.arguments if a.kind == "length"} == {dtype}
+
+
+@pytest.mark.parametrize(
+    ("name", "configuration"),
+    [
+        ("generic", STEPS),
+        ("contraction_steps", {"split": "none", "vectors": 2, "together": 2, "accumulators": 16}),
+    ],
+)
+def test_what_launches_share_decides_about_indices_too(name: str, configuration: dict[str, Any], cpu: Device) -> None:
+    """A partial result may be much longer than operands and output: that of ``ab,bcd->acd`` has 63 N entries."""
+    e = fe.einsum("ab,bcd,ac->ad", fe.array("x", ("N", 7)), fe.array("y", (7, 9, 7)), fe.array("z", ("N", 9)))
+    short, long = 1 << 20, 40 << 20
+    for length, dtype, cast in ((short, "int32", "(int)"), (long, "int64", "(long)")):
+        program = realize(e, {"N": length}, find_space(name), configuration, cpu.profile)
+        (shared,) = (a for a in program.arguments if a.kind == "scratch")
+        assert math.prod(evaluate(x, {"N": length}) for x in shared.shape) == 63 * length
+        assert {a.dtype for a in program.arguments if a.kind == "length"} == {dtype}
+        assert f"#define gid(N) ({cast} get_group_id(N))" in program.source
+        assert is_outgrown(program, {"N": long}) == (length == short)
+        assert not is_outgrown(program, {"N": short})
 
 
 def test_wide_kernels_limit_positions_to_numbers(cpu: Device) -> None:

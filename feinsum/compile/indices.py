@@ -1,10 +1,15 @@
-"""How wide the integers are with which a kernel indexes: 32 bits, or 64 where an array has 2³¹ elements or more."""
+"""How wide the integers are with which a kernel indexes: 32 bits, or 64 where an array has 2³¹ elements or more.
+
+What a space keeps in global memory between launches counts as the arrays of the einsum do, though it is known only when
+the kernel is: ``ab,bcd,ac->ad`` in steps has a partial result ``acd`` that may be longer than operands and output.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from feinsum.compile.program import Extent, Program, evaluate
 from feinsum.einsum import BatchedEinsum
 
 _BEYOND = 2**24
@@ -14,4 +19,26 @@ _BEYOND = 2**24
 def index_dtype(e: BatchedEinsum, lengths: Mapping[str, int]) -> str:
     """``int64`` where an array or an output has 2³¹ elements or more, or nearly so many; else ``int32``."""
     shapes = (*e.array_indices.values(), e.indexing.output)
-    return "int64" if any(math.prod(lengths[x] for x in letters) >= 2**31 - _BEYOND for letters in shapes) else "int32"
+    return "int64" if any(_is_large(lengths[x] for x in letters) for letters in shapes) else "int32"
+
+
+def has_large(shapes: Iterable[Iterable[Extent]], values: Mapping[str, int]) -> bool:
+    """Whether one of some shapes has 2³¹ elements or more, or nearly so many.
+
+    :param values: the lengths that the shapes are written in.
+    """
+    return any(_is_large(evaluate(extent, values) for extent in shape) for shape in shapes)
+
+
+def is_outgrown(program: Program, values: Mapping[str, int]) -> bool:
+    """Whether a program with 32-bit indices has an array that is too large for them.
+
+    :param values: a value for each of its lengths.
+    """
+    if not any(a.kind == "length" and a.dtype == "int32" for a in program.arguments):
+        return False  # it was made for these lengths, or indexes with 64 bits
+    return has_large((a.shape for a in program.arguments), values)
+
+
+def _is_large(extents: Iterable[int]) -> bool:
+    return math.prod(extents) >= 2**31 - _BEYOND

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from feinsum.compile.codegen import generate_program
-from feinsum.compile.indices import index_dtype
-from feinsum.compile.program import Program
+from loopy import AddressSpace
+
+from feinsum.compile.codegen import generate_program, to_extent
+from feinsum.compile.indices import has_large, index_dtype
+from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
@@ -35,11 +37,21 @@ def transformed(
     :raises TransformError: if the space refuses the configuration.
     """
     lengths = e.resolve(sizes)
-    t_unit = generate_loopy(e, index_dtype="int64" if wide else index_dtype(e, lengths))
+    wide = wide or index_dtype(e, lengths) == "int64"
+    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32")
     match = match_einsum(t_unit)
     by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
     own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
-    return space.transform(t_unit, match, configuration, space.problem(match.einsum, own, profile))
+    result = space.transform(t_unit, match, configuration, space.problem(match.einsum, own, profile))
+    if not wide and has_large(_global_shapes(result), by_name):
+        return transformed(e, sizes, space, configuration, profile, wide=True)
+    return result
+
+
+def _global_shapes(t_unit: lp.TranslationUnit) -> list[list[Extent]]:
+    """The shapes of what launches share."""
+    temporaries = t_unit.default_entrypoint.temporary_variables.values()
+    return [list(map(to_extent, t.shape)) for t in temporaries if t.address_space == AddressSpace.GLOBAL]
 
 
 def realize(

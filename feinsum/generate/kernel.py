@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from feinsum.compile.executable import Executable, Geometry
-from feinsum.compile.indices import index_dtype
+from feinsum.compile.indices import is_outgrown
 from feinsum.compile.program import Program
 from feinsum.database import TuningRecord
 from feinsum.devices import Device
@@ -132,7 +132,7 @@ class Kernel:
 
         :param lengths: the length of each index of :attr:`einsum`.
         """
-        if index_dtype(self.einsum, lengths) == "int32" or index_dtype(self.einsum, self.expected) == "int64":
+        if not is_outgrown(self.program, {name: lengths[x] for name, x in self.length_indices.items()}):
             return self._executable
         with self._lock:
             if self._wide is None:
