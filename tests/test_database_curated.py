@@ -90,6 +90,21 @@ def test_a_bad_line_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert "line 1 of the curated records amd-epyc-intel.jsonl: no JSON" in caplog.text
 
 
+def test_a_line_is_parsed_when_its_key_is_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A look-up does not wait for records of other einsums, however their lines are written."""
+    mine, other = make_record(), make_record(einsum_key="1|ab->a|a=2 b=3||[float64]")
+    escaped = other.to_json().replace(">", "\\u003e")
+    broken = '{"einsum_key":"a line that would be warned of"}'
+    [path] = curate([mine], tmp_path)
+    path.write_text("\n".join([broken, escaped, mine.to_json()]), encoding="utf-8")
+    curated = CuratedRecords(tmp_path)
+    assert curated.best(KEY, SIZES, mine.device) == mine
+    assert curated.best(other.einsum_key, SIZES, mine.device) == other
+    assert caplog.text == ""
+    assert sorted(curated.query(), key=lambda r: r.einsum_key) == sorted([mine, other], key=lambda r: r.einsum_key)
+    assert "line 1 of the curated records amd-epyc-intel.jsonl: " in caplog.text
+
+
 def test_both_stores_are_read_together(tmp_path: Path) -> None:
     """The quicker of the two wins, and a record in both is one."""
     slow, middle, quick = (make_record(median_s=t) for t in (3.0, 2.0, 1.0))

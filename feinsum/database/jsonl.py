@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, AnyStr, NamedTuple
 
 from feinsum.database.record import TuningRecord
 from feinsum.errors import DatabaseError
@@ -50,7 +50,7 @@ def read(source: PathLike | IO[Any]) -> Iterator[tuple[int, TuningRecord | Refus
     """
     try:
         with _opened(source) as file:
-            for number, line in _lines(file):
+            for number, line in numbered(file):
                 yield number, parse(number, line)
     except OSError as error:
         raise DatabaseError(f"cannot read {error.filename or source}: {error.strerror}") from None
@@ -75,7 +75,7 @@ def _opened(source: PathLike | IO[Any]) -> Iterator[IO[Any]]:
         yield source
 
 
-def _lines(file: IO[Any]) -> Iterator[tuple[int, str | bytes | None]]:
+def numbered(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr | None]]:
     """The number and the text of each line that is not blank; None where it is too long to be held."""
     number = 0
     while line := file.readline(LINE_LIMIT + 1):

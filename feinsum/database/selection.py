@@ -12,7 +12,16 @@ from feinsum.database.record import STATUSES, TuningRecord
 from feinsum.errors import DatabaseError
 
 
-class Where(TypedDict, total=False):
+class Which(TypedDict, total=False):
+    """Conditions on the records of one problem on one device; those not given, or None, are met by every record."""
+
+    driver: str | None
+    spaces: Iterable[tuple[str, int]] | None
+    """Names and versions of spaces, one of which the record must have."""
+    protocol: int | None
+
+
+class Where(Which, total=False):
     """Conditions, all of which a record must meet; those not given, or None, are met by every record."""
 
     einsum_key: str | None
@@ -20,12 +29,8 @@ class Where(TypedDict, total=False):
     sizes: Mapping[str, int] | None
     device: str | None
     architecture: str | None
-    driver: str | None
     space: str | None
     space_version: int | None
-    spaces: Iterable[tuple[str, int]] | None
-    """Names and versions of spaces, one of which the record must have."""
-    protocol: int | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from feinsum.database.checks import shown
 from feinsum.database.jsonl import ImportReport, PathLike, RefusedLine
 from feinsum.database.location import locate
 from feinsum.database.record import TuningRecord, Value, parse_stored
-from feinsum.database.selection import Selection, Where
+from feinsum.database.selection import Selection, Where, Which
 from feinsum.database.stats import Stats, summarise
 from feinsum.errors import DatabaseError
 
@@ -120,30 +120,19 @@ class Database:
         selection = Selection(status="ok", **where)
         return list(self._records(statements.select_winners(selection), selection))
 
-    def best(
-        self,
-        einsum_key: str,
-        sizes: Mapping[str, int],
-        device: str,
-        *,
-        driver: str | None = None,
-        spaces: Iterable[tuple[str, int]] | None = None,
-        protocol: int | None = None,
-    ) -> TuningRecord | None:
+    def best(self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]) -> TuningRecord | None:
         """The quickest record of one einsum with sizes on one device, or None.
 
-        :param spaces: names and versions of the spaces whose records count; None for all.
+        :param which: see :class:`Which`.
         """
         from feinsum.database import statements
 
-        parameters: dict[str, Any] = {"problem": statements.digest(einsum_key, sizes), "device": device}
+        spaces, driver, protocol = which.get("spaces"), which.get("driver"), which.get("protocol")
         pairs = None if spaces is None else tuple(spaces)
+        parameters: dict[str, Any] = {"problem": statements.digest(einsum_key, sizes), "device": device}
         for k, (name, version) in enumerate(pairs or ()):
             parameters[f"space_{k}"], parameters[f"version_{k}"] = name, version
-        if driver is not None:
-            parameters["driver"] = driver
-        if protocol is not None:
-            parameters["protocol"] = protocol
+        parameters |= {name: x for name, x in (("driver", driver), ("protocol", protocol)) if x is not None}
         shape = None if pairs is None else len(pairs), driver is not None, protocol is not None
         body = self._body_of_best(shape, parameters)
         if body is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -12,7 +12,7 @@ from feinsum.database.curated import CuratedRecords
 from feinsum.database.jsonl import PathLike
 from feinsum.database.location import VARIABLE, Location, locate
 from feinsum.database.record import TuningRecord
-from feinsum.database.selection import Where, order, winners
+from feinsum.database.selection import Where, Which, order, winners
 from feinsum.database.store import Database
 from feinsum.errors import DatabaseError
 
@@ -48,22 +48,14 @@ class Stores:
             found += self.working.winners(**where)
         return winners(found)
 
-    def best(
-        self,
-        einsum_key: str,
-        sizes: Mapping[str, int],
-        device: str,
-        *,
-        driver: str | None = None,
-        spaces: Iterable[tuple[str, int]] | None = None,
-        protocol: int | None = None,
-    ) -> TuningRecord | None:
+    def best(self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]) -> TuningRecord | None:
         """The quicker of the two best records; see :meth:`Database.best`."""
-        pairs = None if spaces is None else tuple(spaces)
-        found = self.curated.best(einsum_key, sizes, device, driver=driver, spaces=pairs, protocol=protocol)
+        if (spaces := which.get("spaces")) is not None:
+            which["spaces"] = tuple(spaces)  # both read it
+        found = self.curated.best(einsum_key, sizes, device, **which)
         if self.working is None:
             return found
-        tuned = self.working.best(einsum_key, sizes, device, driver=driver, spaces=pairs, protocol=protocol)
+        tuned = self.working.best(einsum_key, sizes, device, **which)
         if found is None or tuned is None:
             return found or tuned
         return min(found, tuned, key=order)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from feinsum.database.record import TuningRecord
+from feinsum.database.selection import Which
 from feinsum.timing import FINAL_PROTOCOL
 
 _LUCK = 1.1
@@ -16,14 +17,7 @@ class _Best(Protocol):
     """What looks up the quickest record: a :class:`Database`, or :class:`Stores`."""
 
     def best(
-        self,
-        einsum_key: str,
-        sizes: Mapping[str, int],
-        device: str,
-        *,
-        driver: str | None = None,
-        spaces: Iterable[tuple[str, int]] | None = None,
-        protocol: int | None = None,
+        self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]
     ) -> TuningRecord | None: ...
 
 
