@@ -70,12 +70,13 @@ def read(path: Path) -> Iterator[Landscape]:
     if path.suffix != ".jsonl":
         yield Landscape.read(path)
         return
+    from feinsum.chain import STEPS
     from feinsum.database.record import TuningRecord
 
     groups = defaultdict(list)
     for line in path.read_bytes().splitlines():
         record = TuningRecord.from_json(line)
-        if record.status != "refused":
+        if record.status != "refused" and STEPS not in record.configuration:  # a chain is no point of a search
             key = (record.einsum_key, tuple(record.sizes.items()), record.device, record.space, record.space_version)
             groups[key].append((record.configuration, record.median_s))
     for (einsum_key, _, device, space, version), results in groups.items():

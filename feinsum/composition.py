@@ -43,7 +43,8 @@ class StepOrigin:
 
     def rename(self, letters: Mapping[str, str]) -> StepOrigin:
         """The same with other letters of indices."""
-        return replace(self, subscripts=self.subscripts.translate(str.maketrans(dict(letters))))
+        table = str.maketrans(dict(letters))
+        return replace(self, subscripts=self.subscripts.translate(table))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for :func:`json.dumps`."""

@@ -69,6 +69,12 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--seed", type=int, default=0, metavar="N", help="Of the search and of the inputs; 0 unless given.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that build; one a core, four at most.")
+@click.option(
+    "--steps",
+    type=click.Choice(("auto", "always", "never")),
+    default="auto",
+    help="Tune the steps of three or more operands, too: where chains are in reach (auto), first, or not at all.",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this dask.distributed scheduler do the trials.")
 @click.option("--shard", metavar="I/N", help="Of a job file: do every N-th job, from the I-th on.")
 @click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as a page, with plots.")
@@ -126,7 +132,10 @@ def _require_writable(path: str) -> None:
         raise click.UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
-_OF_AN_EINSUM = ("shapes", "sizes", "long", "rows", "dtypes", "trials", "timeout", "space", "sampler", "seed", "html")
+_OF_AN_EINSUM = (
+    *("shapes", "sizes", "long", "rows", "dtypes"),
+    *("trials", "timeout", "space", "sampler", "seed", "steps", "html"),
+)
 
 
 def _tune_batch(path: str, options: Mapping[str, Any]) -> None:

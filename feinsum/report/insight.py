@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from feinsum.chain import STEPS
+
 if TYPE_CHECKING:
     from feinsum.database import TuningRecord
     from feinsum.search.importance import Importance
@@ -19,7 +21,7 @@ def influences(records: Iterable[TuningRecord]) -> dict[str, Importance]:
 
     by_space: dict[str, list[TuningRecord]] = {}
     for record in records:
-        if record.median_s is not None:
+        if record.median_s is not None and STEPS not in record.configuration:  # a chain is no point of a search
             by_space.setdefault(f"{record.space}@{record.space_version}", []).append(record)
     return {
         space: importance((r.configuration, r.median_s) for r in many)

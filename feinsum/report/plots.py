@@ -208,7 +208,7 @@ def choices(records: Sequence[TuningRecord]) -> Picture:
     for axes, (space, name) in zip(every, chosen, strict=False):
         points: dict[str, list[float]] = {}
         for r in sorted(records, key=lambda r: _rank(r.configuration.get(name))):
-            if r.median_s is not None and f"{r.space}@{r.space_version}" == space:
+            if r.median_s is not None and f"{r.space}@{r.space_version}" == space and name in r.configuration:
                 points.setdefault(str(r.configuration[name]), []).append(1e3 * r.median_s)
         for k, times in enumerate(points.values()):
             axes.plot([k] * len(times), times, "o", ms=4, mfc="none", color="#777777")

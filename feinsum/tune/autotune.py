@@ -24,6 +24,7 @@ from feinsum.tune.final import Final
 from feinsum.tune.keeper import keep, require_writable
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine, Runner
+from feinsum.tune.steps import StepTuning
 from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Outcome, Trial
 
@@ -52,12 +53,16 @@ def autotune(
     workers: int | None = None,
     scheduler: str | None = None,
     trial_timeout: float = 60.0,
+    steps: str = "auto",
     progress: bool | Progress = True,
 ) -> TuningReport:
     """Try configurations for an einsum on a device and record each of them.
 
     Configurations that the database already knows, on this device and driver, are not tried again.  At the end the best
     ten are timed again, in turns, which takes a few seconds; see :mod:`feinsum.tune.final`.
+
+    An einsum of three or more operands may be evaluated in steps, which are einsums with records of their own.  Where they
+    are known, chains of the best of them are tried first; `steps` says whether to tune them, too.
 
     :param device: see :func:`feinsum.device`.
     :param database: the store of records; None is that of the user, see :class:`Database`.
@@ -72,6 +77,8 @@ def autotune(
         ``tcp://node1:8786``; see :mod:`feinsum.tune.cluster`.  The device is then one of theirs.
     :param trial_timeout: seconds that building a configuration may take, and also proving it, and timing it; one that takes
         longer is recorded as such.
+    :param steps: ``"auto"``: tune the steps for two fifths of `timeout` if chains turn out to be in reach of the best,
+        unless `trials` is given; ``"always"``: tune them before all else; ``"never"``.
     :param progress: whether to show a progress bar on a terminal; or a function that is called after each trial with
         the number done, the number planned, the best record and the last.
     :raises TransformError: if no space of that name applies.
@@ -92,6 +99,7 @@ def autotune(
             timeout=60.0 if trials is None and timeout is None else timeout,
             sampler=sampler,
             seed=seed,
+            steps=steps,
             progress=progress,
         )
 
@@ -108,6 +116,7 @@ def tune_on(
     sampler: str | None,
     seed: int,
     progress: bool | Progress,
+    steps: str = "auto",
 ) -> TuningReport:
     """:func:`autotune` with processes that are there already, and a store that is open."""
     start = time.monotonic()
@@ -116,10 +125,32 @@ def tune_on(
     contest = Contest(task, store, space, trials, sampler)
     records: list[TuningRecord] = []
     decided, interrupted = None, False
+
+    def tune_step(step: BatchedEinsum, lengths: dict[str, int], seconds: float | None) -> TuningReport:
+        """Tune a step as if it were alone, and go on with what the engine did before."""
+        done = tune_on(
+            engine,
+            step,
+            store,
+            lengths,
+            None,
+            trials=trials,
+            timeout=seconds,
+            sampler=sampler,
+            seed=seed,
+            progress=False,
+            steps="never",
+        )
+        engine.best_s = None if contest.best is None else contest.best.median_s
+        if done.interrupted:
+            raise KeyboardInterrupt
+        return done
+
+    tuning = StepTuning(steps, trials, timeout, tune_step)
     with contextlib.ExitStack() as stack:
         report = _notify(stack, progress, e, trials, timeout)
         try:
-            for record in _search(task, contest, engine, trials, timeout):
+            for record in _search_with_steps(task, contest, engine, trials, timeout, tuning):
                 keep(store, record)
                 records.append(record)
                 report(len(records), trials, contest.best, record)
@@ -138,6 +169,7 @@ def tune_on(
         seconds=time.monotonic() - start,
         interrupted=interrupted,
         final=decided,
+        steps=tuple(tuning.reports),
     )
 
 
@@ -153,6 +185,19 @@ def make_engine(
     from feinsum.tune.cluster import Cluster
 
     return Cluster(scheduler, device.id if isinstance(device, Device) else device, timeout_s)
+
+
+def _search_with_steps(
+    task: Task, contest: Contest, engine: Engine, trials: int | None, timeout: float | None, tuning: StepTuning
+) -> Iterator[TuningRecord]:
+    """A search that stops to tune steps, and then tries chains of them, however late it is."""
+    start = time.monotonic()
+    tuning.consider(task, contest, 0.0)
+    for record in _search(task, contest, engine, trials, timeout):
+        yield record
+        chains = tuning.consider(task, contest, time.monotonic() - start)
+        if chains:
+            yield from _search(task, contest, engine, chains, None)
 
 
 def _search(

@@ -47,6 +47,7 @@ class Contestant:
     :ivar known: the best record of every configuration that was tried before.
     :ivar chains: configurations that are no points of the search, to be asked first.
     :ivar composed: all that were ever among them.
+    :ivar best_s: the time of the quickest, in seconds.
     """
 
     space: TransformSpace
@@ -56,6 +57,7 @@ class Contestant:
     exhausted: bool = False
     chains: list[Mapping[str, Any]] = field(default_factory=list)
     composed: list[Mapping[str, Any]] = field(default_factory=list)
+    best_s: float = math.inf
 
     def ask(self) -> Mapping[str, Any] | None:
         """A configuration that was not asked before; None when there is none left."""
@@ -90,8 +92,8 @@ class Contest:
         )
         self.compose()
 
-    def compose(self) -> None:
-        """Put chains together of what is known of their steps by now, to be asked next."""
+    def compose(self) -> int:
+        """Put chains together of what is known of their steps by now, to be asked next; and say how many are waiting."""
         inquiry = Inquiry(open_stores(self._store), self._task.profile)
         for c in self._contestants.values():
             tried = [*(r.configuration for r in c.known), *c.composed]
@@ -100,6 +102,12 @@ class Contest:
             c.chains += fresh
             c.composed += fresh
             c.exhausted = c.exhausted and not c.chains
+        return sum(len(c.chains) for c in self._contestants.values())
+
+    def spaces(self, reach: float | None) -> list[TransformSpace]:
+        """The spaces that take part; with `reach`, those alone whose quickest takes at most so many times the best."""
+        best_s = math.inf if self.best is None or self.best.median_s is None else self.best.median_s
+        return [c.space for c in self._contestants.values() if reach is None or c.best_s <= reach * best_s]
 
     @property
     def known(self) -> list[TuningRecord]:
@@ -107,14 +115,17 @@ class Contest:
         return [record for contestant in self._contestants.values() for record in contestant.known]
 
     def next_trial(self) -> Trial | None:
-        """A trial of the space that was asked least; None when all are exhausted.
+        """A trial of a chain, or else of the space that was asked least; None when all are exhausted.
 
         The generic space gets a few trials, and more only when nothing else is left.
         """
         while left := [c for c in self._contestants.values() if not c.exhausted]:
             special = [c for c in left if c.space.rank > 0]
             generic = [c for c in left if c.space.rank == 0 and c.asked < _GENERIC_TRIALS]
-            contestant = min([*special, *generic] or left, key=lambda c: c.asked if c.space.rank > 0 else 2 * c.asked)
+            contestant = min(
+                [c for c in left if c.chains] or [*special, *generic] or left,
+                key=lambda c: c.asked if c.space.rank > 0 else 2 * c.asked,
+            )
             configuration = contestant.ask()
             if configuration is not None:
                 contestant.asked += 1
@@ -124,8 +135,10 @@ class Contest:
 
     def tell(self, record: TuningRecord) -> None:
         """What became of a trial."""
-        self._contestants[record.space].sampler.tell(record.configuration, record.median_s)
+        contestant = self._contestants[record.space]
+        contestant.sampler.tell(record.configuration, record.median_s)
         if record.median_s is not None:
+            contestant.best_s = min(contestant.best_s, record.median_s)
             rival = math.inf if self.best is None or self.best.median_s is None else self.best.median_s
             self.best = record if record.median_s < rival else self.best
 
@@ -155,7 +168,10 @@ def _contestant(task: Task, store: Database, space: TransformSpace, share: int |
         start=[*_alike(task, store, space), *_expected(task, space), *_first(task, space)],
         known=[(configuration, record.median_s) for configuration, record in tried.items()],
     )
-    return Contestant(space, made, list(tried.values()))
+    known = list(tried.values())
+    return Contestant(
+        space, made, known, best_s=min((r.median_s for r in known if r.median_s is not None), default=math.inf)
+    )
 
 
 def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[str, Any]]:

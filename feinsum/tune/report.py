@@ -38,6 +38,7 @@ class TuningReport:
     :ivar seconds: how long the run took.
     :ivar interrupted: whether the user ended the run.
     :ivar final: how the best did when they were timed again; None if there was nothing to decide.
+    :ivar steps: reports of steps that were tuned for themselves in the same run.
     """
 
     einsum: BatchedEinsum
@@ -49,6 +50,7 @@ class TuningReport:
     seconds: float
     interrupted: bool = False
     final: Final | None = field(default=None, repr=False)
+    steps: tuple[TuningReport, ...] = field(default=(), repr=False)
 
     @property
     def failures(self) -> dict[str, int]:
@@ -141,7 +143,20 @@ class TuningReport:
             "seconds": self.seconds,
             "database": self.database,
             "interrupted": self.interrupted,
+            "steps": [step.to_json() for step in self.steps],
         }
+
+    @property
+    def summary(self) -> str:
+        """The einsum, the best and what was tried, in a line."""
+        best = "nothing right" if self.best is None else f"{1e3 * (self.best.median_s or 0.0):.4g} ms by {self.best.space}"
+        return f"{self.einsum.subscripts}: {best}; {self._tried}"
+
+    @property
+    def _tried(self) -> str:
+        tried = f"{len(self.records)} configurations in {self.seconds:.0f} s"
+        failed = ", ".join(f"{count} {status}" for status, count in self.failures.items())
+        return f"{tried}{f'; {failed}' if failed else ''}"
 
     def __str__(self) -> str:
         return self.table()
@@ -156,7 +171,7 @@ class TuningReport:
         return f"{self.einsum}{' at ' if lengths else ''}{lengths} on {self.device.name}"
 
     def _notes(self) -> list[str]:
-        notes = []
+        notes = [f"step {step.summary}" for step in self.steps]
         if self.final is not None and self.final.ties:
             tied = "; ".join(_kernel(r) for r in self.final.ties)
             notes.append(f"as quick as the first, which is the simplest of them: {tied}")
@@ -165,9 +180,7 @@ class TuningReport:
         for space, found in self.importance().items():
             shares = ", ".join(f"{name} {share:.0%}" for name, share in list(found.shares.items())[:4])
             notes.append(f"what matters in {space}: {shares}; interactions and noise {found.rest:.0%}")
-        tried = f"{len(self.records)} configurations in {self.seconds:.0f} s"
-        failed = ", ".join(f"{count} {status}" for status, count in self.failures.items())
-        return [*notes, f"{tried}{f'; {failed}' if failed else ''}; records in {self.database}"]
+        return [*notes, f"{self._tried}; records in {self.database}"]
 
 
 def _cells(r: TuningRecord) -> list[str]:
