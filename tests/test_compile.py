@@ -6,7 +6,10 @@ import copy
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,8 @@ from feinsum.compile.executable import build
 from feinsum.compile.indices import is_outgrown
 from feinsum.compile.program import Argument, Launch, Program, evaluate
 from feinsum.compile.realize import realize, transformed
-from feinsum.devices import Device
+from feinsum.devices import Device, build_program
+from feinsum.devices.opencl import wake_compiler
 from feinsum.registry import find_space
 from feinsum.validate import Workload
 
@@ -101,6 +105,47 @@ def test_machine_code_builds_again(cpu: Device) -> None:
         executable.enqueue(cpu.queue, buffers, {"n": 37})
         cl.enqueue_copy(cpu.queue, y, buffers["y"])
         np.testing.assert_array_equal(x, y)
+
+
+def test_the_compiler_wakes_once_while_many_threads_build(cpu: Device, recwarn: pytest.WarningsRecorder) -> None:
+    """What is built meanwhile waits its turn, and nobody is warned of anything."""
+    waking = wake_compiler(cpu.context)
+    with ThreadPoolExecutor(4) as threads:
+        sources = [COPY.source + " " * k for k in range(8)]
+        built = list(threads.map(lambda source: build_program(cpu.context, source), sources))
+    assert [program.kernel_names for program in built] == ["move"] * 8
+    assert waking.done()
+    assert wake_compiler(cpu.context) is waking
+    assert not recwarn.list
+
+
+def test_a_forked_process_has_a_compiler_of_its_own() -> None:
+    """The thread that compiles stays with the parent; a child that opens the device for itself builds."""
+    script = """
+import os
+from feinsum.devices import opencl
+opencl._compiler().submit(int).result()
+child = os.fork()
+if not child:
+    import feinsum as fe
+    device = fe.device("cpu")
+    opencl.build_program(device.context, "__kernel void f(__global int *x) { x[0] = 1; }")
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "7\n", done.stderr
+
+
+def test_random_numbers_that_no_kernel_draws_change_no_code(cpu: Device) -> None:
+    """The target of programs generates what PyOpenCL's does, complex arithmetic included."""
+    for dtype in ("float32", "complex128", "int32"):
+        e = fe.einsum("ij,jk->ik", fe.array("A", ("N", 9), dtype), fe.array("B", (9, 8), dtype))
+        made: dict[str, Any] = {"e": e, "sizes": {"N": 100}, "space": find_space("generic"), "profile": cpu.profile}
+        configuration = {**STEPS, "schedule": "fused"}
+        assert realize(configuration=configuration, **made) == generate_program(
+            transformed(configuration=configuration, **made)
+        )
 
 
 def test_a_launch_without_groups_is_none(cpu: Device) -> None:

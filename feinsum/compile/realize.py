@@ -12,6 +12,7 @@ from feinsum.compile.indices import has_large, index_dtype
 from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.lower import generate_loopy
+from feinsum.lower.target import QuietTarget
 from feinsum.match import match_einsum
 from feinsum.space import Configuration, TransformSpace
 
@@ -29,22 +30,24 @@ def transformed(
     profile: DeviceProfile,
     *,
     wide: bool = False,
+    target: lp.TargetBase | None = None,
 ) -> lp.TranslationUnit:
     """The loopy kernel of `e` after one configuration of a space.
 
     :param sizes: the lengths expected of the long axes.
     :param wide: whether to index with 64 bits even if these lengths do not need it.
+    :param target: see :func:`feinsum.lower.generate_loopy`.
     :raises TransformError: if the space refuses the configuration.
     """
     lengths = e.resolve(sizes)
     wide = wide or index_dtype(e, lengths) == "int64"
-    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32")
+    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target)
     match = match_einsum(t_unit)
     by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
     own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
     result = space.transform(t_unit, match, configuration, space.problem(match.einsum, own, profile))
     if not wide and has_large(_global_shapes(result), by_name):
-        return transformed(e, sizes, space, configuration, profile, wide=True)
+        return transformed(e, sizes, space, configuration, profile, wide=True, target=target)
     return result
 
 
@@ -67,4 +70,4 @@ def realize(
 
     :raises TransformError: also if loopy generates no code.
     """
-    return generate_program(transformed(e, sizes, space, configuration, profile, wide=wide))
+    return generate_program(transformed(e, sizes, space, configuration, profile, wide=wide, target=QuietTarget()))

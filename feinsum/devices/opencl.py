@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     import pyopencl as cl
 
 _log = logging.getLogger(__name__)
@@ -83,7 +88,7 @@ def build_program(context: cl.Context, source: str, options: Sequence[str] = ())
     """
     import pyopencl as cl
 
-    return _build(cl.Program(context, source), options)
+    return _compiler().submit(_build, cl.Program(context, source), options).result()
 
 
 def build_binary(context: cl.Context, binary: bytes) -> cl.Program:
@@ -94,6 +99,38 @@ def build_binary(context: cl.Context, binary: bytes) -> cl.Program:
     import pyopencl as cl
 
     return _build(cl.Program(context, context.devices, [binary]), ())
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> ThreadPoolExecutor:
+    """The one thread that compiles: Intel's compiler takes 70 ms more for the first program of each thread."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, "feinsum-compiler")
+
+
+os.register_at_fork(after_in_child=_compiler.cache_clear)
+
+
+@lru_cache(maxsize=16)
+def wake_compiler(context: cl.Context) -> Future[None]:
+    """Have the driver load its compiler while what is to be built is still being written; once for each context.
+
+    pyopencl holds no lock of Python's as it compiles.  A driver that cannot do it says so when it builds in earnest.
+    """
+    import pyopencl as cl
+
+    program = cl.Program(context, "__kernel void wake(__global float *x) { x[get_global_id(0)] = 1; }")
+    with _warnings_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # pyopencl warns that its own cache is not used
+        program.get_info(cl.program_info.REFERENCE_COUNT)
+
+    def work() -> None:
+        # Other than ``build``, these two warn of nothing: the filters of warnings are those of all threads.
+        with contextlib.suppress(cl.Error):
+            cl.link_program(context, [program.compile()])
+
+    return _compiler().submit(work)
 
 
 def _build(program: cl.Program, options: Sequence[str]) -> cl.Program:

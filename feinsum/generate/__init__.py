@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
+from feinsum.devices.opencl import wake_compiler
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import DeviceError, FeinsumError
 
@@ -75,6 +76,7 @@ def generate(
     answer = stored_answer(job, place)
     executable = None if answer is None else job.load(answer.program, check=answer.origin.rung != "exact")
     if answer is None or executable is None:
+        wake_compiler(chosen.context)
         answer, executable, lasting = _climb(job, place)
         if lasting:
             store_answer(answer, job, place)

@@ -30,7 +30,11 @@ LANGUAGE_VERSION = (2018, 2)
 
 
 def generate_loopy(
-    e: BatchedEinsum, schedule: ContractionSchedule | None = None, index_dtype: Any = "int32"
+    e: BatchedEinsum,
+    schedule: ContractionSchedule | None = None,
+    index_dtype: Any = "int32",
+    *,
+    target: lp.TargetBase | None = None,
 ) -> lp.TranslationUnit:
     """The loopy kernel that computes a batched einsum, with no transformation applied.
 
@@ -41,6 +45,7 @@ def generate_loopy(
     :param schedule: how to contract many operands; None does so in one loop nest.  Results of steps but the last are
         temporaries in global memory, and a global barrier stands between steps.
     :param index_dtype: ``int32``, or ``int64`` for arrays of 2³¹ elements and more.
+    :param target: what loopy generates code for; None is :class:`loopy.PyOpenCLTarget`.
     :raises SubscriptError: if `schedule` does not evaluate `e`.
     """
     schedule = schedule or fused_schedule(e)
@@ -56,7 +61,7 @@ def generate_loopy(
         [*rules, *steps.new_rules, *steps.instructions],
         [*_arguments(e, steps, np.dtype(index_dtype)), *steps.temporaries],
         name=KERNEL_NAME,
-        target=lp.PyOpenCLTarget(),
+        target=target or lp.PyOpenCLTarget(),
         index_dtype=np.dtype(index_dtype),
         assumptions=" and ".join(f"{p} >= 1" for p in steps.parameters()) or None,
         lang_version=LANGUAGE_VERSION,
