@@ -1,20 +1,24 @@
 """What using feinsum costs besides the kernel itself: ``python -m benchmarks costs [--device cpu] [--database PATH]``.
 
 Import and generate are measured in new processes, each with a clock of its own; the caches of "cold" are empty
-directories.  The einsum is the DG gradient ``xre,rij,ej->xei`` with p = 3.
+directories.  Modules are byte code, as after ``pip install``, whatever the environment says of writing it.  The einsum is
+the DG gradient ``xre,rij,ej->xei`` with p = 3.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -103,7 +107,7 @@ def _imports(samples: int) -> list[Cost]:
     costs = []
     for package, most_s in (("feinsum", 0.150), ("numpy", None)):
         script = _IMPORT.format(package=package)
-        answers = [_fresh(script, {}) for _ in range(samples + 1)][1:]  # the first may compile to .pyc
+        answers = [_fresh(script, {}) for _ in range(samples + 1)][1:]  # the first makes byte code
         remark = _loads(answers) if package == "feinsum" else "part of it"
         costs.append(Cost(f"import {package}", [a["seconds"] for a in answers], most_s, remark))
     return costs
@@ -111,11 +115,12 @@ def _imports(samples: int) -> list[Cost]:
 
 def _generate(options: argparse.Namespace) -> list[Cost]:
     cold = []
-    for _ in range(options.samples):
+    for _ in range(options.samples + 1):
         with tempfile.TemporaryDirectory() as empty:
             cold.append(_fresh(_GENERATE, dict.fromkeys(_CACHES, empty), options.device, options.database))
     _fresh(_GENERATE, {}, options.device, options.database)
     warm = [_fresh(_GENERATE, {}, options.device, options.database) for _ in range(options.samples)]
+    cold = cold[1:]  # the first makes byte code of what it imports
     return [
         Cost("generate, new process, cold caches", [a["first"] for a in cold], 0.5, _loads(cold)),
         Cost("generate, new process, warm caches", [a["first"] for a in warm], 0.050, _loads(warm)),
@@ -133,15 +138,24 @@ def _loads(answers: list[dict[str, Any]]) -> str:
 def _fresh(script: str, environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
     """What a script prints in a new process."""
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**inherited, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": _byte_code(), **environment},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+@lru_cache(maxsize=1)
+def _byte_code() -> str:
+    """A directory for byte code, removed at the end."""
+    directory = tempfile.mkdtemp(prefix="feinsum-costs-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def _calls(device: fe.Device, database: str | None) -> list[Cost]:
