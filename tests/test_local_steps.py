@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import pytest
@@ -190,6 +190,18 @@ def test_steps_on_a_matrix_unit_are_right(player: fe.Device, dtype: str, choices
     executable = build(player.context, replace(program, source=emulated(program.source)))
     verdict = Workload(e, e.resolve({"E": 13}), player.queue).check(executable)
     assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("text", [",e,eb,b->eb", "a,ea,eb->eb"])
+def test_one_number_is_written_by_one_work_item(cpu: fe.Device, text: str) -> None:
+    """As the bounds of its turns say, so that there is nothing to warn of."""
+    e = described(text, b=3, a=1)
+    space = find_space("work_group_steps")
+    problem = space.problem(e, {"E": 67}, cpu.profile)
+    for configuration in islice(space.configurations(problem), 3):
+        executable = build(cpu.context, realize(e, {"E": 67}, space, configuration, cpu.profile))
+        verdict = Workload(e, e.resolve({"E": 67}), cpu.queue).check(executable)
+        assert verdict.ok, verdict.message
 
 
 def test_local_memory_is_what_the_code_declares() -> None:

@@ -138,7 +138,11 @@ class Work:
                     contractions[number].load_early(self.inside, self._origin_of_round(Variable(self.round) + 1))
         if self.plan.stay:
             self._wait()
-        return self.draft.finished(self.match.insn_ids, ())
+        kernel = self.draft.finished(self.match.insn_ids, ())
+        # The bounds of its turns tell which work-item writes what; loopy looks for the item in the index alone, where it is
+        # not if there is but one number.
+        races = frozenset(f"write_race({insn.id})" for insn in self.draft.instructions)
+        return kernel.copy(silenced_warnings=kernel.silenced_warnings | races)
 
     def _first_copies(self) -> dict[int, Copy]:
         """The copies at the beginning of a block."""
