@@ -1,32 +1,42 @@
-"""Random einsums equal numpy's, on every CPU device: equations as `contract` takes them, and described einsums in rows.
+"""Random einsums equal numpy's, on every CPU device: calls of `contract`, described einsums, and any configuration of them.
 
-``FEINSUM_FUZZ=5000 pytest tests/test_fuzz.py`` tries thousands instead of a few dozen, others each time.
+``FEINSUM_FUZZ=1000 pytest tests/test_fuzz.py --hypothesis-seed=1`` tries a thousand of each on each device instead of 25,
+and others with another seed.  ``-k "intel and contract"`` chooses; ``-s --hypothesis-verbosity=verbose`` shows each before
+it runs, for what kills the process.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
+from random_einsums import Call, Described, calls, described, lay_out, numbers
 
 import feinsum as fe
+from feinsum.compile.executable import build
+from feinsum.compile.realize import realize
 from feinsum.devices import Device
+from feinsum.registry import matching_spaces
+from feinsum.space import TransformSpace
+from feinsum.subscripts import INDEX_LETTERS
+from feinsum.tune.task import Task, make_task
+from feinsum.tune.trial import Outcome
+from feinsum.validate import Workload
 
 EXAMPLES = int(os.environ.get("FEINSUM_FUZZ", "0"))
-LETTERS = "abcdef"
-LENGTHS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 67, 127, 1021, 20011, 131101)
-"""Nothing, one, around the lengths of vectors, primes, and more than a work-group does."""
-MOST_POINTS = 300_000
-REAL = ("float64", "float32")
-OTHERS = ("complex64", "complex128", "int32", "int64", "uint8", "bool")
-LAYOUTS = ("C", "F", "sliced", "reversed", "shifted")
+ATTEMPTS = 100
+"""Random points of a space that are asked for one it accepts."""
 
 few = settings(
     max_examples=EXAMPLES or 25,
@@ -52,170 +62,184 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("fuzz") / "records.sqlite")
 
 
-@st.composite
-def subscripts(draw: st.DrawFn) -> tuple[list[str], str]:
-    """Terms of one to four operands, with repeated indices among them, and an output."""
-    letters = LETTERS[: draw(st.integers(1, len(LETTERS)))]
-    term = st.lists(st.sampled_from(letters), max_size=4).map("".join)
-    terms = draw(st.lists(term, min_size=1, max_size=4))
-    if draw(st.booleans()):  # the simple families have an operand with every index
-        terms[0] = "".join(draw(st.permutations(sorted(set("".join(terms))))))
-    used = sorted(set("".join(terms)))
-    return terms, "".join(draw(st.permutations(used))[: draw(st.integers(0, len(used)))])
-
-
-@st.composite
-def lengths_of(draw: st.DrawFn, terms: Sequence[str]) -> dict[str, int]:
-    """A length for every index, few enough points in all, and in every operand."""
-    left, lengths = MOST_POINTS, {}
-    for letter in draw(st.permutations(sorted(set("".join(terms))))):
-        most = left ** (1 / max(term.count(letter) for term in terms))
-        lengths[letter] = draw(st.sampled_from([n for n in LENGTHS if n <= most]))
-        left //= max(1, lengths[letter]) ** max(term.count(letter) for term in terms)
-    return lengths
-
-
-def values(rng: np.random.Generator, shape: Sequence[int], dtype: str, layout: str = "C") -> np.ndarray[Any, Any]:
-    """Numbers of mixed sign, in one of several layouts."""
-    wide = [2 * n + 1 for n in shape] if layout in ("sliced", "shifted") else list(shape)
-    kind = np.dtype(dtype).kind
-    drawn = (
-        rng.integers(0 if kind in "ub" else -3, 2 if kind == "b" else 4, wide) if kind in "iub" else rng.normal(size=wide)
-    )
-    x = np.asarray(drawn + 1j * rng.normal(size=wide) if kind == "c" else drawn).astype(dtype)
-    if layout == "F":
-        return np.array(x, order="F")
-    step = {"sliced": slice(None, -1, 2), "reversed": slice(None, None, -1)}.get(layout)
-    if layout == "shifted":
-        return x[tuple(slice(n + 1, 2 * n + 1) for n in shape)]
-    return x if step is None else x[(step,) * len(shape)]
-
-
-def check(found: Any, text: str, operands: Sequence[Any], dtype: Any) -> None:
-    """The type and shape of numpy, and its values: integers exactly, others within gamma_K * sum |a||b|."""
-    long = [
-        x.astype(np.complex128 if x.dtype.kind == "c" else np.float64 if x.dtype.kind == "f" else x.dtype) for x in operands
-    ]
-    expected = np.asarray(np.einsum(text, *long))
-    found = np.asarray(found)
-    assert (found.shape, found.dtype) == (expected.shape, dtype)
-    if found.dtype.kind in "iub":
-        np.testing.assert_array_equal(found, expected)
-        return
-    terms = math.prod(max(1, n) for x in operands for n in x.shape)
-    bound = np.einsum(text, *(np.abs(x).astype(np.float64) for x in long))
-    roundoff = np.finfo(dtype).eps * (min(terms, MOST_POINTS) ** 0.5 * 4 + 8)
-    assert np.all(np.abs(found - expected) <= roundoff * bound), f"{text}: {np.max(np.abs(found - expected)):.2e}"
+@contextmanager
+def no_kernel_passed_over() -> Iterator[None]:
+    """Fail where the first choice of the ladder is no kernel, or a wrong one, and the next is taken in silence."""
+    found: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("feinsum")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+    assert not found
 
 
 @dataclass(frozen=True)
-class Equation:
-    """What `contract` is to evaluate: subscripts, shapes, types, layouts."""
+class Expected:
+    """What numpy makes of operands; `bound` is how far a result of type `dtype` may be off by roundoff.
 
-    text: str
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-    layouts: tuple[str, ...]
-
-
-@st.composite
-def equations(draw: st.DrawFn) -> Equation:
-    """Equations with ellipses that broadcast, axes of length one that do, and operands of several types and layouts."""
-    terms, output = draw(subscripts())
-    lengths = draw(lengths_of(terms))
-    extra = draw(st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=2)) if draw(st.integers(0, 3)) == 0 else None
-    shapes, texts = [], []
-    for term in terms:
-        shrunk = {x: 1 if draw(st.integers(0, 9)) == 0 else lengths[x] for x in dict.fromkeys(term)}
-        shape, at = [shrunk[x] for x in term], draw(st.integers(0, len(term)))
-        if extra is not None:
-            common = extra[draw(st.integers(0, len(extra))) :]
-            shape[at:at] = [n if draw(st.booleans()) else 1 for n in common]
-        texts.append(term if extra is None else f"{term[:at]}...{term[at:]}")
-        shapes.append(tuple(shape))
-    kinds = REAL if draw(st.booleans()) else OTHERS
-    mixed = draw(st.integers(0, 4)) == 0
-    first = draw(st.sampled_from(kinds))
-    dtypes = [draw(st.sampled_from(REAL + OTHERS)) if mixed else first for _ in terms]
-    layouts = [draw(st.sampled_from(LAYOUTS)) for _ in terms]
-    return Equation(
-        f"{','.join(texts)}->{'...' if extra is not None else ''}{output}", tuple(shapes), tuple(dtypes), tuple(layouts)
-    )
-
-
-@few
-@given(equation=equations(), seed=st.integers(0, 2**32 - 1))
-def test_contract_equals_numpy(equation: Equation, seed: int, device: Device, database: str) -> None:
-    """Whatever the grammar, lengths, types and strides."""
-    rng = np.random.default_rng(seed)
-    operands = [values(rng, *kind) for kind in zip(equation.shapes, equation.dtypes, equation.layouts, strict=True)]
-    found = fe.contract(equation.text, *operands, device=device, database=database)
-    check(found, equation.text, operands, np.result_type(*operands))
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A described einsum: which axes are long, what every row multiplies, and lengths to call its kernel with.
-
-    :ivar rows: for each row and operand the numbers of the arrays that are multiplied elementwise.
+    Where numbers are whole, every order of evaluation is exact.
     """
 
-    terms: tuple[str, ...]
-    output: str
-    long: str
-    dtype: str
-    rows: tuple[tuple[tuple[int, ...], ...], ...]
-    lengths: tuple[dict[str, int], ...]
+    values: np.ndarray[Any, Any]
+    bound: Any
+    dtype: np.dtype[Any]
 
-    @property
-    def text(self) -> str:
-        return f"{','.join(self.terms)}->{self.output}"
+    @staticmethod
+    def of(text: str, operands: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[Any], whole: bool) -> Expected:
+        real = dtype if dtype.kind in "iub" else np.dtype("float64")
+        wide = [x.astype("complex128" if x.dtype.kind == "c" else real) for x in operands]
+        values = np.asarray(np.einsum(text, *wide))
+        if whole or dtype.kind in "iub":
+            return Expected(values, 0, dtype)
+        terms, limits = summed_points(text, operands), np.finfo(dtype)
+        roundoff = limits.eps * (min(terms, 4 * terms**0.5) + 2 * len(operands) + 2)
+        return Expected(values, roundoff * np.einsum(text, *map(np.abs, wide)) + limits.smallest_subnormal, dtype)
 
-    def name(self, operand: int, number: int) -> str:
-        return f"x{operand}_{number}"
-
-    def described(self) -> fe.BatchedEinsum:
-        """With long axes by name."""
-        axes = {x: f"N{x}" if x in self.long else self.lengths[0][x] for x in set("".join(self.terms))}
-
-        def array(operand: int, number: int) -> fe.Array:
-            return fe.array(self.name(operand, number), [axes[x] for x in self.terms[operand]], self.dtype)
-
-        rows = [[tuple(array(k, n) for n in numbers) for k, numbers in enumerate(row)] for row in self.rows]
-        return fe.batched_einsum(self.text, rows)
+    def check(self, found: Any) -> None:
+        """Type, shape and values."""
+        assert (found.shape, found.dtype) == (self.values.shape, self.dtype)
+        wrong = ~(np.abs(found - self.values) <= self.bound) if self.dtype.kind != "b" else found != self.values
+        at = np.argwhere(wrong)[:1]
+        assert not wrong.any(), (
+            f"{wrong.sum()} of {wrong.size} wrong; {at}: {found[wrong][:1]}, not {self.values[wrong][:1]}"
+        )
 
 
-@st.composite
-def described(draw: st.DrawFn) -> Rows:
-    """Up to three rows, entries that are products, and three lengths of every long axis for one kernel."""
-    terms, output = draw(subscripts())
-    used = sorted(set("".join(terms)))
-    long = "".join(x for x in used if draw(st.booleans()))
-    first = draw(lengths_of(terms).filter(lambda lengths: all(lengths[x] for x in lengths if x not in long)))
-    others = [{x: draw(st.sampled_from([0, 1, 2, 13, 64, 67])) if x in long else first[x] for x in used} for _ in range(2)]
-    fits = [math.prod(n ** max(t.count(x) for t in terms) for x, n in other.items()) <= MOST_POINTS for other in others]
-    numbers = st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True).map(tuple)
-    rows = draw(st.lists(st.tuples(*(numbers for _ in terms)), min_size=1, max_size=3))
-    dtype = draw(st.sampled_from([*REAL, *REAL, "complex64", "int32"]))
-    lengths = (first, *(other for other, fit in zip(others, fits, strict=True) if fit))
-    return Rows(tuple(terms), output, long, dtype, tuple(rows), lengths)
+def summed_points(text: str, operands: Sequence[np.ndarray[Any, Any]]) -> int:
+    """How many products are summed for one entry of a result."""
+    inputs, explicit, output = text.partition("->")
+    lengths: dict[str, int] = {}
+    for term, x in zip(inputs.split(","), operands, strict=True):
+        head, _, tail = term.partition("...")
+        for letter, n in [*zip(head, x.shape, strict=False), *zip(tail[::-1], x.shape[::-1], strict=False)]:
+            lengths[letter] = max(n, lengths.get(letter, 0))
+    kept = output if explicit else [x for x in lengths if inputs.count(x) == 1]
+    return math.prod(n for x, n in lengths.items() if x not in kept)
 
 
 @few
-@given(rows=described(), seed=st.integers(0, 2**32 - 1))
-def test_described_einsums_equal_numpy(rows: Rows, seed: int, device: Device, database: str) -> None:
-    """One kernel for several lengths of its long axes, in one or several rows that share arrays."""
-    e = rows.described()
-    sizes = {f"N{x}": rows.lengths[0][x] for x in rows.long}
-    kernel = fe.generate(e, device, database, sizes=sizes)
-    for lengths in rows.lengths:
-        rng = np.random.default_rng(seed)
-        arrays = {
-            a.name: values(rng, [lengths[x] for x in rows.terms[int(a.name[1 : a.name.index("_")])]], rows.dtype)
-            for a in e.arrays
-        }
-        outputs = kernel(**arrays)
-        for row, found in zip(rows.rows, outputs if e.b > 1 else (outputs,), strict=True):
-            entries = [math.prod((arrays[rows.name(k, n)] for n in numbers), start=1) for k, numbers in enumerate(row)]
-            operands = [np.asarray(x, rows.dtype) for x in entries]
-            check(found, rows.text, operands, np.dtype(rows.dtype))
+@given(call=calls(), seed=st.integers(0, 2**32 - 1))
+def test_contract_equals_numpy(call: Call, seed: int, device: Device, database: str) -> None:
+    """Whatever the grammar, lengths, types, strides, arrays that stand in several places, and keywords."""
+    rng = np.random.default_rng(seed)
+    queue = device.queue if call.library == "pyopencl" else None
+    drawn = [numbers(rng, shape, dtype, call.whole) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
+    placed = [lay_out(x, layout, queue) for x, layout in zip(drawn, call.layouts, strict=True)]
+    placed = [placed[k] for k in call.same]
+    operands = [drawn[k] if queue is not None else placed[j] for j, k in enumerate(call.same)]
+    dtype = np.dtype(call.keywords.get("dtype", np.result_type(*(x.dtype for x in operands))))
+    expected = Expected.of(call.text, operands, dtype, call.whole)
+    out = room_for(call, expected.values.shape, dtype, queue)
+    with no_kernel_passed_over():
+        found = evaluate(call, placed, out, {"device": device, "database": database, **call.keywords})
+    assert out is None or found is out
+    result = np.asarray(found if queue is None else found.get())
+    expected.check(result if dtype.kind == "c" or result.dtype.kind != "c" else result.real.astype(dtype))
+
+
+def room_for(call: Call, shape: tuple[int, ...], dtype: np.dtype[Any], queue: Any) -> Any:
+    """The array for the result, if there is one."""
+    if call.out is None or queue is None:
+        wanted = np.dtype("complex128") if call.out == "wider" else dtype
+        return None if call.out is None else lay_out(np.full(shape, 1, wanted), call.out)
+    return lay_out(np.full(shape, 1, dtype), call.out, queue)
+
+
+def evaluate(call: Call, operands: Sequence[Any], out: Any, how: Mapping[str, Any]) -> Any:
+    """The result of a call in its form."""
+    if call.form == "text":
+        return fe.contract(call.text, *operands, out=out, **how)
+    inputs, explicit, output = call.text.partition("->")
+    if call.form == "interleaved":
+        pairs = [part for x, term in zip(operands, inputs.split(","), strict=True) for part in (x, listed(term))]
+        return fe.contract(*pairs, *([listed(output)] if explicit else []), out=out, **how)
+    shapes = [x if k in call.constants else x.shape for k, x in enumerate(operands)]
+    expression = fe.contract_expression(call.text, *shapes, constants=call.constants, **how)
+    free = [x for k, x in enumerate(operands) if k not in call.constants]
+    expression(*free)
+    return expression(*free, out=out)
+
+
+def listed(term: str) -> list[Any]:
+    """The indices of a term as the interleaved form has them."""
+    head, dots, tail = term.partition("...")
+    return [*map(INDEX_LETTERS.index, head), *([...] if dots else []), *map(INDEX_LETTERS.index, tail)]
+
+
+@few
+@given(case=described(), seed=st.integers(0, 2**32 - 1))
+def test_described_einsums_equal_numpy(case: Described, seed: int, device: Device, database: str) -> None:
+    """One kernel for several lengths of its long axes, in rows that share arrays, with or without a record."""
+    e, rng = case.einsum, np.random.default_rng(seed)
+    if case.recorded is not None and 0 not in e.resolve(case.lengths[case.recorded]).values():
+        task = make_task(e, case.lengths[case.recorded], device)
+        record = task.record(task.trial(*some_point(task, seed)), Outcome("ok", samples_s=(1e-9,)))
+        with fe.Database(database) as store:
+            store.add(record)
+    with no_kernel_passed_over():
+        kernel = fe.generate(e, device, database, sizes=case.lengths[0])
+    for lengths in case.lengths:
+        found, arrays = call_kernel(case, kernel, lengths, rng)
+        for row, dtype, result in zip(e.args, e.dtypes, found, strict=True):
+            # Products of floats are rounded no more often than `Expected` allows for.
+            entries = [reduce(np.multiply, [widened(arrays[a.name], dtype) for a in entry]) for entry in row]
+            Expected.of(e.subscripts, entries, dtype, case.whole).check(result)
+
+
+def widened(x: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    return x.astype(dtype if dtype.kind in "iu" else "complex128" if x.dtype.kind == "c" else "float64")
+
+
+def call_kernel(
+    case: Described, kernel: fe.Kernel, lengths: Mapping[str, int], rng: np.random.Generator
+) -> tuple[list[np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
+    """The results of a kernel at some lengths, and the arrays that it was given."""
+    e, resolved = case.einsum, case.einsum.resolve(lengths)
+    queue = kernel.device.queue if case.library == "pyopencl" else None
+    arrays = {
+        a.name: numbers(rng, [resolved[x] for x in letters], a.dtype.name, case.whole)
+        for a, letters in e.array_indices.items()
+    }
+    placed = {name: lay_out(x, layout, queue) for (name, x), layout in zip(arrays.items(), case.layouts, strict=True)}
+    shape = [resolved[x] for x in e.indexing.output]
+    rooms = tuple(lay_out(np.full(shape, 1, dtype), "C", queue) for dtype in e.dtypes)
+    found = kernel(placed, out=None if not case.out else rooms if e.b > 1 else rooms[0])
+    results = found if e.b > 1 else (found,)
+    return [np.asarray(x if queue is None else x.get()) for x in results], arrays
+
+
+def some_point(task: Task, seed: int) -> tuple[TransformSpace, dict[str, Any]]:
+    """A random space for an einsum, and a random configuration of it; the generic space has one for every einsum."""
+    rng = random.Random(seed)
+    candidates = list(matching_spaces(task.canonical.einsum))
+    for space in rng.sample(candidates, len(candidates)):
+        problem = task.problem(space)
+        parameters = space.parameters(problem)
+        for _ in range(ATTEMPTS):
+            configuration = {name: rng.choice(values) for name, values in parameters.items()}
+            if space.refusal(problem, configuration) is None:
+                return space, configuration
+    raise AssertionError(f"no space has a configuration for {task.canonical.einsum}")
+
+
+@few
+@given(case=described(), seed=st.integers(0, 2**32 - 1), wide=st.booleans())
+def test_any_configuration_is_right(case: Described, seed: int, wide: bool, device: Device) -> None:
+    """Of any space, at several lengths, with indices of 32 or 64 bits: every entry is written, and nothing beyond."""
+    assume(0 not in case.einsum.resolve(case.lengths[0]).values())
+    task = make_task(case.einsum, case.lengths[0], device)
+    e = task.canonical.einsum
+    space, configuration = some_point(task, seed)
+    note(f"{space.name} {configuration}")
+    executable = build(
+        device.context, realize(e, e.sizes_from(task.sizes), space, configuration, device.profile, wide=wide)
+    )
+    for lengths in case.lengths:
+        resolved = case.einsum.resolve(lengths)
+        if 0 not in resolved.values():
+            verdict = Workload(e, task.canonical.renaming.lengths(resolved), device.queue, seed).check(executable)
+            assert verdict.ok, verdict.message

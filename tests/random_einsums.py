@@ -1,0 +1,243 @@
+"""Random einsums and calls as hypothesis draws them: plain data, so that a failure shows what to repeat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import feinsum as fe
+from benchmarks.cases import CASES
+from feinsum.arrays import DTYPES
+from feinsum.registry import spaces
+from feinsum.subscripts import parse_subscripts
+
+LETTERS = "abcdef"
+LENGTHS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 67, 127, 1021, 20011, 131101)
+"""Nothing, one, around the lengths of vectors, primes, and more than a work-group does."""
+FEW_POINTS, MANY_POINTS = 300_000, 1 << 21
+"""Of a loop nest; with a million `contract` compiles lengths in."""
+NAMES = ("N", "M", "a", "b", math.inf, math.inf)
+"""Of long axes: some are letters of indices, and indices share them."""
+TYPES = tuple(dtype.name for dtype in DTYPES)
+HOST_TYPES = (*TYPES, "bool", "float16")
+LAYOUTS = ("C", "F", "sliced", "shifted")
+HOST_LAYOUTS = (*LAYOUTS, "reversed", "broadcast", "swapped")
+
+KNOWN = sorted(
+    {case["einsum"] for case in CASES}
+    | {str(pattern) for s in spaces() if not callable(s.patterns) for pattern in s.patterns}
+    | set(
+        "ij->j ij,j->i ji,j->i i,i-> i,ij,j-> bij,bj->bi ij,ij->ij i,j->ij a,b,c->abc abc->bac ii->i eii->e iij->j".split()
+    )
+)
+"""Subscripts that a family of kernels is made for."""
+
+
+def chance(draw: st.DrawFn, one_in: int) -> bool:
+    return draw(st.integers(0, one_in - 1)) == 1
+
+
+@st.composite
+def subscripts(draw: st.DrawFn) -> tuple[list[str], str]:
+    """Terms of one to five operands, with repeated indices and terms among them, and an output."""
+    if chance(draw, 3):
+        known = parse_subscripts(draw(st.sampled_from(KNOWN)))
+        return draw(st.permutations(known.inputs)), known.output
+    letters = LETTERS[: draw(st.integers(1, len(LETTERS)))]
+    term = st.lists(st.sampled_from(letters), max_size=4).map("".join)
+    terms = draw(st.lists(term, min_size=1, max_size=4))
+    if draw(st.booleans()):  # the simple families have an operand with every index
+        terms[0] = "".join(draw(st.permutations(sorted(set("".join(terms))))))
+    if chance(draw, 4):  # an operand that stands there twice, perhaps transposed
+        terms.append("".join(draw(st.permutations(draw(st.sampled_from(terms))))))
+    used = sorted(set("".join(terms)))
+    return terms, "".join(draw(st.permutations(used))[: draw(st.integers(0, len(used)))])
+
+
+@st.composite
+def lengths_of(draw: st.DrawFn, terms: Sequence[str], points: int) -> dict[str, int]:
+    """A length for every index, few enough points in all, and in every operand."""
+    count = {x: max(term.count(x) for term in terms) for x in sorted(set("".join(terms)))}
+    if count and chance(draw, 5):
+        most = points ** (1 / sum(count.values()))
+        return dict.fromkeys(count, draw(st.sampled_from([n for n in LENGTHS if n <= most])))
+    left, lengths = points, {}
+    for letter in draw(st.permutations(list(count))):
+        most = left ** (1 / count[letter])
+        lengths[letter] = draw(st.sampled_from([n for n in LENGTHS if n <= most]))
+        left //= max(1, lengths[letter]) ** count[letter]
+    return lengths
+
+
+def numbers(rng: np.random.Generator, shape: Sequence[int], dtype: str, whole: bool) -> np.ndarray[Any, Any]:
+    """Numbers of mixed sign; whole ones so small that sums of their products are exact in every type of numbers."""
+    kind = np.dtype(dtype).kind
+    if kind in "iub" or whole:
+        low = 0 if kind in "ub" else -1
+        x: Any = rng.integers(low, 2, shape)
+        return np.asarray(x + 1j * rng.integers(low, 2, shape) if kind == "c" else x).astype(dtype)
+    x = rng.uniform(-1, 1, shape)
+    return np.asarray(x + 1j * rng.uniform(-1, 1, shape) if kind == "c" else x).astype(dtype)
+
+
+def lay_out(x: np.ndarray[Any, Any], layout: str, queue: Any = None) -> Any:
+    """The numbers in an array of a layout, on the device of a queue if there is one.
+
+    A broadcast one has those of the first row everywhere.
+    """
+    import pyopencl.array as cla
+
+    def put(value: Any) -> Any:
+        return value if queue is None else cla.to_device(queue, value)
+
+    if layout == "F":
+        return put(np.array(x, order="F"))
+    if layout in ("sliced", "shifted") and x.shape:
+        at = tuple(slice(0, 2 * n, 2) if layout == "sliced" else slice(n + 1, 2 * n + 1) for n in x.shape)
+        wide = np.zeros([2 * n + 1 for n in x.shape], x.dtype)
+        wide[at] = x
+        return put(wide)[at]
+    if layout == "reversed":
+        backwards = (slice(None, None, -1),) * x.ndim
+        return x[backwards].copy()[backwards]
+    if layout == "broadcast" and x.shape and x.shape[0]:
+        return np.broadcast_to(x[0], x.shape)
+    return put(x.astype(x.dtype.newbyteorder()) if layout == "swapped" else x)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of `contract`.
+
+    :ivar shapes, dtypes, layouts: of the operands.
+    :ivar same: for each operand the first that is the same array.
+    :ivar form: "text", "interleaved", or "expression" for one that is evaluated twice.
+    :ivar constants: the operands that the expression knows.
+    :ivar out: the layout of the array for the result, if there is one; "wider" is of another type.
+    """
+
+    text: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    layouts: tuple[str, ...]
+    same: tuple[int, ...]
+    library: str
+    whole: bool
+    form: str
+    constants: tuple[int, ...]
+    out: str | None
+    keywords: Mapping[str, Any]
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    """With ellipses and axes of length one that broadcast, and operands of several types and layouts."""
+    terms, output = draw(subscripts())
+    lengths = draw(lengths_of(terms, MANY_POINTS if chance(draw, 8) else FEW_POINTS))
+    extra = draw(st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=2)) if chance(draw, 4) else None
+    shapes, texts = [], []
+    for term in terms:
+        shrunk = {x: 1 if chance(draw, 10) else lengths[x] for x in dict.fromkeys(term)}
+        shape, at = [shrunk[x] for x in term], draw(st.integers(0, len(term)))
+        if extra is not None:
+            common = extra[draw(st.integers(0, len(extra))) :]
+            shape[at:at] = [n if draw(st.booleans()) else 1 for n in common]
+        texts.append(term if extra is None else f"{term[:at]}...{term[at:]}")
+        shapes.append(tuple(shape))
+    result = "" if chance(draw, 8) else f"->{'...' if extra is not None else ''}{output}"
+    library = "pyopencl" if chance(draw, 3) else "numpy"
+    types, layouts = (HOST_TYPES, HOST_LAYOUTS) if library == "numpy" else (TYPES, LAYOUTS)
+    chosen = draw(st.lists(st.sampled_from(types) | st.sampled_from(TYPES[:2]), min_size=1, max_size=3))
+    kinds = [(shape, draw(st.sampled_from(chosen)), draw(st.sampled_from(layouts) | st.just("C"))) for shape in shapes]
+    form = draw(st.sampled_from(["text", "text", "text", "interleaved", "expression"]))
+    return Call(
+        ",".join(texts) + result,
+        *(tuple(part) for part in zip(*kinds, strict=True)),  # type: ignore[arg-type]
+        same=tuple(kinds.index(kind) if draw(st.booleans()) else k for k, kind in enumerate(kinds)),
+        library=library,
+        whole=draw(st.booleans()),
+        form=form,
+        constants=tuple(k for k in range(len(terms)) if draw(st.booleans())) if form == "expression" else (),
+        out=draw(st.sampled_from([None, None, "C", "F", *(["sliced", "wider"] if library == "numpy" else [])])),
+        keywords=draw(keywords()),
+    )
+
+
+@st.composite
+def keywords(draw: st.DrawFn) -> dict[str, Any]:
+    """Those of numpy."""
+    found: dict[str, Any] = {"optimize": draw(st.sampled_from([True, True, False, "greedy", "optimal"]))}
+    if chance(draw, 4):
+        found["order"] = draw(st.sampled_from("CFAK"))
+    if chance(draw, 8):
+        found["dtype"] = "complex128"
+    return found
+
+
+@dataclass(frozen=True)
+class Described:
+    """A described einsum, lengths to call one kernel of it with, and how to call it.
+
+    :ivar lengths: of the long axes; the first are those expected.
+    :ivar recorded: the number of the lengths for which there is a record of some configuration, if there is one.
+    :ivar out: whether there are arrays for the results.
+    """
+
+    einsum: fe.BatchedEinsum
+    lengths: tuple[dict[str, int], ...]
+    library: str
+    layouts: tuple[str, ...]
+    whole: bool
+    recorded: int | None
+    out: bool
+
+
+@st.composite
+def described(draw: st.DrawFn) -> Described:
+    """Up to three rows, entries that are products, arrays that stand in several places, and three lengths of long axes."""
+    terms, output = draw(subscripts())
+    first = draw(lengths_of(terms, FEW_POINTS))
+    axes: dict[str, Any] = {x: draw(st.sampled_from(NAMES)) if draw(st.booleans()) else first[x] for x in first}
+    axes = {x: "N" if axis == math.inf and x in axes.values() else axis for x, axis in axes.items()}
+    kinds = draw(st.lists(st.sampled_from(TYPES) | st.sampled_from(TYPES[:2]), min_size=1, max_size=2))
+    pool: dict[tuple[Any, ...], list[fe.Array]] = {}
+
+    def pick(term: str) -> fe.Array:
+        shape = tuple(axes[x] for x in term)
+        known = pool.setdefault(shape, [])
+        if not known or draw(st.booleans()):
+            known.append(fe.array(f"x{sum(map(len, pool.values()))}", shape, draw(st.sampled_from(kinds))))
+        return draw(st.sampled_from(known))
+
+    rows = [
+        [tuple(dict.fromkeys(pick(term) for _ in range(2 if chance(draw, 4) else 1))) for term in terms]
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    e = fe.batched_einsum(f"{','.join(terms)}->{output}", rows)
+    lengths = [long_lengths(e, first)]
+    for _ in range(2):
+        other = {x: draw(st.sampled_from([0, 1, 2, 13, 64, 67])) for x in first}
+        resolved = e.resolve(long_lengths(e, other))
+        if math.prod(n ** max(term.count(x) for term in terms) for x, n in resolved.items()) <= FEW_POINTS:
+            lengths.append(long_lengths(e, other))
+    library = draw(st.sampled_from(["numpy", "pyopencl"]))
+    return Described(
+        e,
+        tuple(lengths),
+        library,
+        tuple(draw(st.sampled_from(LAYOUTS) | st.just("C")) for _ in e.arrays),
+        whole=draw(st.booleans()),
+        recorded=draw(st.none() | st.integers(0, len(lengths) - 1)),
+        out=draw(st.booleans()),
+    )
+
+
+def long_lengths(e: fe.BatchedEinsum, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Lengths of the long axes, the least that is wanted of any index which has the length."""
+    of_group = {x: min(wanted[letter] for letter in group) for group in e.equal_long_axes for x in group}
+    return e.sizes_from({x: of_group.get(x, 0) for x in e.indexing.indices})
