@@ -25,8 +25,8 @@ _GUARD_BYTES = 64 << 10
 _GUARD = np.uint8(0xA5)
 _POISON = {"f": np.uint8(0xFF), "c": np.uint8(0xFF), "i": np.uint8(0x5A), "u": np.uint8(0x5A)}
 """By kind of type.  All bits set are a NaN; as integers they would be -1, which sums of small numbers often are."""
-_ODD_LENGTHS = (1, 67)
-"""Lengths of long axes besides the one in use: one, and a prime."""
+_OTHER_LENGTHS = ((1,), (24, 12, 6, 2, 1), (67, 31, 13, 7, 3, 1))
+"""Lengths of long axes besides the one in use: one, a multiple of most strips, and a prime; the first up to that in use."""
 
 
 @dataclass(frozen=True)
@@ -228,13 +228,13 @@ def length_values(e: BatchedEinsum, lengths: Mapping[str, int]) -> dict[str, int
 
 
 def odd_lengths(e: BatchedEinsum, lengths: Mapping[str, int]) -> list[dict[str, int]]:
-    """Lengths other than those in use at which a kernel with long axes has to be right too."""
+    """Lengths other than those in use at which a kernel with long axes has to be right too, the most telling last."""
     if not e.long_axes:
         return []
     return [
         {
-            letter: length if isinstance(e.index_sizes[letter], int) else min(odd, length)
+            letter: length if isinstance(e.index_sizes[letter], int) else next(n for n in others if n <= max(1, length))
             for letter, length in lengths.items()
         }
-        for odd in _ODD_LENGTHS
+        for others in _OTHER_LENGTHS
     ]
