@@ -171,8 +171,9 @@ def _lengths(split: str) -> dict[str, int]:
 
 
 def schedules(p: Problem) -> list[ContractionSchedule]:
-    """The steps that may be kernels which somebody tuned by themselves."""
-    return [aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)] if p.einsum.n > 2 else []
+    """The steps that may have kernels of their own: partial results ordered as suits us, or as somebody would write them."""
+    cheapest = pairwise_schedule(p.einsum, p.lengths)
+    return list(dict.fromkeys((aligned(cheapest, p.einsum.indexing), cheapest))) if p.einsum.n > 2 else []
 
 
 @space(
