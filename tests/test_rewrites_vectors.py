@@ -96,6 +96,24 @@ def test_a_chain_stays_in_private_memory(length: int) -> None:
     assert len(generate_program(t_unit).launches) == 1
 
 
+@pytest.mark.parametrize("length", [1, 7, 8, 21])
+def test_what_a_stage_leaves_is_summed_up_to_the_end_of_the_lanes(length: int) -> None:
+    """A short sum that the last instruction writes out reads its operand as far as the results go, and no further."""
+    e, t_unit, match = matched("xre,rij,je->xie", x=2, r=3, i=4, j=5, e="E")
+    stage = Stage((1, 2), "e", {"r": 3, "i": 2})
+    equal_to_numpy(e, vector_panel(t_unit, match, plan(stage, panels={}, groups={"i": (1, 2), "e": (1, 8)})), E=length)
+
+
+@pytest.mark.parametrize(("row", "pieces"), [(4, ["vload4"]), (6, ["vload4", "vload2"]), (7, ["vload4", "vload2"])])
+def test_what_is_left_of_a_row_is_loaded_in_pieces(row: int, pieces: list[str]) -> None:
+    """A vector that a row fills in part is put together of shorter ones, rather than of numbers."""
+    e, t_unit, match = matched("eij,ejk->eik", i=3, j=5, k=row, e="E")
+    t_unit = vector_panel(t_unit, match, plan(Stage((0, 1), "k", {}), panels={}))
+    source = generate_program(t_unit).source
+    assert [name for name in ("vload4", "vload2") if f"{name}(0, a1_0 " in source] == pieces
+    equal_to_numpy(e, t_unit, E=7)
+
+
 def test_a_slab_is_copied_in_rows() -> None:
     """The operand whose rows run along the long index is copied by vectors and read by number."""
     e, t_unit, match = matched("de,di->ei", d=6, e=20, i=5)

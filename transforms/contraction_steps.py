@@ -178,7 +178,7 @@ def schedules(p: Problem) -> list[ContractionSchedule]:
 
 @space(
     pattern=is_vectorizable,
-    version=2,
+    version=3,
     parameters=parameters,
     constraint=constraint,
     estimate=estimate,

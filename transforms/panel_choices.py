@@ -105,15 +105,18 @@ def _owner(e: BatchedEinsum, x: str) -> int | None:
 
 
 def _loads(p: Problem, small: Configuration) -> float:
-    """The bytes that instructions load in a choice, with as large a tile of registers as it has a plan for.
+    """The bytes that instructions load in a choice, with the tile of registers that loads least.
 
-    :raises RefusedError: if it has none.
+    :raises RefusedError: if it has no plan.
     """
     large = {**small, "width": widths(p, p.sizes[small["lane"]])[0], "accumulators": accumulators(p)[0]}
-    for c in (*({**large, "vectors": v, "together": n} for v, n in product((4, 2), (4, 2, 1))), small):
+    least = math.inf
+    for c in (*({**large, "vectors": v, "together": n} for v, n in product((4, 2), (4, 1))), small):
         with suppress(RefusedError):
-            return plan_work(p, c).loads
-    raise RefusedError("no tile of registers has a plan")
+            least = min(least, plan_work(p, c).loads)
+    if math.isinf(least):
+        raise RefusedError("no tile of registers has a plan")
+    return least
 
 
 def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:

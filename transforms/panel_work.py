@@ -5,20 +5,21 @@ For each term of a sum, v vectors along the lane times n numbers that are broadc
     loads = v + n        where the operand of the vectors is copied or has the lane along its rows
           = v·width + n  where its numbers lie apart
 
+What a row leaves behind its last whole vector is loaded in pieces, unless a copy fills it up.
+
 Results are stored in vectors where they have the lane along their rows, else number by number.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
 
 from feinsum.cost import Work
-from feinsum.rewrites import Stage
+from feinsum.rewrites import Panel, Stage
 from feinsum.space import Configuration, Problem
 
 from .panel_paths import Contraction, contractions
-from .panel_plans import MOST_VECTORS_IN_ROW, fused_problem, panel_plan
+from .panel_plans import fused_problem, panel_plan
 
 _ALLOCATION = 1.5
 """Traffic of results that are stored through the caches, which read their lines first, for that of others past them."""
@@ -40,9 +41,9 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         row, letters = p.sizes[stage.lane], set("".join(step.inputs))
         again = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
         products = again * p.count("".join(letters)) * _products(p, step) * (-(-row // plan.width) / row)
-        vectors = min(-(-row // plan.width), MOST_VECTORS_IN_ROW)
+        vectors = plan.groups[stage.lane][1] // plan.width if stage.lane in plan.groups else -(-row // plan.width)
         own = 2 * products * plan.width
-        loads += products * _loads(step, stage, vectors, plan.panels, plan.width) * plan.width * p.itemsize
+        loads += products * _loads(step, stage, vectors, plan, row) * plan.width * p.itemsize
         if own > most:
             most, sums = own, vectors * math.prod(stage.registers.values())
         flops += own
@@ -51,7 +52,12 @@ def plan_work(p: Problem, c: Configuration) -> Work:
     loads += stored * (plan.width if apart else 1)
     groups = math.prod(-(-p.sizes[x] // (blocks * together)) for x, (blocks, together) in plan.groups.items())
     inside = {x: min(p.sizes[x], math.prod(plan.groups.get(x, (p.sizes[x], 1)))) for x in p.sizes}
-    copied = sum(math.prod(inside[x] for x in e.indexing.inputs[k]) * p.itemsize for k in plan.panels)
+    copied = sum(
+        math.prod(inside[x] for x in e.indexing.inputs[k])
+        * p.itemsize
+        * (1 if e.indexing.inputs[k][-1] == lane else plan.width)
+        for k, lane in plan.panels.items()
+    )
     return Work(
         flops=flops,
         bytes=e.min_bytes(p.lengths) + (0 if plan.streaming else (_ALLOCATION - 1) * stored),
@@ -69,14 +75,19 @@ def _products(p: Problem, step: Contraction) -> int:
     return len({tuple(row[k] for k in step.own if k is not None) for row in p.einsum.args})
 
 
-def _loads(step: Contraction, stage: Stage, vectors: int, panels: Container[int], width: int) -> float:
+def _loads(step: Contraction, stage: Stage, vectors: int, plan: Panel, row: int) -> float:
     """Loads of vectors, or as many of single numbers, for one product of vectors."""
-    held = vectors * math.prod(stage.registers.values())
     total = 0.0
     for k, letters in zip(step.own, step.inputs, strict=True):
-        count = math.prod(stage.registers.get(x, 1) for x in letters)
+        count = float(math.prod(stage.registers.get(x, 1) for x in letters))
         if stage.lane in letters:
-            near = k is None or k in panels or letters[-1] == stage.lane
-            count *= vectors * (1 if near else width)
+            near = letters[-1] == stage.lane
+            kept = k is None or k in plan.panels
+            count *= vectors * (1.0 if kept else _pieces(row, plan.width) if near else plan.width)
         total += count
-    return total / held
+    return total / (vectors * math.prod(stage.registers.values()))
+
+
+def _pieces(row: int, width: int) -> float:
+    """Loads for a vector of a row on average: one of each that is whole, and one of each power of two of what is left."""
+    return (row // width + (row % width).bit_count()) / -(-row // width)

@@ -64,7 +64,7 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return None
 
 
-@space(pattern=is_vectorizable, version=2, parameters=parameters, constraint=constraint, estimate=panel_work, rank=3)
+@space(pattern=is_vectorizable, version=3, parameters=parameters, constraint=constraint, estimate=panel_work, rank=3)
 def vector_panels(t_unit, m, p, **configuration):  # type: ignore[no-untyped-def]
     """S in private vectors, `together` iterations of the long index in registers, `tile` of them in a work-group.
 

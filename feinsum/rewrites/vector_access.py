@@ -105,8 +105,9 @@ def load_code(scalar: str, width: int, count: int | None, source: str, kept: str
     vector = f"{scalar}{width}"
     if in_row and count == width:
         return f"{kept}[at] = vload{width}(0, {source} + first);"
-    if in_row and count and 2 * count == width > 2:
-        return f"{kept}[at] = ({vector}) (vload{count}(0, {source} + first), ({scalar}{count}) 0);"
+    if count is not None and in_row:
+        found = [_piece(source, size, start + k * size) for size, n, start in pieces(count, width) for k in range(n)]
+        return f"{kept}[at] = ({vector}) ({', '.join(found + ['0'] * (width - count))});"
     if count is None:
         terms = [f"{source}[first + min({number}, (int) room - 1) * step]" for number in range(width)]
     else:
@@ -118,6 +119,11 @@ def load_code(scalar: str, width: int, count: int | None, source: str, kept: str
         whole = ", ".join(f"{source}[first + {number} * step]" for number in range(width))
         return f"if (room >= {width}) {kept}[at] = ({vector}) ({whole});\nelse {assembled}"
     return assembled
+
+
+def _piece(source: str, size: int, start: int) -> str:
+    """C for so many neighbours, from number `start` of a row on."""
+    return f"vload{size}(0, {source} + first + {start})" if size > 1 else f"{source}[first + {start}]"
 
 
 def store_code(scalar: str, size: int, kept: str, target: str, *, streaming: bool, guarded: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import loopy as lp
@@ -28,6 +29,9 @@ def load_row(
     array = lanes.array(name)
     scalar = scalar_name(array)
     kept = lanes.vectors(name, array.dtype)
+    predicates, room = room_under(insn.predicates, iname)
+    if row.last is None and room is not None:
+        row = replace(row, last=room - 1)
     length = lanes.blocks * lanes.width if name in lanes.memory else lanes.length
     whole, rest = divmod(length, lanes.width) if row.last is None else (lanes.blocks, 0)
     parts = [part for part in ((lanes.width, 0, whole), (rest, whole, 1)) if part[0] and part[2]]
@@ -37,19 +41,19 @@ def load_row(
         loop = lanes.piece_loop(iname, blocks, unroll=True)
         at = Variable(loop) + start
         first = row.offset + at * lanes.width * row.stride
-        room = () if row.last is None else (("room", row.last + 1 - at * lanes.width),)
+        left = () if row.last is None else (("room", row.last + 1 - at * lanes.width),)
         known = None if row.last is not None else count
         code = load_code(scalar, lanes.width, known, name, kept.name, in_row=row.stride == 1)
         loads.append(
             CInstruction(
-                (("at", at), *room, ("step", row.stride), ("first", first)),
+                (("at", at), *left, ("step", row.stride), ("first", first)),
                 code,
                 read_variables=frozenset([name]),
                 assignees=(Subscript(Variable(kept.name), (at, 0)),),
                 id=ids[number],
                 within_inames=(insn.within_inames - {iname}) | {loop},
                 within_inames_is_final=True,
-                predicates=insn.predicates,
+                predicates=predicates,
                 depends_on=insn.depends_on,
                 depends_on_is_final=True,
                 no_sync_with=insn.no_sync_with | _apart(ids, number),
