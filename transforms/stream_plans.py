@@ -20,6 +20,8 @@ GROUPS_PER_UNIT = 4
 """So many work-groups for each compute unit balance the load."""
 MOST_KEPT_BYTES = 16384
 """Of the sums that a work-group keeps: a third of a first cache."""
+FAR_BEHIND = 1.5
+"""So many times the additions of the best are too many for a first guess."""
 ITEMS = (256, 128, 512, 64)
 CLANG_RUNTIMES = ("intel", "pocl")
 """Runtimes whose compilers know the builtin of clang that stores past the caches."""
@@ -72,9 +74,16 @@ def sum_parameters(p: Problem) -> Choices:
     return {
         "width": widths(p, lane),
         "portion": (65536, 16384, 262144) if vectors else (8192, 2048, 32768),
-        "accumulators": (4, 2, 8, 1) if along and vectors else (1,),
+        "accumulators": strips_at_once(p, lane) if along and vectors else (1,),
         "together": (1,) if along else (8, 4, 2, 1),
     }
+
+
+def strips_at_once(p: Problem, lane: str) -> tuple[int, ...]:
+    """How many strips to sum side by side, the best guess first: what whole ones leave is added number by number."""
+    width, row = widths(p, lane)[0], p.sizes[lane]
+    additions = {n: row // (n * width) * n + row % (n * width) for n in (4, 2, 8, 1)}
+    return tuple(sorted(additions, key=lambda n: additions[n] > FAR_BEHIND * min(additions.values())))
 
 
 def refusal(p: Problem, c: Configuration) -> str | None:

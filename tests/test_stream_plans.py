@@ -1,0 +1,34 @@
+"""Plans for what is bound by memory: how strips of lanes fit rows of any length."""
+
+from __future__ import annotations
+
+import pytest
+from profiles import CPU
+
+import feinsum as fe
+from feinsum.registry import find_space
+from feinsum.space import Configuration
+
+
+def default(subscripts: str, dtype: str = "float64", **sizes: int) -> Configuration:
+    """The default configuration of sums of one operand on a CPU."""
+    terms = subscripts.split("->")[0].split(",")
+    e = fe.einsum(subscripts, *(fe.array(f"a{k}", [sizes[x] for x in term], dtype) for k, term in enumerate(terms)))
+    s = find_space("reduction")
+    return s.default(s.problem(e, {}, CPU))
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype", "strips"),
+    [
+        (3000, "float64", 4),
+        (1000, "float32", 4),
+        (64, "float64", 4),
+        (16, "float64", 2),
+        (16, "float32", 1),
+        (30, "float64", 1),
+    ],
+)
+def test_rows_are_summed_in_strips_rather_than_number_by_number(row: int, dtype: str, strips: int) -> None:
+    """Four strips of vectors side by side where a row is long, as many as leave few numbers where it is short."""
+    assert default("bij,bj->bi", dtype, b=1000, i=16, j=row)["accumulators"] == strips
