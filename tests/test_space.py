@@ -13,7 +13,8 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.space import Configuration, Problem, TransformSpace, find_roles, space
+from feinsum.roles import find_roles
+from feinsum.space import Configuration, Problem, TransformSpace, space
 from feinsum.subscripts import INDEX_LETTERS, Subscripts, parse_subscripts
 
 
