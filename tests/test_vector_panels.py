@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from feinsum.transforms.contraction_steps import aligned, in_parts, parts_that_fit
+from feinsum.transforms.step_plans import aligned, in_parts, parts_that_fit
 from feinsum.transforms.panel_choices import promising
 from feinsum.transforms.panel_limits import accumulators, panel_bytes
 from feinsum.transforms.panel_plans import RefusedError, panel_plan
