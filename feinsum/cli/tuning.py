@@ -54,7 +54,7 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
 @device_option
 @database_option
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Configurations to try.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Begin no trial after so long.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the run, its final included.")
 @click.option(
     "--space",
     metavar="NAME",

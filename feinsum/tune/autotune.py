@@ -7,7 +7,6 @@ is recorded as soon as it is done.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune import final
+from feinsum.tune.budget import Budget
 from feinsum.tune.contest import Contest
 from feinsum.tune.final import Final
 from feinsum.tune.keeper import keep, require_writable
@@ -30,11 +30,6 @@ from feinsum.tune.trial import Outcome, Trial
 
 if TYPE_CHECKING:
     import pyopencl as cl
-
-_FINAL_SHARE = 0.15
-"""Of the time of the search, what a final may take for its samples."""
-_FINAL_S = (0.5, 5.0)
-"""The least and the most that a final takes for its samples, in seconds."""
 
 Progress = Callable[[int, "int | None", "TuningRecord | None", "TuningRecord"], None]
 
@@ -59,7 +54,7 @@ def autotune(
     """Try configurations for an einsum on a device and record each of them.
 
     Configurations that the database already knows, on this device and driver, are not tried again.  At the end the best
-    ten are timed again, in turns, which takes a few seconds; see :mod:`feinsum.tune.final`.
+    ten are timed again, in turns; see :mod:`feinsum.tune.final`.
 
     An einsum of three or more operands may be evaluated in steps, which are einsums with records of their own.  Where they
     are known, chains of the best of them are tried first; `steps` says whether to tune them, too.
@@ -69,7 +64,9 @@ def autotune(
     :param sizes: the lengths of long axes to tune at.
     :param space: the name of the only space to search; None searches all that match.
     :param trials: how many configurations to try; None is as many as there are, or as `timeout` lets.
-    :param timeout: seconds after which no trial is begun.  Without `trials` and `timeout`, it is 60 seconds.
+    :param timeout: seconds of the run, that final included; without `trials` and `timeout`, 60.  Trials that are not done
+        by then are stopped and not recorded.  What may come on top: where nothing right is known yet, the rest of the trial
+        at hand and half a second of samples; and a look at a space that is asked for its first configuration.
     :param sampler: see :func:`feinsum.search.make_sampler`.
     :param seed: of the search and of the inputs.
     :param workers: processes that build; by default one a core, four at most.
@@ -119,7 +116,7 @@ def tune_on(
     steps: str = "auto",
 ) -> TuningReport:
     """:func:`autotune` with processes that are there already, and a store that is open."""
-    start = time.monotonic()
+    start, budget = time.monotonic(), Budget(timeout)
     task = make_task(e, sizes, engine.profile, seed)
     require_writable(store)
     contest = Contest(task, store, space, trials, sampler)
@@ -135,7 +132,7 @@ def tune_on(
             lengths,
             None,
             trials=trials,
-            timeout=seconds,
+            timeout=None if seconds is None else min(seconds, budget.search_left_s),
             sampler=sampler,
             seed=seed,
             progress=False,
@@ -150,11 +147,11 @@ def tune_on(
     with contextlib.ExitStack() as stack:
         report = _notify(stack, progress, e, trials, timeout)
         try:
-            for record in _search_with_steps(task, contest, engine, trials, timeout, tuning):
+            for record in _search_with_steps(task, contest, engine, trials, budget, tuning):
                 keep(store, record)
                 records.append(record)
                 report(len(records), trials, contest.best, record)
-            decided = _final(task, contest, engine, records, time.monotonic() - start)
+            decided = _final(task, contest, engine, records, budget)
         except KeyboardInterrupt:
             interrupted = True
     if decided is not None:
@@ -188,52 +185,58 @@ def make_engine(
 
 
 def _search_with_steps(
-    task: Task, contest: Contest, engine: Engine, trials: int | None, timeout: float | None, tuning: StepTuning
+    task: Task, contest: Contest, engine: Engine, trials: int | None, budget: Budget, tuning: StepTuning
 ) -> Iterator[TuningRecord]:
-    """A search that stops to tune steps, and then tries chains of them, however late it is."""
+    """A search that stops to tune steps, and then tries chains of them."""
     start = time.monotonic()
     tuning.consider(task, contest, 0.0)
-    for record in _search(task, contest, engine, trials, timeout):
+    for record in _search(task, contest, engine, trials, budget):
         yield record
         chains = tuning.consider(task, contest, time.monotonic() - start)
         if chains:
-            yield from _search(task, contest, engine, chains, None)
+            yield from _search(task, contest, engine, chains, budget)
 
 
-def _search(
-    task: Task, contest: Contest, engine: Engine, trials: int | None, timeout: float | None
-) -> Iterator[TuningRecord]:
+def _search(task: Task, contest: Contest, engine: Engine, trials: int | None, budget: Budget) -> Iterator[TuningRecord]:
     """Do trials until their number or the time is spent or every space is exhausted, and record what became of each."""
-    end = time.monotonic() + (timeout if timeout is not None else math.inf)
     asked = 0
 
     def next_trial() -> Trial | None:
         nonlocal asked
-        if (trials is not None and asked >= trials) or time.monotonic() >= end:
+        if (trials is not None and asked >= trials) or not budget.search_left_s:
             return None
         asked += 1
         return contest.next_trial()
 
-    engine.best_s = None if contest.best is None else contest.best.median_s
-    with contextlib.closing(engine.run(next_trial)) as outcomes:
+    def look() -> None:
+        engine.best_s = None if contest.best is None else contest.best.median_s
+        budget.patient = contest.best is None
+
+    look()
+    found: list[TuningRecord] = []
+    with contextlib.closing(engine.run(next_trial, budget)) as outcomes:
         for trial, outcome in outcomes:
             record = task.record(trial, outcome)
             contest.tell(record)
-            engine.best_s = None if contest.best is None else contest.best.median_s
+            found.append(record)
+            look()
+            budget.reserve(len(final.finalists([*contest.known, *found])), engine.trial_s)
             yield record
-            if time.monotonic() > end:
+            if not budget.search_left_s:
                 return  # what was built ahead is left for another time
 
 
-def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], search_s: float) -> Final | None:
+def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], budget: Budget) -> Final | None:
     """Time the best again, unless nothing has changed since the last final."""
-    contenders = {contest.trial(r).id: r for r in final.finalists([*contest.known, *records])}
+    finalists = final.finalists([*contest.known, *records])
     decided_before = contest.best is not None and contest.best.protocol == FINAL_PROTOCOL
-    if not contenders or (decided_before and not set(contenders.values()) & set(records)):
+    if not finalists or (decided_before and not set(finalists) & set(records)):
         return None
-    seconds = min(max(_FINAL_SHARE * search_s, _FINAL_S[0]), _FINAL_S[1])
+    count, seconds = budget.final(len(finalists), engine.trial_s)
+    budget.patient = count == 1  # which takes half a second
+    contenders = {contest.trial(r).id: r for r in finalists[:count]}
     samples_s = engine.compare(
-        [contest.trial(r) for r in contenders.values()], final.ROUNDS, seconds / final.ROUNDS / len(contenders)
+        [contest.trial(r) for r in contenders.values()], final.ROUNDS, seconds / final.ROUNDS / len(contenders), budget
     )
 
     def remember(contender: TuningRecord, samples: Sequence[float], ties: Sequence[TuningRecord]) -> TuningRecord:

@@ -14,6 +14,7 @@ The final is held on one worker, so that its times can be compared.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
@@ -23,6 +24,7 @@ from typing import Any
 
 from feinsum.devices import DeviceProfile
 from feinsum.errors import DeviceError, FeinsumError
+from feinsum.tune.budget import Budget
 from feinsum.tune.runner import Runner
 from feinsum.tune.trial import Outcome, Trial
 
@@ -44,6 +46,7 @@ class Cluster:
         if not (device is None or isinstance(device, str)):
             raise DeviceError(f"workers of a scheduler choose their device by a word such as 'gpu', not by {device!r}")
         self.best_s: float | None = None
+        self.trial_s = 0.0
         self._address = address
         self._word: str | None = device
         self._timeout_s = trial_timeout_s
@@ -61,31 +64,56 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def run(self, next_trial: Callable[[], Trial | None]) -> Generator[tuple[Trial, Outcome], None, None]:
+    def run(
+        self, next_trial: Callable[[], Trial | None], budget: Budget | None = None
+    ) -> Generator[tuple[Trial, Outcome], None, None]:
         """See :class:`Engine`; so many trials are handed out ahead that every thread has one and every worker one waiting.
+
+        When the time is up, workers finish the trials that they are at, which nobody waits for.
 
         :raises DeviceError: if no worker with the device is left, or the scheduler is lost.
         """
+        budget = budget or Budget()
         pending: deque[tuple[Trial, _Call]] = deque()
-        while True:
-            while len(pending) < self._capacity() and (trial := next_trial()) is not None:
-                pending.append((trial, self._call(_attempt, trial.to_json(), self.best_s, self._timeout_s)))
-            if not pending:
-                return
-            trial, call = pending.popleft()
-            try:
-                yield trial, Outcome(**call.result())
-            except _LostError as lost:
-                yield trial, Outcome("launch-failed", str(lost))
+        try:
+            while True:
+                while len(pending) < self._capacity() and (trial := next_trial()) is not None:
+                    pending.append((trial, self._call(_attempt, trial.to_json(), self.best_s, self._timeout_s)))
+                if not pending:
+                    return
+                trial, call = pending[0]
+                outcome = self._outcome(call, budget)
+                if outcome is None:
+                    return
+                pending.popleft()
+                yield trial, outcome
+        finally:
+            for _, call in pending:
+                call.cancel()
 
-    def compare(self, trials: Sequence[Trial], rounds: int, seconds: float) -> dict[str, list[float]]:
+    def _outcome(self, call: _Call, budget: Budget) -> Outcome | None:
+        """What became of a trial; None if the time of the search was up first."""
+        try:
+            answer = call.result(lambda: budget.search_patience_s)
+        except _LostError as lost:
+            return Outcome("launch-failed", str(lost))
+        if answer is None:
+            return None
+        self.trial_s = answer.pop("trial_s")
+        return Outcome(**answer)
+
+    def compare(
+        self, trials: Sequence[Trial], rounds: int, seconds: float, budget: Budget | None = None
+    ) -> dict[str, list[float]]:
         """See :class:`Engine`.
 
         :raises DeviceError: if no worker with the device is left, or the scheduler is lost.
         """
         plain = [trial.to_json() for trial in trials]
+        patience_s = math.inf if budget is None else budget.patience_s
+        left_s = None if patience_s == math.inf else patience_s
         try:
-            found: dict[str, list[float]] = self._call(_compare, plain, rounds, seconds, self._timeout_s).result()
+            found: dict[str, list[float]] = self._call(_compare, plain, rounds, seconds, left_s, self._timeout_s).result()
         except _LostError:
             return {}
         return found
@@ -150,16 +178,22 @@ class _Call:
             raise DeviceError(f"no worker with {self._cluster.profile.id} is left")
         self._future = self._cluster._client.submit(self._function, *self._arguments, workers=self._workers, pure=False)
 
-    def result(self) -> Any:
-        """Wait for the answer."""
+    def cancel(self) -> None:
+        """Want the answer no more."""
+        self._future.cancel()
+
+    def result(self, patience_s: Callable[[], float] = lambda: math.inf) -> Any:
+        """Wait for the answer, which is None when patience is at its end."""
         from concurrent.futures import CancelledError
 
         from distributed.scheduler import KilledWorker
 
         while True:
             try:
-                return self._future.result(timeout=_LOOK_S)
+                return self._future.result(timeout=min(_LOOK_S, patience_s()))
             except TimeoutError:
+                if not patience_s():
+                    return None
                 if not set(self._workers) & set(self._cluster.workers()):
                     self._future.cancel()
                     self._submit()
@@ -198,14 +232,15 @@ def _attempt(device_id: str, trial: dict[str, Any], best_s: float | None, timeou
     runner = _runner(device_id, timeout_s)
     runner.best_s = best_s
     outcome = runner.attempt(Trial(**trial))
-    return {"status": outcome.status, "message": outcome.message, "samples_s": outcome.samples_s}
+    answer = {"status": outcome.status, "message": outcome.message, "samples_s": outcome.samples_s}
+    return {**answer, "trial_s": runner.trial_s}
 
 
 def _compare(
-    device_id: str, trials: list[dict[str, Any]], rounds: int, seconds: float, timeout_s: float
+    device_id: str, trials: list[dict[str, Any]], rounds: int, seconds: float, left_s: float | None, timeout_s: float
 ) -> dict[str, list[float]]:
-    """Time variants in turns; run by a worker."""
-    return _runner(device_id, timeout_s).compare([Trial(**trial) for trial in trials], rounds, seconds)
+    """Time variants in turns, for so many seconds; run by a worker."""
+    return _runner(device_id, timeout_s).compare([Trial(**trial) for trial in trials], rounds, seconds, Budget(left_s))
 
 
 _starting = threading.Lock()

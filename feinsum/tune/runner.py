@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from queue import LifoQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 from feinsum.devices import DeviceProfile
+from feinsum.tune.budget import Budget
 from feinsum.tune.trial import Built, Outcome, Trial
 from feinsum.tune.worker import Worker
 
@@ -23,6 +25,10 @@ _HOPELESS = 1.5
 """A variant that is this many times slower than the best gets no more repetitions."""
 _SECONDS = 0.15
 """For the samples of a trial; those near the best get more in the final."""
+_FAIR_ROUNDS = 2
+"""Of a comparison, without which it is none: one in each direction."""
+_KEPT = 64
+"""Right variants whose programs are kept, those of late."""
 
 
 class Engine(Protocol):
@@ -30,22 +36,31 @@ class Engine(Protocol):
 
     :ivar profile: the device they are done on.
     :ivar best_s: the median of the quickest variant so far, in seconds; None while there is none.
+    :ivar trial_s: what it takes at least to prove and time a variant, in seconds; 0.0 before the first.
     """
 
     profile: DeviceProfile
     best_s: float | None
+    trial_s: float
 
-    def run(self, next_trial: Callable[[], Trial | None]) -> Generator[tuple[Trial, Outcome], None, None]:
-        """Do trials, in the order in which they are handed out, until there is none left.
+    def run(
+        self, next_trial: Callable[[], Trial | None], budget: Budget | None = None
+    ) -> Generator[tuple[Trial, Outcome], None, None]:
+        """Do trials, in the order in which they are handed out, until there is none left or the time is up.
 
         :param next_trial: hands out the next trial, some of them ahead of what has come back; or None.
+        :param budget: the time there is; what is not done by then is stopped and has no outcome.
         """
 
-    def compare(self, trials: Sequence[Trial], rounds: int, seconds: float) -> dict[str, list[float]]:
+    def compare(
+        self, trials: Sequence[Trial], rounds: int, seconds: float, budget: Budget | None = None
+    ) -> dict[str, list[float]]:
         """Time variants in turns.
 
         :param seconds: for the samples of one variant in one round.
-        :return: the samples of every variant in seconds, by the id of its trial; none of those that fail.
+        :param budget: the time there is; rounds that do not fit in it do not count.
+        :return: the samples of every variant in seconds, by the id of its trial; none of those that fail, and none at all
+            if the time was too short to be fair to each.
         """
 
 
@@ -54,13 +69,14 @@ class Runner:
 
     :param workers: processes that build; None for one a core, four at most.
     :param trial_timeout_s: what building, proving and timing may each take for one trial.
-    :ivar best_s: the median of the quickest variant so far, in seconds; None while there is none.
+    :ivar best_s, trial_s: see :class:`Engine`.
     """
 
     def __init__(self, profile: DeviceProfile, workers: int | None, trial_timeout_s: float) -> None:
         count = workers or min(4, os.cpu_count() or 1)
         self.profile = profile
         self.best_s: float | None = None
+        self.trial_s = 0.0
         self._timeout_s = trial_timeout_s
         self._builders = [Worker("build", profile.id) for _ in range(count)]
         self._idle: LifoQueue[Worker] = LifoQueue()
@@ -69,6 +85,9 @@ class Runner:
         self._measurer = Worker("measure", profile.id)
         self._pool = ThreadPoolExecutor(count + 1)
         self._started: Future[None] | None = None
+        self._building: dict[str, Worker] = {}
+        self._handing_over = threading.Lock()
+        self._kept: OrderedDict[str, Built] = OrderedDict()
         self._shares_cores = profile.kind == "cpu"
         self._device = threading.Lock()
 
@@ -81,70 +100,133 @@ class Runner:
             worker.close()
         self._pool.shutdown()
 
-    def run(self, next_trial: Callable[[], Trial | None]) -> Generator[tuple[Trial, Outcome], None, None]:
+    def run(
+        self, next_trial: Callable[[], Trial | None], budget: Budget | None = None
+    ) -> Generator[tuple[Trial, Outcome], None, None]:
         """See :class:`Engine`; up to two trials a builder are built ahead.
 
         :raises DeviceError: if no worker can be started.
         """
+        budget = budget or Budget()
         pending: deque[tuple[Trial, Future[Built | Outcome]]] = deque()
         try:
             while True:
                 while len(pending) < 2 * len(self._builders) and (trial := next_trial()) is not None:
                     self._started = self._started or self._pool.submit(self._measurer.start)
                     pending.append((trial, self._pool.submit(self._build, trial)))
-                if not pending:
+                if not pending or not _done(pending[0][1], budget.search_patience_s):
                     return
                 trial, future = pending.popleft()
                 built = future.result()
                 with self._device:
-                    outcome = self._measure(trial, built)
+                    outcome = self._measure(trial, built, budget)
+                if outcome is None:
+                    return
                 yield trial, outcome
         finally:
-            for _, future in pending:
-                future.cancel()
+            self._abandon(pending)
 
     def attempt(self, trial: Trial) -> Outcome:
         """Do one trial; threads may do so at once, and while one measures the others build."""
         built = self._build(trial)
         with self._device:
-            return self._measure(trial, built)
+            return self._measure(trial, built, Budget()) or Outcome("timeout")
 
-    def compare(self, trials: Sequence[Trial], rounds: int, seconds: float) -> dict[str, list[float]]:
+    def compare(
+        self, trials: Sequence[Trial], rounds: int, seconds: float, budget: Budget | None = None
+    ) -> dict[str, list[float]]:
         """See :class:`Engine`.
 
         :raises DeviceError: if no worker can be started.
         """
-        variants = list(zip(trials, self._pool.map(self._build, trials), strict=True))
+        budget = budget or Budget()
+        futures = [(trial, self._pool.submit(self._build_again, trial)) for trial in trials]
+        try:
+            if not all(_done(future, budget.patience_s) for _, future in futures):
+                return {}
+            variants = [(trial, future.result()) for trial, future in futures]
+        finally:
+            self._abandon(futures)
         samples_s: dict[str, list[float]] = {trial.id: [] for trial in trials}
         with self._device:
             for turn in range(rounds):
-                for trial, built in variants if turn % 2 == 0 else reversed(variants):
-                    if trial.id in samples_s:
-                        outcome = self._measure(trial, built, seconds)
-                        samples_s[trial.id] += outcome.samples_s
-                        if outcome.status != "ok":
-                            del samples_s[trial.id]
+                start = time.monotonic()
+                found = self._round(variants if turn % 2 == 0 else variants[::-1], seconds, budget)
+                if found is None:
+                    return samples_s if turn >= _FAIR_ROUNDS else {}
+                samples_s = {name: samples_s[name] + samples for name, samples in found.items()}
+                variants = [(trial, built) for trial, built in variants if trial.id in found]
+                if turn + 1 >= _FAIR_ROUNDS and budget.patience_s < time.monotonic() - start:
+                    break
+        return samples_s
+
+    def _round(
+        self, variants: Sequence[tuple[Trial, Built | Outcome]], seconds: float, budget: Budget
+    ) -> dict[str, list[float]] | None:
+        """The samples of one round, of those that do not fail; None if the time was up before its end."""
+        samples_s: dict[str, list[float]] = {}
+        for trial, built in variants:
+            outcome = self._measure(trial, built, budget, seconds)
+            if outcome is None:
+                return None
+            if outcome.status == "ok":
+                samples_s[trial.id] = list(outcome.samples_s)
         return samples_s
 
     def _build(self, trial: Trial) -> Built | Outcome:
         worker = self._idle.get()
+        self._building[trial.id] = worker
         try:
             return worker.build(trial, self._timeout_s)
         finally:
-            self._idle.put(worker)
+            with self._handing_over:
+                del self._building[trial.id]
+                self._idle.put(worker)
 
-    def _measure(self, trial: Trial, built: Built | Outcome, seconds: float | None = None) -> Outcome:
-        """Prove and time a variant; `seconds` for samples, or else those of a trial."""
+    def _build_again(self, trial: Trial) -> Built | Outcome:
+        return self._kept.get(trial.id) or self._build(trial)
+
+    def _abandon(self, trials: Iterable[tuple[Trial, Future[Built | Outcome]]]) -> None:
+        """Build these no more."""
+        for trial, future in trials:
+            if not future.cancel():
+                with self._handing_over:  # or else its worker might be building for another run by now
+                    worker = self._building.get(trial.id)
+                    if worker is not None:
+                        worker.abandon()
+
+    def _measure(
+        self, trial: Trial, built: Built | Outcome, budget: Budget, seconds: float | None = None
+    ) -> Outcome | None:
+        """Prove and time a variant; None if the time was up before that was done.
+
+        :param seconds: for samples; None for those of a trial.
+        """
         if isinstance(built, Outcome):
             return built
         if self._started is not None:
             self._started.result()
-        wrong = self._measurer.prove(trial, built, self._timeout_s)
-        if wrong is not None:
-            return wrong
-        give_up_s = math.inf if self.best_s is None else _HOPELESS * self.best_s
-        with self._quiet():
-            return self._measurer.time(trial, self._timeout_s, give_up_s=give_up_s, seconds=seconds or _SECONDS)
+        start = time.monotonic()
+        outcome = self._measurer.prove(trial, built, min(self._timeout_s, budget.patience_s))
+        if outcome is None:
+            give_up_s = math.inf if self.best_s is None else _HOPELESS * self.best_s
+            limit_s = min(self._timeout_s, budget.patience_s)
+            with self._quiet():
+                outcome = self._measurer.time(trial, limit_s, give_up_s=give_up_s, seconds=seconds or _SECONDS)
+        if outcome.status == "timeout" and not budget.patience_s:
+            return None
+        if outcome.status == "ok" and seconds is None:
+            # The first prepares what all are checked with, and the quickest trials are those of a final.
+            spent_s = time.monotonic() - start
+            self.trial_s = min(self.trial_s or spent_s, spent_s)
+            self._keep(trial, built)
+        return outcome
+
+    def _keep(self, trial: Trial, built: Built) -> None:
+        """Keep what may be wanted for a final, which then need not build it again."""
+        self._kept[trial.id] = built
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
@@ -157,3 +239,8 @@ class Runner:
         finally:
             for worker in stopped:
                 worker.resume()
+
+
+def _done(future: Future[Any], within_s: float) -> bool:
+    """Whether there is a result, after waiting for it."""
+    return bool(wait([future], None if within_s == math.inf else within_s).done)

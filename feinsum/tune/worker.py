@@ -136,6 +136,13 @@ class Worker:
         self._ended = True
         self._stop()
 
+    def abandon(self) -> None:
+        """End the process, so that who waits for its answer is told it was lost; the next request starts another one.
+
+        May be called from another thread.
+        """
+        self._stop()
+
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
