@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import feinsum as fe
 from feinsum.devices import Device
 from feinsum.generate.plan import make_plan
+from feinsum.validate import Workload
 
 A, B, C = (np.random.default_rng(k).uniform(-1, 1, shape) for k, shape in enumerate([(3, 4), (4, 5), (5, 2)]))
 
@@ -280,6 +282,24 @@ def test_real_device_arrays_give_complex_results_on_demand(
         found = fe.contract("ij,jk,kl->il", *arrays, out=room, dtype="complex128", optimize=optimize, **how)
         assert found.dtype == np.complex128
         np.testing.assert_allclose(found.get(), A @ B @ C, rtol=1e-5)
+
+
+def test_kernels_for_small_arrays_are_proved_with_small_arrays(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though kernels are made for lengths that many shapes share, of which the array here would have 32⁶ entries."""
+    proved = []
+
+    class Recorded(Workload):
+        def __init__(self, e: fe.BatchedEinsum, lengths: Mapping[str, int], *others: Any) -> None:
+            proved.append([math.prod(lengths[x] for x in letters) for letters in e.array_indices.values()])
+            super().__init__(e, lengths, *others)
+
+    monkeypatch.setattr("feinsum.validate.Workload", Recorded)
+    x = np.ones((2, 2, 2, 2, 3, 1))
+    check(fe.contract("aaaabc->bc", x, **how), np.einsum("aaaabc->bc", x))
+    assert proved
+    assert max(max(sizes) for sizes in proved) <= 1 << 20
 
 
 REFUSALS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {

@@ -27,9 +27,9 @@ _COMPILED_IN_UP_TO = 64
 """Axes that may be lengths compiled into a kernel."""
 _WORTH_COMPILING = 1 << 20
 """Products from which a kernel is made for lengths of its own; below, one kernel serves all lengths."""
-_EXPECTED_POINTS_BITS, _EXPECTED_BITS = 20, 5
-"""Long axes are expected to be 2⁵ long at least, shorter where together they would span more than 2²⁰ points; so small
-arrays of all shapes share a kernel."""
+_EXPECTED_POINTS, _EXPECTED_BITS = 1 << 20, 5
+"""Long axes are expected to be 2⁵ long at least, shorter where an array or the loop nest would have more than 2²⁰ points;
+so small arrays of all shapes share a kernel."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,17 @@ def _describe(step: Step, dtypes: Sequence[np.dtype[Any]]) -> tuple[BatchedEinsu
         Array(f"a{k}", tuple(fixed.get(x, math.inf) for x in term), dtype)
         for k, (term, dtype) in enumerate(zip(terms, dtypes, strict=True))
     ]
-    least = 1 << min(_EXPECTED_BITS, _EXPECTED_POINTS_BITS // max(1, len(step.lengths)))
+    least = _least_length(step.lengths, (*terms, "".join(step.lengths)))
     expected = {x: 1 << (max(least, n) - 1).bit_length() for x, n in step.lengths.items() if x not in fixed}
     return einsum(step.subscripts, *arrays), expected
+
+
+def _least_length(lengths: Mapping[str, int], terms: Sequence[str]) -> int:
+    """The length up to which those expected are raised: repeated indices count as often as they stand in a term."""
+    for bits in range(_EXPECTED_BITS, 0, -1):
+        if all(math.prod(max(1 << bits, lengths[x]) for x in term) <= _EXPECTED_POINTS for term in terms):
+            return 1 << bits
+    return 1
 
 
 def _is_fortran(value: Any) -> bool:
