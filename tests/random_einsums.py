@@ -19,6 +19,8 @@ from feinsum.subscripts import parse_subscripts
 LETTERS = "abcdef"
 LENGTHS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 67, 127, 1021, 20011, 131101)
 """Nothing, one, around the lengths of vectors, primes, and more than a work-group does."""
+SHORT = LENGTHS[:12]
+"""For which `contract` has one kernel."""
 FEW_POINTS, MANY_POINTS = 300_000, 1 << 21
 """Of a loop nest; with a million `contract` compiles lengths in."""
 NAMES = ("N", "M", "a", "b", math.inf, math.inf)
@@ -60,16 +62,16 @@ def subscripts(draw: st.DrawFn) -> tuple[list[str], str]:
 
 
 @st.composite
-def lengths_of(draw: st.DrawFn, terms: Sequence[str], points: int) -> dict[str, int]:
+def lengths_of(draw: st.DrawFn, terms: Sequence[str], points: int, choices: Sequence[int] = LENGTHS) -> dict[str, int]:
     """A length for every index, few enough points in all, and in every operand."""
     count = {x: max(term.count(x) for term in terms) for x in sorted(set("".join(terms)))}
     if count and chance(draw, 5):
         most = points ** (1 / sum(count.values()))
-        return dict.fromkeys(count, draw(st.sampled_from([n for n in LENGTHS if n <= most])))
+        return dict.fromkeys(count, draw(st.sampled_from([n for n in choices if n <= most])))
     left, lengths = points, {}
     for letter in draw(st.permutations(list(count))):
         most = left ** (1 / count[letter])
-        lengths[letter] = draw(st.sampled_from([n for n in LENGTHS if n <= most]))
+        lengths[letter] = draw(st.sampled_from([n for n in choices if n <= most]))
         left //= max(1, lengths[letter]) ** count[letter]
     return lengths
 
@@ -98,8 +100,10 @@ def lay_out(x: np.ndarray[Any, Any], layout: str, queue: Any = None) -> Any:
     if layout == "F":
         return put(np.array(x, order="F"))
     if layout in ("sliced", "shifted") and x.shape:
-        at = tuple(slice(0, 2 * n, 2) if layout == "sliced" else slice(n + 1, 2 * n + 1) for n in x.shape)
-        wide = np.zeros([2 * n + 1 for n in x.shape], x.dtype)
+        ends = {0, x.ndim - 1}  # all axes would take too much memory
+        part = [slice(0, 2 * n, 2) if layout == "sliced" else slice(n + 1, 2 * n + 1) for n in x.shape]
+        at = tuple(part[k] if k in ends else slice(0, n) for k, n in enumerate(x.shape))
+        wide = np.zeros([2 * n + 1 if k in ends else n for k, n in enumerate(x.shape)], x.dtype)
         wide[at] = x
         return put(wide)[at]
     if layout == "reversed":
@@ -111,10 +115,10 @@ def lay_out(x: np.ndarray[Any, Any], layout: str, queue: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class Call:
-    """A call of `contract`.
+class Equation:
+    """What `contract` is to evaluate, for operands of several shapes.
 
-    :ivar shapes, dtypes, layouts: of the operands.
+    :ivar shapes: for each call those of the operands.
     :ivar same: for each operand the first that is the same array.
     :ivar form: "text", "interleaved", or "expression" for one that is evaluated twice.
     :ivar constants: the operands that the expression knows.
@@ -122,7 +126,7 @@ class Call:
     """
 
     text: str
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[tuple[int, ...], ...], ...]
     dtypes: tuple[str, ...]
     layouts: tuple[str, ...]
     same: tuple[int, ...]
@@ -135,29 +139,26 @@ class Call:
 
 
 @st.composite
-def calls(draw: st.DrawFn) -> Call:
+def equations(draw: st.DrawFn) -> Equation:
     """With ellipses and axes of length one that broadcast, and operands of several types and layouts."""
     terms, output = draw(subscripts())
-    lengths = draw(lengths_of(terms, MANY_POINTS if chance(draw, 8) else FEW_POINTS))
-    extra = draw(st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=2)) if chance(draw, 4) else None
-    shapes, texts = [], []
-    for term in terms:
-        shrunk = {x: 1 if chance(draw, 10) else lengths[x] for x in dict.fromkeys(term)}
-        shape, at = [shrunk[x] for x in term], draw(st.integers(0, len(term)))
-        if extra is not None:
-            common = extra[draw(st.integers(0, len(extra))) :]
-            shape[at:at] = [n if draw(st.booleans()) else 1 for n in common]
-        texts.append(term if extra is None else f"{term[:at]}...{term[at:]}")
-        shapes.append(tuple(shape))
-    result = "" if chance(draw, 8) else f"->{'...' if extra is not None else ''}{output}"
+    dots = [draw(st.integers(0, len(term))) for term in terms] if chance(draw, 4) else None
+    inputs = terms if dots is None else [f"{term[:at]}...{term[at:]}" for term, at in zip(terms, dots, strict=True)]
+    result = "" if chance(draw, 8) else f"->{'...' if dots else ''}{output}"
+    points = [(MANY_POINTS if chance(draw, 6) else FEW_POINTS, LENGTHS), *[(FEW_POINTS, SHORT)] * 3]
+    shapes = [draw(shapes_of(terms, dots, *most)) for most in points[draw(st.integers(0, 1)) :]]
     library = "pyopencl" if chance(draw, 3) else "numpy"
     types, layouts = (HOST_TYPES, HOST_LAYOUTS) if library == "numpy" else (TYPES, LAYOUTS)
     chosen = draw(st.lists(st.sampled_from(types) | st.sampled_from(TYPES[:2]), min_size=1, max_size=3))
-    kinds = [(shape, draw(st.sampled_from(chosen)), draw(st.sampled_from(layouts) | st.just("C"))) for shape in shapes]
+    dtypes = [draw(st.sampled_from(chosen)) for _ in terms]
+    laid_out = [draw(st.sampled_from(layouts) | st.just("C")) for _ in terms]
+    kinds = [*zip(*shapes, dtypes, laid_out, strict=True)]
     form = draw(st.sampled_from(["text", "text", "text", "interleaved", "expression"]))
-    return Call(
-        ",".join(texts) + result,
-        *(tuple(part) for part in zip(*kinds, strict=True)),  # type: ignore[arg-type]
+    return Equation(
+        ",".join(inputs) + result,
+        tuple(shapes),
+        tuple(dtypes),
+        tuple(laid_out),
         same=tuple(kinds.index(kind) if draw(st.booleans()) else k for k, kind in enumerate(kinds)),
         library=library,
         whole=draw(st.booleans()),
@@ -166,6 +167,27 @@ def calls(draw: st.DrawFn) -> Call:
         out=draw(st.sampled_from([None, None, "C", "F", *(["sliced", "wider"] if library == "numpy" else [])])),
         keywords=draw(keywords()),
     )
+
+
+@st.composite
+def shapes_of(
+    draw: st.DrawFn, terms: Sequence[str], dots: Sequence[int] | None, points: int, choices: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Shapes of operands; one axis in ten has length one instead of that of its index.
+
+    :param dots: where the axes of the ellipsis stand in each operand, which may lack some of them.
+    """
+    lengths = draw(lengths_of(terms, points, choices))
+    extra = draw(st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=2)) if dots else []
+    shapes = []
+    for k, term in enumerate(terms):
+        shrunk = {x: 1 if chance(draw, 10) else lengths[x] for x in dict.fromkeys(term)}
+        shape = [shrunk[x] for x in term]
+        if dots:
+            common = extra[draw(st.integers(0, len(extra))) :]
+            shape[dots[k] : dots[k]] = [n if draw(st.booleans()) else 1 for n in common]
+        shapes.append(tuple(shape))
+    return tuple(shapes)
 
 
 @st.composite

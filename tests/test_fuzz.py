@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
-from random_einsums import Call, Described, calls, described, lay_out, numbers
+from random_einsums import Described, Equation, described, equations, lay_out, numbers
 
 import feinsum as fe
 from feinsum.compile.executable import build
@@ -122,44 +122,46 @@ def summed_points(text: str, operands: Sequence[np.ndarray[Any, Any]]) -> int:
 
 
 @few
-@given(call=calls(), seed=st.integers(0, 2**32 - 1))
-def test_contract_equals_numpy(call: Call, seed: int, device: Device, database: str) -> None:
+@given(equation=equations(), seed=st.integers(0, 2**32 - 1))
+def test_contract_equals_numpy(equation: Equation, seed: int, device: Device, database: str) -> None:
     """Whatever the grammar, lengths, types, strides, arrays that stand in several places, and keywords."""
     rng = np.random.default_rng(seed)
-    queue = device.queue if call.library == "pyopencl" else None
-    drawn = [numbers(rng, shape, dtype, call.whole) for shape, dtype in zip(call.shapes, call.dtypes, strict=True)]
-    placed = [lay_out(x, layout, queue) for x, layout in zip(drawn, call.layouts, strict=True)]
-    placed = [placed[k] for k in call.same]
-    operands = [drawn[k] if queue is not None else placed[j] for j, k in enumerate(call.same)]
-    dtype = np.dtype(call.keywords.get("dtype", np.result_type(*(x.dtype for x in operands))))
-    expected = Expected.of(call.text, operands, dtype, call.whole)
-    out = room_for(call, expected.values.shape, dtype, queue)
-    with no_kernel_passed_over():
-        found = evaluate(call, placed, out, {"device": device, "database": database, **call.keywords})
-    assert out is None or found is out
-    result = np.asarray(found if queue is None else found.get())
-    expected.check(result if dtype.kind == "c" or result.dtype.kind != "c" else result.real.astype(dtype))
+    queue = device.queue if equation.library == "pyopencl" else None
+    how = {"device": device, "database": database, **equation.keywords}
+    for shapes in equation.shapes:
+        drawn = [numbers(rng, shape, dtype, equation.whole) for shape, dtype in zip(shapes, equation.dtypes, strict=True)]
+        drawn = [drawn[k] for k in equation.same]
+        placed = [lay_out(x, layout, queue) for x, layout in zip(drawn, equation.layouts, strict=True)]
+        placed = [placed[k] for k in equation.same]
+        operands = placed if queue is None else drawn
+        dtype = np.dtype(equation.keywords.get("dtype", np.result_type(*(x.dtype for x in operands))))
+        expected = Expected.of(equation.text, operands, dtype, equation.whole)
+        out = room_for(equation, expected.values.shape, dtype, queue)
+        with no_kernel_passed_over():
+            found = evaluate(equation, placed, out, how)
+        assert out is None or found is out
+        result = np.asarray(found if queue is None else found.get())
+        expected.check(result if dtype.kind == "c" or result.dtype.kind != "c" else result.real.astype(dtype))
 
 
-def room_for(call: Call, shape: tuple[int, ...], dtype: np.dtype[Any], queue: Any) -> Any:
+def room_for(equation: Equation, shape: tuple[int, ...], dtype: np.dtype[Any], queue: Any) -> Any:
     """The array for the result, if there is one."""
-    if call.out is None or queue is None:
-        wanted = np.dtype("complex128") if call.out == "wider" else dtype
-        return None if call.out is None else lay_out(np.full(shape, 1, wanted), call.out)
-    return lay_out(np.full(shape, 1, dtype), call.out, queue)
+    if equation.out is None:
+        return None
+    return lay_out(np.full(shape, 1, "complex128" if equation.out == "wider" else dtype), equation.out, queue)
 
 
-def evaluate(call: Call, operands: Sequence[Any], out: Any, how: Mapping[str, Any]) -> Any:
-    """The result of a call in its form."""
-    if call.form == "text":
-        return fe.contract(call.text, *operands, out=out, **how)
-    inputs, explicit, output = call.text.partition("->")
-    if call.form == "interleaved":
+def evaluate(equation: Equation, operands: Sequence[Any], out: Any, how: Mapping[str, Any]) -> Any:
+    """The result of an equation in its form."""
+    if equation.form == "text":
+        return fe.contract(equation.text, *operands, out=out, **how)
+    inputs, explicit, output = equation.text.partition("->")
+    if equation.form == "interleaved":
         pairs = [part for x, term in zip(operands, inputs.split(","), strict=True) for part in (x, listed(term))]
         return fe.contract(*pairs, *([listed(output)] if explicit else []), out=out, **how)
-    shapes = [x if k in call.constants else x.shape for k, x in enumerate(operands)]
-    expression = fe.contract_expression(call.text, *shapes, constants=call.constants, **how)
-    free = [x for k, x in enumerate(operands) if k not in call.constants]
+    shapes = [x if k in equation.constants else x.shape for k, x in enumerate(operands)]
+    expression = fe.contract_expression(equation.text, *shapes, constants=equation.constants, **how)
+    free = [x for k, x in enumerate(operands) if k not in equation.constants]
     expression(*free)
     return expression(*free, out=out)
 
