@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from feinsum.transforms.step_plans import aligned, in_parts, parts_that_fit
 from feinsum.transforms.panel_choices import promising
 from feinsum.transforms.panel_limits import accumulators, panel_bytes
 from feinsum.transforms.panel_plans import RefusedError, panel_plan
+from feinsum.transforms.step_plans import aligned, in_parts, parts_that_fit
 from kernels import run
 from numpy.testing import assert_allclose
 from profiles import CPU
 
 import feinsum as fe
+from feinsum.compile.codegen import generate_program
 from feinsum.compile.realize import transformed
 from feinsum.contraction import pairwise_schedule
 from feinsum.devices import DeviceProfile
@@ -107,6 +108,29 @@ def test_a_sum_is_divided_until_a_panel_fits() -> None:
     schedule = in_parts(pairwise_schedule(q.einsum), split, {"k": "K"})
     assert [str(step.indexing) for step in schedule.steps] == ["iKk,Kkj->Kij", "Kij->ij"]
     schedule.check(split)
+
+
+@pytest.mark.parametrize("subscripts", ["ab,bc,c->a", "ab,ac,bc->a", "a,ab,b->", "ab,bc,ca->"])
+def test_steps_reach_results_that_have_one_axis_or_none(subscripts: str) -> None:
+    """Where no plan has a tile and lanes for all operands at once, steps have, or stream their longest operand by."""
+    sizes = {"a": 60, "b": 50, "c": 70}
+    p = problem(subscripts, **{x: sizes[x] for x in sizes if x in subscripts})
+    steps = SPACES["contraction_steps"]
+    assert SPACES["vector_panels"].roles(p.einsum) is None
+    own = steps.problem(p.einsum, {}, CPU)
+    t_unit = transformed(p.einsum, {}, steps, steps.default(own), CPU)
+    rng = np.random.default_rng(5)
+    data = {a.name: rng.uniform(-1, 1, [sizes[x] for x in letters]) for a, letters in p.einsum.array_indices.items()}
+    wanted = np.einsum(subscripts, *(data[entry[0].name] for entry in p.einsum.args[0]))
+    assert_allclose(run(t_unit, **data)["out"], wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_step_that_streams_an_operand_by_is_one_of_its_own_space() -> None:
+    """A matrix-vector product in a chain sums along its rows in vectors, as it does alone."""
+    p = problem("ab,bc,c->a", a=600, b=500, c=700)
+    steps = SPACES["contraction_steps"]
+    source = generate_program(transformed(p.einsum, {}, steps, steps.default(steps.problem(p.einsum, {}, CPU)), CPU)).source
+    assert source.count("vload8") >= 4
 
 
 @pytest.mark.parametrize("name", ["vector_panels", "contraction_steps"])

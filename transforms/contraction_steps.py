@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from feinsum.chain import read_chain, schedule_of
 from feinsum.contraction import ContractionSchedule, pairwise_schedule
 from feinsum.cost import Work
+from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
 
@@ -45,6 +46,13 @@ STEP_SPACES = (
     generic,
 )
 """The spaces that make kernels of steps."""
+
+
+def has_steps(e: BatchedEinsum) -> bool:
+    """Whether vectors can do it in one step, a sum of which may be divided, or there are several steps."""
+    plain = all(len(set(letters)) == len(letters) for letters in e.indexing.inputs)
+    real = all(a.dtype in ("float32", "float64") for a in e.arrays)
+    return is_vectorizable(e) or (plain and real and e.n > 2)
 
 
 def parameters(p: Problem) -> Choices:
@@ -86,7 +94,7 @@ def schedules(p: Problem) -> list[ContractionSchedule]:
 
 
 @space(
-    pattern=is_vectorizable,
+    pattern=has_steps,
     version=3,
     parameters=parameters,
     constraint=constraint,
@@ -125,8 +133,15 @@ def _transform_chain(t_unit: lp.TranslationUnit, match: Match, p: Problem, text:
 def _transform_step(
     t_unit: lp.TranslationUnit, step: Match, sizes: dict[str, int], whole: Problem, wanted: Configuration
 ) -> lp.TranslationUnit:
-    """Vectors, or where they cannot be a work-item for each result, or a work-group where results are few."""
+    """Vectors, or where they cannot be a work-item for each result, or a work-group where results are few.
+
+    What only streams an operand by has spaces of its own.
+    """
     e = step.einsum
+    for s in (reduction, elementwise_product):
+        if s.roles(e) is not None:
+            problem = s.problem(e, e.sizes_from(sizes), whole.device)
+            return s.transform(t_unit, step, s.default(problem), problem)
     own = vector_panels.problem(e, e.sizes_from(sizes), whole.device) if is_vectorizable(e) else None
     c = own and nearest(own, wanted)
     if own and c:

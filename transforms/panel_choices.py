@@ -14,10 +14,13 @@ from feinsum.space import Configuration, Problem
 
 from .panel_limits import PANEL_SHARES, accumulators, fill, lane_width, widths
 from .panel_paths import contractions, paths
-from .panel_plans import MOST_VECTORS_IN_ROW, RefusedError, panel_plan, rows_apart
+from .panel_plans import GROUPS_PER_CORE, MOST_VECTORS_IN_ROW, RefusedError, panel_plan, rows_apart
 from .panel_work import plan_work
 
 TOGETHER = (1, 2, 4, 3, 6, 5, 8)
+TILES = (1000, 500, 250, 2500, 100, 50, 25)
+WORTH_A_GROUP = 500_000
+"""Operations; a work-group of fewer is not worth its start."""
 ENOUGH_ACCUMULATORS = 10
 """So many independent sums keep the units busy despite their latency."""
 MOST_LOADS = 0.8
@@ -44,6 +47,7 @@ class Promising:
     longs: tuple[str, ...]
     panels: tuple[int, ...]
     together: tuple[int, ...] = TOGETHER
+    tiles: tuple[int, ...] = TILES
     hopeless: bool = False
 
 
@@ -95,7 +99,10 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
         "vectors": 4,
         **dict(zip(("path", "lane", "long", "panel"), found[0], strict=True)),
     }
-    return Promising(columns[0], columns[1], columns[2], columns[3], _togethers(p, first))
+    together = _togethers(p, first)
+    return Promising(
+        columns[0], columns[1], columns[2], columns[3], together, _tiles(p, {**first, "together": together[0]})
+    )
 
 
 def _owner(e: BatchedEinsum, x: str) -> int | None:
@@ -124,6 +131,18 @@ def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
     if rows_apart(p, c["long"], c["lane"]):
         return tuple(sorted(TOGETHER, reverse=True))
     return tuple(sorted(TOGETHER, key=lambda n: not _is_busy(p, {**c, "together": n})))
+
+
+def _tiles(p: Problem, c: Configuration) -> tuple[int, ...]:
+    """How many of the long index a work-group treats: as many as leave every core some groups, if they are worth it."""
+    worth = p.einsum.flops(p.lengths) // WORTH_A_GROUP
+    enough = min(GROUPS_PER_CORE * p.device.compute_units, worth)
+    groups = {}
+    for tile in TILES:
+        with suppress(RefusedError):
+            groups[tile] = plan_work(p, {**c, "tile": tile}).groups
+    most = min(enough, max(groups.values(), default=0))
+    return tuple(sorted(TILES, key=lambda tile: groups.get(tile, 0) < most))
 
 
 def _is_busy(p: Problem, c: Configuration) -> bool:

@@ -31,6 +31,8 @@ def parts_that_fit(p: Problem, nbytes: int) -> str:
     """Lengths of parts with which the vectors that a step copies take so many bytes; empty if they do without."""
     parts = {}
     for step in pairwise_schedule(p.einsum, p.lengths).steps:
+        if any(set(term) == set(step.indexing.indices) for term in step.indexing.inputs):
+            continue  # it streams by, and nothing is copied
         summed = [x for x in step.indexing.summed if not p.is_long(x)]
         output = step.indexing.output
         row = p.sizes[output[-1]] if output else 1

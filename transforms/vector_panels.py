@@ -30,7 +30,7 @@ def parameters(p: Problem) -> Choices:
         "vectors": (4, 2, 3, 6),
         "together": found.together,
         "accumulators": accumulators(p),
-        "tile": (1000, 500, 250, 2500, 100),
+        "tile": found.tiles,
         "ahead": _ahead(p, found),
         "slab": (False, True),
         "rows": _rows(p),

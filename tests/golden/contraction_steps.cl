@@ -4,7 +4,7 @@
 // Some CPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
 // split=none vectors=4 together=4 accumulators=24
 // feinsum('a1', 'a2_0', 'a2_1', 'Ne', 'partial_0', 'partial_1'): groups (1, ('//', ('+', 31, 'Ne'), 32), 1) of (1,)
-// feinsum_0('a0', 'out_0', 'out_1', 'Ne', 'partial_0', 'partial_1'): groups (('//', ('+', 999, 'Ne'), 1000),) of (1,)
+// feinsum_0('a0', 'out_0', 'out_1', 'Ne', 'partial_0', 'partial_1'): groups (('//', ('+', 99, 'Ne'), 100),) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -157,7 +157,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
         a0_0_kept[10 * c_copy + d_copy] = a0_vectors[0];
       }
     }
-  for (int a_11 = 0; a_11 <= ((-998 + Ne + -1000 * gid(0) >= 0) ? 249 : -1 + -250 * gid(0) + (3 + Ne) / 4); ++a_11)
+  for (int a_11 = 0; a_11 <= ((-98 + Ne + -100 * gid(0) >= 0) ? 24 : -1 + -25 * gid(0) + (3 + Ne) / 4); ++a_11)
   {
     __attribute__((opencl_unroll_hint))
     for (int a_copy_3 = 0; a_copy_3 <= 3; ++a_copy_3)
@@ -169,7 +169,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
     for (int c_1 = 0; c_1 <= 11; ++c_1)
       for (int d_1 = 0; d_1 <= 9; ++d_1)
       {
-        int partial_0_ahead = 0 + c_1 * 1 * Ne * 10 + d_1 * 1 * Ne + min(1 * (1 * gid(0) * 250 + a_11 + 1) * 4 + 0, Ne + -1) * 1;
+        int partial_0_ahead = 0 + c_1 * 1 * Ne * 10 + d_1 * 1 * Ne + min(1 * (1 * gid(0) * 25 + a_11 + 1) * 4 + 0, Ne + -1) * 1;
 
         __builtin_prefetch((void const *) (size_t) (partial_0 + partial_0_ahead + 0));
         __attribute__((opencl_unroll_hint))
@@ -177,12 +177,12 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
         {
           int const b_copy_1_block = 0;
 
-          a0_0_partial_0__kept[a_copy_1] = a0_0_partial_0__kept[a_copy_1] + a0_0_kept[10 * c_1 + d_1] * partial_0[Ne * 10 * c_1 + Ne * d_1 + min((gid(0) * 250 + a_11) * 4 + a_copy_1, Ne + -1)];
+          a0_0_partial_0__kept[a_copy_1] = a0_0_partial_0__kept[a_copy_1] + a0_0_kept[10 * c_1 + d_1] * partial_0[Ne * 10 * c_1 + Ne * d_1 + min((gid(0) * 25 + a_11) * 4 + a_copy_1, Ne + -1)];
         }
       }
     __attribute__((opencl_unroll_hint))
     for (int a_12 = 0; a_12 <= 3; ++a_12)
-      if ((gid(0) * 250 + a_11) * 4 + a_12 < Ne)
+      if ((gid(0) * 25 + a_11) * 4 + a_12 < Ne)
       {
         {
           int const b_1_block = 0;
@@ -192,13 +192,13 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
         for (int b_1_piece = 0; b_1_piece <= 2; ++b_1_piece)
         {
           int at = b_1_piece * 2 + 0;
-          int to = 0 + ((gid(0) * 250 + a_11) * 4 + a_12) * 6 + 0 + 1 * (b_1_piece * 2 + 0);
+          int to = 0 + ((gid(0) * 25 + a_11) * 4 + a_12) * 6 + 0 + 1 * (b_1_piece * 2 + 0);
 
           __builtin_nontemporal_store(*(double2 const *) (((double const *) out_0_vectors) + at), (__global double2 *) (out_0 + to));
         }
       }
   }
-  for (int a_13 = 0; a_13 <= ((-998 + Ne + -1000 * gid(0) >= 0) ? 249 : -1 + -250 * gid(0) + (3 + Ne) / 4); ++a_13)
+  for (int a_13 = 0; a_13 <= ((-98 + Ne + -100 * gid(0) >= 0) ? 24 : -1 + -25 * gid(0) + (3 + Ne) / 4); ++a_13)
   {
     __attribute__((opencl_unroll_hint))
     for (int a_copy_4 = 0; a_copy_4 <= 3; ++a_copy_4)
@@ -210,7 +210,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
     for (int c_7 = 0; c_7 <= 11; ++c_7)
       for (int d_7 = 0; d_7 <= 9; ++d_7)
       {
-        int partial_1_ahead = 0 + c_7 * 1 * Ne * 10 + d_7 * 1 * Ne + min(1 * (1 * gid(0) * 250 + a_13 + 1) * 4 + 0, Ne + -1) * 1;
+        int partial_1_ahead = 0 + c_7 * 1 * Ne * 10 + d_7 * 1 * Ne + min(1 * (1 * gid(0) * 25 + a_13 + 1) * 4 + 0, Ne + -1) * 1;
 
         __builtin_prefetch((void const *) (size_t) (partial_1 + partial_1_ahead + 0));
         __attribute__((opencl_unroll_hint))
@@ -218,12 +218,12 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
         {
           int const b_copy_2_block = 0;
 
-          a0_0_partial_1__kept[a_copy_2] = a0_0_partial_1__kept[a_copy_2] + a0_0_kept[10 * c_7 + d_7] * partial_1[Ne * 10 * c_7 + Ne * d_7 + min((gid(0) * 250 + a_13) * 4 + a_copy_2, Ne + -1)];
+          a0_0_partial_1__kept[a_copy_2] = a0_0_partial_1__kept[a_copy_2] + a0_0_kept[10 * c_7 + d_7] * partial_1[Ne * 10 * c_7 + Ne * d_7 + min((gid(0) * 25 + a_13) * 4 + a_copy_2, Ne + -1)];
         }
       }
     __attribute__((opencl_unroll_hint))
     for (int a_14 = 0; a_14 <= 3; ++a_14)
-      if ((gid(0) * 250 + a_13) * 4 + a_14 < Ne)
+      if ((gid(0) * 25 + a_13) * 4 + a_14 < Ne)
       {
         {
           int const b_2_block = 0;
@@ -233,7 +233,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
         for (int b_2_piece = 0; b_2_piece <= 2; ++b_2_piece)
         {
           int at = b_2_piece * 2 + 0;
-          int to = 0 + ((gid(0) * 250 + a_13) * 4 + a_14) * 6 + 0 + 1 * (b_2_piece * 2 + 0);
+          int to = 0 + ((gid(0) * 25 + a_13) * 4 + a_14) * 6 + 0 + 1 * (b_2_piece * 2 + 0);
 
           __builtin_nontemporal_store(*(double2 const *) (((double const *) out_1_vectors) + at), (__global double2 *) (out_1 + to));
         }

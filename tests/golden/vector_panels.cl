@@ -2,8 +2,8 @@
 // vector_panels, version 3
 
 // Some CPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// path=012 lane=b long=a panel=4 width=8 vectors=4 together=1 accumulators=24 tile=1000 ahead=False slab=False rows=apart streaming=True
-// feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (('//', ('+', 999, 'Ne'), 1000),) of (1,)
+// path=012 lane=b long=a panel=4 width=8 vectors=4 together=1 accumulators=24 tile=100 ahead=False slab=False rows=apart streaming=True
+// feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (('//', ('+', 99, 'Ne'), 100),) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -37,7 +37,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
         a0_0_kept[10 * c_copy + d_copy] = a0_vectors[0];
       }
     }
-  for (int e1 = 0; e1 <= ((-1000 + Ne + -1000 * gid(0) >= 0) ? 999 : -1 + Ne + -1000 * gid(0)); ++e1)
+  for (int e1 = 0; e1 <= ((-100 + Ne + -100 * gid(0) >= 0) ? 99 : -1 + Ne + -100 * gid(0)); ++e1)
   {
     {
       int const a_copy_1 = 0;
@@ -56,13 +56,13 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
         {
           int const b_copy_block = 0;
 
-          a0_0_a1_1_a2_0_2_kept[0] = a0_0_a1_1_a2_0_2_kept[0] + a0_0_kept[10 * f + j] * a1[Ne * f + 1000 * gid(0) + e1] * a2_0[10 * Ne * f + 10 * (1000 * gid(0) + e1) + j];
+          a0_0_a1_1_a2_0_2_kept[0] = a0_0_a1_1_a2_0_2_kept[0] + a0_0_kept[10 * f + j] * a1[Ne * f + 100 * gid(0) + e1] * a2_0[10 * Ne * f + 10 * (100 * gid(0) + e1) + j];
         }
       }
     {
       int const e2 = 0;
 
-      if (gid(0) * 1000 + e1 + e2 < Ne)
+      if (gid(0) * 100 + e1 + e2 < Ne)
       {
         {
           int const i_block = 0;
@@ -72,14 +72,14 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
         for (int i_piece = 0; i_piece <= 2; ++i_piece)
         {
           int at = i_piece * 2 + 0;
-          int to = 0 + (gid(0) * 1000 + e1 + e2) * 6 + 0 + 1 * (i_piece * 2 + 0);
+          int to = 0 + (gid(0) * 100 + e1 + e2) * 6 + 0 + 1 * (i_piece * 2 + 0);
 
           __builtin_nontemporal_store(*(double2 const *) (((double const *) out_0_vectors) + at), (__global double2 *) (out_0 + to));
         }
       }
     }
   }
-  for (int e1_0 = 0; e1_0 <= ((-1000 + Ne + -1000 * gid(0) >= 0) ? 999 : -1 + Ne + -1000 * gid(0)); ++e1_0)
+  for (int e1_0 = 0; e1_0 <= ((-100 + Ne + -100 * gid(0) >= 0) ? 99 : -1 + Ne + -100 * gid(0)); ++e1_0)
   {
     {
       int const a_copy_2 = 0;
@@ -98,13 +98,13 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
         {
           int const b_copy_0_block = 0;
 
-          a0_0_a1_1_a2_1_2_kept[0] = a0_0_a1_1_a2_1_2_kept[0] + a0_0_kept[10 * f_0 + j_0] * a1[Ne * f_0 + 1000 * gid(0) + e1_0] * a2_1[10 * Ne * f_0 + 10 * (1000 * gid(0) + e1_0) + j_0];
+          a0_0_a1_1_a2_1_2_kept[0] = a0_0_a1_1_a2_1_2_kept[0] + a0_0_kept[10 * f_0 + j_0] * a1[Ne * f_0 + 100 * gid(0) + e1_0] * a2_1[10 * Ne * f_0 + 10 * (100 * gid(0) + e1_0) + j_0];
         }
       }
     {
       int const e2_0 = 0;
 
-      if (gid(0) * 1000 + e1_0 + e2_0 < Ne)
+      if (gid(0) * 100 + e1_0 + e2_0 < Ne)
       {
         {
           int const i_0_block = 0;
@@ -114,7 +114,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
         for (int i_0_piece = 0; i_0_piece <= 2; ++i_0_piece)
         {
           int at = i_0_piece * 2 + 0;
-          int to = 0 + (gid(0) * 1000 + e1_0 + e2_0) * 6 + 0 + 1 * (i_0_piece * 2 + 0);
+          int to = 0 + (gid(0) * 100 + e1_0 + e2_0) * 6 + 0 + 1 * (i_0_piece * 2 + 0);
 
           __builtin_nontemporal_store(*(double2 const *) (((double const *) out_1_vectors) + at), (__global double2 *) (out_1 + to));
         }
