@@ -49,12 +49,9 @@ class _Graph:
         """A sort key for each vertex, the same for every presentation of this graph up to its automorphisms."""
         if self.used == len(self.colors):
             return [(color, 0) for color in self.colors]
-        from igraph import Graph
+        from feinsum.canonicalization import bliss
 
-        # igraph 1.0 lists the vertices in canonical order, the inverse of what its docstring promises.
-        order = Graph(len(self.colors), self.edges).canonical_permutation(sh="fm", color=self.colors)
-        labels = sorted(range(len(order)), key=order.__getitem__)
-        return list(zip(self.colors, labels, strict=True))
+        return list(zip(self.colors, bliss.labels(self.colors, self.edges), strict=True))
 
 
 @dataclass(frozen=True)
