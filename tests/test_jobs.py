@@ -81,6 +81,7 @@ MALFORMED = {
     "nothing": ("", r"there is no \[\[einsum\]\]; write one for each einsum"),
     "no table": ("einsum = 3", r"there is no \[\[einsum\]\]"),
     "unknown key": ("tirals = 3\n" + einsum(), "the top of the file has the key 'tirals'; known are devices, dtypes,"),
+    "steps at another time": (einsum(steps='"often"'), "steps is 'often'"),
     "unknown key of one": (einsum(size="3"), r"\[\[einsum\]\] 1 has the key 'size'; known are"),
     "no subscripts": (einsum(subscripts=""), r"\[\[einsum\]\] 1: the key 'subscripts' is missing"),
     "bad subscripts": (einsum(subscripts='"ij,ej->ek"'), r"\[\[einsum\]\] 1: .*k"),

@@ -142,6 +142,7 @@ def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], p
         timeout=job.timeout,
         sampler=job.sampler,
         seed=job.seed,
+        steps=job.steps,
         progress=progress,
     )
     return Result(job, "interrupted" if report.interrupted else "tuned", report=report)

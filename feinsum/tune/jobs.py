@@ -31,6 +31,7 @@ from typing import Any
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
 from feinsum.errors import FeinsumError, JobError
 from feinsum.search import SAMPLERS
+from feinsum.tune.steps import WHEN
 
 _MOST_JOBS = 100_000
 """Jobs of a file; more is a slip of the pen."""
@@ -44,6 +45,7 @@ class Job:
     :ivar device: a word for :func:`feinsum.device`; None for the best one.
     :ivar trials: configurations to try in all, those of earlier runs included; None for as many as the time allows.
     :ivar timeout: in seconds; None for as long as it takes.
+    :ivar steps: whether to tune the steps, too; see :func:`feinsum.autotune`.
     """
 
     einsum: BatchedEinsum
@@ -54,6 +56,7 @@ class Job:
     space: str | None = None
     sampler: str | None = None
     seed: int = 0
+    steps: str = "auto"
 
     def __str__(self) -> str:
         lengths = " ".join(f"{name}={length}" for name, length in self.sizes.items())
@@ -114,7 +117,7 @@ def _job_file(data: Mapping[str, Any], directory: Path) -> JobFile:
     return JobFile(tuple(jobs), database)
 
 
-_COMMON = {"devices", "dtypes", "trials", "timeout", "space", "sampler", "seed"}
+_COMMON = {"devices", "dtypes", "trials", "timeout", "space", "sampler", "seed", "steps"}
 _OWN = {"subscripts", "shapes", "rows", "fixed", "sizes"}
 
 
@@ -132,6 +135,7 @@ def _jobs(table: Mapping[str, Any]) -> Iterator[Job]:
         "space": _text("space", table["space"]) if "space" in table else None,
         "sampler": _one_of("sampler", table["sampler"], SAMPLERS) if "sampler" in table else None,
         "seed": _number("seed", table.get("seed", 0), int, 0),
+        "steps": _one_of("steps", table.get("steps", "auto"), WHEN),
     }
     if budget["trials"] is None and budget["timeout"] is None:
         budget["timeout"] = 60.0
