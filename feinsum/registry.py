@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import logging
 import pkgutil
-from collections.abc import Iterable
-from functools import lru_cache
+import traceback
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from types import ModuleType
+from typing import Any
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
@@ -55,27 +57,42 @@ def matching_spaces(e: BatchedEinsum) -> tuple[TransformSpace, ...]:
 def _own() -> Iterable[TransformSpace]:
     package = importlib.import_module("feinsum.transforms")
     for module in pkgutil.iter_modules(package.__path__):
-        yield from _spaces_of(importlib.import_module(f"feinsum.transforms.{module.name}"))
+        name = f"feinsum.transforms.{module.name}"
+        yield from _spaces_of(_loaded(name, partial(importlib.import_module, name)))
 
 
 def _contributed() -> Iterable[TransformSpace]:
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            loaded = entry.load()
-        except Exception as error:  # whatever is wrong with somebody else's package, ours goes on
-            logger.warning(
-                "the transform spaces of '%s' cannot be loaded: %s: %s", entry.value, type(error).__name__, error
-            )
-            continue
-        if isinstance(loaded, (TransformSpace, ModuleType)):
+        loaded = _loaded(entry.value, entry.load)
+        if loaded is None or isinstance(loaded, (TransformSpace, ModuleType)):
             yield from (loaded,) if isinstance(loaded, TransformSpace) else _spaces_of(loaded)
         else:
             logger.warning("'%s' is neither a module nor a transform space, but a %s", entry.value, type(loaded).__name__)
 
 
-def _spaces_of(module: ModuleType) -> Iterable[TransformSpace]:
+def _loaded(name: str, load: Callable[[], Any]) -> Any:
+    """What `load` brings; None, with a warning that names file and line, where it fails: all other spaces go on."""
+    try:
+        return load()
+    except Exception as error:
+        what = error.msg if isinstance(error, SyntaxError) else error
+        logger.warning(
+            "the transform spaces of '%s' cannot be loaded: %s: %s%s", name, type(error).__name__, what, _place(error)
+        )
+        return None
+
+
+def _place(error: Exception) -> str:
+    """The line of a module at which its import failed, as `` (file, line n)``."""
+    if isinstance(error, SyntaxError):
+        return f" ({error.filename}, line {error.lineno})"
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
+    return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
+
+
+def _spaces_of(module: ModuleType | None) -> Iterable[TransformSpace]:
     seen: dict[int, TransformSpace] = {}
-    for value in vars(module).values():
+    for value in vars(module).values() if module else ():
         if isinstance(value, TransformSpace):
             seen.setdefault(id(value), value)
     return seen.values()

@@ -10,6 +10,7 @@ import pytest
 from plugins import install
 
 import feinsum as fe
+import feinsum.transforms
 from feinsum import registry
 
 SPACE = '''
@@ -64,6 +65,32 @@ BROKEN = {
     "an attribute that is not there": ("", "bad_package:gone", "AttributeError: "),
     "something else": ("thing = 7", "bad_package:thing", "is neither a module nor a transform space, but a int"),
 }
+
+
+MISTAKES = {
+    "is no Python": ("def f(:\n", "SyntaxError: invalid syntax", 1),
+    "names what is not there": ("import feinsum\n\nfeinsum.gone\n", "AttributeError: ", 3),
+    "declares a space wrongly": (
+        SPACE.replace("version=3", "version=0").replace("NAME", "f"),
+        "TransformError: the version of a space is a positive integer, not 0",
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "message", "line"), MISTAKES.values(), ids=MISTAKES)
+def test_a_broken_file_beside_ours_is_passed_over(
+    source: str, message: str, line: int, site: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a warning that names file and line, so that every command works while a transform is being written."""
+    monkeypatch.setattr(feinsum.transforms, "__path__", [*feinsum.transforms.__path__, str(site)])
+    (site / "half_written_package.py").write_text(source)
+    assert "generic" in {space.name for space in registry.spaces()}
+    [record] = caplog.records
+    assert (
+        f"the transform spaces of 'feinsum.transforms.half_written_package' cannot be loaded: {message}" in record.message
+    )
+    assert record.message.endswith(f" ({site / 'half_written_package.py'}, line {line})")
 
 
 @pytest.mark.parametrize(("source", "entry_point", "message"), BROKEN.values(), ids=BROKEN)
