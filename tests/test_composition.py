@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from einsums import check_against_numpy, inputs
 from feinsum.transforms.contraction_steps import STEP_SPACES
+from loopy import AddressSpace
 from models import slower_with
 
 import feinsum as fe
@@ -237,3 +238,16 @@ def test_steps_are_tuned_on_request(cpu: Device, store: str) -> None:
     assert not fe.autotune(WHOLE, cpu, store, SIZES, trials=1, progress=False).steps
     with pytest.raises(fe.FeinsumError, match="steps is 'often'; it is one of 'auto', 'always', 'never'"):
         fe.autotune(WHOLE, cpu, store, SIZES, steps="often", progress=False)
+
+
+def test_a_chain_transforms_the_kernel_of_a_compiler(cpu: Device, store: str, at_steps: None) -> None:
+    """In its own letters and order of operands; every step is a launch with a partial result in global memory."""
+    for step in (FIRST, SECOND):
+        add(store, step, cpu, "vector_panels")
+    own = fe.einsum("nz,nx,yxz->ny", fe.array("c", ("n", 5)), fe.array("a", ("n", 7)), fe.array("b", (2, 7, 5)))
+    t_unit = fe.transform(fe.generate_loopy(own), cpu, database=store, sizes={"n": 300})
+    kernel = t_unit.default_entrypoint
+    assert kernel.temporary_variables["partial_0"].address_space == AddressSpace.GLOBAL
+    arrays = inputs(own, {"n": 41})
+    _, (found,) = t_unit.executor(cpu.context)(cpu.queue, **arrays)
+    check_against_numpy(own, arrays, found)
