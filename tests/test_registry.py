@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import feinsum.transforms
 import pytest
 from plugins import install
 
 import feinsum as fe
-import feinsum.transforms
 from feinsum import registry
 
 SPACE = '''
