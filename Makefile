@@ -5,6 +5,7 @@
 # make readme  what the commands of the README print on this machine, written into it
 # make notebooks  the notebooks executed, and their outputs written into them; best on a machine that is idle
 # make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: doc/benchmarks-cpu.rst
+# make bench-pocl the same cases with PoCL, where that is installed: doc/benchmarks-pocl.rst
 # make bench-gpu  the same at the sizes for GPUs, with what $(PYTHON) has installed: doc/benchmarks-gpu.rst
 #
 # Each makes .venv first.  Other interpreter: make demo PYTHON=python3.12
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test check doc readme notebooks bench bench-gpu clean
+.PHONY: demo test check doc readme notebooks bench bench-pocl bench-gpu clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -45,6 +46,9 @@ BENCH ?=
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks suite --out doc/benchmarks-cpu.jsonl --report doc/benchmarks-cpu.rst $(BENCH)
 	$(BIN)/python -m benchmarks costs
+
+bench-pocl: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks suite --device pocl --out doc/benchmarks-pocl.jsonl --report doc/benchmarks-pocl.rst $(BENCH)
 
 # A machine with a GPU need not have a registry, so nothing is installed: the checkout is enough.
 bench-gpu:

@@ -140,6 +140,10 @@ class OtherPages(Written):
             yield from (".. toctree::", "   :caption: More", "   :hidden:", "", *(f"   {page}" for page in others))
 
 
+_MEASURED = {"cpu": "On CPUs", "gpu": "On GPUs", "pocl": "On CPUs, with PoCL"}
+"""Titles of measurements, by the name of their file."""
+
+
 class Measurements(Written):
     """The tables that ``python -m benchmarks report`` writes, each under a title of its own."""
 
@@ -147,7 +151,7 @@ class Measurements(Written):
         for path in sorted((ROOT / "doc").glob("benchmarks-*.rst")):
             self.env.note_dependency(str(path))
             kind = path.stem.removeprefix("benchmarks-")
-            title = f"On {kind.upper()}s" if kind in ("cpu", "gpu") else kind.replace("-", " ").capitalize()
+            title = _MEASURED.get(kind, kind.replace("-", " ").capitalize())
             yield from ("", title, "-" * len(title), "", f".. include:: {path.name}", "")
 
 
