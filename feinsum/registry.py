@@ -1,18 +1,24 @@
-"""The registry of transform spaces: those in ``transforms/``, and those of installed packages.
+"""The registry of transform spaces: those in ``transforms/``, those of installed packages, and those of files.
 
 A package contributes spaces through the entry-point group ``feinsum.transforms``; each entry point names a module, all
-of whose :class:`TransformSpace` objects are taken, or one such object.
+of whose :class:`TransformSpace` objects are taken, or one such object.  The environment variable ``FEINSUM_TRANSFORMS``
+names files, which need not be installed; processes that tune inherit it.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
+import os
 import pkgutil
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
+from hashlib import blake2b
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +29,8 @@ from feinsum.space import TransformSpace
 logger = logging.getLogger(__name__)
 
 ENTRY_POINT_GROUP = "feinsum.transforms"
+VARIABLE = "FEINSUM_TRANSFORMS"
+"""The environment variable with files of spaces, separated as in ``PATH``."""
 
 
 @lru_cache(maxsize=1)
@@ -32,7 +40,7 @@ def spaces() -> tuple[TransformSpace, ...]:
     :raises TransformError: if two spaces have one name.
     """
     found: dict[str, TransformSpace] = {}
-    for candidate in (*_own(), *_contributed()):
+    for candidate in (*_own(), *_contributed(), *_of_files()):
         if found.setdefault(candidate.name, candidate) is not candidate:
             raise TransformError(f"two transform spaces are named '{candidate.name}'; rename one of them")
     return tuple(sorted(found.values(), key=lambda s: (-s.rank, s.name)))
@@ -54,6 +62,41 @@ def matching_spaces(e: BatchedEinsum) -> tuple[TransformSpace, ...]:
     return tuple(candidate for candidate in spaces() if candidate.roles(e) is not None)
 
 
+def add_file(path: str | os.PathLike[str]) -> None:
+    """Take the spaces of a Python file too, in this process and in those that it starts.
+
+    What a script or notebook declares for itself cannot be tuned: worker processes do not have it.  They run this file, as
+    ``multiprocessing`` does, so what is more than declarations belongs under ``if __name__ == "__main__"``.
+    """
+    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*_files(), os.path.abspath(path)]))
+    spaces.cache_clear()
+
+
+def file_stamps() -> list[tuple[str, int]]:
+    """The files of ``FEINSUM_TRANSFORMS`` with the time of their last change, 0 for one that is not there."""
+    return [(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) for path in _files()]
+
+
+def name_everywhere(s: TransformSpace | str) -> str:
+    """The name by which any process finds a space.
+
+    :raises TransformError: if it would not find it, or another one.
+    """
+    if isinstance(s, str):
+        return s
+    if not any(_origin(s) == _origin(known) for known in spaces()):
+        raise TransformError(
+            f"space '{s.name}' of {_origin(s)[2]} is not known to worker processes; call feinsum.registry.add_file on the"
+            f" file that declares it, name the file in {VARIABLE}, or install its module with an entry point of the group"
+            f" '{ENTRY_POINT_GROUP}'; a cell of a notebook has to be written to a file"
+        )
+    return s.name
+
+
+def _origin(s: TransformSpace) -> tuple[str, int, str]:
+    return s.name, s.version, os.path.realpath(s.function.__code__.co_filename)
+
+
 def _own() -> Iterable[TransformSpace]:
     package = importlib.import_module("feinsum.transforms")
     for module in pkgutil.iter_modules(package.__path__):
@@ -68,6 +111,26 @@ def _contributed() -> Iterable[TransformSpace]:
             yield from (loaded,) if isinstance(loaded, TransformSpace) else _spaces_of(loaded)
         else:
             logger.warning("'%s' is neither a module nor a transform space, but a %s", entry.value, type(loaded).__name__)
+
+
+def _of_files() -> Iterable[TransformSpace]:
+    for path in _files():
+        yield from _spaces_of(_loaded(path, partial(_run_file, path)))
+
+
+def _files() -> list[str]:
+    return [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
+
+
+def _run_file(path: str) -> ModuleType:
+    """The module in a file, under a name that changes with its content, since kernels are cached by it."""
+    name = f"feinsum_file_{blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TransformError("this is no file of Python, whose name ends in .py")
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _loaded(name: str, load: Callable[[], Any]) -> Any:

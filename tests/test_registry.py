@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,3 +118,55 @@ def test_an_unknown_space_is_named_with_those_there_are() -> None:
     names = ", ".join(space.name for space in registry.spaces())
     with pytest.raises(fe.TransformError, match=f"no transform space is named 'gone'; there are {names}"):
         registry.find_space("gone")
+
+
+SCRIPT = '''
+import sys
+import feinsum as fe
+from feinsum import registry
+from feinsum.rewrites import spread
+
+@fe.space(pattern="abc,c->ba", version=1, parameters={"items": (16, 32, 8)})
+def scripted(t_unit, match, problem, *, items):
+    """One work-item a row."""
+    return spread(t_unit, match, "a", items, problem.sizes)
+
+if __name__ == "__main__":
+    e = fe.einsum("abc,c->ba", fe.array("A", (40, "N", 30)), fe.array("x", 30))
+    try:
+        fe.autotune(e, "cpu", sys.argv[1], {"N": 50}, scripted, trials=2)
+    except fe.TransformError as error:
+        print(error)
+    registry.add_file(__file__)
+    run = fe.autotune(e, "cpu", sys.argv[1], {"N": 50}, scripted, trials=2, workers=1, progress=False)
+    print([record.status for record in run.records], run.best.space, len(fe.query(e, "cpu", sys.argv[1])))
+'''
+
+
+def test_a_space_that_a_script_declares_can_be_tuned(tmp_path: Path, store: str) -> None:
+    """Once its file is named; before that, the error says what to do."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, script, store], capture_output=True, text=True, timeout=300, check=False)
+    said, *found = done.stdout.splitlines() or [done.stderr]
+    assert said.startswith(f"space 'scripted' of {script} is not known to worker processes; call feinsum.registry.add_file")
+    assert found == ["['ok', 'ok'] scripted 3"]
+
+
+def test_files_of_spaces_are_named_in_the_environment(
+    site: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is not there is passed over; one that changes is another module, so that no old kernel is taken for new."""
+    file = site / "own_package.py"
+    file.write_text(SPACE.replace("NAME", "mine"))
+    monkeypatch.setenv(registry.VARIABLE, f"{site / 'gone.py'}:{file}")
+    first = registry.find_space("mine")
+    assert "gone.py' cannot be loaded: FileNotFoundError" in caplog.text
+    file.write_text(SPACE.replace("NAME", "mine") + "# changed")
+    registry.spaces.cache_clear()
+    assert registry.find_space("mine").function.__module__ != first.function.__module__
+    assert registry.name_everywhere(first) == registry.name_everywhere("mine") == "mine"
+    monkeypatch.delenv(registry.VARIABLE)
+    registry.spaces.cache_clear()
+    with pytest.raises(fe.TransformError, match="'mine' of .* is not known to worker processes"):
+        registry.name_everywhere(first)

@@ -18,6 +18,7 @@ from feinsum.generate.attempts import attempt
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import code_fingerprint
 from feinsum.generate.origin import Origin
+from feinsum.registry import file_stamps
 
 if TYPE_CHECKING:
     from feinsum.space import TransformSpace
@@ -50,6 +51,7 @@ class Job:
             "driver": profile.driver,
             "profile": json.dumps(profile.to_dict(), sort_keys=True),
             "code": code_fingerprint(),
+            "files": file_stamps(),
         }
 
     def key(self, origin: Origin, space: TransformSpace, wide: bool) -> str:

@@ -16,6 +16,8 @@ from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum
+from feinsum.registry import name_everywhere
+from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune import final
 from feinsum.tune.budget import Budget
@@ -39,7 +41,7 @@ def autotune(
     device: Device | str | cl.Device | cl.CommandQueue | None = None,
     database: Database | str | os.PathLike[str] | None = None,
     sizes: Mapping[str, int] | None = None,
-    space: str | None = None,
+    space: str | TransformSpace | None = None,
     *,
     trials: int | None = None,
     timeout: float | None = None,
@@ -62,7 +64,7 @@ def autotune(
     :param device: see :func:`feinsum.device`.
     :param database: the store of records; None is that of the user, see :class:`Database`.
     :param sizes: the lengths of long axes to tune at.
-    :param space: the name of the only space to search; None searches all that match.
+    :param space: the only space to search, or its name; None searches all that match.
     :param trials: how many configurations to try; None is as many as there are, or as `timeout` lets.
     :param timeout: seconds of the run, that final included; without `trials` and `timeout`, 60.  Trials that are not done
         by then are stopped and not recorded.  What may come on top: where nothing right is known yet, the rest of the trial
@@ -78,11 +80,12 @@ def autotune(
         unless `trials` is given; ``"always"``: tune them before all else; ``"never"``.
     :param progress: whether to show a progress bar on a terminal; or a function that is called after each trial with
         the number done, the number planned, the best record and the last.
-    :raises TransformError: if no space of that name applies.
+    :raises TransformError: if no space of that name applies, or worker processes do not know it.
     :raises ShapeError: if a long axis has no length in `sizes`, or any axis is empty.
     :raises DeviceError: if no worker process can be started.
     :raises DatabaseError: if the store cannot be written; the message says where the last record is.
     """
+    only = None if space is None else name_everywhere(space)
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(make_engine(scheduler, device, workers, trial_timeout))
         store = database if isinstance(database, Database) else stack.enter_context(Database(database))
@@ -91,7 +94,7 @@ def autotune(
             e,
             store,
             sizes,
-            space,
+            only,
             trials=trials,
             timeout=60.0 if trials is None and timeout is None else timeout,
             sampler=sampler,
