@@ -168,5 +168,5 @@ def test_files_of_spaces_are_named_in_the_environment(
     assert registry.name_everywhere(first) == registry.name_everywhere("mine") == "mine"
     monkeypatch.delenv(registry.VARIABLE)
     registry.spaces.cache_clear()
-    with pytest.raises(fe.TransformError, match="'mine' of .* is not known to worker processes"):
+    with pytest.raises(fe.TransformError, match=r"'mine' of .* is not known to worker processes"):
         registry.name_everywhere(first)
