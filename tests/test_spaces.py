@@ -24,7 +24,7 @@ from benchmarks import cases
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.realize import realize
 from feinsum.devices import Device, DeviceProfile
-from feinsum.registry import spaces
+from feinsum.registry import find_space, spaces
 from feinsum.space import Configuration, TransformSpace
 from feinsum.subscripts import Subscripts, parse_subscripts
 from feinsum.tune.trial import Outcome, Trial
@@ -187,6 +187,15 @@ def test_configurations_are_refused_with_a_reason(s: TransformSpace) -> None:
             if not accepted:
                 with pytest.raises(fe.TransformError, match=f"space '{s.name}' has no configuration for"):
                     s.default(problem)
+
+
+def test_pocl_gets_no_barriers_in_branches() -> None:
+    """PoCL 3.1 makes kernels of them that write out of bounds, crash or hang."""
+    s, e = find_space("matrix_product"), described(parse_subscripts("ik,kj->ij"), long="j")
+    configuration = {"lanes": 16, "rows": 4, "columns": 1, "depth": 4, "local": "A"}
+    assert s.refusal(s.problem(e, sized(e), replace(CPU, runtime="intel")), configuration) is None
+    reason = s.refusal(s.problem(e, sized(e), replace(CPU, runtime="pocl")), configuration)
+    assert reason == "PoCL 3.1 miscompiles barriers in branches, as where tiles end"
 
 
 def some_configurations(
