@@ -193,8 +193,8 @@ def test_pocl_gets_no_barriers_in_branches() -> None:
     """PoCL 3.1 makes kernels of them that write out of bounds, crash or hang."""
     s, e = find_space("matrix_product"), described(parse_subscripts("ik,kj->ij"), long="j")
     configuration = {"lanes": 16, "rows": 4, "columns": 1, "depth": 4, "local": "A"}
-    assert s.refusal(s.problem(e, sized(e), replace(CPU, runtime="intel")), configuration) is None
-    reason = s.refusal(s.problem(e, sized(e), replace(CPU, runtime="pocl")), configuration)
+    assert s.refusal(s.problem(e, sized(e), replace(CPU, id="cpu:intel:some:2cu")), configuration) is None
+    reason = s.refusal(s.problem(e, sized(e), replace(CPU, id="cpu:pocl:some:2cu")), configuration)
     assert reason == "PoCL 3.1 miscompiles barriers in branches, as where tiles end"
 
 
