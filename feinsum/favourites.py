@@ -28,7 +28,7 @@ LOOKED_AT = 80
 """Configurations that are asked about where time matters: a tenth of a millisecond each."""
 SECONDS = 0.1
 """Where time matters, no search goes on for longer: a space whose answers take long shall not hold up the others."""
-_HOPELESS = 2.0
+_HOPELESS = 3.0
 """A space whose default is expected to take so many times longer than the best is not searched."""
 _WORTHWHILE = 0.85
 """What is expected to take more than this share of the time of the default is no better: the default is the surer guess."""
