@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from feinsum.chain import STEPS
 from feinsum.database import Database, TuningRecord, jsonl
 from feinsum.devices import DeviceProfile
 from feinsum.devices.naming import slug
@@ -60,7 +61,7 @@ class Evidence:
         """Add what worked, and return how much that was."""
         count = 0
         for r in records:
-            if r.median_s is not None:
+            if r.median_s is not None and STEPS not in r.configuration:  # a chain is learnt of by its steps
                 problem = Problem(r.device, r.einsum_key, tuple(r.sizes.items()))
                 self.add(problem, (r.space, r.space_version), r.configuration, min(r.samples_s))
                 count += 1

@@ -87,17 +87,20 @@ def compositions(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> I
     """
     for schedule in steps_of(space, problem):
         try:
-            kernels = [_kernel(space, e, problem, inquiry) for e in step_einsums(problem.einsum, schedule)]
+            steps = [_Step(space, e, problem) for e in step_einsums(problem.einsum, schedule)]
+            known = [step.recorded(inquiry) for step in steps]
+            if not any(known):
+                continue
+            kernels = [kernel or step.guessed() for step, kernel in zip(steps, known, strict=True)]
         except FeinsumError as error:
             logger.info("no chain of '%s' for '%s': %s", space.name, problem.einsum, error)
             continue
-        if any(kernel.origin.record for kernel in kernels):
-            yield Composition(
-                space,
-                space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels]),
-                tuple(kernel.origin for kernel in kernels),
-                sum(kernel.expected_s for kernel in kernels),
-            )
+        yield Composition(
+            space,
+            space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels]),
+            tuple(kernel.origin for kernel in kernels),
+            sum(kernel.expected_s for kernel in kernels),
+        )
 
 
 def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedule, ...]:
@@ -122,26 +125,38 @@ def origins(
     return tuple(found)
 
 
-def _kernel(space: TransformSpace, e: BatchedEinsum, problem: Problem, inquiry: Inquiry) -> _Kernel:
-    """The kernel that records speak for, or else the cost model.
+class _Step:
+    """A step that looks for a kernel."""
 
-    :raises FeinsumError: if no space has one.
-    """
-    able = {s.name: s for s in (space, *space.step_spaces) if s.roles(e) is not None}
-    sizes, profile = e.sizes_from(problem.sizes), problem.device
-    reasons: list[str] = []
-    for kind, record in inquiry.ask(Question.of(e, sizes, able.values())):
-        s = able[record.space]
-        reason = _refusal(s, s.problem(e, sizes, profile), record.configuration)
-        if reason is None:
-            origin = StepOrigin(str(e.indexing), kind, record, "; ".join(reasons))
-            return _Kernel(s, record.configuration, origin, time_at(record, e, sizes, profile, s))
-        reasons.append(f"record {record.id}: {reason}")
-    found = favourites(e, sizes, profile, tuple(able.values()), looked_at=_LOOKED_AT, seconds=SECONDS)
-    if not found:
-        raise FeinsumError(f"no space has a kernel for step '{e.indexing}'")
-    origin = StepOrigin(str(e.indexing), "cost model", None, "; ".join(reasons))
-    return _Kernel(found[0].space, found[0].configuration, origin, found[0].expected_s)
+    def __init__(self, space: TransformSpace, e: BatchedEinsum, problem: Problem) -> None:
+        self._e, self._sizes, self._profile = e, e.sizes_from(problem.sizes), problem.device
+        self._able = {s.name: s for s in (space, *space.step_spaces) if s.roles(e) is not None}
+        self._passed_over: list[str] = []
+
+    def recorded(self, inquiry: Inquiry) -> _Kernel | None:
+        """The kernel that the best record speaks for which its space accepts."""
+        for kind, record in inquiry.ask(Question.of(self._e, self._sizes, self._able.values())):
+            s = self._able[record.space]
+            reason = _refusal(s, s.problem(self._e, self._sizes, self._profile), record.configuration)
+            if reason is None:
+                t = time_at(record, self._e, self._sizes, self._profile, s)
+                return _Kernel(s, record.configuration, self._origin(kind, record), t)
+            self._passed_over.append(f"record {record.id}: {reason}")
+        return None
+
+    def guessed(self) -> _Kernel:
+        """The kernel that the cost model expects to be quickest.
+
+        :raises FeinsumError: if no space has one.
+        """
+        able = tuple(self._able.values())
+        found = favourites(self._e, self._sizes, self._profile, able, looked_at=_LOOKED_AT, seconds=SECONDS)
+        if not found:
+            raise FeinsumError(f"no space has a kernel for step '{self._e.indexing}'")
+        return _Kernel(found[0].space, found[0].configuration, self._origin("cost model"), found[0].expected_s)
+
+    def _origin(self, kind: str, record: TuningRecord | None = None) -> StepOrigin:
+        return StepOrigin(str(self._e.indexing), kind, record, "; ".join(self._passed_over))
 
 
 def _refusal(space: TransformSpace, problem: Problem, configuration: Mapping[str, Any]) -> str | None:

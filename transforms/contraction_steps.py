@@ -115,16 +115,16 @@ def contraction_steps(t_unit, match, p, *, split="none", steps="", **wanted):  #
         t_unit, match, chunks[letter] = split_index(t_unit, match, letter, part)
         sizes |= {chunks[letter]: sizes[letter] // part, letter: part}
     schedule = in_parts(schedule, match.einsum.indexing, chunks)
-    t_unit, steps = contract_in_steps(t_unit, match, schedule)
-    for step in steps:
+    t_unit, matches = contract_in_steps(t_unit, match, schedule)
+    for step in matches:
         t_unit = _transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, wanted)
     return t_unit
 
 
 def _transform_chain(t_unit: lp.TranslationUnit, match: Match, p: Problem, text: str) -> lp.TranslationUnit:
     schedule = schedule_of(read_chain(text), match.einsum.indexing)
-    t_unit, steps = contract_in_steps(t_unit, match, schedule)
-    for step, part in zip(steps, contraction_steps.parts(p, {"steps": text}), strict=True):
+    t_unit, matches = contract_in_steps(t_unit, match, schedule)
+    for step, part in zip(matches, contraction_steps.parts(p, {"steps": text}), strict=True):
         own = part.space.problem(step.einsum, step.einsum.sizes_from(p.sizes), p.device)
         t_unit = part.space.transform(t_unit, step, part.configuration, own)
     return t_unit

@@ -25,7 +25,7 @@ from feinsum.favourites import favourites
 from feinsum.precedents import Inquiry, distance
 from feinsum.registry import matching_spaces
 from feinsum.search.sampler import Sampler, make_sampler
-from feinsum.space import TransformSpace
+from feinsum.space import Problem, TransformSpace
 from feinsum.timing import PROTOCOL
 from feinsum.tune.task import Task
 from feinsum.tune.trial import Trial
@@ -136,7 +136,7 @@ class Contest:
     def tell(self, record: TuningRecord) -> None:
         """What became of a trial."""
         contestant = self._contestants[record.space]
-        contestant.sampler.tell(record.configuration, record.median_s)
+        contestant.sampler.tell(contestant.space.completed(record.configuration), record.median_s)
         if record.median_s is not None:
             contestant.best_s = min(contestant.best_s, record.median_s)
             rival = math.inf if self.best is None or self.best.median_s is None else self.best.median_s
@@ -147,10 +147,13 @@ class Contest:
         return self._task.trial(self._contestants[record.space].space, record.configuration)
 
     def complexity(self, record: TuningRecord) -> int:
-        """The number of parameters whose value is not that of the default configuration."""
+        """The number of parameters whose value is not that of the default configuration; in a chain, of all its steps."""
         space = self._contestants[record.space].space
-        default = next(iter(_first(self._task, space)), {})
-        return sum(default.get(name) != value for name, value in record.configuration.items())
+        problem = self._task.problem(space)
+        parts = space.parts(problem, record.configuration)
+        if parts:
+            return sum(_changes(part.space, part.problem, part.configuration) for part in parts)
+        return _changes(space, problem, record.configuration)
 
 
 def _contestant(task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None) -> Contestant:
@@ -165,8 +168,8 @@ def _contestant(task: Task, store: Database, space: TransformSpace, share: int |
         partial(space.refusal, problem),
         seed=task.seed,
         trials=share,
-        start=[*_alike(task, store, space), *_expected(task, space), *_first(task, space)],
-        known=[(configuration, record.median_s) for configuration, record in tried.items()],
+        start=[*_alike(task, store, space), *_expected(task, space), *_first(space, problem)],
+        known=[(space.completed(configuration), record.median_s) for configuration, record in tried.items()],
     )
     known = list(tried.values())
     return Contestant(
@@ -179,7 +182,7 @@ def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[s
     found = open_stores(store).winners(pattern_key=task.canonical.pattern.key, spaces=[(space.name, space.version)])
     near = [r for r in found if r.device == task.profile.id or r.architecture == task.profile.architecture]
     near.sort(key=lambda r: (r.device != task.profile.id, distance(task.pattern_sizes, r.pattern_sizes)))
-    return [record.configuration for record in near[:_ALIKE]]
+    return [space.completed(record.configuration) for record in near[:_ALIKE]]
 
 
 def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
@@ -189,8 +192,14 @@ def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
     return [f.configuration for f in found[:_FAVOURITES]]
 
 
-def _first(task: Task, space: TransformSpace) -> list[dict[str, Any]]:
+def _first(space: TransformSpace, problem: Problem) -> list[dict[str, Any]]:
     try:
-        return [space.default(task.problem(space))]
+        return [space.default(problem)]
     except TransformError:
         return []
+
+
+def _changes(space: TransformSpace, problem: Problem, configuration: Mapping[str, Any]) -> int:
+    """The number of parameters whose value is not that of the default configuration."""
+    default = next(iter(_first(space, problem)), {})
+    return sum(default.get(name) != value for name, value in configuration.items())
