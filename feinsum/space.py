@@ -134,6 +134,7 @@ class TransformSpace:
     :ivar rank: spaces of higher rank are asked first; subscripts outrank predicates, which outrank the generic space.
     :ivar estimate: says what work a configuration does, for the cost model; None if nobody wrote that down.
     :ivar schedules: the orders of contraction for which there may be chains, best guess first; None if there are none.
+    :ivar implied: what a configuration means that was recorded before a parameter existed: parameter -> value.
     :ivar step_spaces: the spaces whose configurations the steps of a chain may have, beside those of this one.
     """
 
@@ -147,6 +148,7 @@ class TransformSpace:
     estimate: Callable[[Problem, Configuration], Work] | None = field(default=None, repr=False)
     schedules: Schedules | None = field(default=None, repr=False)
     step_spaces: tuple[TransformSpace, ...] = field(default=(), repr=False)
+    implied: Mapping[str, Value] = field(default_factory=dict, repr=False)
 
     @property
     def description(self) -> str:
@@ -225,11 +227,20 @@ class TransformSpace:
                 return f"step {number} of the chain, '{part.einsum.indexing}': '{part.space.name}' refuses it: {reason}"
         return None
 
+    def completed(self, configuration: Configuration) -> Configuration:
+        """A configuration with every parameter, those included that it was recorded before.
+
+        So a parameter can join a space without a new version, and records keep their worth, where one of its values means
+        the kernels that there were before.
+        """
+        missing = () if self.is_chain(configuration) else self.implied.keys() - configuration.keys()
+        return {**configuration, **{name: self.implied[name] for name in missing}} if missing else configuration
+
     def refusal(self, problem: Problem, configuration: Configuration) -> str | None:
         """Why `configuration` is no point of the space for this problem; None if it is one."""
         if self.is_chain(configuration):
             return self._refusal_of_chain(problem, configuration)
-        parameters = self.parameters(problem)
+        configuration, parameters = self.completed(configuration), self.parameters(problem)
         if set(configuration) != set(parameters):
             return f"its parameters are {sorted(configuration)}, not {sorted(parameters)}"
         for name, values in parameters.items():
@@ -263,7 +274,7 @@ class TransformSpace:
         if parts := self.parts(problem, configuration):
             return in_turn([part.space.work(part.problem, part.configuration) for part in parts])
         if self.estimate is not None:
-            return self.estimate(problem, configuration)
+            return self.estimate(problem, self.completed(configuration))
         return Work(flops=problem.einsum.flops(problem.lengths), bytes=problem.einsum.min_bytes(problem.lengths))
 
     def transform(
@@ -280,7 +291,8 @@ class TransformSpace:
         roles = self._require_roles(match.einsum)
         letters = {own: letter for letter, own in roles.indices.items()}
         try:
-            return self.function(t_unit, match.relabel(letters, roles.operands), problem, **configuration)
+            own = match.relabel(letters, roles.operands)
+            return self.function(t_unit, own, problem, **self.completed(configuration))
         except FeinsumError:
             raise
         except Exception as error:  # a bug of a space is a miss, never the end of a program
@@ -311,6 +323,7 @@ def space(
     rank: int | None = None,
     schedules: Schedules | None = None,
     step_spaces: Sequence[TransformSpace] = (),
+    implied: Mapping[str, Value] | None = None,
 ) -> Callable[[Transform], TransformSpace]:
     """Declare the transform space whose transformation is the decorated function.
 
@@ -326,6 +339,7 @@ def space(
         records of its own, may solve it, best guess first.  The function then has a parameter ``steps``, the text of a
         chain, and no other one where that is given; :meth:`TransformSpace.parts` reads it.
     :param step_spaces: the spaces that may make kernels for the steps, beside the one declared.
+    :param implied: what records mean that are older than a parameter: see :meth:`TransformSpace.completed`.
     """
     if not isinstance(version, int) or version < 1:
         raise TransformError(f"the version of a space is a positive integer, not {version!r}")
@@ -346,6 +360,7 @@ def space(
             estimate=estimate,
             schedules=schedules,
             step_spaces=tuple(step_spaces),
+            implied=dict(implied or {}),
         )
 
     return declare

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopy.kernel.array import FixedStrideArrayDimTag
 from profiles import CPU, GPU
 from pymbolic import evaluate
 
@@ -33,6 +34,13 @@ from feinsum.rewrites.matrix_units import (
     split_error,
 )
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
+from feinsum.rewrites.summing_units import (
+    SUMS,
+    first_bits_definition,
+    multiply_and_sum,
+    sum_error,
+    summing_definition,
+)
 from feinsum.rewrites.tiling import Tiling, local_bytes
 from feinsum.space import space
 from feinsum.validate import Workload
@@ -160,6 +168,10 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
         (9, 9, 1, "float64", {"unit": "fp64-mma-m16n8k8", "tiles": 2, "together": 1}),
         (9, 10, 2, "float32", {"unit": SPLIT, "prefetch": "values"}),
         (32, 20, 1, "float32", {"unit": SPLIT, "staged": False, "sub_groups": 8, "together": 1}),
+        (9, 12, 2, "float32", {"unit": SPLIT, "sums": "whole", "burst": 8, "wide": True}),
+        (20, 35, 1, "float32", {"unit": SPLIT, "sums": "split", "prefetch": "all"}),
+        (8, 9, 1, "float64", {"burst": 8, "wide": True, "tiles": 2, "together": 1}),
+        (28, 9, 2, "float64", {"staged": False, "burst": 8, "wide": True, "sub_groups": 8, "together": 1}),
         (5, 4, 1, "float32", {}),
     ],
 )
@@ -274,7 +286,7 @@ def test_the_space_refuses_what_the_unit_cannot_do() -> None:
         assert reason in (s.refusal(problem, {**c, "staged": True, "tiles": 0}) or "")
 
 
-@pytest.mark.parametrize(("j", "kept"), [(6, False), (10, True), (20, True)])
+@pytest.mark.parametrize(("j", "kept"), [(4, False), (10, True), (20, True)])
 def test_splitting_is_offered_where_the_bound_of_float32_is_kept(j: int, kept: bool) -> None:
     """The error of a unit does not grow with the sum as the bound does, so short sums are left to the units for float64."""
     problem = find_space("dg_gradient_mma").problem(gradient(8, j, dtype="float32"), {"E": 1000}, GPU)
@@ -295,7 +307,7 @@ def test_other_units_are_refused() -> None:
         multiply_in_tiles(t_unit, m, None, m_letter, n_letter, Tiling(SPLIT, 4, groups=2))
 
 
-def product_by(device: fe.Device, unit: str, a: np.ndarray, b: np.ndarray, play: bool) -> np.ndarray:
+def product_by(device: fe.Device, unit: str, a: np.ndarray, b: np.ndarray, play: bool, sums: str = "apart") -> np.ndarray:
     """A B for a of 16 rows and b of 8 columns by a sub-group, step after step, as kernels call the unit."""
     import pyopencl.array as cla
 
@@ -304,17 +316,31 @@ def product_by(device: fe.Device, unit: str, a: np.ndarray, b: np.ndarray, play:
     kind = u.dtype
     at = [f"A[(g + {8 * (i % 2)}) * K + k + t + {4 * (i // 2)}]" for i in range(na)]
     at += [f"B[(k + t + {4 * i}) * 8 + g]" for i in range(nb)]
-    call = re.search(r"feinsum_\w+", definition(u))
-    assert call is not None
+    places = [f"D[(g + {8 * (i // 2)}) * 8 + 2 * t + {i % 2}]" for i in range(nd)]
+    if sums == "apart":
+        defined, results, rests = definition(u), [f"d{i}" for i in range(nd)], []
+    else:
+        defined = f"{first_bits_definition()}\n{summing_definition(u, sums)}"
+        results, rests = [f"d{i}" for i in range(nd)], [f"rest{i}" for i in range(nd)]
+        if sums == "split":
+            b_read = at[na:]
+            at = [
+                *at[:na],
+                *(f"feinsum_first_bits({x})" for x in b_read),
+                *(f"{x} - feinsum_first_bits({x})" for x in b_read),
+            ]
+    call = re.findall(r"feinsum_\w*mma\w+", defined)
+    numbers = [*results, *rests]
+    stored = zip(places, results, rests or ["0"] * nd, strict=True)
     source = f"""
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
-{definition(u)}
+{defined}
 kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
     global const {kind} *A, global const {kind} *B, global {kind} *D, int K) {{
   uint g = get_local_id(0) / 4, t = get_local_id(0) % 4;
-  {kind} d0 = 0, d1 = 0, d2 = 0, d3 = 0;
-  for (int k = 0; k < K; k += {u.k}) d0 = {call[0]}(d0, d1, d2, d3, {", ".join(at)}, &d1, &d2, &d3);
-  {" ".join(f"D[(g + {8 * (i // 2)}) * 8 + 2 * t + {i % 2}] = d{i};" for i in range(nd))}
+  {kind} {", ".join(f"{x} = 0" for x in numbers)};
+  for (int k = 0; k < K; k += {u.k}) d0 = {call[0]}({", ".join([*numbers, *at, *(f"&{x}" for x in numbers[1:])])});
+  {" ".join(f"{place} = {result} + {rest};" for place, result, rest in stored)}
 }}"""
     program = build_program(device.queue.context, emulated(source) if play else source)
     out = cla.zeros(device.queue, (16, 8), a.dtype)
@@ -325,8 +351,10 @@ kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
 
 @pytest.mark.parametrize("k", [8, 64, 1024])
 @pytest.mark.parametrize("kind", ["signs", "spread", "worst"])
-def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str) -> None:
-    """Signs that cancel, magnitudes far apart, numbers whose last bits are all lost: |error| <= split_error u Σ |a| |b|.
+@pytest.mark.parametrize("sums", SUMS)
+def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, sums: str) -> None:
+    """Signs that cancel, magnitudes far apart, numbers whose last bits are all lost: |error| <= split_error u Σ |a| |b|,
+    or sum_error where the unit adds the steps.
 
     On the unit itself where there is one, and on the CPU that plays it.
     """
@@ -338,11 +366,55 @@ def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str) -
         a, b = 1 + 2.0**-11 - 2.0**-23 + 0 * a, 1 + 2.0**-10 - 2.0**-23 + 0 * b
     a, b = a.astype(np.float32), b.astype(np.float32)
     exact, scale = a.astype(float) @ b.astype(float), abs(a.astype(float)) @ abs(b.astype(float))
-    bound = split_error(fragment_unit(SPLIT), k) * 2.0**-24 * scale
+    u = fragment_unit(SPLIT)
+    bound = (split_error(u, k) if sums == "apart" else sum_error(u, k, sums)) * 2.0**-24 * scale
     own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
     for device, play in [(player, True), *((d, False) for d in own)]:
-        error = abs(product_by(device, SPLIT, a, b, play) - exact)
+        error = abs(product_by(device, SPLIT, a, b, play, sums) - exact)
         assert (error <= bound).all(), (device, (error / bound).max())
+
+
+def test_only_units_for_tf32_sum_by_themselves() -> None:
+    """Those for float64 do so in any case, and a matrix lies whole or split."""
+    for unit, sums in ((SHORT, "whole"), (SPLIT, "apart")):
+        with pytest.raises(TransformError, match=f"'{unit}' does not sum by itself with a matrix that is '{sums}'"):
+            multiply_and_sum(fragment_unit(unit), sums, (), (), (), ())
+
+
+def test_units_sum_by_themselves_where_the_bound_of_float32_is_kept() -> None:
+    """60 products err by 59 roundoffs with a matrix that is split before, by 67 with one that is cut; 62 are allowed."""
+    e = fe.einsum(
+        "ifj,fe,fej->ei",
+        *(fe.array(name, shape, "float32") for name, shape in (("R", (35, 4, 15)), ("J", (4, "E")), ("v", (4, "E", 15)))),
+    )
+    s = find_space("dg_face_mass_mma")
+    offered = {(c["unit"], c["sums"]) for c in s.configurations(s.problem(e, {"E": 1000}, GPU))}
+    assert {sums for unit, sums in offered if unit == SPLIT} == {"split", "apart"}
+    assert {sums for unit, sums in offered if unit == SHORT} == {"apart"}
+
+
+def test_wide_stores_want_rows_that_lie_one_after_the_other() -> None:
+    """In an output whose strides are doubled they do not."""
+    e = gradient(5, 5)
+    s = find_space("dg_gradient_mma")
+    t_unit = generate_loopy(e)
+    kernel = t_unit.default_entrypoint
+    apart = [
+        FixedStrideArrayDimTag(2 * tag.stride, layout_nesting_level=tag.layout_nesting_level)
+        for tag in kernel.arg_dict["out"].dim_tags
+    ]
+    arguments = [a.copy(dim_tags=tuple(apart)) if a.name == "out" else a for a in kernel.args]
+    t_unit = t_unit.with_kernel(kernel.copy(args=arguments))
+    with pytest.raises(TransformError, match="do not lie one after the other"):
+        s.transform(t_unit, match_einsum(t_unit), configuration(wide=True), s.problem(e, {"E": 1000}, GPU))
+
+
+def test_pairs_are_written_to_rows_of_even_length() -> None:
+    """A lane that writes two neighbours at once would cut a row of 65 at its end."""
+    s, c = find_space("dg_gradient_mma"), configuration(staged=False, wide=True, sub_groups=8, together=1)
+    for i, refused in ((65, True), (66, False)):
+        reason = s.refusal(s.problem(gradient(i, 5), {"E": 1000}, GPU), c)
+        assert (reason == "pairs of numbers do not make rows of odd length") == refused
 
 
 def test_a_factor_with_both_indices_is_refused() -> None:

@@ -244,3 +244,20 @@ def test_constraints_may_be_left_out() -> None:
     """Then every combination of choices is a point, and choices may be a plain mapping."""
     s = declare(constraint=None, parameters={"tile": (1, 2), "unroll": (True,)})
     assert len(list(s.configurations(s.problem(PRODUCT, {"N": 1}, CPU)))) == 2
+
+
+def test_a_parameter_may_join_a_space_without_a_new_version() -> None:
+    """A configuration that was recorded before it existed means the kernels that there were."""
+    s = declare(
+        parameters={"tile": (8, 1), "unroll": (True, False)},
+        constraint=lambda p, c: "unrolled" if c["unroll"] and c["tile"] == 1 else None,
+        implied={"unroll": False},
+    )
+    problem = s.problem(PRODUCT, {"N": 11}, CPU)
+    assert s.refusal(problem, {"tile": 1}) is None
+    assert s.refusal(problem, {"tile": 1, "unroll": True}) == "unrolled"
+    assert "its parameters are" in (s.refusal(problem, {"unroll": False}) or "")
+    assert s.completed({"tile": 8, "unroll": True}) == {"tile": 8, "unroll": True}
+    t_unit = fe.generate_loopy(PRODUCT)
+    *_, tile, unroll = s.transform(t_unit, fe.match_einsum(t_unit), {"tile": 1}, problem)
+    assert (tile, unroll) == (1, False)

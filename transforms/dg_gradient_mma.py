@@ -2,7 +2,7 @@
 
 On an NVIDIA H200 the sums over j take 16 of 18 operations at order 4, and the units do them at twice the vector rate of
 float64, so that memory is the limit up to order 5.  For float32 they do them at the vector rate, and those for tf32, with
-split numbers, at 1.7 times.
+split numbers, at 1.7 times; there local memory, from which the matrix is read for each tile, becomes the limit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from feinsum.rewrites import contract_first, expand_sum
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
 from feinsum.space import Choices, Configuration, Problem, space
 
-from .sub_group_plans import Work, choices, refusal, tiling
+from .sub_group_plans import IMPLIED, Work, choices, refusal, tiling
 
 
 def work(p: Problem) -> Work:
@@ -28,7 +28,7 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return refusal(p, c, work(p))
 
 
-@space(pattern="xre,rij,ej->xei", version=2, parameters=parameters, constraint=constraint, rank=3)
+@space(pattern="xre,rij,ej->xei", version=2, parameters=parameters, constraint=constraint, rank=3, implied=IMPLIED)
 def dg_gradient_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """A sub-group takes 16 elements at a time: D in local memory, derivatives along r in registers until J joins them.
 

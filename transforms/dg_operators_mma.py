@@ -13,7 +13,7 @@ from feinsum.rewrites import contract_first, expand_sum
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
 from feinsum.space import Choices, Configuration, Problem, space
 
-from .sub_group_plans import LONG, SHORT, SPLIT, Work, choices, refusal, tiling
+from .sub_group_plans import IMPLIED, LONG, SHORT, SPLIT, Work, choices, refusal, tiling
 
 
 def _distinct(p: Problem, operand: int) -> int:
@@ -32,7 +32,14 @@ def mass_work(p: Problem) -> Work:
     return Work((p.sizes["j"],), matrices=_distinct(p, 1), held=_distinct(p, 0))
 
 
-@space(pattern="e,ij,ej->ei", version=2, parameters=_parameters(mass_work), constraint=_constraint(mass_work), rank=3)
+@space(
+    pattern="e,ij,ej->ei",
+    version=2,
+    parameters=_parameters(mass_work),
+    constraint=_constraint(mass_work),
+    rank=3,
+    implied=IMPLIED,
+)
 def dg_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = J[e] Σ_j M[i,j] u[e,j]``: the product first, scaled where its results lie."""
     held = {row[0]: "e" for row in m.rules}
@@ -52,7 +59,14 @@ def lift_parameters(p: Problem) -> Choices:
     return {**own, "tiles": tiles, "prefetch": ("none",), "everywhere": (False, True) if few else (True, False)}
 
 
-@space(pattern="ifj,fe,fej->ei", version=2, parameters=lift_parameters, constraint=_constraint(lift_work), rank=3)
+@space(
+    pattern="ifj,fe,fej->ei",
+    version=2,
+    parameters=lift_parameters,
+    constraint=_constraint(lift_work),
+    rank=3,
+    implied=IMPLIED,
+)
 def dg_face_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_f,j R[i,f,j] (J[f,e] v[f,e,j])``: values on faces are scaled as they are loaded."""
     held = {row[1]: "fe" for row in m.rules}
@@ -73,6 +87,7 @@ def divergence_parameters(p: Problem) -> Choices:
     parameters=divergence_parameters,
     constraint=_constraint(divergence_work),
     rank=3,
+    implied=IMPLIED,
 )
 def dg_divergence_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_r,j D[r,i,j] (Σ_x J[x,r,e] u[x,e,j])``: u is turned to the reference element as it is loaded."""
@@ -94,6 +109,7 @@ def derivative_work(p: Problem) -> Work:
     parameters=_parameters(derivative_work),
     constraint=_constraint(derivative_work),
     rank=3,
+    implied=IMPLIED,
 )
 def dg_derivative_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_r J[r,e] Σ_j D[r,i,j] u[e,j]``: derivatives along r once for all outputs of the same u."""

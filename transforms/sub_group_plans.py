@@ -12,12 +12,17 @@ from dataclasses import dataclass
 
 from feinsum.devices.ptx import MatrixUnit
 from feinsum.rewrites.matrix_units import fragment_unit, split_error
+from feinsum.rewrites.summing_units import sum_error
 from feinsum.rewrites.tiling import Tiling, local_bytes, steps
 from feinsum.space import Configuration, Problem, Value
 
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
 UNITS = {"float64": (SHORT, LONG), "float32": (SHORT, LONG, SPLIT)}
 """By the type of all operands and outputs.  Units for float64 multiply float32 exactly, but for the last rounding."""
+IMPLIED: dict[str, Value] = {"sums": "apart", "burst": 1, "wide": False}
+"""What configurations mean that were recorded before these parameters existed."""
+_LONG_SUM = 24
+"""Products of a sum beyond which float32 is better split than multiplied as float64."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Work:
     held: int = 0
 
 
-def choices(p: Problem, work: Work, units: Sequence[str] = (SHORT, SPLIT, LONG)) -> dict[str, Sequence[Value]]:
+def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequence[Value]]:
     """The choices of every space.
 
     ``unit``: the matrix unit, of those given; of two for float64 the longer takes half the instructions.  That for tf32
@@ -47,8 +52,13 @@ def choices(p: Problem, work: Work, units: Sequence[str] = (SHORT, SPLIT, LONG))
     ``tiles``: tiles of a sub-group of groups that come and go; 0 for groups that stay.
     ``staged``: whether results leave in whole rows, through local memory, or a lane at a time.
     ``prefetch``: what of the next tile is loaded before the products of the one at hand: its values, or also what is held.
+    ``sums``: whether the unit for tf32 adds the steps of a sum by itself, with the matrix whole or split in local memory,
+    as far as that keeps the bound too; or they are added apart.
+    ``burst``: what a sub-group loads of the matrices before it stores any of it in local memory.
+    ``wide``: whether a lane writes 16 bytes of what is staged at once, or else two neighbours in rows of even length.
     """
     rows, itemsize = p.sizes["i"], p.einsum.dtypes[0].itemsize
+    units = units or ((SPLIT, SHORT, LONG) if math.prod(work.sums) > _LONG_SUM else (SHORT, SPLIT, LONG))
     own = tuple(unit for unit in units if unit in UNITS.get(p.einsum.dtypes[0].name, units))
     # About a third more than the least; more cannot be known without the compiler.
     likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * registers(p, work, fragment_unit(own[0]), "none"))
@@ -62,6 +72,9 @@ def choices(p: Problem, work: Work, units: Sequence[str] = (SHORT, SPLIT, LONG))
         "together": (1, 2) if rows <= 24 else (1,),
         "prefetch": ("none", "values", "all"),
         "unit": own,
+        "sums": ("whole", "split", "apart") if SPLIT in own else ("apart",),
+        "burst": (8, 1),
+        "wide": (True, False),
     }
 
 
@@ -80,6 +93,10 @@ def refusal(p: Problem, c: Configuration, work: Work) -> str | None:
         return "groups that do not stay are small, and as many as they are"
     if not c["tiles"] and not 8 <= c["sub_groups"] * c["together"] <= 32:
         return f"{c['sub_groups'] * c['together']} sub-groups leave a compute unit idle, or in each other's way"
+    if c["wide"] and not c["staged"] and p.sizes["i"] % 2:
+        return "pairs of numbers do not make rows of odd length"
+    if c["sums"] != "apart" and c["unit"] != SPLIT:
+        return "the units for float64 add the steps of a sum by themselves"
     return inexact(p, c, work) or beyond_limits(p, c, work)
 
 
@@ -91,7 +108,8 @@ def inexact(p: Problem, c: Configuration, work: Work) -> str | None:
     unit, indexing = fragment_unit(c["unit"]), p.einsum.indexing
     terms = math.prod(work.sums)
     summands = p.count("".join(set(p.sizes) - set(indexing.output)))
-    error, allowed = split_error(unit, terms) + summands // terms, summands + len(indexing.inputs) - 1
+    of_sums = split_error(unit, terms) if c["sums"] == "apart" else sum_error(unit, terms, c["sums"])
+    error, allowed = of_sums + summands // terms, summands + len(indexing.inputs) - 1
     if unit.dtype == "float" and error > allowed:
         return f"{unit.name} may err by {error:g} roundoffs, where float32 errs by {allowed}"
     return None
@@ -127,4 +145,7 @@ def tiling(p: Problem, c: Configuration) -> Tiling:
         staged=c["staged"],
         prefetch=c["prefetch"],
         everywhere=c.get("everywhere", False),
+        sums=c["sums"],
+        burst=c["burst"],
+        wide=c["wide"],
     )

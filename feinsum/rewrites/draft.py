@@ -111,7 +111,7 @@ class Draft:
     def finished(self, replaced: Collection[str], rules: Collection[str]) -> lp.LoopKernel:
         """The kernel with what was added, without the instructions `replaced` and the substitution rules `rules`."""
         kept = [insn for insn in self.kernel.instructions if insn.id not in replaced]
-        apart = frozenset((insn_id, "local") for insn_id in self.alone)
+        apart = frozenset((insn_id, "any") for insn_id in self.alone)
         added = [insn.copy(no_sync_with=apart) if insn.id in self.alone else insn for insn in self.instructions]
         inames = [name for domain in self.domains for name in domain.get_var_names(isl.dim_type.set)]
         kernel = self.kernel.copy(

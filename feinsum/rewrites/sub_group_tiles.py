@@ -6,28 +6,17 @@ which lanes read it; what is loaded of A stays in registers; no work-group ever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import loopy as lp
-from loopy.symbolic import TypeCast
-from pymbolic.primitives import Comparison, FloorDiv, If, Variable
+from pymbolic.primitives import Variable
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.match import Match
-from feinsum.rewrites.matrix_units import (
-    COLUMNS,
-    DEPTH,
-    ROWS,
-    column_of,
-    multiply_accumulate,
-    register_matrix_unit,
-    row_of,
-    synchronize_sub_group,
-)
-from feinsum.rewrites.products import MatrixProduct, substituted
-from feinsum.rewrites.tile_operands import Held, TileOperands
+from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, multiply_accumulate, register_matrix_unit
+from feinsum.rewrites.products import MatrixProduct
+from feinsum.rewrites.summing_units import multiply_and_sum, register_summing_unit
+from feinsum.rewrites.tile_results import TileResults
 from feinsum.rewrites.tiling import Tiling
 
 
@@ -74,26 +63,14 @@ def multiply_in_tiles(
     ``blockize`` and ``tensorize`` in TVM; what CUTLASS calls warp-level tiling, with the smaller operand persistent.
     """
     work = _Products(t_unit[match.kernel_name], match, operand, m, n, tiling)
-    return register_matrix_unit(t_unit.with_kernel(work.result(held or {})), work.unit)
+    t_unit = t_unit.with_kernel(work.result(held or {}))
+    if tiling.sums == "apart":
+        return register_matrix_unit(t_unit, work.unit)
+    return register_summing_unit(t_unit, work.unit, tiling.sums)
 
 
-@dataclass(frozen=True)
-class _Staging:
-    """The array through which results of some rows pass, and where in it those of one row are."""
-
-    name: str
-    row: int
-
-
-class _Products(TileOperands):
+class _Products(TileResults):
     """Tiles with their operands, the products of these, and what instructions make of the products."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.accumulators = self.draft.array("acc", (*self.batch.values(), 2, 2), dtype=self.number)
-        self._staged = ""
-        self._temporaries: dict[str, str] = {}
-        self._written: tuple[str, ...] = ()
 
     def result(self, held: Mapping[str, str]) -> lp.LoopKernel:
         matrices: dict[Any, str] = {}
@@ -124,138 +101,47 @@ class _Products(TileOperands):
 
     def _product(self, rows: list[int], p: MatrixProduct, matrix: str, after: tuple[str, ...]) -> tuple[str, ...]:
         """All columns of a tile: products by blocks of columns, and what instructions make of them."""
-        acc, block = Variable(self.accumulators), self.draft.fresh("block")
+        block = self.draft.fresh("block")
         if self.part:
             most = -(-self.columns // COLUMNS)
             begun = f"{self.part} * {self.blocks} + {block} < {most}"
             self.draft.domain(self.part, [block], f"0 <= {block} < {self.blocks} and {begun}")
         else:
             self.draft.domain("", [block], f"0 <= {block} < {self.blocks}")
-        around = self.inside | {block}
-        zero = self.draft.unrolled(("zero",) * (len(self.batch) + 2), (*self.batch.values(), 2, 2))
-        cleared = self.draft.assign(acc[tuple(map(Variable, zero))], 0.0, around | set(zero), after)
+        return self.store(rows, block, self._multiplied(p, matrix, block, after))
+
+    def _multiplied(self, p: MatrixProduct, matrix: str, block: str, after: tuple[str, ...]) -> str:
+        """A block of products in the accumulators; the id of the instruction that finishes them."""
+        around, sums, rest = self.inside | {block}, self.accumulators, self.corrections
+        cleared = self._each("zero", sums, lambda at: 0.0, around, after)
         batch = self.draft.unrolled(tuple(self.batch), tuple(self.batch.values()))
         (step,) = self.draft.unrolled(("step",), (self.steps * DEPTH // self.unit.k,))
         self.draft.priorities.append(",".join((self.round, block, step, *batch)))
-        multiplied = multiply_accumulate(
-            self.unit,
-            tuple(acc[(*map(Variable, batch), half, number)] for half in range(2) for number in range(2)),
-            self.registers_of_a(p, step, batch),
-            self.registers_of_b(matrix, block, step, batch),
-            id=self.draft.fresh_id("multiply"),
-            within_inames=around | {step, *batch},
-            within_inames_is_final=True,
-            depends_on=frozenset([cleared]),
-            depends_on_is_final=True,
+        a, b = self.registers_of_a(p, step, batch), self.registers_of_b(matrix, block, step, batch)
+        kwargs = {
+            "id": self.draft.fresh_id("multiply"),
+            "within_inames": around | {step, *batch},
+            "within_inames_is_final": True,
+            "depends_on": frozenset([cleared]),
+            "depends_on_is_final": True,
+        }
+
+        def registers(array: str) -> tuple[Any, ...]:
+            return tuple(Variable(array)[(*map(Variable, batch), half, number)] for half in range(2) for number in range(2))
+
+        if self.tiling.sums == "apart":
+            self.draft.instructions.append(multiply_accumulate(self.unit, registers(sums), a, b, **kwargs))
+            return str(kwargs["id"])
+        kwargs["depends_on"] = frozenset([cleared, self._each("zero", rest, lambda at: 0.0, around, after)])
+        self.draft.instructions.append(
+            multiply_and_sum(self.unit, self.tiling.sums, registers(sums), registers(rest), a, b, **kwargs)
         )
-        self.draft.instructions.append(multiplied)
-        if not self.tiling.staged:
-            return tuple(self._store(row, block, multiplied.id, None) for row in rows)
-        staged = self._staged_array(rows)
-        gathered = tuple(
-            self._store(row, block, multiplied.id, _Staging(staged, number)) for number, row in enumerate(rows)
-        )
-        ready = self._synchronize(gathered)
-        written = tuple(self._write(row, _Staging(staged, number), ready) for number, row in enumerate(rows))
-        return (self._synchronize(written),)
+        return self._each("add", sums, lambda at: Variable(sums)[at] + Variable(rest)[at], around, (kwargs["id"],))
 
-    def _store(self, row: int, block: str, after: str, staging: _Staging | None) -> str:
-        """What an instruction makes of the accumulators, to its output or to where results are staged."""
-        insn, loops = self.rows[row], self.match.loops[row]
-        half, number = self.draft.unrolled(("upper", "number"), (2, 2))
-        others, lengths = self.other_loops(row)
-        copies = self.draft.unrolled(others, lengths)
-        column = COLUMNS * (Variable(block) + self.first_block) + column_of(self.lane, Variable(number))
-        there = row_of(self.lane, Variable(half))
-        place = ROWS * self.tile + there
-        at = {loops[self.m]: place, loops[self.n]: column, **dict(zip(others, map(Variable, copies), strict=True))}
-        value = substituted(_Results(self, row, (Variable(half), Variable(number)))(insn.expression), at)
-        inside = self.inside | {block, half, number, *copies}
-        predicates = [Comparison(column, "<", self.columns)] if self.columns % COLUMNS else []
-        if staging is not None:
-            index = (self.sub_group, staging.row, *map(Variable, copies), there, column)
-            return self.draft.assign(
-                Variable(staging.name)[index], value, inside, (after,), predicates=predicates, alone=True
-            )
-        predicates.append(Comparison(place, "<", self.rows_m))
-        return self.draft.assign(
-            substituted(insn.assignee, at), value, inside, (after,), predicates=predicates, insn_id=insn.id
-        )
-
-    def _write(self, row: int, staging: _Staging, after: str) -> str:
-        """Write what is staged of a row, the last axis quickest."""
-        insn, loops = self.rows[row], self.match.loops[row]
-        numbers = ROWS * self.columns
-        others, lengths = self.other_loops(row)
-        copies = self.draft.unrolled(others, lengths)
-        (piece,) = self.draft.unrolled(("piece",), (-(-numbers // SUB_GROUP),))
-        inside = self.inside | {piece, *copies}
-        number = Variable(piece) * SUB_GROUP + self.lane
-        # In a temporary, as loopy would take the division apart into one of numbers that may be negative.
-        quotient = Variable(self._temporary("quotient"))
-        # The rows share what is written here, so each begins after the one before.
-        begin = (after, *self._written)
-        divided = self.draft.assign(quotient, FloorDiv(number, self.columns), self.inside | {piece}, begin)
-        place = (quotient, number - self.columns * quotient)
-        # One limit for both ends, and hidden: else the conditions of all pieces would be kept, from one row to the next.
-        limit = self._temporary("limit")
-        left = (self.rows_m - ROWS * self.tile) * self.columns
-        limited = self.draft.assign(Variable(limit), If(Comparison(left, "<", numbers), left, numbers), self.inside, begin)
-        hidden = self.draft.hide(limit, self.inside, (limited,))
-        predicates = [Comparison(number, "<", Variable(limit))]
-        at = {loops[self.m]: ROWS * self.tile + place[0], loops[self.n]: place[1]}
-        at |= dict(zip(others, map(Variable, copies), strict=True))
-        value = Variable(staging.name)[(self.sub_group, staging.row, *map(Variable, copies), *place)]
-        assignee = substituted(insn.assignee, at)
-        written = self.draft.assign(
-            assignee, value, inside, (divided, hidden), predicates=predicates, alone=True, insn_id=insn.id
-        )
-        self._written = (written,)
-        return written
-
-    def _temporary(self, name: str) -> str:
-        """A whole number that all rows share."""
-        if name not in self._temporaries:
-            self._temporaries[name] = self.draft.array(name, (), dtype=self.kernel.index_dtype.numpy_dtype)
-        return self._temporaries[name]
-
-    def _staged_array(self, rows: list[int]) -> str:
-        _, lengths = self.other_loops(rows[0])
-        if not self._staged:
-            most = max(sum(p == q for q in self.products) for p in self.products)
-            shape = (self.tiling.sub_groups, most, *lengths, ROWS, self.columns)
-            self._staged = self.draft.array("staged", shape, lp.AddressSpace.LOCAL, dtype=self.dtype)
-        return self._staged
-
-    def _synchronize(self, after: Sequence[str]) -> str:
-        insn = synchronize_sub_group(
-            id=self.draft.fresh_id("synchronize"),
-            within_inames=self.inside,
-            within_inames_is_final=True,
-            depends_on=frozenset(after),
-            depends_on_is_final=True,
-        )
-        self.draft.instructions.append(insn)
-        return str(insn.id)
-
-
-class _Results(Held):
-    """Reads products from accumulators too."""
-
-    def __init__(self, tiles: _Products, row: int, register: tuple[Any, Any]) -> None:
-        super().__init__(tiles.held, register[0])
-        self.tiles, self.product, self.register = tiles, tiles.products[row], register
-
-    def map_reduction(self, expr: Any) -> Any:
-        return self._accumulator(()) if self.product.rule is None else super().map_reduction(expr)
-
-    def map_call(self, expr: Any) -> Any:
-        if expr.function.name != self.product.rule:
-            return super().map_call(expr)
-        at = dict(zip(self.product.names, expr.parameters, strict=True))
-        return self._accumulator(at[letter] for letter in self.tiles.batch)
-
-    def _accumulator(self, batch: Iterable[Any]) -> Any:
-        tiles = self.tiles
-        value = Variable(tiles.accumulators)[(*batch, *self.register)]
-        return value if tiles.number == tiles.dtype else TypeCast(tiles.dtype, value)
+    def _each(
+        self, base: str, array: str, value: Callable[[Any], Any], around: frozenset[str], after: tuple[Any, ...]
+    ) -> str:
+        """Assign to every number that a lane has of a block of products; the id of the instruction."""
+        loops = self.draft.unrolled((base,) * (len(self.batch) + 2), (*self.batch.values(), 2, 2))
+        at = tuple(map(Variable, loops))
+        return self.draft.assign(Variable(array)[at], value(at), around | set(loops), after)

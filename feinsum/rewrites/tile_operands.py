@@ -13,9 +13,11 @@ from pymbolic.primitives import Call, Comparison, FloorDiv, If, Remainder, Sum, 
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
+from feinsum.rewrites.local_layouts import VECTOR_BYTES
 from feinsum.rewrites.loops import fixed_length
-from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, column_of_b, row_of
+from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, column_of, column_of_b, row_of
 from feinsum.rewrites.products import MatrixProduct, substituted
+from feinsum.rewrites.summing_units import first_bits
 from feinsum.rewrites.tile_loops import TileLoops, guarded
 
 Loads = Callable[[int, tuple[str, ...]], tuple[str, ...]]
@@ -48,23 +50,76 @@ class TileOperands(TileLoops):
         self._rows: dict[Any, tuple[Any, str]] = {}
 
     def matrix(self, p: MatrixProduct) -> str:
-        """Keep B in local memory, padded, in the order in which lanes read it: the whole group copies it."""
+        """Keep B in local memory, padded, in the order in which lanes read it: the whole group copies it.
+
+        A sub-group loads a burst of fragments, a number for each lane, before it stores any.
+        """
         count = self.blocks * math.prod(self.batch.values()) * self.steps
-        name = self.draft.array("matrix", (count * SUB_GROUP,), lp.AddressSpace.LOCAL, dtype=self.number)
+        shared, burst, parts = self.tiling.sub_groups, self.tiling.burst, 2 if self.tiling.sums == "split" else 1
+        alignment = VECTOR_BYTES if self._is_interleaved else None
+        name = self.draft.array("matrix", (parts * count * SUB_GROUP,), lp.AddressSpace.LOCAL, self.number, alignment)
         copy = self.draft.fresh("fragment")
-        shared = self.tiling.sub_groups
-        self.draft.domain(str(self.sub_group), [copy], f"0 <= {copy} and {shared} * {copy} + {self.sub_group} < {count}")
-        place = Variable(copy) * shared + self.sub_group
+        begun = f"0 <= {copy} and {burst * shared} * {copy} + {self.sub_group} < {count}"
+        self.draft.domain(str(self.sub_group), [copy], begun)
+        around = self.around | {copy}
+        if burst == 1 and parts == 1:
+            place = Variable(copy) * shared + self.sub_group
+            self.draft.assign(self._place_of_b(name, place, 0), self._entry_of_b(p, place), around, self.before)
+            return name
+        moved = Variable(self.draft.array("moved", (burst,), dtype=self.dtype))
+
+        def each(entry: Callable[[Any, Any], tuple[Any, Any]], after: frozenset[str], **kwargs: Any) -> frozenset[str]:
+            (ahead,) = self.draft.unrolled(("ahead",), (burst,))
+            # What is beyond the last fragment is the last again.
+            place = (burst * Variable(copy) + Variable(ahead)) * shared + self.sub_group
+            place = If(Comparison(place, "<", count), place, count - 1)
+            assignee, value = entry(moved[Variable(ahead)], place)
+            return frozenset([self.draft.assign(assignee, value, around | {ahead}, after, **kwargs)])
+
+        after = each(lambda number, place: (number, self._entry_of_b(p, place)), self.before)
+        if parts == 1:
+            each(lambda number, place: (self._place_of_b(name, place, 0), number), after, alone=True)
+            return name
+        after = each(lambda number, place: (self._place_of_b(name, place, 0), first_bits(number)), after, alone=True)
+        each(lambda number, place: (self._place_of_b(name, place, 1), number - first_bits(number)), after, alone=True)
+        return name
+
+    @property
+    def _is_interleaved(self) -> bool:
+        """Whether a lane's numbers of an instruction are neighbours, to be read at once."""
+        return self.tiling.sums != "apart"
+
+    def _place_of_b(self, matrix: str, place: Any, part: int) -> Any:
+        """Where a lane's number of a fragment lies, or its first bits and their rest, parts 0 and 1."""
+        if not self._is_interleaved:
+            return Variable(matrix)[place * SUB_GROUP + self.lane]
+        width, parts = self.unit.k // DEPTH, 2 if self.tiling.sums == "split" else 1
+        lane = FloorDiv(place, width) * SUB_GROUP + self.lane
+        return Variable(matrix)[lane * (parts * width) + part * width + Remainder(place, width)]
+
+    def _entry_of_b(self, p: MatrixProduct, place: Any) -> Any:
+        """The number of B that a lane holds of a fragment, zero where there is none."""
         step, rest = Remainder(place, self.steps), FloorDiv(place, self.steps)
         at, conditions = self.sums_at(p, step)
         for letter, length in reversed(self.batch.items()):
             at[p.names[letter]], rest = Remainder(rest, length), FloorDiv(rest, length)
-        at[p.names[self.n]] = column = COLUMNS * (rest + self.first_block) + column_of_b(self.lane)
+        at[p.names[self.n]] = column = COLUMNS * (rest + self.first_block) + self.column_of_b
         if self.columns % COLUMNS or self.tiling.parts > 1:
             conditions.append(Comparison(column, "<", self.columns))
-        value = guarded(conditions, substituted(p.b, at))
-        self.draft.assign(Variable(name)[place * SUB_GROUP + self.lane], value, self.around | {copy}, self.before)
-        return name
+        return guarded(conditions, substituted(p.b, at))
+
+    @property
+    def column_of_b(self) -> Any:
+        """The column of the matrix that a lane holds of B."""
+        return FloorDiv(self.lane, DEPTH) if self._pairs else column_of_b(self.lane)
+
+    def column_of(self, number: Any) -> Any:
+        """The column of the matrix that number 0 or 1 of D in a lane belongs to; those of wide stores are neighbours."""
+        return 2 * Remainder(self.lane, DEPTH) + number if self._pairs else column_of(self.lane, number)
+
+    @property
+    def _pairs(self) -> bool:
+        return self.tiling.wide and not self.tiling.staged
 
     def loads(self, products: Iterable[MatrixProduct], held: Mapping[str, str]) -> Loads:
         """The loads of A ahead of each product and, ahead of the first, of what is held."""
@@ -153,6 +208,10 @@ class TileOperands(TileLoops):
         for iname, length in zip(batch, self.batch.values(), strict=True):
             place = place * length + Variable(iname)
         width = self.unit.k // DEPTH
+        if self._is_interleaved:
+            numbers = width * (2 if self.tiling.sums == "split" else 1)
+            lane = (place * (self.steps // width) + Variable(step)) * SUB_GROUP + self.lane
+            return tuple(Variable(matrix)[lane * numbers + i] for i in range(numbers))
         place = place * self.steps + Variable(step) * width
         return tuple(Variable(matrix)[(place + i) * SUB_GROUP + self.lane] for i in range(width))
 

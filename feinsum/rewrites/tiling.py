@@ -26,6 +26,10 @@ class Tiling:
     :ivar everywhere: whether A is computed beyond the last row and k too, from the last there are, rather than on a
         condition.  Compilers predicate a single load; around more they branch, and then each waits for the one before.
         So sums are computed everywhere in any case; a product of two is as a rule faster so, a single load slower.
+    :ivar sums: how the steps of a sum are added: one of :data:`feinsum.rewrites.summing_units.SUMS`.
+    :ivar burst: fragments of B that a sub-group loads before it stores any of them in local memory.
+    :ivar wide: whether a lane writes several numbers of an output at once: 16 bytes of what is staged, or else two
+        neighbours in a row.
     """
 
     unit: str
@@ -36,6 +40,9 @@ class Tiling:
     staged: bool = False
     prefetch: str = "none"
     everywhere: bool = False
+    sums: str = "apart"
+    burst: int = 1
+    wide: bool = False
 
 
 def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int, itemsize: int = 8) -> int:
@@ -47,7 +54,7 @@ def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, resu
     :param itemsize: bytes of a number in memory; those of B have the type of the unit.
     """
     unit = fragment_unit(tiling.unit)
-    kept = matrices * blocks(n, tiling.parts) * steps(sums, unit) * SUB_GROUP
+    kept = matrices * blocks(n, tiling.parts) * steps(sums, unit) * SUB_GROUP * (2 if tiling.sums == "split" else 1)
     staged = tiling.sub_groups * results * ROWS * n if tiling.staged else 0
     return kept * fragment_dtype(unit).itemsize + staged * itemsize
 

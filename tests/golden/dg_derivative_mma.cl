@@ -2,7 +2,7 @@
 // dg_derivative_mma, version 2
 
 // Some GPU: re,rij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[12, Ne], a1: float64[12, 6, 10], a2_0: float64[Ne, 10], a2_1: float64[Ne, 10]
-// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k4
+// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=8 wide=True
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 8)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -23,6 +23,16 @@
     }
 LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
 #undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#define LOOPY_DEFINE_MOD_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_mod_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        TYPE result = a%b; \
+        if (result < 0) \
+            result += b; \
+        return result; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_MOD_POS_B)
+#undef LOOPY_DEFINE_MOD_POS_B
 #undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
@@ -38,12 +48,22 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
   double acc[12 * 2 * 2];
   int limit;
   __local double matrix[1152];
+  double moved[8];
   int quotient;
   int row;
-  __local double staged[8 * 16 * 6];
+  __local double staged[8 * 16 * 6] __attribute__ ((aligned (16)));
+  int whole;
 
-  for (int fragment = 0; fragment <= 4 + -1 * lid(1) + (3 + 7 * lid(1)) / 8; ++fragment)
-    matrix[32 * lid(1) + lid(0) + 256 * fragment] = ((4 * ((fragment * 8 + lid(1)) % 3) + lid(0) % 4 < 10 && 8 * (((fragment * 8 + lid(1)) / 3) / 12 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[60 * (3 * fragment + loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)) + 10 * (4 * (lid(0) / 4) + -7 * (lid(0) / 8)) + 4 * lid(1) + lid(0) + -4 * fragment + -4 * (lid(0) / 4) + -12 * loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)] : (double) (0.0));
+  {
+    int const fragment = 0;
+
+    __attribute__((opencl_unroll_hint))
+    for (int ahead = 0; ahead <= 7; ++ahead)
+      moved[ahead] = ((4 * loopy_mod_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3) + lid(0) % 4 < 10 && 8 * (loopy_floor_div_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3), 12) + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[60 * loopy_mod_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3), 12) + 10 * (8 * loopy_floor_div_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3), 12) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2)) + 4 * loopy_mod_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3) + lid(0) % 4] : (double) (0.0));
+    __attribute__((opencl_unroll_hint))
+    for (int ahead_0 = 0; ahead_0 <= 7; ++ahead_0)
+      matrix[(((8 * fragment + ahead_0) * 8 + lid(1) < 36) ? (8 * fragment + ahead_0) * 8 + lid(1) : 35) * 32 + lid(0)] = moved[ahead_0];
+  }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16768 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {
@@ -96,12 +116,28 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 : 96);
     asm volatile("" : "+r"(limit));
-    __attribute__((opencl_unroll_hint))
-    for (int piece = 0; piece <= 2; ++piece)
+    whole = ((limit == 96) ? 1 : 0);
+    if (whole == 1)
     {
-      quotient = (piece * 32 + lid(0)) / 6;
-      if (piece * 32 + lid(0) < limit)
-        out_0[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+      __attribute__((opencl_unroll_hint))
+      for (int piece_0 = 0; piece_0 <= 1; ++piece_0)
+        if (2 * (piece_0 * 32 + lid(0)) < 96)
+        {
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_0 * 32 + lid(0));
+
+          *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
+        }
+    }
+    if (whole == 0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece = 0; piece <= 2; ++piece)
+      {
+        quotient = (piece * 32 + lid(0)) / 6;
+        if (piece * 32 + lid(0) < limit)
+          out_0[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+      }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
@@ -144,12 +180,28 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 : 96);
     asm volatile("" : "+r"(limit));
-    __attribute__((opencl_unroll_hint))
-    for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
+    whole = ((limit == 96) ? 1 : 0);
+    if (whole == 1)
     {
-      quotient = (piece_0 * 32 + lid(0)) / 6;
-      if (piece_0 * 32 + lid(0) < limit)
-        out_1[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_0 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_0 + -6 * quotient];
+      __attribute__((opencl_unroll_hint))
+      for (int piece_2 = 0; piece_2 <= 1; ++piece_2)
+        if (2 * (piece_2 * 32 + lid(0)) < 96)
+        {
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
+
+          *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
+        }
+    }
+    if (whole == 0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece_1 = 0; piece_1 <= 2; ++piece_1)
+      {
+        quotient = (piece_1 * 32 + lid(0)) / 6;
+        if (piece_1 * 32 + lid(0) < limit)
+          out_1[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
+      }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
   }

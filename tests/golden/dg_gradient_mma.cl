@@ -2,13 +2,38 @@
 // dg_gradient_mma, version 2
 
 // Some GPU: xre,rij,ej->xei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[8, 10, Ne], a1: float64[10, 12, 14], a2_0: float64[Ne, 14], a2_1: float64[Ne, 14]
-// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 parts=1
+// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=8 wide=True parts=1
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (264,) of (32, 4)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
+#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
+    MACRO_NAME(int8, char) \
+    MACRO_NAME(int16, short) \
+    MACRO_NAME(int32, int) \
+    MACRO_NAME(int64, long)
+#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        if (a<0) \
+            a = a - (b-1); \
+        return a/b; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
+#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#define LOOPY_DEFINE_MOD_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_mod_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        TYPE result = a%b; \
+        if (result < 0) \
+            result += b; \
+        return result; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_MOD_POS_B)
+#undef LOOPY_DEFINE_MOD_POS_B
+#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((b0)));
@@ -23,12 +48,21 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   double acc[10 * 2 * 2];
   int limit;
   __local double matrix[2560];
+  double moved[8];
   int quotient;
   int row;
-  __local double staged[4 * 8 * 16 * 12];
+  __local double staged[4 * 8 * 16 * 12] __attribute__ ((aligned (16)));
+  int whole;
 
-  for (int fragment = 0; fragment <= 19; ++fragment)
-    matrix[32 * lid(1) + lid(0) + 128 * fragment] = ((4 * ((fragment * 4 + lid(1)) % 4) + lid(0) % 4 < 14 && 8 * (((fragment * 4 + lid(1)) / 4) / 10 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 12) ? a1[168 * (fragment + -10 * ((lid(1) + 4 * fragment) / 40)) + 14 * (4 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * ((lid(1) + 4 * fragment) / 40)) + 4 * lid(1) + lid(0) + -4 * (lid(0) / 4)] : (double) (0.0));
+  for (int fragment = 0; fragment <= 2; ++fragment)
+  {
+    __attribute__((opencl_unroll_hint))
+    for (int ahead = 0; ahead <= 7; ++ahead)
+      moved[ahead] = ((4 * loopy_mod_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 80) ? (8 * fragment + ahead) * 4 + lid(1) : 79), 4) + lid(0) % 4 < 14 && 8 * (loopy_floor_div_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 80) ? (8 * fragment + ahead) * 4 + lid(1) : 79), 4), 10) + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 12) ? a1[168 * loopy_mod_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 80) ? (8 * fragment + ahead) * 4 + lid(1) : 79), 4), 10) + 14 * (8 * loopy_floor_div_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 80) ? (8 * fragment + ahead) * 4 + lid(1) : 79), 4), 10) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2)) + 4 * loopy_mod_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 80) ? (8 * fragment + ahead) * 4 + lid(1) : 79), 4) + lid(0) % 4] : (double) (0.0));
+    __attribute__((opencl_unroll_hint))
+    for (int ahead_0 = 0; ahead_0 <= 7; ++ahead_0)
+      matrix[(((8 * fragment + ahead_0) * 4 + lid(1) < 80) ? (8 * fragment + ahead_0) * 4 + lid(1) : 79) * 32 + lid(0)] = moved[ahead_0];
+  }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16832 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {
@@ -88,15 +122,35 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     limit = (((Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 < 192) ? (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 : 192);
     asm volatile("" : "+r"(limit));
-    __attribute__((opencl_unroll_hint))
-    for (int piece = 0; piece <= 5; ++piece)
+    whole = ((limit == 192) ? 1 : 0);
+    if (whole == 1)
     {
-      quotient = (piece * 32 + lid(0)) / 12;
-      if (piece * 32 + lid(0) < limit)
+      __attribute__((opencl_unroll_hint))
+      for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
+        if (2 * (piece_0 * 32 + lid(0)) < 192)
+        {
+          __attribute__((opencl_unroll_hint))
+          for (int x_2 = 0; x_2 <= 7; ++x_2)
+          {
+            int to = 0 + 12 * Ne * x_2 + 192 * ((round * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+            int from = ((lid(1) * 1 + 0) * 8 + x_2) * 192 + 2 * (piece_0 * 32 + lid(0));
+
+            *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
+          }
+        }
+    }
+    if (whole == 0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece = 0; piece <= 5; ++piece)
       {
-        __attribute__((opencl_unroll_hint))
-        for (int x_1 = 0; x_1 <= 7; ++x_1)
-          out_0[12 * Ne * x_1 + 12 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -12 * quotient] = staged[1536 * lid(1) + 192 * x_1 + 12 * quotient + lid(0) + 32 * piece + -12 * quotient];
+        quotient = (piece * 32 + lid(0)) / 12;
+        if (piece * 32 + lid(0) < limit)
+        {
+          __attribute__((opencl_unroll_hint))
+          for (int x_1 = 0; x_1 <= 7; ++x_1)
+            out_0[12 * Ne * x_1 + 12 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -12 * quotient] = staged[1536 * lid(1) + 192 * x_1 + 12 * quotient + lid(0) + 32 * piece + -12 * quotient];
+        }
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
@@ -135,23 +189,43 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
           for (int upper_0 = 0; upper_0 <= 1; ++upper_0)
           {
             __attribute__((opencl_unroll_hint))
-            for (int x_2 = 0; x_2 <= 7; ++x_2)
-              staged[1536 * lid(1) + 192 * x_2 + 12 * (8 * upper_0 + lid(0) / 4) + lid(0) + 8 * block_0 + 4 * number_0 + -4 * (lid(0) / 4)] = a0_0_held[upper_0 + 20 * x_2] * acc[2 * upper_0 + number_0] + a0_0_held[2 + upper_0 + 20 * x_2] * acc[4 + 2 * upper_0 + number_0] + a0_0_held[4 + upper_0 + 20 * x_2] * acc[8 + 2 * upper_0 + number_0] + a0_0_held[6 + upper_0 + 20 * x_2] * acc[12 + 2 * upper_0 + number_0] + a0_0_held[8 + upper_0 + 20 * x_2] * acc[16 + 2 * upper_0 + number_0] + a0_0_held[10 + upper_0 + 20 * x_2] * acc[20 + 2 * upper_0 + number_0] + a0_0_held[12 + upper_0 + 20 * x_2] * acc[24 + 2 * upper_0 + number_0] + a0_0_held[14 + upper_0 + 20 * x_2] * acc[28 + 2 * upper_0 + number_0] + a0_0_held[16 + upper_0 + 20 * x_2] * acc[32 + 2 * upper_0 + number_0] + a0_0_held[18 + upper_0 + 20 * x_2] * acc[36 + 2 * upper_0 + number_0];
+            for (int x_3 = 0; x_3 <= 7; ++x_3)
+              staged[1536 * lid(1) + 192 * x_3 + 12 * (8 * upper_0 + lid(0) / 4) + lid(0) + 8 * block_0 + 4 * number_0 + -4 * (lid(0) / 4)] = a0_0_held[upper_0 + 20 * x_3] * acc[2 * upper_0 + number_0] + a0_0_held[2 + upper_0 + 20 * x_3] * acc[4 + 2 * upper_0 + number_0] + a0_0_held[4 + upper_0 + 20 * x_3] * acc[8 + 2 * upper_0 + number_0] + a0_0_held[6 + upper_0 + 20 * x_3] * acc[12 + 2 * upper_0 + number_0] + a0_0_held[8 + upper_0 + 20 * x_3] * acc[16 + 2 * upper_0 + number_0] + a0_0_held[10 + upper_0 + 20 * x_3] * acc[20 + 2 * upper_0 + number_0] + a0_0_held[12 + upper_0 + 20 * x_3] * acc[24 + 2 * upper_0 + number_0] + a0_0_held[14 + upper_0 + 20 * x_3] * acc[28 + 2 * upper_0 + number_0] + a0_0_held[16 + upper_0 + 20 * x_3] * acc[32 + 2 * upper_0 + number_0] + a0_0_held[18 + upper_0 + 20 * x_3] * acc[36 + 2 * upper_0 + number_0];
           }
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     limit = (((Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 < 192) ? (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 : 192);
     asm volatile("" : "+r"(limit));
-    __attribute__((opencl_unroll_hint))
-    for (int piece_0 = 0; piece_0 <= 5; ++piece_0)
+    whole = ((limit == 192) ? 1 : 0);
+    if (whole == 1)
     {
-      quotient = (piece_0 * 32 + lid(0)) / 12;
-      if (piece_0 * 32 + lid(0) < limit)
+      __attribute__((opencl_unroll_hint))
+      for (int piece_2 = 0; piece_2 <= 2; ++piece_2)
+        if (2 * (piece_2 * 32 + lid(0)) < 192)
+        {
+          __attribute__((opencl_unroll_hint))
+          for (int x_5 = 0; x_5 <= 7; ++x_5)
+          {
+            int to = 0 + 12 * Ne * x_5 + 192 * ((round * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
+            int from = ((lid(1) * 1 + 0) * 8 + x_5) * 192 + 2 * (piece_2 * 32 + lid(0));
+
+            *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
+          }
+        }
+    }
+    if (whole == 0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece_1 = 0; piece_1 <= 5; ++piece_1)
       {
-        __attribute__((opencl_unroll_hint))
-        for (int x_3 = 0; x_3 <= 7; ++x_3)
-          out_1[12 * Ne * x_3 + 12 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_0 + -12 * quotient] = staged[1536 * lid(1) + 192 * x_3 + 12 * quotient + lid(0) + 32 * piece_0 + -12 * quotient];
+        quotient = (piece_1 * 32 + lid(0)) / 12;
+        if (piece_1 * 32 + lid(0) < limit)
+        {
+          __attribute__((opencl_unroll_hint))
+          for (int x_4 = 0; x_4 <= 7; ++x_4)
+            out_1[12 * Ne * x_4 + 12 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -12 * quotient] = staged[1536 * lid(1) + 192 * x_4 + 12 * quotient + lid(0) + 32 * piece_1 + -12 * quotient];
+        }
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");

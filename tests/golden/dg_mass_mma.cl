@@ -2,13 +2,38 @@
 // dg_mass_mma, version 2
 
 // Some GPU: e,ij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[Ne], a1: float64[6, 12], a2_0: float64[Ne, 12], a2_1: float64[Ne, 12]
-// staged=True tiles=0 sub_groups=24 together=1 prefetch=none unit=fp64-mma-m16n8k4
+// staged=True tiles=0 sub_groups=24 together=1 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=8 wide=True
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 24)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
+#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
+    MACRO_NAME(int8, char) \
+    MACRO_NAME(int16, short) \
+    MACRO_NAME(int32, int) \
+    MACRO_NAME(int64, long)
+#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        if (a<0) \
+            a = a - (b-1); \
+        return a/b; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
+#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#define LOOPY_DEFINE_MOD_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_mod_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        TYPE result = a%b; \
+        if (result < 0) \
+            result += b; \
+        return result; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_MOD_POS_B)
+#undef LOOPY_DEFINE_MOD_POS_B
+#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((b0)));
@@ -23,15 +48,24 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
   double acc[2 * 2];
   int limit;
   __local double matrix[96];
+  double moved[8];
   int quotient;
   int row;
-  __local double staged[24 * 16 * 6];
+  __local double staged[24 * 16 * 6] __attribute__ ((aligned (16)));
+  int whole;
 
   {
     int const fragment = 0;
 
     if (2 + -1 * lid(1) >= 0)
-      matrix[32 * lid(1) + lid(0)] = ((8 * ((fragment * 24 + lid(1)) / 3 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[12 * (4 * (lid(0) / 4) + -7 * (lid(0) / 8)) + 4 * lid(1) + lid(0) + -4 * (lid(0) / 4)] : (double) (0.0));
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int ahead = 0; ahead <= 7; ++ahead)
+        moved[ahead] = ((8 * (loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 24 + lid(1) < 3) ? (8 * fragment + ahead) * 24 + lid(1) : 2), 3) + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[12 * (8 * loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 24 + lid(1) < 3) ? (8 * fragment + ahead) * 24 + lid(1) : 2), 3) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2)) + 4 * loopy_mod_pos_b_int32((((8 * fragment + ahead) * 24 + lid(1) < 3) ? (8 * fragment + ahead) * 24 + lid(1) : 2), 3) + lid(0) % 4] : (double) (0.0));
+      __attribute__((opencl_unroll_hint))
+      for (int ahead_0 = 0; ahead_0 <= 7; ++ahead_0)
+        matrix[(((8 * fragment + ahead_0) * 24 + lid(1) < 3) ? (8 * fragment + ahead_0) * 24 + lid(1) : 2) * 32 + lid(0)] = moved[ahead_0];
+    }
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (50687 + Ne + 50304 * gid(0) + 50672 * lid(1)) / 50688; ++round)
@@ -73,12 +107,28 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1))) * 6 : 96);
     asm volatile("" : "+r"(limit));
-    __attribute__((opencl_unroll_hint))
-    for (int piece = 0; piece <= 2; ++piece)
+    whole = ((limit == 96) ? 1 : 0);
+    if (whole == 1)
     {
-      quotient = (piece * 32 + lid(0)) / 6;
-      if (piece * 32 + lid(0) < limit)
-        out_0[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+      __attribute__((opencl_unroll_hint))
+      for (int piece_0 = 0; piece_0 <= 1; ++piece_0)
+        if (2 * (piece_0 * 32 + lid(0)) < 96)
+        {
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_0 * 32 + lid(0));
+
+          *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
+        }
+    }
+    if (whole == 0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece = 0; piece <= 2; ++piece)
+      {
+        quotient = (piece * 32 + lid(0)) / 6;
+        if (piece * 32 + lid(0) < limit)
+          out_0[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+      }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
@@ -113,12 +163,28 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1))) * 6 : 96);
     asm volatile("" : "+r"(limit));
-    __attribute__((opencl_unroll_hint))
-    for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
+    whole = ((limit == 96) ? 1 : 0);
+    if (whole == 1)
     {
-      quotient = (piece_0 * 32 + lid(0)) / 6;
-      if (piece_0 * 32 + lid(0) < limit)
-        out_1[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece_0 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_0 + -6 * quotient];
+      __attribute__((opencl_unroll_hint))
+      for (int piece_2 = 0; piece_2 <= 1; ++piece_2)
+        if (2 * (piece_2 * 32 + lid(0)) < 96)
+        {
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
+
+          *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
+        }
+    }
+    if (whole == 0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece_1 = 0; piece_1 <= 2; ++piece_1)
+      {
+        quotient = (piece_1 * 32 + lid(0)) / 6;
+        if (piece_1 * 32 + lid(0) < limit)
+          out_1[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
+      }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
   }
