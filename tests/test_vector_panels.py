@@ -69,6 +69,7 @@ def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> Non
         ("eq,kl,lqe->ekq", "float64", {"e": 999, "k": 56, "l": 56, "q": 9}, "k", "e"),
         ("acd,db->abc", "float64", {"a": 156, "b": 148, "c": 12, "d": 156}, "c", "b"),
         ("aedf,fbec->abcd", "float32", dict.fromkeys("abcdef", 20), "d", "b"),
+        ("ecbfa,fd->abcde", "float32", {"a": 24, "b": 16, "c": 16, "d": 16, "e": 24, "f": 16}, "e", "d"),
         ("fga,gdbc->abcdf", "float64", {"a": 16, "b": 12, "c": 12, "d": 16, "f": 144, "g": 16}, "f", "d"),
     ],
 )
@@ -108,6 +109,16 @@ def test_a_sum_is_divided_until_a_panel_fits() -> None:
     schedule = in_parts(pairwise_schedule(q.einsum), split, {"k": "K"})
     assert [str(step.indexing) for step in schedule.steps] == ["iKk,Kkj->Kij", "Kij->ij"]
     schedule.check(split)
+
+
+def test_what_leaves_the_caches_between_two_steps_is_traffic() -> None:
+    """A sum over 23 thousand rows of vectors reads them all again for each few results, one over 500 finds them there."""
+    s = SPACES["vector_panels"]
+    for rows, again in ((20000, True), (500, False)):
+        p = problem("ac,cb->ab", a=100, b=32, c=rows)
+        c = {**s.default(p), "lane": "b", "long": "a", "panel": 0, "together": 4, "tile": 25, "slab": False, "ahead": False}
+        assert s.refusal(p, c) is None
+        assert (s.work(p, c).bytes > 2 * p.einsum.min_bytes()) == again
 
 
 @pytest.mark.parametrize("subscripts", ["ab,bc,c->a", "ab,ac,bc->a", "a,ab,b->", "ab,bc,ca->"])

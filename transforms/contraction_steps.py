@@ -20,7 +20,7 @@ from .block_contraction import block_contraction
 from .elementwise import elementwise_product
 from .generic import generic
 from .matrix_products import matrix_product
-from .panel_limits import accumulators
+from .panel_limits import accumulators, fill, lane_width, widths
 from .panel_plans import is_vectorizable
 from .permutations import permutation
 from .reductions import reduction
@@ -71,8 +71,8 @@ def constraint(p: Problem, c: Configuration) -> str | None:
 
 
 def estimate(p: Problem, c: Configuration) -> Work:
-    """Steps at the rate of panels, and the traffic of their results."""
-    schedule = pairwise_schedule(p.einsum, p.lengths)
+    """Steps at the rate of vectors along the rows of their results, and the traffic of these."""
+    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
     kept = [step.indexing.output for step in schedule.steps[:-1]]
     traffic = sum(map(p.count, kept))
     lengths = lengths_of(c["split"])
@@ -80,11 +80,21 @@ def estimate(p: Problem, c: Configuration) -> Work:
         count = math.prod(p.sizes[x] // lengths[x] for x in step.indexing.summed if x in lengths)
         traffic += count * p.count(step.indexing.output) if count > 1 else 0
     return Work(
-        flops=p.einsum.flops(p.lengths),
+        flops=p.einsum.flops(p.lengths) / _filled(p, schedule),
         bytes=p.einsum.min_bytes(p.lengths) + 2 * p.itemsize * p.einsum.b * traffic,
         launches=len(schedule.steps) + len(lengths),
         sums=c["accumulators"],
     )
+
+
+def _filled(p: Problem, schedule: ContractionSchedule) -> float:
+    """Which part of the lanes of the device steps use, weighted with their operations."""
+    points = [p.count(step.indexing.indices) for step in schedule.steps]
+    rows = [p.sizes[step.indexing.output[-1]] if step.indexing.output else lane_width(p) for step in schedule.steps]
+    widened = (
+        n * (lane_width(p) / widths(p, row)[0]) / fill(row, widths(p, row)[0]) for n, row in zip(points, rows, strict=True)
+    )
+    return sum(points) / max(1.0, sum(widened))
 
 
 def schedules(p: Problem) -> list[ContractionSchedule]:

@@ -31,7 +31,7 @@ WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 WELL_FILLED_BY_HALVES = 0.8
 """The same for vectors of half the width."""
-FAR_BEHIND = 2.0
+FAR_BEHIND = 1.6
 """What loads so many times as much as the best with its lanes, as vectors of numbers apart do, is no good guess."""
 
 

@@ -5,7 +5,8 @@ For each term of a sum, v vectors along the lane times n numbers that are broadc
     loads = v + n        where the operand of the vectors is copied or has the lane along its rows
           = v·width + n  where its numbers lie apart
 
-What a row leaves behind its last whole vector is loaded in pieces, unless a copy fills it up.
+What a row leaves behind its last whole vector is loaded in pieces, unless a copy fills it up.  An operand of which one
+step of a group reads more than a core's cache holds comes from memory again for every step.
 
 Results are stored in vectors where they have the lane along their rows, else number by number.
 """
@@ -18,6 +19,7 @@ from feinsum.cost import Work
 from feinsum.rewrites import Panel, Stage
 from feinsum.space import Configuration, Problem
 
+from .panel_limits import core_cache_bytes
 from .panel_paths import Contraction, contractions
 from .panel_plans import fused_problem, panel_plan
 
@@ -60,12 +62,23 @@ def plan_work(p: Problem, c: Configuration) -> Work:
     )
     return Work(
         flops=flops,
-        bytes=e.min_bytes(p.lengths) + (0 if plan.streaming else (_ALLOCATION - 1) * stored),
+        bytes=e.min_bytes(p.lengths) + _again(p, plan) + (0 if plan.streaming else (_ALLOCATION - 1) * stored),
         loads=loads + groups * copied,
         groups=groups,
         lanes=plan.width,
         sums=sums,
     )
+
+
+def _again(p: Problem, plan: Panel) -> int:
+    """The bytes of operands that have left the caches of a core before its next step needs them."""
+    total = 0
+    for k, letters in enumerate(p.einsum.indexing.inputs):
+        read = math.prod(plan.groups[x][1] if x in plan.groups else p.sizes[x] for x in letters) * p.itemsize
+        steps = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
+        if k not in plan.panels and read > core_cache_bytes(p):
+            total += (steps - 1) * p.count(letters) * p.itemsize
+    return total
 
 
 def _products(p: Problem, step: Contraction) -> int:
