@@ -39,7 +39,7 @@ def parameters(p: Problem) -> Choices:
         "order": orders(p.einsum, tuple(p.sizes.items()), block_letters(p)),
         "unit": (*units(p), NO_UNIT) if heavy else (NO_UNIT, *units(p)),
         "elements": (8, 7, 6, 4, 16, 14, 2, 1) if heavy else (3, 4, 2, 8, 6, 1, 16),
-        "together": (2, 1) if heavy else (3, 4, 2, 1),
+        "together": (2, 1, 4) if heavy else (3, 4, 2, 1),
         "across": (56, 24, 16) if heavy else (16, 24, 5),
         "turns": (2, 1, 4) if heavy else (1, 2, 3),
         "copy": ("needed", "all") if heavy else ("all", "needed"),
