@@ -219,8 +219,8 @@ def call_kernel(
 def some_point(task: Task, seed: int) -> tuple[TransformSpace, dict[str, Any]]:
     """A random space for an einsum, and a random configuration of it; the generic space has one for every einsum."""
     rng = random.Random(seed)
-    candidates = list(matching_spaces(task.canonical.einsum))
-    for space in rng.sample(candidates, len(candidates)):
+    *candidates, generic = matching_spaces(task.canonical.einsum)
+    for space in [*rng.sample(candidates, len(candidates)), generic]:
         problem = task.problem(space)
         parameters = space.parameters(problem)
         for _ in range(ATTEMPTS):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kernels import run
 from numpy.testing import assert_allclose
+from pymbolic.primitives import Min, Subscript, Variable
 
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
@@ -23,6 +24,7 @@ from feinsum.rewrites import (
     vector_panel,
     vectorize,
 )
+from feinsum.rewrites.vector_access import row_of
 from feinsum.subscripts import Subscripts
 
 
@@ -241,3 +243,10 @@ def test_what_cannot_be_split_is_refused(letter: str, part: int) -> None:
     _, t_unit, match = matched("ik,jk->ij", i=5, j=4, k=12)
     with pytest.raises(TransformError, match=f"index '{letter}' .* cannot be split into parts of {part}"):
         split_index(t_unit, match, letter, part)
+
+
+def test_a_row_goes_by_one_from_lane_to_lane() -> None:
+    """A limit of another loop may stand within its position; where one of the lane does, there is no row."""
+    b, lane, array = Variable("b"), Variable("l"), matched("i->i", i=99)[1]["feinsum"].arg_dict["a0_0"]  # type: ignore[index]
+    for position, goes in ((2 * Min((b, 9)) + lane, True), (2 * Min((8 * b + lane, 9)), False), (2 * lane + b, False)):
+        assert (row_of(array, Subscript(Variable("a0_0"), (position,)), "l") is not None) == goes

@@ -9,7 +9,7 @@ from typing import Any
 from loopy.kernel.array import FixedStrideArrayDimTag
 from loopy.symbolic import CoefficientCollector, SubstitutionMapper, get_dependencies
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Comparison, FloorDiv, Min, Remainder, Subscript, Variable
+from pymbolic.primitives import Comparison, FloorDiv, Min, Remainder, Subscript, Sum, Variable, flattened_sum
 
 from feinsum.errors import TransformError
 
@@ -92,8 +92,13 @@ def at_lane(expression: Any, lane: str, value: Any) -> Any:
 
 def _is_one_step(entry: Any, lane: str) -> bool:
     """Whether an expression grows by one from lane to lane."""
-    coefficients = CoefficientCollector([lane])(entry)
-    return bool(coefficients.get(Variable(lane)) == 1)
+    terms = entry.children if isinstance(entry, Sum) else (entry,)
+    moving = [term for term in terms if lane in get_dependencies(term)]
+    try:
+        found = [CoefficientCollector([lane])(term).get(Variable(lane), 0) for term in moving]
+    except NotImplementedError:  # within a limit
+        return False
+    return bool(flattened_sum(found) == 1)
 
 
 def load_code(scalar: str, width: int, count: int | None, source: str, kept: str, *, in_row: bool) -> str:
