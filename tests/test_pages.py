@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from feinsum.compile.buffers import Room
+from feinsum.compile.buffers import Room, whole_buffer
 from feinsum.compile.pages import LEAST_BYTES, LargePages
 from feinsum.devices import Device
 
@@ -40,6 +40,26 @@ def test_a_large_result_asks_for_large_pages(cpu: Device) -> None:
     view.base.release(cpu.queue)
 
 
+def test_a_large_buffer_has_whole_pages(cpu: Device) -> None:
+    """The last one too, so that Linux lets the first begin where one may begin."""
+    pages = LargePages(cpu.context)
+    if not pages.pay(LEAST_BYTES):
+        pytest.skip("the system has no such pages")
+    assert pages.new_buffer(LEAST_BYTES - 1).size == LEAST_BYTES - 1
+    assert pages.new_buffer(3 * LEAST_BYTES - 1).size == 3 * LEAST_BYTES
+
+
+def test_part_of_a_large_array_is_used_where_it_is(cpu: Device) -> None:
+    """No copy of it is made, as its buffer is no part of another."""
+    array = Room(cpu.queue, (3, LEAST_BYTES), np.dtype("uint8")).make(cpu.queue)
+    array.set(np.arange(3, dtype=np.uint8).repeat(LEAST_BYTES).reshape(3, -1))
+    found = np.zeros(LEAST_BYTES, np.uint8)
+    part = whole_buffer(array[2])
+    assert part is not None
+    cl.enqueue_copy(cpu.queue, found, part)
+    assert (found == 2).all()
+
+
 @pytest.mark.parametrize("size", [0, 1, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 4097])
 def test_an_array_is_whole_whatever_its_size(cpu: Device, size: int) -> None:
     """What is written to it is read again."""
@@ -54,6 +74,6 @@ def test_a_buffer_that_is_in_use_elsewhere_is_not_waited_for(cpu: Device) -> Non
     gate = cl.UserEvent(cpu.context)
     source = cl.Buffer(cpu.context, cl.mem_flags.READ_WRITE, 1)
     blocked = cl.enqueue_fill_buffer(cpu.queue, source, np.uint8(0), 0, 1, wait_for=[gate])
-    LargePages(cpu.context).advise(cl.Buffer(cpu.context, cl.mem_flags.READ_WRITE, LEAST_BYTES))
+    LargePages(cpu.context).new_buffer(LEAST_BYTES)
     gate.set_status(cl.command_execution_status.COMPLETE)
     blocked.wait()

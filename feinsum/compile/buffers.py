@@ -57,9 +57,10 @@ class Room:
         made = copy.copy(self._like)
         made.queue, made.events, made.allocator = queue, [], allocator
         if self._bytes and allocator is None:
-            made.base_data = self._buffer(self._context, self._flags, self._bytes)
-            if self._pages is not None:
-                self._pages.advise(made.base_data)
+            if self._pages is None:
+                made.base_data = self._buffer(self._context, self._flags, self._bytes)
+            else:
+                made.base_data = self._pages.new_buffer(self._bytes)
         elif self._bytes:
             made.base_data = allocator(self._bytes)
         return made
@@ -82,11 +83,8 @@ def input_buffer(value: Any, queue: Any, copied: list[Any]) -> Any:
 
     :param copied: takes the copies of device arrays, whose events the kernel must wait for.
     """
-    import pyopencl as cl
-
     if isinstance(value, np.ndarray | np.generic):
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        return cl.Buffer(queue.context, flags, hostbuf=np.ascontiguousarray(value))
+        return _copy_of(np.ascontiguousarray(value), queue)
     if value.flags.c_contiguous:
         whole = whole_buffer(value)
         if whole is not None:
@@ -94,6 +92,18 @@ def input_buffer(value: Any, queue: Any, copied: list[Any]) -> Any:
     value = copy_strided(value, queue)
     copied.append(value)
     return value.base_data
+
+
+def _copy_of(value: np.ndarray[Any, Any], queue: Any) -> Any:
+    """A buffer with the elements of a contiguous numpy array."""
+    import pyopencl as cl
+
+    pages = large_pages(queue.context)
+    if not pages.pay(value.nbytes):
+        return cl.Buffer(queue.context, cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, hostbuf=value)
+    buffer = pages.new_buffer(value.nbytes)
+    cl.enqueue_copy(queue, buffer, value)
+    return buffer
 
 
 def whole_buffer(value: Any) -> Any:
@@ -117,12 +127,10 @@ def _alignment(context: Any) -> int:
 
 def output_buffer(result: Any, queue: Any) -> Any:
     """A buffer for a result: that of a device array, or else a new one; see :func:`deliver`."""
-    import pyopencl as cl
-
     whole = None if isinstance(result, np.ndarray) else whole_buffer(result)
     if whole is not None:
         return whole
-    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, math.prod(result.shape) * np.dtype(result.dtype).itemsize)
+    return large_pages(queue.context).new_buffer(math.prod(result.shape) * np.dtype(result.dtype).itemsize)
 
 
 def deliver(result: Any, buffer: Any, queue: Any, done: Any) -> None:

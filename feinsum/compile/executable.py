@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.compile.pages import large_pages
 from feinsum.compile.program import Launch, Program, evaluate
 from feinsum.devices.opencl import build_binary, build_program
 from feinsum.errors import TransformError
@@ -120,12 +121,10 @@ class Executable:
 
     def scratch(self, context: Any, lengths: Mapping[str, int]) -> dict[str, Any]:
         """Buffers for the memory that the launches share, at the given lengths."""
-        import pyopencl as cl
-
         sizes = {
             a.name: self._dtypes[a.name].itemsize * math.prod(evaluate(x, lengths) for x in a.shape) for a in self._scratch
         }
-        return {name: cl.Buffer(context, cl.mem_flags.READ_WRITE, max(size, 1)) for name, size in sizes.items()}
+        return {name: large_pages(context).new_buffer(max(size, 1)) for name, size in sizes.items()}
 
     def enqueue(
         self, queue: Any, buffers: Mapping[str, Any], lengths: Mapping[str, int], wait_for: Sequence[Any] | None = None
