@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product as iter_product
 from math import prod
-from operator import itemgetter
 
+from feinsum.devices import DeviceProfile
 from feinsum.devices.ptx import matrix_unit
+from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites.blocks import Blocks
 from feinsum.rewrites.fragments import MULTIPLY_ADD
 from feinsum.rewrites.matrix_units import split_error
@@ -15,8 +19,10 @@ from feinsum.space import Problem, Value
 
 from .block_limits import residents
 from .block_products import Product
+from .block_work import product_work
 
 MOST_SHAPES, MOST_ALIKE = 20, 3
+LOOKED_AT, MOST_QUICK = 40, 8
 SMALLEST_SHAPE = "1 2 2 of 1 1"
 REUSED = 1024
 """How often an operand has to be used so that a copy of it in another order is worth it."""
@@ -80,18 +86,42 @@ def pipelines(p: Problem, several: bool) -> list[str]:
 def shapes(product: Product, **choices: Value) -> list[str]:
     """Blocks by what they cost, cheapest first: ``"items down across of down across"``, sub-groups of fragments.
 
-    Few with fragments of the same number, so that among them are large and small ones.
+    Few with fragments of the same number, so that among them are large and small ones; after these come the quickest of
+    the cheapest by what :mod:`feinsum.transforms.block_work` knows besides.
     """
-    costs: dict[int, dict[str, float]] = {}
-    for items, down, across in _arrangements():
-        for tiles in _tilings(choices["unit"] != MULTIPLY_ADD):
-            text = f"{items} {down} {across} of {tiles[0]} {tiles[1]}"
-            cost = _cost(product, product.plan({**choices, "shape": text}))
-            if cost is not None:
-                costs.setdefault(prod(tiles), {})[text] = cost
-    alike = (sorted(each.items(), key=itemgetter(1))[:MOST_ALIKE] for each in costs.values())
-    found = sorted((shape for each in alike for shape in each), key=itemgetter(1))
-    return [text for text, _ in found[:MOST_SHAPES]] or [SMALLEST_SHAPE]
+    p = product.problem
+    return list(_shapes(p.einsum, tuple(p.sizes.items()), p.device, product.operands, tuple(choices.items())))
+
+
+@lru_cache(maxsize=512)
+def _shapes(
+    e: BatchedEinsum,
+    sizes: tuple[tuple[str, int], ...],
+    device: DeviceProfile,
+    operands: tuple[int, int],
+    choices: tuple[tuple[str, Value], ...],
+) -> tuple[str, ...]:
+    product = Product(Problem(e, dict(sizes), device), operands)
+    usual = product.plan({**dict(choices), "shape": SMALLEST_SHAPE})
+    plans: dict[str, Blocks] = {}
+    costs: dict[str, float] = {}
+    alike: dict[int, list[str]] = {}
+    for sub_groups, tiles in iter_product(_arrangements(), _tilings(usual.unit != MULTIPLY_ADD)):
+        plan = replace(usual, sub_groups=sub_groups, tiles=tiles)
+        cost = _cost(product, plan)
+        if cost is not None:
+            text = " ".join(map(str, (*sub_groups, "of", *tiles)))
+            plans[text], costs[text] = plan, cost
+            alike.setdefault(prod(tiles), []).append(text)
+    few = (text for each in alike.values() for text in sorted(each, key=costs.__getitem__)[:MOST_ALIKE])
+    found = sorted(few, key=costs.__getitem__)[:MOST_SHAPES] or [SMALLEST_SHAPE]
+
+    def seconds(text: str) -> float:
+        return product_work(product, plans[text]).seconds(device, product.problem.itemsize)
+
+    cheap = sorted(costs, key=costs.__getitem__)[:LOOKED_AT]
+    quick = sorted((text for text in cheap if text not in found), key=seconds)
+    return (*found, *quick[:MOST_QUICK])
 
 
 def _arrangements() -> Iterator[tuple[int, int, int]]:

@@ -17,6 +17,7 @@ from .block_choices import packings, pipelines, shapes, splits, units
 from .block_limits import refusal
 from .block_products import Product, is_product, product
 from .block_steps import lanes, prepared
+from .block_work import block_work
 
 
 def contraction(p: Problem, c: Configuration) -> Product:
@@ -43,7 +44,7 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return refusal(own, own.plan(c))
 
 
-@space(pattern=is_product, version=1, parameters=parameters, constraint=constraint, rank=2)
+@space(pattern=is_product, version=1, rank=2, parameters=parameters, constraint=constraint, estimate=block_work)
 def block_contraction(t_unit, match, p, **c):  # type: ignore[no-untyped-def]
     """A work-group multiplies tiles of A and B in local memory while the next are on their way; long sums in parts."""
     work = prepared(p, c["split"], c["packed"])

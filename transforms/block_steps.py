@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from string import ascii_letters
 
 from feinsum.contraction import ContractionSchedule, Step
+from feinsum.cost import Work, nest_work
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.space import Problem
 from feinsum.subscripts import Subscripts
+
+ITEMS = 256
+"""Work-items of a group of a copy or a sum, at most."""
 
 
 @dataclass(frozen=True)
@@ -64,5 +68,11 @@ def alone(p: Problem, terms: Sequence[str], output: str, sizes: Mapping[str, int
 
 
 def lanes(length: int) -> int:
-    """Work-items along an axis, up to 256, of which few have nothing to do."""
-    return -(-length // -(-length // 256))
+    """Work-items along an axis, up to :data:`ITEMS`, of which few have nothing to do."""
+    return -(-length // -(-length // ITEMS))
+
+
+def plain_work(indexing: Subscripts, sizes: Mapping[str, int], itemsize: int) -> Work:
+    """The work of such a copy or sum, lanes along the rows of its output."""
+    lane = indexing.output[-1:] or None
+    return nest_work(indexing, sizes, itemsize, lane, lanes(sizes[lane]) if lane else ITEMS)

@@ -22,7 +22,9 @@ MOST_KEPT_BYTES = 16384
 """Of the sums that a work-group keeps: a third of a first cache."""
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess."""
-ITEMS = (256, 128, 512, 64)
+ITEMS = (256, 128, 512, 64, 32)
+FEW_IDLE = 1.2
+"""How many times the length of a row its work-items may be."""
 CLANG_RUNTIMES = ("intel", "pocl")
 """Runtimes whose compilers know the builtin of clang that stores past the caches."""
 
@@ -45,9 +47,13 @@ def crossing(e: BatchedEinsum) -> str:
 
 
 def widths(p: Problem, lane: str) -> tuple[int, ...]:
-    """Lanes: work-items of a group, or of the longest vectors that a row fills; 1 where vectors hold no such numbers."""
+    """Lanes: work-items of a group, first those that a row keeps busy; or of the longest vectors that a row fills.
+
+    1 where vectors hold no such numbers.
+    """
     if not p.device.simd_bytes:
-        return ITEMS
+        idle = {items: -(-p.sizes[lane] // items) * items / max(1, p.sizes[lane]) for items in ITEMS}
+        return tuple(sorted(ITEMS, key=lambda items: idle[items] if idle[items] > FEW_IDLE else 1))
     dtypes = {a.dtype.name for row in p.einsum.args for entry in row for a in entry}
     if len(dtypes) > 1 or not dtypes <= {"float32", "float64"} or any(x.count(lane) > 1 for x in p.einsum.indexing.inputs):
         return (1,)
@@ -173,8 +179,10 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
 
 
 def stream_work(p: Problem, plan: Stream) -> Work:
-    """Every operand is read once; partial sums are few."""
-    indexing, loaded = p.einsum.indexing, p.count(p.einsum.indexing.indices) * p.einsum.n * p.einsum.b
+    """Every operand is read once; partial sums are few.  Work-items beyond the end of a row take their time, too."""
+    indexing, row = p.einsum.indexing, p.sizes[plan.lane]
+    idle = 1.0 if plan.vectors else -(-row // plan.width) * plan.width / row
+    loaded = idle * p.count(indexing.indices) * p.einsum.n * p.einsum.b
     kept = plan.accumulators if plan.lane in indexing.summed else plan.groups.get(plan.lane, plan.width) // plan.width
     return Work(
         flops=loaded,

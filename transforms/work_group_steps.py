@@ -14,6 +14,7 @@ from feinsum.rewrites.local_steps import contract_in_groups
 from feinsum.space import Choices, Problem, Value, space
 
 from .group_planning import NO_UNIT, block_letters, is_stepwise, orders, plan_of, refusal, units
+from .group_work import group_work
 
 INTENSE = 50
 """Operations for each number of the operands and the output, above which matrix units are the first guess."""
@@ -74,7 +75,7 @@ def _operations_of_a_number(p: Problem) -> float:
     return p.itemsize * p.einsum.flops(p.lengths) / p.einsum.min_bytes(p.lengths)
 
 
-@space(pattern=is_stepwise, version=1, parameters=parameters, constraint=refusal, rank=1)
+@space(pattern=is_stepwise, version=1, rank=1, parameters=parameters, constraint=refusal, estimate=group_work)
 def work_group_steps(t_unit, match, p, **c):  # type: ignore[no-untyped-def]
     """A work-group contracts `elements` of the long index step by step in local memory, a barrier between steps.
 

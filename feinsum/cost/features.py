@@ -23,6 +23,8 @@ GUESS = "guess"
 """The feature that says how far a configuration is from the best guesses of its space, in choices."""
 RANK = "rank"
 """The feature that is the rank of the space."""
+_FAR = 5
+"""From this choice of a parameter on, all are equally far from the best guess."""
 SPACE = "space "
 """Begins the name of the feature that says which space it is."""
 
@@ -97,7 +99,7 @@ def parameter_features(
     found, guess = {SPACE + space: 1.0}, 0
     for name, value in configuration.items():
         position = next((k for k, choice in enumerate(choices.get(name, ())) if choice == value), -1)
-        guess += max(0, position)
+        guess += min(max(0, position), _FAR)
         own = f"{space}.{name}"
         found[f"{own} choice"] = float(position)
         if isinstance(value, str) and value in sizes:

@@ -1,8 +1,12 @@
 """The time that follows from what a kernel does, before anything was measured::
 
-    t = launches · t_launch + max(operations / rate, bytes / bandwidth, loads / load rate) · unevenness
+    t = launches · t_launch + unevenness · max(operations / rate, loads / load rate, bytes / bandwidth)     on CPUs
+    t = launches · t_launch + unevenness · max(max(operations / rate + loads / load rate, bytes / bandwidth) / occupancy,
+                                               groups · t_group)                                             on GPUs
+    rate  ~  compute units · clock · lanes
 
-    rate  ~  compute units · clock · lanes · min(1, independent sums / what the latency of an addition takes)
+Latency has to be hidden: on CPUs by independent sums, or the rate is less; on GPUs by work-items that a compute unit holds
+at a time, the occupancy.  There a sub-group waits for what it loads, so operations and loads take turns.
 
 Rate, bandwidth and load rate are nominal: so much for each compute unit, whatever its clock.  They are right within a
 factor of two or three on CPUs and GPUs of today, so they rank configurations; what they miss is what records teach
@@ -30,10 +34,16 @@ _LAUNCH_S = {"cpu": 3e-6}
 _OTHER_LAUNCH_S = 10e-6
 _SUMS_IN_FLIGHT = 8
 """Independent sums that a core needs: two units whose additions take four cycles."""
+_ITEMS_IN_FLIGHT = 256
+"""Work-items that a compute unit of a GPU needs, for the same."""
+_LOADED_BYTES = 128
+"""What a compute unit of a GPU loads in a cycle from caches and local memory."""
 _APART = 8
 """Loads of numbers that lie apart, for one of neighbours."""
-_GROUPS_AT_ONCE = 4
-"""Work-groups of a compute unit of a GPU that hide each other's latency, where nothing is said about their memory."""
+_GROUP_S = 80e-9
+"""How long a compute unit of a GPU takes to begin a work-group: what limits kernels of groups that have little to do."""
+_MOST_GROUPS = 32
+"""Work-groups that a compute unit of a GPU holds at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +61,7 @@ class Work:
     :ivar registers_bytes: private memory of a work-item that is to stay in registers.
     :ivar local_bytes: local memory of a group.
     :ivar matrix: whether matrix units do the products.
+    :ivar parts: launches one after the other of which this is the sum, if there are several.
     """
 
     flops: float
@@ -64,41 +75,54 @@ class Work:
     registers_bytes: float = 0.0
     local_bytes: float = 0.0
     matrix: bool = False
+    parts: tuple[Work, ...] = ()
 
     def seconds(self, device: DeviceProfile, itemsize: int) -> float:
         """The time that follows, in seconds.
 
         :param itemsize: bytes of a number.
         """
+        if self.parts:
+            return sum(part.seconds(device, itemsize) for part in self.parts)
         clock, units = _CLOCK_HZ.get(device.kind, _OTHER_CLOCK_HZ), max(1, device.compute_units)
         widest = device.simd_bytes / itemsize if device.simd_bytes else _LANES_OF_GPU * 8 / itemsize
         lanes = min(self.lanes, widest) if self.lanes and device.simd_bytes else widest
-        rate = units * clock * lanes * (4 if device.simd_bytes or self.matrix else 2)
-        if self.sums and device.simd_bytes:
-            rate *= min(1.0, self.sums / _SUMS_IN_FLIGHT)
-        load_rate = units * clock * (2 * lanes if device.simd_bytes else _LANES_OF_GPU / 2) * itemsize
-        busiest = max(self.flops / rate, self.bytes / (units * _UNIT_BYTES_PER_S), self.loads / load_rate)
-        launch_s = self.launches * _LAUNCH_S.get(device.kind, _OTHER_LAUNCH_S)
-        return launch_s + busiest * self.unevenness(device)
+        cycle_s = 1 / (units * clock)
+        bytes_s = self.bytes / (units * _UNIT_BYTES_PER_S)
+        if device.simd_bytes:
+            flops_s = cycle_s * self.flops / (4 * lanes * min(1.0, (self.sums or _SUMS_IN_FLIGHT) / _SUMS_IN_FLIGHT))
+            busiest = max(flops_s, cycle_s * self.loads / (2 * lanes * itemsize), bytes_s)
+        else:
+            computing_s = cycle_s * (self.flops / ((4 if self.matrix else 2) * lanes) + self.loads / _LOADED_BYTES)
+            busiest = max(max(computing_s, bytes_s) / self._occupancy(device), self.groups / units * _GROUP_S)
+        return self.launches * _LAUNCH_S.get(device.kind, _OTHER_LAUNCH_S) + busiest * self.unevenness(device)
+
+    def _occupancy(self, device: DeviceProfile) -> float:
+        """The work-items that a compute unit of a GPU holds, over those that it needs: at most 1."""
+        if not self.groups:
+            return 1.0
+        units = max(1, device.compute_units)
+        held = min(self.at_once(device) / units, max(1.0, self.groups / units))
+        return min(1.0, held * self.items / _ITEMS_IN_FLIGHT)
 
     def at_once(self, device: DeviceProfile) -> int:
         """The work-groups that the device runs at a time."""
         if device.kind == "cpu":
             return max(1, device.compute_units)
-        limits = [float(_GROUPS_AT_ONCE)]
+        registers = device.registers_per_compute_unit if self.registers_bytes else None
+        limits = [_MOST_GROUPS, (1 if registers is None else 2) * device.max_work_group_size / self.items]
+        if registers is not None:
+            limits.append(4 * registers / (self.items * self.registers_bytes))
         if self.local_bytes:
-            most = max(device.local_memory_bytes, device.static_local_memory_bytes)
-            limits.append(most / self.local_bytes)
-        if self.registers_bytes and device.registers_per_compute_unit:
-            limits.append(4 * device.registers_per_compute_unit / (self.items * self.registers_bytes))
+            limits.append(max(device.local_memory_bytes, device.static_local_memory_bytes) / self.local_bytes)
         return max(1, device.compute_units) * max(1, int(min(limits)))
 
     def unevenness(self, device: DeviceProfile) -> float:
         """How much longer the last compute unit works than the average one: at least 1."""
         if not self.groups:
             return 1.0
-        slots = self.at_once(device)
-        return math.ceil(self.groups / slots) * slots / self.groups
+        units = max(1, device.compute_units)
+        return math.ceil(self.groups / units) * units / self.groups
 
 
 def nest_work(
@@ -134,7 +158,9 @@ def nest_work(
 
 
 def in_turn(works: Sequence[Work]) -> Work:
-    """The work of launches one after the other."""
+    """The work of launches one after the other; where something cannot be added up, it is that of the largest."""
+    if len(works) == 1:
+        return works[0]
     largest = max(works, key=lambda w: w.flops)
     return replace(
         largest,
@@ -142,4 +168,5 @@ def in_turn(works: Sequence[Work]) -> Work:
         bytes=sum(w.bytes for w in works),
         loads=sum(w.loads for w in works),
         launches=sum(w.launches for w in works),
+        parts=tuple(part for w in works for part in w.parts or (w,)),
     )
