@@ -30,8 +30,9 @@ SECONDS = 0.1
 """Where time matters, no search goes on for longer: a space whose answers take long shall not hold up the others."""
 _HOPELESS = 3.0
 """A space whose default is expected to take so many times longer than the best is not searched."""
-_WORTHWHILE = 0.85
-"""What is expected to take more than this share of the time of the default is no better: the default is the surer guess."""
+WORTHWHILE = 0.85
+"""Where one kernel is wanted, what is expected to take more than this share of the time of the default is no better: the
+default is the surer guess."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def favourites(
     *,
     looked_at: int = LOOKED_AT,
     seconds: float = math.inf,
+    share: float = WORTHWHILE,
     model: CostModel | None = None,
 ) -> list[Favourite]:
     """Accepted configurations, the one that is expected to be quickest first.
@@ -59,6 +61,7 @@ def favourites(
     :param spaces: where to look; by default all that match.
     :param looked_at: how many configurations to ask about, refused ones among them; the default of each space is extra.
     :param seconds: after which no search goes on.
+    :param share: what is expected to take more than this share of the time of the default of its space is left out.
     :param model: by default the one that is part of feinsum.
     """
     oracle = Oracle(e, sizes, profile, model or cost_model())
@@ -76,7 +79,7 @@ def favourites(
             looked_at -= promising[0].step(looked_at, end)
         except Exception as error:  # as above; what it found before stands
             _report(promising[0].space, error)
-    found = [f for search in searches for f in search.found()]
+    found = [f for search in searches for f in search.found(share)]
     return sorted(found, key=lambda f: f.expected_s)
 
 
@@ -169,10 +172,10 @@ class _Search:
         self._look_at([point for point in fresh if time.monotonic() < end and self._accepts(point)])
         return max(1, len(fresh))
 
-    def found(self) -> Iterator[Favourite]:
-        """What is worth a try: the default, and what is expected to be clearly better."""
+    def found(self, share: float) -> Iterator[Favourite]:
+        """What is worth a try: the default, and what is expected to take less than a share of its time."""
         for point, t in self.expected.items():
-            if point == self.default or t < _WORTHWHILE * self.expected[self.default]:
+            if point == self.default or t < share * self.expected[self.default]:
                 yield Favourite(self.space, self._configuration(point), t)
 
     def _neighbours(self, point: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -23,8 +23,6 @@ MOST_KEPT_BYTES = 16384
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess."""
 ITEMS = (256, 128, 512, 64, 32)
-FEW_IDLE = 1.2
-"""How many times the length of a row its work-items may be."""
 CLANG_RUNTIMES = ("intel", "pocl")
 """Runtimes whose compilers know the builtin of clang that stores past the caches."""
 
@@ -47,13 +45,9 @@ def crossing(e: BatchedEinsum) -> str:
 
 
 def widths(p: Problem, lane: str) -> tuple[int, ...]:
-    """Lanes: work-items of a group, first those that a row keeps busy; or of the longest vectors that a row fills.
-
-    1 where vectors hold no such numbers.
-    """
+    """Lanes: work-items of a group, or of the longest vectors that a row fills; 1 where vectors hold no such numbers."""
     if not p.device.simd_bytes:
-        idle = {items: -(-p.sizes[lane] // items) * items / max(1, p.sizes[lane]) for items in ITEMS}
-        return tuple(sorted(ITEMS, key=lambda items: idle[items] if idle[items] > FEW_IDLE else 1))
+        return ITEMS
     dtypes = {a.dtype.name for row in p.einsum.args for entry in row for a in entry}
     if len(dtypes) > 1 or not dtypes <= {"float32", "float64"} or any(x.count(lane) > 1 for x in p.einsum.indexing.inputs):
         return (1,)

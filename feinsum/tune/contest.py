@@ -188,7 +188,8 @@ def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[s
 def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
     """What the cost model expects to be quickest."""
     e = task.canonical.einsum
-    found = favourites(e, e.sizes_from(task.sizes), task.profile, [space], looked_at=_LOOKED_AT, seconds=_SECONDS)
+    sizes = e.sizes_from(task.sizes)
+    found = favourites(e, sizes, task.profile, [space], looked_at=_LOOKED_AT, seconds=_SECONDS, share=math.inf)
     return [f.configuration for f in found[:_FAVOURITES]]
 
 

@@ -1,0 +1,203 @@
+"""What spaces for GPUs say of their work: traffic, operations, occupancy, and how that orders configurations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from profiles import GPU
+
+import feinsum as fe
+from feinsum.cost import Work, in_turn
+from feinsum.cost.model import CostModel
+from feinsum.favourites import favourites
+from feinsum.registry import find_space
+from feinsum.rewrites.index_groups import IndexGroup
+from feinsum.space import Configuration, Problem
+
+UNKNOWING = CostModel({})
+SHORT = "fp64-mma-m16n8k4"
+
+
+def contraction(subscripts: str, dtype: str = "float64", **sizes: int) -> fe.BatchedEinsum:
+    terms = subscripts.partition("->")[0].split(",")
+    return fe.einsum(subscripts, *(fe.array(f"A{k}", tuple(sizes[x] for x in term), dtype) for k, term in enumerate(terms)))
+
+
+PRODUCT = contraction("ij,jk->ik", i=2048, j=512, k=2048)
+BLOCKS = find_space("block_contraction")
+
+
+def asked(space: str, e: fe.BatchedEinsum) -> tuple[Problem, Configuration]:
+    """A problem on a GPU, and the default configuration."""
+    s = find_space(space)
+    p = s.problem(e, {}, GPU)
+    return p, s.default(p)
+
+
+def test_small_blocks_load_operands_more_often() -> None:
+    """The same operations and bytes of memory; a quarter of the block in each direction loads four times as much."""
+    p, c = asked("block_contraction", PRODUCT)
+    c = {**c, "unit": SHORT, "split": "none", "packed": "none"}
+    large, small = (BLOCKS.work(p, {**c, "shape": shape}) for shape in ("1 2 4 of 4 4", "1 2 4 of 1 1"))
+    assert (large.flops, large.bytes) == (small.flops, small.bytes)
+    assert 2 < small.loads / large.loads < 4, "results are stored once by both"
+    assert small.groups == 16 * large.groups
+    assert small.seconds(GPU, 8) > 1.5 * large.seconds(GPU, 8)
+
+
+def test_blocks_that_stick_out_do_more() -> None:
+    """A row and a column more than whole blocks of 128 by 128."""
+    p, c = asked("block_contraction", PRODUCT)
+    q, _ = asked("block_contraction", contraction("ij,jk->ik", i=2049, j=512, k=2049))
+    c = {**c, "unit": SHORT, "split": "none", "packed": "none", "shape": "1 2 4 of 4 4"}
+    assert BLOCKS.work(q, c).flops / BLOCKS.work(p, c).flops == pytest.approx((17 / 16) ** 2)
+
+
+def test_results_in_short_runs_take_longer() -> None:
+    """Lanes along rows of the product, which lie apart in the output, store whole sectors for single numbers."""
+    p, c = asked("block_contraction", contraction("ij,jk->ik", i=2048, j=16, k=2048))
+    c = {**c, "unit": "multiply-add", "split": "none", "packed": "none", "shape": "1 2 2 of 4 8"}
+    quick, slow = (BLOCKS.work(p, {**c, "rows": rows}).loads for rows in ("quick", "slow"))
+    assert slow > 2 * quick
+
+
+@pytest.mark.parametrize(
+    ("parts", "most", "expected"),
+    [({}, 100, 24), ({}, 8, 8), ({"a": 2}, 100, 24), ({"a": 2, "b": 3}, 100, 2), ({"b": 3}, 100, 1)],
+    ids=["both letters", "no more than asked for", "in two digits", "part of the first", "the second first"],
+)
+def test_neighbours_of_a_fused_index_are_neighbours_in_memory(parts: dict[str, int], most: int, expected: int) -> None:
+    """As far as its digits go through the axes of an array from the last on."""
+    from feinsum.transforms.block_work import side_by_side
+
+    sizes = {"a": 4, "b": 6, "c": 5}
+    digits = IndexGroup("ab", sizes, parts).digits
+    assert side_by_side("cba", sizes, digits, most) == expected
+    assert side_by_side("abc", sizes, digits, most) == 1
+
+
+def test_parts_of_a_sum_and_packed_operands_are_launches_of_their_own() -> None:
+    """Partial results are written and read again, and copies are."""
+    p, c = asked("block_contraction", contraction("acd,dbc->ab", a=64, b=64, c=256, d=256))
+    whole = BLOCKS.work(p, {**c, "split": "none", "packed": "none"})
+    split = BLOCKS.work(p, {**c, "split": "c 8", "packed": "none"})
+    packed = BLOCKS.work(p, {**c, "split": "none", "packed": "01"})
+    assert (whole.launches, split.launches, packed.launches) == (1, 2, 3)
+    assert split.bytes > whole.bytes
+    assert packed.bytes == pytest.approx(whole.bytes + 2 * 8 * 2 * 64 * 256 * 256)
+    assert split.seconds(GPU, 8) < whole.seconds(GPU, 8), "one block would leave all other compute units idle"
+
+
+def test_a_chain_takes_as_long_as_its_steps() -> None:
+    """Two contractions, one after the other; a product of operands that is made while it is loaded is none."""
+    p, c = asked("block_contraction_chain", contraction("bi,oij,bj->bo", b=65536, i=64, j=64, o=64))
+    s = find_space("block_contraction_chain")
+    first, *_, last = s.parameters(p)["path"]
+    joined, steps = (s.work(p, {**c, "path": path, "pipeline": "registers 2"}) for path in (first, last))
+    assert joined.launches == 1 < steps.launches == len(steps.parts)
+    assert steps.seconds(GPU, 8) == pytest.approx(sum(part.seconds(GPU, 8) for part in steps.parts))
+    assert steps.bytes > p.einsum.min_bytes({})
+
+
+def test_larger_tiles_of_a_work_item_load_less() -> None:
+    """Entries together in registers share what they multiply; a matrix unit is told of."""
+    e = contraction("ai,bj,eij->eab", a=12, b=12, i=12, j=12, e=10_000)
+    p, c = asked("work_group_steps", e)
+    s = find_space("work_group_steps")
+    c = {**c, "unit": "none", "elements": 4, "across": 5}
+    few, many = (s.work(p, {**c, "together": together}) for together in (1, 4))
+    assert many.loads < few.loads
+    assert not many.matrix
+    assert s.work(p, {**c, "unit": SHORT, "together": 1, "across": 16}).matrix
+
+
+WORK = Work(flops=1e12, bytes=1e6, groups=1e5, items=256, registers_bytes=128)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"items": 2, "registers_bytes": 0},
+        {"items": 64, "registers_bytes": 2000},
+        {"local_bytes": 200_000, "items": 32},
+        {"groups": 1e9},
+        {"groups": 133},
+        {"groups": 1},
+    ],
+    ids=["few work-items", "many registers", "much local memory", "groups with nothing to do", "one too many", "one"],
+)
+def test_what_leaves_a_gpu_idle_takes_longer(change: dict[str, Any]) -> None:
+    """Compute units that hold few work-items, or wait for groups to begin, or for the last of them."""
+    assert replace(WORK, **change).seconds(GPU, 8) > 1.2 * WORK.seconds(GPU, 8)
+
+
+def test_works_in_turn_are_added_up() -> None:
+    """Times, and what can be counted; of one alone nothing is changed."""
+    small = replace(WORK, flops=1e10, groups=10)
+    both = in_turn([small, in_turn([WORK, small])])
+    assert both.seconds(GPU, 8) == pytest.approx(2 * small.seconds(GPU, 8) + WORK.seconds(GPU, 8))
+    assert (both.flops, both.launches, both.groups) == (WORK.flops + 2 * small.flops, 3, WORK.groups)
+    assert in_turn([WORK]) is WORK
+
+
+SHAPES = {
+    "small matrices": contraction("bij,bjk->bik", b=100_000, i=16, j=16, k=16),
+    "odd small matrices": contraction("bij,bjk->bik", b=50_000, i=7, j=5, k=9),
+    "a product": contraction("ij,jk->ik", i=1000, j=999, k=1001),
+    "a tall product": contraction("ij,jk->ik", i=1_000_000, j=64, k=64),
+    "a long sum": contraction("ki,kj->ij", i=64, j=64, k=1_000_000),
+    "tensors": contraction("gdbc,efga->abcdef", a=16, b=16, c=16, d=16, e=16, f=16, g=24),
+    "tensors in float32": contraction("aebf,fdec->abcd", "float32", a=72, b=72, c=24, d=72, e=24, f=24),
+    "attention": contraction("bhqd,bhkd->bhqk", "float32", b=4, h=8, q=1024, k=1024, d=64),
+    "three operands": contraction("ijk,jr,kr->ir", i=256, j=256, k=256, r=32),
+}
+
+
+@pytest.mark.parametrize("e", SHAPES.values(), ids=SHAPES)
+def test_the_first_guess_without_records_is_in_blocks(e: fe.BatchedEinsum) -> None:
+    """Where operands are used often; many times quicker than a work-item for each entry, and no miracle."""
+    found = favourites(e, {}, GPU, model=UNKNOWING)
+    first = found[0]
+    assert first.space.name in ("block_contraction", "block_contraction_chain", "work_group_steps")
+    generic = next(f for f in found if f.space.name == "generic")
+    assert generic.expected_s > 1.5 * first.expected_s
+    assert first.expected_s > e.min_bytes() / 10e12
+
+
+def test_a_reduction_is_no_product_in_blocks() -> None:
+    """Sums, products without sums, and whatever reads each number once."""
+    for e, name in (
+        (contraction("ij,j->i", i=8192, j=8192), "reduction"),
+        (contraction("ij,ij->ij", i=8192, j=8192), "elementwise_product"),
+        (contraction("ij->ji", i=8192, j=8192), "permutation"),
+    ):
+        assert favourites(e, {}, GPU, model=UNKNOWING)[0].space.name == name
+
+
+def test_quick_blocks_are_offered_beside_cheap_ones() -> None:
+    """None of them twice; the best found by hand for six axes is among them."""
+    p, _ = asked("block_contraction", contraction("dega,gfbc->abcdef", a=24, b=16, c=16, d=24, e=16, f=16, g=24))
+    offered = BLOCKS.parameters(p)["shape"]
+    assert len(set(offered)) == len(offered) == 28
+    assert "1 1 8 of 4 4" in offered
+
+
+def test_work_groups_are_offered_no_block_that_never_fits() -> None:
+    """A matrix of two thousand rows fits in no local memory, so no unit is a choice, and few elements are."""
+    p, c = asked("work_group_steps", contraction("ij,jk->ik", i=2048, j=2048, k=2048))
+    choices = find_space("work_group_steps").parameters(p)
+    assert choices["unit"] == ("none",)
+    assert set(choices["elements"]) <= {1, 2}
+    assert find_space("work_group_steps").refusal(p, c) is None
+
+
+def test_a_tuner_sees_what_is_hardly_better_than_the_default() -> None:
+    """Where one kernel is wanted, the default stands for all that is about as quick; a search begins with the best."""
+    few = favourites(PRODUCT, {}, GPU, [BLOCKS], model=UNKNOWING)
+    many = favourites(PRODUCT, {}, GPU, [BLOCKS], share=math.inf, model=UNKNOWING)
+    assert len(many) > len(few)
+    assert {str(f.configuration) for f in few} <= {str(f.configuration) for f in many}
+    assert [f.expected_s for f in many] == sorted(f.expected_s for f in many)
