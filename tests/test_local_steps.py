@@ -8,7 +8,7 @@ from itertools import islice, product
 from typing import Any
 
 import pytest
-from feinsum.transforms.group_planning import orders, schedule
+from feinsum.transforms.group_orders import orders, schedule
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import CPU, GPU

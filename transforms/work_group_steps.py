@@ -13,7 +13,9 @@ from typing import Any
 from feinsum.rewrites.local_steps import contract_in_groups
 from feinsum.space import Choices, Problem, Value, space
 
-from .group_planning import NO_UNIT, block_letters, is_stepwise, orders, plan_of, refusal, units
+from .group_limits import refusal, units
+from .group_orders import orders
+from .group_planning import NO_UNIT, block_letters, is_stepwise, plan_of
 from .group_work import group_work
 
 INTENSE = 50
@@ -23,7 +25,7 @@ INTENSE = 50
 def parameters(p: Problem) -> Choices:
     """The choices of this space.
 
-    ``order``: of the contractions, see :func:`feinsum.transforms.group_planning.orders`.
+    ``order``: of the contractions, see :func:`feinsum.transforms.group_orders.orders`.
     ``unit``: the matrix unit for steps with a small operand, or none.
     ``elements``: of the long index, in a work-group; ``together``: of them, in a work-item.
     ``across``: entries of a result along a small operand in a work-item; on a unit, in a sub-group.
