@@ -88,6 +88,17 @@ def test_a_long_row_is_divided_into_panels(columns: int) -> None:
     equal_to_numpy(e, t_unit, E=7, N=columns)
 
 
+@pytest.mark.parametrize("columns", [8, 9, 15, 20])
+@pytest.mark.parametrize("panels", [{}, {1: "i"}])
+def test_the_last_of_several_panels_begins_where_it_is_whole(columns: int, panels: dict[int, str]) -> None:
+    """Where the length of a row is known its panels overlap: loads and stores need no guard, and the values stay."""
+    e, t_unit, match = matched("ek,ki->ei", e="E", k=6, i=columns)
+    groups = {"e": (2, 3), "i": (1, 8)}
+    t_unit = vector_panel(t_unit, match, plan(Stage((0, 1), "i", {"e": 3}), panels=panels, groups=groups))
+    assert "room" not in generate_program(t_unit).source
+    equal_to_numpy(e, t_unit, E=7)
+
+
 @pytest.mark.parametrize("length", [1, 3, 67])
 def test_a_chain_stays_in_private_memory(length: int) -> None:
     """Sum factorisation: lanes along k in two stages, then k is read number by number and c has the lanes."""

@@ -90,7 +90,7 @@ class _Planner:
         if lane not in self.steps[-1].kept:
             raise RefusedError(f"the last contraction does not keep '{lane}'")
         if self.inside[lane] > MOST_VECTORS_IN_ROW * self.width:
-            self._cover(lane, self.c["vectors"] * self.width)
+            self._cover(lane, self._evenly(lane) * self.width)
         lanes = self._lanes(lane)
         panels = self._panels(lanes)
         self._place_rest(lane)
@@ -111,6 +111,14 @@ class _Planner:
             ahead=self._ahead(lane),
             line_bytes=line_bytes(self.p),
         )
+
+    def _evenly(self, lane: str) -> int:
+        """Vectors of a tile of a long row: as many as wanted, or fewer that divide it into as many tiles more evenly."""
+        wanted: int = self.c["vectors"]
+        if math.isinf(self.inside[lane]):
+            return wanted
+        row = -(-int(self.inside[lane]) // self.width)
+        return -(-row // -(-row // wanted))
 
     def _cover(self, letter: str, together: int, *, inside_group: bool = False) -> None:
         """Divide an index among work-groups, or among the steps of one."""

@@ -8,7 +8,8 @@ For each term of a sum, v vectors along the lane times n numbers that are broadc
 What a row leaves behind its last whole vector is loaded in pieces, unless a copy fills it up.  An operand of which one
 step of a group reads more than a core's cache holds comes from memory again for every step.
 
-Results are stored in vectors where they have the lane along their rows, else number by number.
+Results are stored in vectors where they have the lane along their rows, else number by number; and unless the next steps
+go on along these rows, a number is a line of memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from feinsum.cost import Work
 from feinsum.rewrites import Panel, Stage
 from feinsum.space import Configuration, Problem
 
-from .panel_limits import core_cache_bytes
+from .panel_limits import core_cache_bytes, line_bytes
 from .panel_paths import Contraction, contractions
 from .panel_plans import fused_problem, panel_plan
 
@@ -51,6 +52,7 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         flops += own
     stored = e.b * p.count(e.indexing.output) * p.itemsize
     apart = plan.stages[-1].lane != e.indexing.output[-1]
+    scattered = apart and e.indexing.output[-1] != c["long"] and stored > core_cache_bytes(p)
     loads += stored * (plan.width if apart else 1)
     groups = math.prod(-(-p.sizes[x] // (blocks * together)) for x, (blocks, together) in plan.groups.items())
     inside = {x: min(p.sizes[x], math.prod(plan.groups.get(x, (p.sizes[x], 1)))) for x in p.sizes}
@@ -62,7 +64,10 @@ def plan_work(p: Problem, c: Configuration) -> Work:
     )
     return Work(
         flops=flops,
-        bytes=e.min_bytes(p.lengths) + _again(p, plan) + (0 if plan.streaming else (_ALLOCATION - 1) * stored),
+        bytes=e.min_bytes(p.lengths)
+        + _again(p, plan)
+        + (0 if plan.streaming else (_ALLOCATION - 1) * stored)
+        + (stored * line_bytes(p) // p.itemsize if scattered else 0),
         loads=loads + groups * copied,
         groups=groups,
         lanes=plan.width,

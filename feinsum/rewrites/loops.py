@@ -12,7 +12,7 @@ import loopy as lp
 from loopy.kernel.data import HardwareConcurrentTag, Iname
 from loopy.symbolic import SubstitutionMapper, get_dependencies, parse, pw_aff_to_expr
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Comparison, Variable, flattened_product, flattened_sum
+from pymbolic.primitives import Comparison, FloorDiv, Variable, flattened_product, flattened_sum
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
@@ -66,7 +66,7 @@ def _leaves_remainder(kernel: lp.LoopKernel, iname: str, length: int) -> bool:
 
 
 def divide_guarded(
-    t_unit: lp.TranslationUnit, match: Match, loop: str, lengths: Sequence[int]
+    t_unit: lp.TranslationUnit, match: Match, loop: str, lengths: Sequence[int], *, overlapping: bool = False
 ) -> tuple[lp.TranslationUnit, tuple[str, ...]]:
     """Divide a loop into a nest whose innermost loop always has its full length; its statements are guarded.
 
@@ -83,6 +83,12 @@ def divide_guarded(
 
     So what :func:`feinsum.rewrites.materialize` keeps over ``e2`` can stay in registers.
 
+    After ``lengths=(8,), overlapping=True`` with E = 20, where results that are stored twice are the same::
+
+        for e0 in range(3):
+            for e1 in range(8): S(8 * e0 - 4 * (e0 // 2) + e1)
+
+    :param overlapping: whether the last of at least two parts begins where it has its full length, if that can be told.
     :param loop: an index letter of the match, or an iname, around its instructions.
     :returns: the kernel and the inames of the nest, from the outside in.
     :raises TransformError: if there is no such loop, it is summed over, or a length is not positive.
@@ -102,6 +108,10 @@ def divide_guarded(
     substitute = SubstitutionMapper(make_subst_func({iname: position}))
     guard = Comparison(position, "<", length)
     exact = isinstance(length, int) and length % math.prod(lengths) == 0
+    if overlapping and not exact and isinstance(length, int) and len(lengths) == 1 and length > lengths[0]:
+        last, beyond = length // lengths[0], -length % lengths[0]
+        position = position - beyond * FloorDiv(Variable(names[0]), last)
+        substitute, exact = SubstitutionMapper(make_subst_func({iname: position})), True
     changed = {
         insn.id: insn.with_transformed_expressions(substitute).copy(
             within_inames=(insn.within_inames - {iname}) | set(names),

@@ -97,6 +97,15 @@ def materialize(
     return lp.infer_unknown_types(t_unit.with_kernel(kernel)), Kept(tuple(insn_ids), copies)
 
 
+class _Coefficients(CoefficientCollector):  # type: ignore[misc]
+    """Takes quotients for constants: pymbolic 2025.1 refuses them even where nothing in them is a variable."""
+
+    def map_floor_div(self, expr: Any) -> Any:
+        if get_dependencies(expr) & set(self.target_names):
+            raise TransformError(f"'{expr}' does not go evenly along {self.target_names}")
+        return {1: expr}
+
+
 class _Reads(IdentityMapper):  # type: ignore[misc]
     """The reads of one operand inside some loops: where each begins in every axis, and how far it goes."""
 
@@ -163,7 +172,7 @@ class _Reads(IdentityMapper):  # type: ignore[misc]
 
     def _split(self, argument: Any, inames: Sequence[str]) -> tuple[Any, Any, int]:
         """An index as its value at the beginning of the loops, the way from there, and the length of the way."""
-        coefficients = CoefficientCollector(list(inames))(argument)
+        coefficients = _Coefficients(list(inames))(argument)
         begin = coefficients.pop(1, 0)
         steps = []
         length = 1

@@ -152,7 +152,7 @@ def _divide(
     groups: list[str] = []
     for letter, (blocks, together) in plan.groups.items():
         lengths = (together,) if blocks == 1 else (blocks, together)
-        t_unit, (group, *loops) = divide_guarded(t_unit, match, letter, lengths)
+        t_unit, (group, *loops) = divide_guarded(t_unit, match, letter, lengths, overlapping=letter == plan.stages[-1].lane)
         if len(groups) < _GROUP_AXES:
             t_unit = place(t_unit, match, {group: f"g.{len(groups)}"})
         groups.append(group)

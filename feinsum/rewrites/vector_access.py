@@ -119,7 +119,8 @@ def load_code(scalar: str, width: int, count: int | None, source: str, kept: str
         terms = [f"{source}[first + {number} * step]" for number in range(count)] + ["0"] * (width - count)
     assembled = f"{kept}[at] = ({vector}) ({', '.join(terms)});"
     if count is None and in_row:
-        return f"if (room >= {width}) {kept}[at] = vload{width}(0, {source} + first);\nelse {assembled}"
+        whole = f"{kept}[at] = vload{width}(0, {source} + first);"
+        return f"if (room >= {width}) {whole}\nelse if (room > 0) {assembled}\nelse {kept}[at] = ({vector}) 0;"
     if count is None:
         whole = ", ".join(f"{source}[first + {number} * step]" for number in range(width))
         return f"if (room >= {width}) {kept}[at] = ({vector}) ({whole});\nelse {assembled}"

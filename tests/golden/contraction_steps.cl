@@ -39,7 +39,8 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
           int first = 0 + (1 * (1 * gid(0) * 3 + c_3) * 4 + a_copy) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (c_copy_piece + 0) * 8 * 1;
 
           if (room >= 8) a1_vectors[at] = vload8(0, a1 + first);
-          else a1_vectors[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
+          else if (room > 0) a1_vectors[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
+          else a1_vectors[at] = (double8) 0;
         }
         __attribute__((opencl_unroll_hint))
         for (int c_copy_piece_0 = 0; c_copy_piece_0 <= 3; ++c_copy_piece_0)
@@ -92,7 +93,8 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
           int first = 0 + (1 * (1 * gid(0) * 3 + c_5) * 4 + a_copy_0) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (c_copy_0_piece + 0) * 8 * 1;
 
           if (room >= 8) a1_vectors_0[at] = vload8(0, a1 + first);
-          else a1_vectors_0[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
+          else if (room > 0) a1_vectors_0[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
+          else a1_vectors_0[at] = (double8) 0;
         }
         __attribute__((opencl_unroll_hint))
         for (int c_copy_0_piece_0 = 0; c_copy_0_piece_0 <= 3; ++c_copy_0_piece_0)
