@@ -116,19 +116,15 @@ os.register_at_fork(after_in_child=_compiler.cache_clear)
 def wake_compiler(context: cl.Context) -> Future[None]:
     """Have the driver load its compiler while what is to be built is still being written; once for each context.
 
-    pyopencl holds no lock of Python's as it compiles.  A driver that cannot do it says so when it builds in earnest.
+    pyopencl holds no lock of Python's as it builds.  A driver that cannot do it says so when it builds in earnest.
     """
     import pyopencl as cl
 
-    program = cl.Program(context, "__kernel void wake(__global float *x) { x[get_global_id(0)] = 1; }")
-    with _warnings_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # pyopencl warns that its own cache is not used
-        program.get_info(cl.program_info.REFERENCE_COUNT)
-
     def work() -> None:
-        # Other than ``build``, these two warn of nothing: the filters of warnings are those of all threads.
-        with contextlib.suppress(cl.Error):
-            cl.link_program(context, [program.compile()])
+        # What ``cl.Program`` wraps: that warns of what compilers say, and filters of warnings are those of all threads.
+        with contextlib.suppress(cl.Error, AttributeError):
+            program = cl._cl._Program(context, "__kernel void wake(__global float *x) { x[get_global_id(0)] = 1; }")
+            program._build(options=b"", devices=None)
 
     return _compiler().submit(work)
 

@@ -55,6 +55,7 @@ def generate(
     """
     from feinsum.generate.answers import hold, recall, store_answer, stored_answer
     from feinsum.generate.freshness import Place, place_key
+    from feinsum.generate.garbage import collector_paused
     from feinsum.generate.kernel import Kernel
 
     if tune not in ("never", "missing", "always"):
@@ -77,7 +78,8 @@ def generate(
     executable = None if answer is None else job.load(answer.program, check=answer.origin.rung != "exact")
     if answer is None or executable is None:
         wake_compiler(chosen.context)
-        answer, executable, lasting = _climb(job, place)
+        with collector_paused():
+            answer, executable, lasting = _climb(job, place)
         if lasting:
             store_answer(answer, job, place)
     kernel = Kernel(e, job, answer.origin, executable)
