@@ -44,8 +44,12 @@ def transformed(
     t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target)
     match = match_einsum(t_unit)
     by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
-    own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
-    result = space.transform(t_unit, match, configuration, space.problem(match.einsum, own, profile))
+    if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
+        problem = space.problem(e, sizes, profile)
+    else:
+        own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
+        problem = space.problem(match.einsum, own, profile)
+    result = space.transform(t_unit, match, configuration, problem)
     if not wide and has_large(_global_shapes(result), by_name):
         return transformed(e, sizes, space, configuration, profile, wide=True, target=target)
     return result
