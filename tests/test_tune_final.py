@@ -121,6 +121,25 @@ def test_a_search_begins_with_what_was_best_for_similar_problems(
     assert first[5] == cs[0]
 
 
+def test_a_space_gets_trials_by_how_quick_its_best_is(store: str) -> None:
+    """After the same few for each, one that is four times behind gets a quarter, one without success an eighth."""
+    task = make_task(GEMM, {"N": 1000}, CPU)
+    times_s = {"vector_panels": 1.0, "contraction_steps": 4.0, "generic": 1.0}
+    asked: list[str] = []
+    with fe.Database(store) as database:
+        contest = Contest(task, database, None, None, "random")
+        for _ in range(150):
+            trial = contest.next_trial()
+            assert trial is not None
+            asked.append(trial.space)
+            samples_s = [times_s[trial.space]] if trial.space in times_s else []
+            outcome = Outcome("ok" if samples_s else "wrong", samples_s=tuple(samples_s))
+            contest.tell(task.record(trial, outcome, 1))
+    panels, steps, products = (asked.count(name) for name in ("vector_panels", "contraction_steps", "matrix_product"))
+    assert panels == pytest.approx(4 * steps, rel=0.1)
+    assert panels == pytest.approx(8 * products, rel=0.2)
+
+
 def test_the_winner_of_the_last_final_is_the_best_known(task: Task, store: str) -> None:
     """Whatever luck a trial had; but what is quicker by far was found by a run that did not come to its final."""
     a, b, c = choices(task)[:3]

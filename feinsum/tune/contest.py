@@ -32,6 +32,10 @@ from feinsum.tune.trial import Trial
 
 _GENERIC_TRIALS = 6
 """Trials given to the generic space where others match: enough to stand in for them."""
+_TRIED = 6
+"""Trials after which a space is judged by what it found."""
+_MOST_BEHIND = 8.0
+"""A space gets a trial for each so many of the quickest, however slow it is."""
 _ALIKE = 5
 """Configurations of similar problems to begin with."""
 _FAVOURITES = 5
@@ -115,8 +119,9 @@ class Contest:
         return [record for contestant in self._contestants.values() for record in contestant.known]
 
     def next_trial(self) -> Trial | None:
-        """A trial of a chain, or else of the space that was asked least; None when all are exhausted.
+        """A trial of a chain, or else of the space whose turn it is; None when all are exhausted.
 
+        Spaces take turns; one whose best takes n times as long as that of the quickest space gets a trial for each n of it.
         The generic space gets a few trials, and more only when nothing else is left.
         """
         while left := [c for c in self._contestants.values() if not c.exhausted]:
@@ -124,7 +129,7 @@ class Contest:
             generic = [c for c in left if c.space.rank == 0 and c.asked < _GENERIC_TRIALS]
             contestant = min(
                 [c for c in left if c.chains] or [*special, *generic] or left,
-                key=lambda c: c.asked if c.space.rank > 0 else 2 * c.asked,
+                key=lambda c: self._turns(c) if c.space.rank > 0 else 2 * c.asked,
             )
             configuration = contestant.ask()
             if configuration is not None:
@@ -132,6 +137,13 @@ class Contest:
                 return self._task.trial(contestant.space, configuration)
             contestant.exhausted = True
         return None
+
+    def _turns(self, c: Contestant) -> float:
+        """The trials of a space so far, each counted as often as it is behind."""
+        if c.asked < _TRIED:
+            return c.asked
+        quickest = min(other.best_s for other in self._contestants.values())
+        return c.asked * (min(c.best_s / quickest, _MOST_BEHIND) if math.isfinite(c.best_s) else _MOST_BEHIND)
 
     def tell(self, record: TuningRecord) -> None:
         """What became of a trial."""
