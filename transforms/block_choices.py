@@ -43,10 +43,15 @@ def splits(product: Product) -> list[str]:
         return ["none"]
     found = {}
     for x in product.letters["sums"]:
-        for length in range(1, p.sizes[x] if not p.is_long(x) else 0):
-            if p.sizes[x] % length == 0 and product.count("sums") * length >= 64 * p.sizes[x]:
+        for length in [] if p.is_long(x) else _proper_divisors(p.sizes[x]):
+            if product.count("sums") * length >= 64 * p.sizes[x]:
                 found[f"{x} {length}"] = 0.5 * (length % 4 != 0) + abs(math.log2(p.sizes[x] / length / wanted))
     return [*sorted(found, key=lambda text: found[text])[:4], "none"]
+
+
+def _proper_divisors(number: int) -> list[int]:
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return [k for k in sorted({*small, *(number // k for k in small)}) if k < number]
 
 
 def packings(product: Product) -> list[str]:

@@ -40,6 +40,8 @@ _LOADED_BYTES = 128
 """What a compute unit of a GPU loads in a cycle from caches and local memory."""
 _APART = 8
 """Loads of numbers that lie apart, for one of neighbours."""
+_PASSES = 4
+"""How often an operand comes from memory that is read across its rows: once for each number of a sector."""
 _GROUP_S = 80e-9
 """How long a compute unit of a GPU takes to begin a work-group: what limits kernels of groups that have little to do."""
 _MOST_GROUPS = 32
@@ -136,11 +138,15 @@ def nest_work(
     :param items: work-items of a group.
     :param times: how many such nests there are.
 
-    Where neighbours along the lane lie apart in an operand, each work-item costs a load, elsewhere all cost one.
+    Where neighbours along the lane lie apart in an operand, each work-item costs a load, elsewhere all cost one.  If what
+    lies beside it is for other groups, it has left the cache by then.
     """
 
     def span(letters: str) -> int:
         return math.prod(sizes[x] for x in letters)
+
+    def passes(letters: str) -> int:
+        return _PASSES if lane is not None and lane in letters[:-1] and letters[-1] not in indexing.summed else 1
 
     points, operands = times * span(indexing.indices), indexing.inputs
     weights = (_APART if lane is not None and lane in letters[:-1] else 1 for letters in operands)
@@ -149,7 +155,7 @@ def nest_work(
         groups *= -(-sizes[lane] // items)
     return Work(
         flops=points * len(operands),
-        bytes=times * itemsize * (sum(map(span, operands)) + span(indexing.output)),
+        bytes=times * itemsize * (sum(passes(x) * span(x) for x in operands) + span(indexing.output)),
         loads=points * itemsize * sum(weights),
         groups=groups,
         items=items,
