@@ -13,9 +13,11 @@ from feinsum.transforms.contraction_steps import STEP_SPACES
 from kernels import run
 from loopy import AddressSpace
 from models import slower_with
+from profiles import GPU
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
+from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.space import TransformSpace
@@ -251,3 +253,13 @@ def test_a_chain_transforms_the_kernel_of_a_compiler(cpu: Device, store: str, at
     assert kernel.temporary_variables["partial_0"].address_space == AddressSpace.GLOBAL
     arrays = inputs(own, {"n": 41})
     check_against_numpy(own, arrays, run(t_unit, **arrays)["out"])
+
+
+def test_a_chain_on_a_gpu_has_steps_in_blocks() -> None:
+    """The grid of the space is for vectors of CPUs; chains are for every device that has a space for each step."""
+    e = fe.einsum("ij,jk,kl->il", fe.array("A", ("N", 256)), fe.array("B", (256, 128)), fe.array("C", (128, 64)))
+    problem = CHAIN.problem(e, {"N": 4096}, GPU)
+    assert next(CHAIN.configurations(problem), None) is None
+    chain = chain_of(problem, [find_space("block_contraction"), find_space("generic")])
+    assert CHAIN.refusal(problem, chain) is None
+    assert len(realize(e, {"N": 4096}, CHAIN, chain, GPU).launches) >= 2
