@@ -135,6 +135,8 @@ class _Step:
 
     def recorded(self, inquiry: Inquiry) -> _Kernel | None:
         """The kernel that the best record speaks for which its space accepts."""
+        if not self._able:
+            return None
         for kind, record in inquiry.ask(Question.of(self._e, self._sizes, self._able.values())):
             s = self._able[record.space]
             reason = _refusal(s, s.problem(self._e, self._sizes, self._profile), record.configuration)
