@@ -10,12 +10,13 @@ import pytest
 from profiles import GPU
 
 import feinsum as fe
-from feinsum.cost import Work, in_turn
+from feinsum.cost import Work, in_turn, nest_work
 from feinsum.cost.model import CostModel
 from feinsum.favourites import favourites
 from feinsum.registry import find_space
 from feinsum.rewrites.index_groups import IndexGroup
 from feinsum.space import Configuration, Problem
+from feinsum.subscripts import parse_subscripts
 
 UNKNOWING = CostModel({})
 SHORT = "fp64-mma-m16n8k4"
@@ -87,7 +88,7 @@ def test_parts_of_a_sum_and_packed_operands_are_launches_of_their_own() -> None:
     packed = BLOCKS.work(p, {**c, "split": "none", "packed": "01"})
     assert (whole.launches, split.launches, packed.launches) == (1, 2, 3)
     assert split.bytes > whole.bytes
-    assert packed.bytes == pytest.approx(whole.bytes + 2 * 8 * 2 * 64 * 256 * 256)
+    assert packed.bytes >= whole.bytes + 2 * 8 * 2 * 64 * 256 * 256, "both operands are read and written"
     assert split.seconds(GPU, 8) < whole.seconds(GPU, 8), "one block would leave all other compute units idle"
 
 
@@ -165,6 +166,16 @@ def test_the_first_guess_without_records_is_in_blocks(e: fe.BatchedEinsum) -> No
     generic = next(f for f in found if f.space.name == "generic")
     assert generic.expected_s > 1.5 * first.expected_s
     assert first.expected_s > e.min_bytes() / 10e12
+
+
+def test_rows_that_are_read_across_come_from_memory_again() -> None:
+    """By lanes along the output's rows: what lies beside a number is for other work-groups, unless it is summed over."""
+    across, along, summed = (
+        nest_work(parse_subscripts(text), {"i": 1000, "j": 1000}, 8, lane, 64)
+        for text, lane in (("ij->ji", "i"), ("ij->ij", "j"), ("ij->i", "i"))
+    )
+    assert across.bytes > 2 * along.bytes
+    assert summed.bytes == 8 * (1000 * 1000 + 1000)
 
 
 def test_a_reduction_is_no_product_in_blocks() -> None:
