@@ -13,8 +13,12 @@ from loopy.schedule.tools import get_subkernel_arg_info
 from loopy.symbolic import IdentityMapper
 from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Variable
 
+from feinsum.compile.pause import Pause
 from feinsum.compile.program import Argument, Extent, Launch, Program
 from feinsum.errors import TransformError
+
+_cache_unused = Pause(lambda: bool(lp.CACHING_ENABLED), lp.set_caching_enabled)
+"""loopy keeps every kernel on disk, without a bound; ours are kept elsewhere, and most are tried once."""
 
 
 def generate_program(t_unit: lp.TranslationUnit) -> Program:
@@ -23,7 +27,8 @@ def generate_program(t_unit: lp.TranslationUnit) -> Program:
     :raises TransformError: if loopy cannot schedule the kernel or generate code for it; the message is loopy's.
     """
     try:
-        return _generate(t_unit)
+        with _cache_unused:
+            return _generate(t_unit)
     except TransformError:
         raise
     except Exception as error:  # loopy raises LoopyError, RuntimeError, NotImplementedError, isl errors, ...

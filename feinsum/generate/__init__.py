@@ -53,9 +53,9 @@ def generate(
     :raises DeviceError: if there is no usable device, or none of our kernels runs on it.
     :raises ValueError: if `tune` is none of the three.
     """
+    from feinsum.compile.pause import collector_paused
     from feinsum.generate.answers import hold, recall, store_answer, stored_answer
     from feinsum.generate.freshness import Place, place_key
-    from feinsum.generate.garbage import collector_paused
     from feinsum.generate.kernel import Kernel
 
     if tune not in ("never", "missing", "always"):
@@ -78,7 +78,7 @@ def generate(
     executable = None if answer is None else job.load(answer.program, check=answer.origin.rung != "exact")
     if answer is None or executable is None:
         wake_compiler(chosen.context)
-        with collector_paused():
+        with collector_paused:
             answer, executable, lasting = _climb(job, place)
         if lasting:
             store_answer(answer, job, place)

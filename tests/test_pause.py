@@ -1,0 +1,65 @@
+"""What is one for the process is off while kernels are made, and is left as it was."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import loopy as lp
+import pytest
+
+import feinsum as fe
+from feinsum.compile.pause import Pause, collector_paused
+from feinsum.compile.realize import realize
+from feinsum.devices import Device
+from feinsum.registry import find_space
+
+
+def test_it_is_off_until_the_last_thread_has_left() -> None:
+    """However the threads overlap, and also where one fails."""
+    state = [True]
+    pause = Pause(lambda: state[0], lambda on: state.__setitem__(0, on))
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with pause:
+            entered.set()
+            leave.wait(60)
+
+    def failing() -> None:
+        with pause:
+            thread.start()
+            assert entered.wait(60)
+            raise ZeroDivisionError
+
+    thread = threading.Thread(target=other)
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert state == [False]
+    leave.set()
+    thread.join()
+    assert state == [True]
+
+
+def test_what_is_off_stays_off() -> None:
+    """As its user wants it."""
+    gc.disable()
+    try:
+        with collector_paused:
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_kernels_leave_nothing_in_the_cache_of_loopy(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tuning run would fill the disk; a user's own kernels are kept as before."""
+    kept: list[object] = []
+    monkeypatch.setattr("loopy.codegen.code_gen_cache.store_if_not_present", lambda *pair: kept.append(pair))
+    e = fe.einsum("ij,j->i", fe.array("A", ("N", 7)), fe.array("x", 7))
+    space = find_space("generic")
+    realize(e, {"N": 100}, space, space.default(space.problem(e, {"N": 100}, cpu.profile)), cpu.profile)
+    assert kept == []
+    assert lp.CACHING_ENABLED
+    lp.generate_code_v2(lp.make_kernel("{[i]: 0 <= i < 3}", "out[i] = 2 * i", name="own", lang_version=(2018, 2)))
+    assert len(kept) == 1
