@@ -406,7 +406,7 @@ def test_indices_are_wide_where_arrays_are_large(cpu: Device, store: str, monkey
 
     kernel = fe.generate(E, cpu, store, {"E": 50})
     assert "long const" not in kernel.source
-    monkeypatch.setattr(kernels, "index_dtype", lambda e, lengths: "int64" if max(lengths.values()) >= 100 else "int32")
+    monkeypatch.setattr(kernels, "is_outgrown", lambda program, lengths: max(lengths.values()) >= 100)
     for length in (100, 99):
         arrays = inputs(E, {"E": length})
         check_against_numpy(E, arrays, kernel(arrays))
