@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import random
 import re
 import subprocess
 import sys
@@ -224,6 +225,24 @@ def test_wide_kernels_limit_positions_to_numbers(cpu: Device) -> None:
     assert re.search(r"min\([^,;]*, \d+l\)", program.source)
     verdict = Workload(e, lengths, cpu.queue).check(build(cpu.context, program))
     assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("space", ["vector_panels", "contraction_steps"])
+@pytest.mark.parametrize("narrow", [0, 1, 2])
+def test_operands_of_float32_are_converted_as_they_are_loaded(cpu: Device, space: str, narrow: int) -> None:
+    """Whether lanes run along them or not: results are of float64, and as exact."""
+    shapes = (3, 3, "E"), (3, 10, 10), ("E", 10)
+    e = fe.einsum(
+        "xre,rij,ej->xei", *(fe.array(f"a{k}", s, "float32" if k == narrow else "float64") for k, s in enumerate(shapes))
+    )
+    s = find_space(space)
+    problem = s.problem(e, {"E": 1000}, cpu.profile)
+    rng = random.Random(narrow)
+    configurations = [{name: rng.choice(values) for name, values in s.parameters(problem).items()} for _ in range(40)]
+    for configuration in [c for c in configurations if s.refusal(problem, c) is None][:3]:
+        executable = build(cpu.context, realize(e, {"E": 1000}, s, configuration, cpu.profile))
+        verdict = Workload(e, e.resolve({"E": 67}), cpu.queue).check(executable)
+        assert verdict.ok, verdict.message
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {

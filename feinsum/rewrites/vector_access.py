@@ -101,35 +101,45 @@ def _is_one_step(entry: Any, lane: str) -> bool:
     return bool(flattened_sum(found) == 1)
 
 
-def load_code(scalar: str, width: int, count: int | None, source: str, kept: str, *, in_row: bool) -> str:
+def load_code(
+    scalar: str, width: int, count: int | None, source: str, kept: str, *, in_row: bool, number: str | None = None
+) -> str:
     """C that fills vector `at` of `kept` from the numbers of `source` at ``first``, ``first + step``, ..., then zeros.
 
     :param count: how many numbers there are; None where ``room`` tells at run time how many before the last repeats.
     :param in_row: whether ``step`` is 1.
+    :param number: the type of the numbers of `source` where it is another one, from which they are converted.
     """
     vector = f"{scalar}{width}"
+    convert = f"convert_{scalar}" if number not in (None, scalar) else ""
     if in_row and count == width:
-        return f"{kept}[at] = vload{width}(0, {source} + first);"
+        return f"{kept}[at] = {_neighbours(source, width, 'first', convert)};"
     if count is not None and in_row:
-        found = [_piece(source, size, start + k * size) for size, n, start in pieces(count, width) for k in range(n)]
+        found = [
+            _neighbours(source, size, f"first + {start + k * size}", convert)
+            for size, n, start in pieces(count, width)
+            for k in range(n)
+        ]
         return f"{kept}[at] = ({vector}) ({', '.join(found + ['0'] * (width - count))});"
     if count is None:
-        terms = [f"{source}[first + min({number}, (int) room - 1) * step]" for number in range(width)]
+        terms = [f"{source}[first + min({lane}, (int) room - 1) * step]" for lane in range(width)]
     else:
-        terms = [f"{source}[first + {number} * step]" for number in range(count)] + ["0"] * (width - count)
+        terms = [f"{source}[first + {lane} * step]" for lane in range(count)] + ["0"] * (width - count)
     assembled = f"{kept}[at] = ({vector}) ({', '.join(terms)});"
     if count is None and in_row:
-        whole = f"{kept}[at] = vload{width}(0, {source} + first);"
+        whole = f"{kept}[at] = {_neighbours(source, width, 'first', convert)};"
         return f"if (room >= {width}) {whole}\nelse if (room > 0) {assembled}\nelse {kept}[at] = ({vector}) 0;"
     if count is None:
-        whole = ", ".join(f"{source}[first + {number} * step]" for number in range(width))
+        whole = ", ".join(f"{source}[first + {lane} * step]" for lane in range(width))
         return f"if (room >= {width}) {kept}[at] = ({vector}) ({whole});\nelse {assembled}"
     return assembled
 
 
-def _piece(source: str, size: int, start: int) -> str:
-    """C for so many neighbours, from number `start` of a row on."""
-    return f"vload{size}(0, {source} + first + {start})" if size > 1 else f"{source}[first + {start}]"
+def _neighbours(source: str, size: int, at: str, convert: str) -> str:
+    """C for so many neighbours from a place on, converted as vectors are; C converts single numbers by itself."""
+    if size == 1:
+        return f"{source}[{at}]"
+    return f"{convert}{size}(vload{size}(0, {source} + {at}))" if convert else f"vload{size}(0, {source} + {at})"
 
 
 def store_code(scalar: str, size: int, kept: str, target: str, *, streaming: bool, guarded: bool) -> str:

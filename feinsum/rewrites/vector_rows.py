@@ -27,8 +27,8 @@ def load_row(
     """Statements that load a row into vectors of its own: the whole ones in a loop, then what is left."""
     name = read.aggregate.name
     array = lanes.array(name)
-    scalar = scalar_name(array)
-    kept = lanes.vectors(name, array.dtype)
+    target = lanes.array(insn.assignee_name)
+    kept = lanes.vectors(name, target.dtype)
     predicates, room = room_under(insn.predicates, iname)
     if row.last is None and room is not None:
         row = replace(row, last=room - 1)
@@ -43,7 +43,15 @@ def load_row(
         first = row.offset + at * lanes.width * row.stride
         left = () if row.last is None else (("room", row.last + 1 - at * lanes.width),)
         known = None if row.last is not None else count
-        code = load_code(scalar, lanes.width, known, name, kept.name, in_row=row.stride == 1)
+        code = load_code(
+            scalar_name(target),
+            lanes.width,
+            known,
+            name,
+            kept.name,
+            in_row=row.stride == 1,
+            number=scalar_name(array),
+        )
         loads.append(
             CInstruction(
                 (("at", at), *left, ("step", row.stride), ("first", first)),

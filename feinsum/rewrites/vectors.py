@@ -11,7 +11,7 @@ import loopy as lp
 from loopy.kernel.data import Iname
 from loopy.kernel.instruction import CInstruction
 from loopy.symbolic import IdentityMapper, get_dependencies
-from pymbolic.primitives import Comparison, If, Subscript, Variable
+from pymbolic.primitives import Comparison, If, Product, Subscript, Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
@@ -208,7 +208,7 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
         array = self.lanes.array(read.aggregate.name)
         target = self.lanes.array(self.insn.assignee_name)
         row = row_of(array, read, self.iname)
-        return row if row is not None and array.dtype == target.dtype else None
+        return row if row is not None and array.dtype.itemsize <= target.dtype.itemsize else None
 
     def map_subscript(self, expr: Any) -> Any:
         name = expr.aggregate.name
@@ -224,6 +224,14 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
             self.loaded[expr], loads = load_row(self.lanes, self.insn, self.iname, expr, row)
             self.loads += loads
         return Subscript(Variable(self.loaded[expr]), (Variable(self.block), Variable(self.lane)))
+
+    def map_type_cast(self, expr: Any) -> Any:
+        if self.rows.get(expr.child) is not None:
+            return self.rec(expr.child)
+        if self.iname in get_dependencies(expr.child):
+            return super().map_type_cast(expr)
+        # loopy 2025.2 makes no vectors where there is a cast, though it is one number's; a product converts as well.
+        return Product((expr.type.numpy_dtype.type(1), self.rec(expr.child)))
 
     def map_variable(self, expr: Any) -> Any:
         if expr.name != self.iname:
