@@ -8,6 +8,8 @@ For each term of a sum, v vectors along the lane times n numbers that are broadc
 What a row leaves behind its last whole vector is loaded in pieces, unless a copy fills it up.  An operand of which one
 step of a group reads more than a core's cache holds comes from memory again for every step.
 
+Operands that no step contracts are multiplied in where results are stored.
+
 Results are stored in vectors where they have the lane along their rows, else number by number; and unless the next steps
 go on along these rows, a number is a line of memory.
 """
@@ -40,7 +42,8 @@ def plan_work(p: Problem, c: Configuration) -> Work:
     """
     plan, e = panel_plan(p, c), p.einsum
     flops = loads = most = sums = 0.0
-    for step, stage in zip(contractions(e, c["path"]), plan.stages, strict=True):
+    steps = contractions(e, c["path"])
+    for step, stage in zip(steps, plan.stages, strict=True):
         row, letters = p.sizes[stage.lane], set("".join(step.inputs))
         again = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
         products = again * p.count("".join(letters)) * _products(p, step) * (-(-row // plan.width) / row)
@@ -50,6 +53,11 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         if own > most:
             most, sums = own, vectors * math.prod(stage.registers.values())
         flops += own
+    left = [letters for k, letters in enumerate(e.indexing.inputs) if not any(k in step.own for step in steps)]
+    if left:
+        terms = e.b * p.count("".join({*steps[-1].kept, *"".join(left)}))
+        flops += 2 * terms * len(left)
+        loads += terms * (1 + len(left)) * p.itemsize
     stored = e.b * p.count(e.indexing.output) * p.itemsize
     apart = plan.stages[-1].lane != e.indexing.output[-1]
     scattered = apart and e.indexing.output[-1] != c["long"] and stored > core_cache_bytes(p)
