@@ -109,6 +109,14 @@ def test_a_chain_stays_in_private_memory(length: int) -> None:
     assert len(generate_program(t_unit).launches) == 1
 
 
+@pytest.mark.parametrize("first", ["a", "c"])
+def test_two_partial_results_meet_in_a_later_stage(first: str) -> None:
+    """Each is kept over the loops of the stage that reads it, which is not the next one for the first of them."""
+    e, t_unit, match = matched("eab,bc,ecd,di->eai", e="E", a=5, b=6, c=7, d=3, i=9)
+    stages = (Stage((0, 1), first, {}), Stage((0, 1), "i", {"c": 7}), Stage((0, 1), "i", {"a": 5}))
+    equal_to_numpy(e, vector_panel(t_unit, match, plan(*stages, panels={}, groups={"e": (4, 1)})), E=6)
+
+
 @pytest.mark.parametrize("length", [1, 7, 8, 21])
 def test_what_a_stage_leaves_is_summed_up_to_the_end_of_the_lanes(length: int) -> None:
     """A short sum that the last instruction writes out reads its operand as far as the results go, and no further."""
@@ -181,6 +189,16 @@ def test_rows_that_lie_apart_are_asked_for_ahead() -> None:
     _, t_unit, match = matched("ed,di->ei", d=6, e=20, i=5)
     t_unit = vector_panel(t_unit, match, plan(panels={1: "i"}, ahead="e"))
     assert "prefetch" not in generate_program(t_unit).source
+
+
+def test_what_asks_ahead_stands_outside_the_tile_that_it_does_not_depend_on() -> None:
+    """A row for each r, a row for each s: the loops around the prefetches come first, and loopy warns of no others."""
+    e, t_unit, match = matched("de,dre,dse,di->ersi", d=6, e=20, r=2, s=3, i=5)
+    stage = Stage((0, 1, 2, 3), "i", {"e": 1, "r": 2, "s": 3})
+    t_unit = vector_panel(t_unit, match, plan(stage, panels={3: "i"}, ahead="e", groups={"e": (3, 1)}))
+    source = generate_program(t_unit).source
+    assert source.count("__builtin_prefetch") == 3
+    equal_to_numpy(e, t_unit)
 
 
 def test_what_cannot_be_fused_is_refused() -> None:

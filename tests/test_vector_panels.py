@@ -165,3 +165,29 @@ def test_odd_einsums_work_or_are_refused(name: str, subscripts: str, rows: int) 
     wanted = np.einsum(subscripts, *(data[entry[0].name] for entry in e.args[0]))
     for output in e.output_names:
         assert_allclose(found[output], wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "sizes", "roles", "ahead"),
+    [
+        ("efgd,ha,hijf,jc,iebg->abcde", "a=16 b=7 c=7 d=1 e=1 f=1 g=64 h=3 i=1 j=1", ("04 01 01 01", "d", "c"), False),
+        ("efgd,ha,hijf,jc,iebg->abcde", "a=5 b=7 c=5 d=13 e=2 f=2 g=9 h=3 i=3 j=2", ("04 01 12 01", "d", "c"), False),
+        ("cad,cea,ebd->ab", "a=127 b=10 c=9 d=3 e=3", ("01 01", "b", "a"), True),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_random_einsums_found_is_right(
+    subscripts: str, sizes: str, roles: tuple[str, ...], ahead: bool, dtype: str
+) -> None:
+    """Two partial results that meet in a later step; prefetches for the rows of a tile, of which one axis is not theirs."""
+    lengths = {x: int(n) for x, _, n in (entry.partition("=") for entry in sizes.split())}
+    s, p = SPACES["vector_panels"], problem(subscripts, dtype, **lengths)
+    c = dict(zip(("path", "lane", "long"), roles, strict=True)) | {"panel": 0, "together": 1, "tile": 25, "width": 4}
+    c |= {"vectors": 4, "accumulators": 24, "ahead": ahead, "slab": False, "rows": "together", "streaming": False}
+    assert s.refusal(p, c) is None
+    rng = np.random.default_rng(5)
+    data = {a.name: rng.uniform(-1, 1, [lengths[x] for x in k]).astype(dtype) for a, k in p.einsum.array_indices.items()}
+    wanted = np.einsum(subscripts, *(data[entry[0].name] for entry in p.einsum.args[0]))
+    found = run(transformed(p.einsum, {}, s, c, CPU), **data)["out"]
+    tolerance = 1e4 * np.finfo(dtype).eps
+    assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)

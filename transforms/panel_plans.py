@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import Panel, Stage, fused, neighbours
+from feinsum.rewrites.panels import readers_of
 from feinsum.space import Configuration, Problem
 
 from .panel_limits import core_cache_bytes, fill, inside_bytes, line_bytes, panel_bytes, registers
@@ -141,17 +142,19 @@ class _Planner:
         return {x for step in self.steps for letters in step.inputs for x in letters if x not in step.kept}
 
     def _lanes(self, lane: str) -> list[str]:
-        """The lane of each step: that of the next one if it is kept, else the one that fills vectors best."""
-        lanes: list[str] = []
-        for step in reversed(self.steps):
+        """The lane of each step: that of the step that reads its result if it is kept, else what fills vectors best."""
+        readers = readers_of(self.e.n, [step.operands for step in self.steps])
+        lanes: dict[int | None, str] = {None: lane}
+        for number, step in reversed(list(enumerate(self.steps))):
+            lane = lanes[readers[number]]
             if lane not in step.kept:
                 # Lanes of an operand that is not copied have to be in a row of memory.
                 able = [x for x in step.kept if x != self.long and self._can_be_lane(step, x)]
                 if not able:
                     raise RefusedError(f"no index of '{step.kept}' can run along lanes")
                 lane = max(able, key=lambda x: (fill(int(self.inside[x]), self.width), self.inside[x]))
-            lanes.insert(0, lane)
-        return lanes
+            lanes[number] = lane
+        return [lanes[number] for number in range(len(self.steps))]
 
     def _can_be_lane(self, step: Contraction, lane: str) -> bool:
         """Whether every operand of the einsum that has the index is copied, or has it along its rows."""

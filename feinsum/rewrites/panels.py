@@ -9,7 +9,7 @@ for several e in registers; intermediate results of a chain never leave the firs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import loopy as lp
@@ -67,6 +67,26 @@ class Panel:
     streaming: bool
     ahead: str | None = None
     line_bytes: int = 64
+
+
+def readers_of(n: int, steps: Sequence[tuple[int, ...]]) -> list[int | None]:
+    """The step that reads the result of each step, which need not be the next one; None for what is left at the end.
+
+    :param n: how many operands there are at the beginning.
+    :param steps: what each step contracts, by position among what is left; results stand last.
+    """
+    readers: list[int | None] = []
+    for number, contracted in enumerate(steps):
+        n += 1 - len(contracted)
+        at = n - 1
+        for reader in range(number + 1, len(steps)):
+            if at in steps[reader]:
+                readers.append(reader)
+                break
+            at -= sum(k < at for k in steps[reader])
+        else:
+            readers.append(None)
+    return readers
 
 
 @dataclass
@@ -174,18 +194,19 @@ def _own(t_unit: lp.TranslationUnit, row: Match, loops: list[str]) -> tuple[lp.T
 
 
 def _keep(t_unit: lp.TranslationUnit, row: _Row, plan: Panel, groups: tuple[str, ...]) -> lp.TranslationUnit:
-    """Keep the result of every stage in private memory, the last one first, as its loops are those of the next."""
-    inner = row.inner
+    """Keep the result of every stage in private memory, the last one first, as its loops are those of what it reads."""
     around = (*groups, *row.blocks.values())
+    readers = readers_of(row.matches[0].einsum.n, [stage.operands for stage in plan.stages])
+    inside: dict[int | None, Mapping[str, str]] = {None: row.inner}
     for number, stage in reversed(list(enumerate(plan.stages))):
-        result = row.matches[number + 1]
+        result, inner = row.matches[number + 1], inside[readers[number]]
         letters = sorted(result.einsum.indexing.inputs[-1], key=lambda letter: letter == stage.lane)
         t_unit, kept = materialize(
             t_unit, result, result.einsum.n - 1, {x: [inner[x]] for x in letters}, "private", outer=around
         )
         row.kept.insert(0, kept)
-        inner = {**inner, **kept.loops}
-        row.readers.insert(0, inner)
+        inside[number] = {**row.inner, **kept.loops}
+        row.readers.insert(0, inside[number])
     return t_unit
 
 
@@ -242,7 +263,8 @@ def _accumulate(t_unit: lp.TranslationUnit, row: _Row, number: int, plan: Panel)
     sums = [before.inames[x] for x in summed]
     if plan.ahead and plan.ahead in row.blocks:
         step = row.blocks[plan.ahead]
-        t_unit = prefetch_ahead(t_unit, before, kept.insn_ids, step, sums, tile[1:], tile[0], plan.line_bytes)
+        t_unit, order = prefetch_ahead(t_unit, before, kept.insn_ids, step, sums, tile[1:], tile[0], plan.line_bytes)
+        tile[1:] = order
     t_unit = register_tile(t_unit, before, tile, kept.insn_ids, in_place=whole)
     return nest(t_unit, before, [*loops, *sums, *tile[1:], tile[0]])
 

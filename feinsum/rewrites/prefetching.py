@@ -32,7 +32,7 @@ def prefetch_ahead(
     tile: Sequence[str],
     lane: str,
     line_bytes: int,
-) -> lp.TranslationUnit:
+) -> tuple[lp.TranslationUnit, list[str]]:
     """Ask in each step of a loop for what the next step reads of rows that lie apart.
 
     Before::
@@ -55,6 +55,8 @@ def prefetch_ahead(
     :param tile: loops of fixed lengths inside these.
     :param lane: the loop inside them that is to become the lanes of vectors.
     :param line_bytes: the length of a cache line.
+    :returns: the kernel, and the loops of the tile in an order, from the outside in, in which those around what asks come
+        first.  It has to be kept: a loop around one statement alone cannot be outside one around both.
 
     ``prefetch`` in Halide.  With a builtin of clang that compilers for CPUs know.
     """
@@ -63,7 +65,15 @@ def prefetch_ahead(
     summed, tiles = frozenset(rest[: len(sums)]), frozenset(rest[len(sums) :])
     seeker = _Seeker(kernel, first, summed, tiles, inner, line_bytes)
     touches = list(seeker.touches([kernel.id_to_insn[insn_id] for insn_id in insn_ids]))
-    return t_unit.with_kernel(kernel.copy(instructions=[*kernel.instructions, *touches]))
+    order = sorted(rest[len(sums) :], key=lambda loop: -sum(loop in touch.within_inames for touch in touches))
+    touches = [_in_order(touch, order) for touch in touches]
+    return t_unit.with_kernel(kernel.copy(instructions=[*kernel.instructions, *touches])), order
+
+
+def _in_order(touch: CInstruction, order: Sequence[str]) -> CInstruction:
+    """A statement also in the loops that are around one of its own."""
+    depth = max((k + 1 for k, loop in enumerate(order) if loop in touch.within_inames), default=0)
+    return touch.copy(within_inames=touch.within_inames | set(order[:depth]))
 
 
 @dataclass(frozen=True)
