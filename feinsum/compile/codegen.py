@@ -13,6 +13,7 @@ from loopy.schedule.tools import get_subkernel_arg_info
 from loopy.symbolic import IdentityMapper
 from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Variable
 
+from feinsum.compile.ordered import any_order_paused
 from feinsum.compile.pause import Pause
 from feinsum.compile.program import Argument, Extent, Launch, Program
 from feinsum.errors import TransformError
@@ -27,7 +28,7 @@ def generate_program(t_unit: lp.TranslationUnit) -> Program:
     :raises TransformError: if loopy cannot schedule the kernel or generate code for it; the message is loopy's.
     """
     try:
-        with _cache_unused:
+        with _cache_unused, any_order_paused:
             return _generate(t_unit)
     except TransformError:
         raise

@@ -1,0 +1,37 @@
+"""Code that is the same from run to run: loopy opens the loops over groups and work-items in the order of their names.
+
+``set_up_hw_parallel_loops`` of loopy 2025.2 (``loopy/codegen/loop.py``) takes these loops out of a set of names, which
+Python orders by a hash that differs in every process, ``PYTHONHASHSEED``.  The dimensions of the domain that is done stand
+in this order, and isl gives the conditions of an ``if`` in the order of the dimensions: ``if (i <= 9 && j <= 9)`` in one
+process is ``if (j <= 9 && i <= 9)`` in another, the same kernel as source that no compiler's cache knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loopy.codegen import loop
+from loopy.kernel.data import HardwareConcurrentTag, VectorizeTag
+from loopy.schedule import get_insn_ids_for_block_at
+
+from feinsum.compile.pause import Pause
+
+_as_in_loopy = loop.set_up_hw_parallel_loops
+
+
+def _in_order(codegen_state: Any, schedule_index: int, next_func: Any, hw_inames_left: list[str] | None = None) -> Any:
+    """What loopy's function does, which takes the last of the names left and calls itself with the others."""
+    if hw_inames_left is None:
+        kernel = codegen_state.kernel
+        insns = get_insn_ids_for_block_at(kernel.linearization, schedule_index)
+        shared = {x for i in insns for x in kernel.insn_inames(i) if kernel.iname_tags_of_type(x, HardwareConcurrentTag)}
+        hw_inames_left = sorted(x for x in shared if not kernel.iname_tags_of_type(x, VectorizeTag))
+    return _as_in_loopy(codegen_state, schedule_index, next_func, hw_inames_left)
+
+
+def _take_any_order(on: bool) -> None:
+    loop.set_up_hw_parallel_loops = _as_in_loopy if on else _in_order
+
+
+any_order_paused = Pause(lambda: loop.set_up_hw_parallel_loops is _as_in_loopy, _take_any_order)
+"""Inside, the conditions of the code that loopy generates have the same order in every process."""
