@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import feinsum as fe
 from feinsum.compile.codegen import generate_program, to_extent
 from feinsum.compile.executable import build
+from feinsum.compile.filling import enqueue_fill, enqueue_fill_kernel
 from feinsum.compile.indices import is_outgrown
 from feinsum.compile.program import Argument, Launch, Program, evaluate
 from feinsum.compile.realize import realize, transformed
@@ -326,3 +327,17 @@ def test_lengths_of_loopy_become_data() -> None:
         assert evaluate(to_extent(parse(text)), values) == eval(text, values)
     with pytest.raises(fe.TransformError, match=r"'n\*\*2' is no length that a launch can compute"):
         to_extent(parse("n**2"))
+
+
+@pytest.mark.parametrize("fill", [enqueue_fill, enqueue_fill_kernel])
+def test_a_part_of_a_buffer_is_filled_and_nothing_else(cpu: Device, fill: Callable[..., Any]) -> None:
+    """Bytes are set from where it says, as many as it says, by the driver and by a kernel of ours."""
+    queue = cl.CommandQueue(cpu.context)
+    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 5000)
+    fill(queue, buffer, 7, 0, 5000)
+    fill(queue, buffer, 255, 1001, 2000).wait()
+    found = np.empty(5000, np.uint8)
+    cl.enqueue_copy(queue, found, buffer)
+    assert (found[1001:3001] == 255).all()
+    assert (found[:1001] == 7).all()
+    assert (found[3001:] == 7).all()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.compile.filling import enqueue_fill
 from feinsum.compile.pages import LEAST_BYTES, large_pages
 from feinsum.compile.strided import copy_strided
 
@@ -153,16 +154,10 @@ def deliver(result: Any, buffer: Any, queue: Any, done: Any) -> None:
 
 def fill_with_zeros(result: Any, queue: Any, wait_for: Sequence[Any]) -> None:
     """Set a contiguous array to zero."""
-    import pyopencl as cl
-
     if isinstance(result, np.ndarray):
         result.fill(0)
     elif result.size:
-        zero = np.uint8(0)
-        done = cl.enqueue_fill_buffer(
-            queue, result.base_data, zero, result.offset, result.nbytes, wait_for=wait_for or None
-        )
-        result.add_event(done)
+        result.add_event(enqueue_fill(queue, result.base_data, 0, result.offset, result.nbytes, wait_for))
 
 
 def share_memory(a: Any, b: Any) -> bool:

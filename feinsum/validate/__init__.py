@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from feinsum.compile.filling import enqueue_fill
 from feinsum.einsum import BatchedEinsum
 from feinsum.validate.reference import Reference, hides_terms, random_inputs, references, whole_inputs
 
@@ -149,7 +150,7 @@ class Workload:
         if not size:
             return
         if not self.queue.device.host_unified_memory:
-            cl.enqueue_fill_buffer(self.queue, buffer, value, start, size)
+            enqueue_fill(self.queue, buffer, int(value), start, size)
             return
         flags = cl.map_flags.WRITE_INVALIDATE_REGION
         mapped, _ = cl.enqueue_map_buffer(self.queue, buffer, flags, start, (size,), np.uint8, is_blocking=True)
@@ -158,15 +159,13 @@ class Workload:
 
     def _run(self, executable: Executable, inputs: Mapping[str, Any], guarded: Mapping[str, Any]) -> None:
         """Run with outputs between guard bands, and with poison where launches share memory."""
-        import pyopencl as cl
-
         views = {
             name: whole.get_sub_region(_GUARD_BYTES, max(1, whole.size - 2 * _GUARD_BYTES))
             for name, whole in guarded.items()
         }
         scratch = executable.scratch(self.queue.context, self.parameters)
         for buffer in scratch.values():
-            cl.enqueue_fill_buffer(self.queue, buffer, _POISON["f"], 0, buffer.size)
+            enqueue_fill(self.queue, buffer, int(_POISON["f"]), 0, buffer.size)
         executable.enqueue(self.queue, {**inputs, **views, **scratch}, self.parameters)
         self.queue.finish()
 
