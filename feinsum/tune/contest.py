@@ -190,8 +190,9 @@ def _contestant(task: Task, store: Database, space: TransformSpace, share: int |
 
 
 def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[str, Any]]:
-    """What was best for the same pattern at other lengths, or on other devices of the same architecture."""
-    found = open_stores(store).winners(pattern_key=task.canonical.pattern.key, spaces=[(space.name, space.version)])
+    """What was best for the same pattern at other lengths, on other devices of the architecture, or by an older version."""
+    versions = [(space.name, version) for version in range(1, space.version + 1)]
+    found = open_stores(store).winners(pattern_key=task.canonical.pattern.key, spaces=versions)
     near = [r for r in found if r.device == task.profile.id or r.architecture == task.profile.architecture]
     near.sort(key=lambda r: (r.device != task.profile.id, distance(task.pattern_sizes, r.pattern_sizes)))
     return [space.completed(record.configuration) for record in near[:_ALIKE]]
