@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune import final
-from feinsum.tune.contest import Contest
+from feinsum.tune.contest import Contest, _contestant
 from feinsum.tune.runner import Runner
 from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Outcome
@@ -176,3 +177,14 @@ def test_the_time_limit_of_a_paused_worker_stands_still(cpu: Device) -> None:
         assert time.monotonic() - begin >= 3.5
     finally:
         worker.close()
+
+
+def test_a_search_begins_with_winners_of_older_versions(task: Task, store: str) -> None:
+    """So that a new version of a space is at least tried where the old one was quick."""
+    space = find_space("generic")
+    newer = replace(space, version=space.version + 1)
+    quick = choices(task)[-1]
+    with fe.Database(store) as database:
+        database.add(record_of(task, quick, 0.5))
+        assert _contestant(task, database, newer, None, "random").ask() == quick
+        assert _contestant(task, database, space, None, "random").ask() != quick
