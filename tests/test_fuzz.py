@@ -141,7 +141,9 @@ def test_contract_equals_numpy(equation: Equation, seed: int, device: Device, da
             found = evaluate(equation, placed, out, how)
         assert out is None or found is out
         result = np.asarray(found if queue is None else found.get())
-        expected.check(result if dtype.kind == "c" or result.dtype.kind != "c" else result.real.astype(dtype))
+        if equation.out == "wider":
+            result = (result if dtype.kind == "c" else result.real).astype(dtype)
+        expected.check(result)
 
 
 def room_for(equation: Equation, shape: tuple[int, ...], dtype: np.dtype[Any], queue: Any) -> Any:

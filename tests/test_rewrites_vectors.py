@@ -176,6 +176,16 @@ def test_fused_indices_fill_vectors(rows: int) -> None:
     equal_to_numpy(e, t_unit)
 
 
+def test_fused_indices_of_one_length_have_lanes_too() -> None:
+    """Of indices that are only ever 0 nothing is left, so that lanes are found along the others."""
+    e, t_unit, match = matched("bgei,db->dgei", 1, b=5, g=1, e=16, i=1, d=7)
+    t_unit, match = fuse(t_unit, match, "gei")
+    groups = {"i": (1, 16), "d": (2, 3)}
+    t_unit = vector_panel(t_unit, match, plan(Stage((0, 1), "i", {"d": 3}), panels={0: "i"}, groups=groups, width=8))
+    assert "vstore8(" in generate_program(t_unit).source
+    equal_to_numpy(e, t_unit)
+
+
 def test_rows_that_lie_apart_are_asked_for_ahead() -> None:
     """One prefetch of a line for each row of the next step; none for rows that a sum goes along, nor for the panel."""
     e, t_unit, match = matched("de,di->ei", d=6, e=20, i=5)

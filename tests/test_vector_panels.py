@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from feinsum.transforms.panel_choices import promising
 from feinsum.transforms.panel_limits import accumulators, panel_bytes
-from feinsum.transforms.panel_plans import RefusedError, panel_plan
+from feinsum.transforms.panel_plans import RefusedError, fused_problem, panel_plan
 from feinsum.transforms.step_plans import aligned, in_parts, parts_that_fit
 from kernels import run
 from numpy.testing import assert_allclose
@@ -191,3 +191,14 @@ def test_what_random_einsums_found_is_right(
     found = run(transformed(p.einsum, {}, s, c, CPU), **data)["out"]
     tolerance = 1e4 * np.finfo(dtype).eps
     assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_a_row_of_one_number_is_not_fused() -> None:
+    """There is no lane in what is always 0."""
+
+    def letters(length: int) -> str:
+        e = fe.einsum("ai,iabc->abc", fe.array("A", (9, 4)), fe.array("B", (4, 9, length, 1)))
+        return fused_problem(Problem(e, e.resolve({}), CPU))[1]
+
+    assert letters(3) == "bc"
+    assert letters(1) == ""

@@ -41,9 +41,12 @@ def is_vectorizable(e: BatchedEinsum) -> bool:
 
 
 def fused_problem(p: Problem) -> tuple[Problem, str]:
-    """The problem with the last indices of the output as one where they are a row of every array; and these indices."""
+    """The problem with the last indices of the output as one where they are a row of every array; and these indices.
+
+    A row of one number stays as it is.
+    """
     letters = neighbours(p.einsum)
-    if len(letters) < 2:
+    if len(letters) < 2 or p.count(letters) == 1:
         return p, ""
     sizes = {x: n for x, n in p.sizes.items() if x not in letters}
     return Problem(fused(p.einsum, letters), {**sizes, letters[-1]: p.count(letters)}, p.device), letters

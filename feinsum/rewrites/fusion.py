@@ -144,5 +144,7 @@ def _digits(position: Any, sizes: Sequence[int]) -> list[Any]:
     for k, size in enumerate(sizes):
         step = math.prod(sizes[k + 1 :])
         quotient = FloorDiv(position, step) if step > 1 else position
-        digits.append(Remainder(quotient, size) if k else quotient)
+        # Nothing that need not be said: lanes have to be found in what is left.
+        digit = Remainder(quotient, size) if math.prod(sizes[:k]) > 1 else quotient
+        digits.append(digit if size > 1 else 0)
     return digits
