@@ -1,8 +1,8 @@
 """What using feinsum costs besides the kernel itself: ``python -m benchmarks costs [--device cpu] [--database PATH]``.
 
-Import and generate are measured in new processes, each with a clock of its own; the caches of "cold" are empty
-directories.  Modules are byte code, as after ``pip install``, whatever the environment says of writing it.  The einsum is
-the DG gradient ``xre,rij,ej->xei`` with p = 3.
+Import, generate and a first contract are measured in new processes, each with a clock of its own; the caches of "cold" are
+empty directories.  Modules are byte code, as after ``pip install``, whatever the environment says of writing it.  The
+einsum is the DG gradient ``xre,rij,ej->xei`` with p = 3.
 """
 
 from __future__ import annotations
@@ -62,6 +62,20 @@ fe.generate(gradient(10), device, sys.argv[2] or None, {"E": ELEMENTS})
 print(json.dumps({"first": first, "again": sorted(again)[25], "other": time.perf_counter() - start, "heavy": heavy}))
 """
 
+_CONTRACT = """
+import json, sys, time
+import numpy as np
+import feinsum as fe
+a, b = np.ones((30, 40)), np.ones((40, 50))
+times = [time.perf_counter()]
+device = fe.device(sys.argv[1])
+device.context
+times.append(time.perf_counter())
+fe.contract("ij,jk->ik", a, b, device=device, database=sys.argv[2] or None)
+times.append(time.perf_counter())
+print(json.dumps({"probe": times[1] - times[0], "contract": times[2] - times[1]}))
+"""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -98,7 +112,8 @@ def main() -> None:
     options = parser.parse_args()
     device = fe.device(options.device)
     print(f"{device}, load average {os.getloadavg()[0]:.1f}, medians of {options.samples} new processes\n")
-    costs = [*_imports(options.samples), *_generate(options), *_calls(device, options.database or None)]
+    processes = [*_imports(options.samples), *_generate(options), *_newcomer(options)]
+    costs = [*processes, *_calls(device, options.database or None)]
     headings = ["what", "median", "±", "least", "target", "", "remark"]
     print_table(headings, [cost.cells() for cost in costs], left=["what", "", "remark"])
 
@@ -126,6 +141,19 @@ def _generate(options: argparse.Namespace) -> list[Cost]:
         Cost("generate, new process, warm caches", [a["first"] for a in warm], 0.050, _loads(warm)),
         Cost("generate, same process, cold, after another", [a["other"] for a in cold], 0.5),
         Cost("generate, same process, again", [a["again"] for a in warm], 100e-6),
+    ]
+
+
+def _newcomer(options: argparse.Namespace) -> list[Cost]:
+    """What a first line takes on a machine that never ran feinsum."""
+    answers = []
+    for _ in range(options.samples + 1):
+        with tempfile.TemporaryDirectory() as empty:
+            answers.append(_fresh(_CONTRACT, dict.fromkeys(_CACHES, empty), options.device, options.database))
+    answers = answers[1:]  # as above
+    return [
+        Cost("device, new machine: drivers probed", [a["probe"] for a in answers]),
+        Cost("contract, new process, cold caches", [a["contract"] for a in answers], None, "after the device was chosen"),
     ]
 
 

@@ -84,7 +84,7 @@ def _rows_of_space(oracle: Oracle, s: Any, problem: Problem, times_s: Iterable[A
         return []
     rows = []
     for configuration, time_s in times_s:
-        c = dict(configuration)
+        c = s.completed(dict(configuration))
         if s.refusal(asked, c) is None:
             features, work_s = oracle.describe(s, asked, choices, c)
             rows.append(Row(problem, profile.kind, s.name, s.rank, c == default, features, work_s, time_s))

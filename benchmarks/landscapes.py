@@ -3,7 +3,8 @@
 What else runs on a machine only adds to a time, so that of few samples the least says most.
 
 A file of ``benchmarks/landscapes`` is about one device.  Its first line is the profile of the device, every other one
-holds what was measured of one space for one einsum at one set of lengths, times in microseconds::
+holds what was measured of one space, with the parameters it had, for one einsum at one set of lengths, times in
+microseconds::
 
     {"einsum": KEY, "sizes": {...}, "space": "generic", "version": 1, "parameters": ["lane", "items"],
      "measured": [["last", 64, 235.6], ["longest", 16, 311.2]]}
@@ -95,11 +96,14 @@ def write_landscapes(evidence: Evidence, folder: Path = FOLDER) -> None:
 
 def _lines(evidence: Evidence, problem: Problem) -> Iterator[str]:
     for (space, version), times_s in evidence.times_s[problem].items():
-        parameters = sorted({name for configuration in times_s for name, _ in configuration})
-        complete = {c: t for c, t in times_s.items() if [name for name, _ in c] == parameters}
-        measured = sorted(([value for _, value in c] + [float(f"{t * 1e6:.4g}")] for c, t in complete.items()), key=str)
         about = {"einsum": problem.einsum, "sizes": dict(problem.sizes), "space": space, "version": version}
-        yield json.dumps({**about, "parameters": parameters, "measured": measured}, separators=(",", ":"))
+        alike: dict[tuple[str, ...], list[list[Any]]] = {}
+        for configuration, t in times_s.items():
+            values = [value for _, value in configuration]
+            alike.setdefault(tuple(name for name, _ in configuration), []).append([*values, float(f"{t * 1e6:.4g}")])
+        for parameters, measured in alike.items():  # those of before a parameter joined the space apart
+            line = {**about, "parameters": parameters, "measured": sorted(measured, key=str)}
+            yield json.dumps(line, separators=(",", ":"))
 
 
 def read_records(place: str) -> Iterator[TuningRecord]:

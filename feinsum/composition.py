@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from feinsum.adaptation import adapt
 from feinsum.contraction import ContractionSchedule, step_einsums
 from feinsum.database import TuningRecord
 from feinsum.einsum import BatchedEinsum
@@ -118,7 +119,7 @@ def origins(
     """What the stores say of the steps of a chain that somebody else put together."""
     found = []
     for part in space.parts(problem, configuration):
-        asked = inquiry.ask(Question.of(part.einsum, part.einsum.sizes_from(problem.sizes), [part.space]))
+        asked = inquiry.precedents(Question.of(part.einsum, part.einsum.sizes_from(problem.sizes), [part.space]))
         same = ((kind, r) for kind, r in asked if r.space == part.space.name and r.configuration == part.configuration)
         kind, record = next(same, ("no record", None))
         found.append(StepOrigin(str(part.einsum.indexing), kind, record))
@@ -137,12 +138,13 @@ class _Step:
         """The kernel that the best record speaks for which its space accepts."""
         if not self._able:
             return None
-        for kind, record in inquiry.ask(Question.of(self._e, self._sizes, self._able.values())):
+        for kind, record in inquiry.precedents(Question.of(self._e, self._sizes, self._able.values())):
             s = self._able[record.space]
-            reason = _refusal(s, s.problem(self._e, self._sizes, self._profile), record.configuration)
+            found = adapt(record, self._e, self._sizes, self._profile, s) or record.configuration
+            reason = _refusal(s, s.problem(self._e, self._sizes, self._profile), found)
             if reason is None:
-                t = time_at(record, self._e, self._sizes, self._profile, s)
-                return _Kernel(s, record.configuration, self._origin(kind, record), t)
+                t = time_at(record, found, self._e, self._sizes, self._profile, s)
+                return _Kernel(s, found, self._origin(kind, record), t)
             self._passed_over.append(f"record {record.id}: {reason}")
         return None
 

@@ -363,6 +363,11 @@ def batched_einsum(subscripts: str, rows: Sequence[Sequence[Any]]) -> BatchedEin
     2
     """
     data: dict[int, tuple[Any, Array]] = {}
+    for i, row in enumerate(rows):
+        if isinstance(row, Array):
+            raise SubscriptError(
+                f"row {i} is the array '{row.name}', not a list of operands; write [[...]] for a single row"
+            )
     matrix = tuple(
         tuple(_entry(operand, f"operand {k} of row {i}", data) for k, operand in enumerate(row))
         for i, row in enumerate(rows)
@@ -426,3 +431,12 @@ def _broadcast(text: str, indexing: Subscripts, matrix: tuple[tuple[tuple[Array,
             renamed += spare.pop() if own else letter
         inputs.append(renamed)
     return BatchedEinsum(Subscripts(tuple(inputs), indexing.output), matrix)
+
+
+def require_einsum(e: Any) -> None:
+    """Check that something is a batched einsum.
+
+    :raises SubscriptError: if it is not, with how to make one.
+    """
+    if not isinstance(e, BatchedEinsum):
+        raise SubscriptError(f"a batched einsum is needed, not {e!r}; make one with feinsum.einsum")

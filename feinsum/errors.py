@@ -44,7 +44,7 @@ class ValidationError(FeinsumError, ValueError):
 
 
 class SearchError(FeinsumError, ValueError):
-    """A sampler that does not exist, or a recorded landscape that is malformed."""
+    """A sampler that does not exist, a budget out of range, or a recorded landscape that is malformed."""
 
 
 class JobError(FeinsumError, ValueError):

@@ -64,7 +64,7 @@ def favourites(
     :param share: what is expected to take more than this share of the time of the default of its space is left out.
     :param model: by default the one that is part of feinsum.
     """
-    oracle = Oracle(e, sizes, profile, model or cost_model())
+    oracle = Oracle(e, sizes, profile, model)
     searches = []
     for s in matching_spaces(e) if spaces is None else spaces:
         try:
@@ -101,17 +101,20 @@ def expected_s(
     if parts := s.parts(problem, configuration):
         lengths = ((part, part.einsum.sizes_from(problem.sizes)) for part in parts)
         return sum(expected_s(part.einsum, own, profile, part.space, part.configuration) for part, own in lengths)
-    return Oracle(e, sizes, profile, cost_model()).predict(s, problem, s.parameters(problem), [configuration])[0]
+    return Oracle(e, sizes, profile).predict(s, problem, s.parameters(problem), [configuration])[0]
 
 
 class Oracle:
     """The cost model, asked about one einsum on one device.
 
     :param sizes: the lengths of long axes.
+    :param model: by default the one that is part of feinsum.
     """
 
-    def __init__(self, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, model: CostModel) -> None:
-        self.e, self.sizes, self.profile, self.model = e, sizes, profile, model
+    def __init__(
+        self, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, model: CostModel | None = None
+    ) -> None:
+        self.e, self.sizes, self.profile, self.model = e, sizes, profile, model or cost_model()
         self._shared = problem_features(e, e.resolve(sizes), profile)
 
     def problem(self, s: TransformSpace) -> Problem:

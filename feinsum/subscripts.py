@@ -3,10 +3,13 @@
 The grammar is the one of :func:`numpy.einsum`: an index is one letter, operands are separated by commas, the output
 follows ``->``.  Without an output, the indices that occur exactly once are its axes, in alphabetical order, after those
 of the ellipsis.
+
+For arrays there may be more indices than letters, as in opt_einsum: every character from U+00C0 on is one.
 """
 
 from __future__ import annotations
 
+import operator
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +19,8 @@ from functools import cached_property
 from feinsum.errors import SubscriptError
 
 INDEX_LETTERS = string.ascii_lowercase + string.ascii_uppercase
+_FURTHER = 0xC0
+"""The first of the characters that follow the letters where those are not enough."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,7 @@ class Subscripts:
                     raise SubscriptError(
                         f"{letter!r} in {where} of '{self}' is not an index; an index is one letter a-z or A-Z"
                     )
-        for letter, count in Counter(self.output).items():
-            if count > 1:
-                raise SubscriptError(
-                    f"output index {letter!r} occurs {count} times in '{self}'; an output has each index once"
-                )
-            if not any(letter in axes for axes in self.inputs):
-                raise SubscriptError(f"output index {letter!r} of '{self}' occurs in no operand; drop it or give it to one")
+        _check_output(self.inputs, self.output)
 
     def __str__(self) -> str:
         return f"{','.join(self.inputs)}->{self.output}"
@@ -76,6 +75,32 @@ def parse_subscripts(text: str, ranks: Sequence[int] | None = None) -> Subscript
     >>> str(parse_subscripts("...ij,...jk->...ik", ranks=(3, 3)))
     'aij,ajk->aik'
     """
+    return Subscripts(*_terms(text, ranks, more=False))
+
+
+def parse_symbols(text: str, ranks: Sequence[int]) -> tuple[tuple[str, ...], str]:
+    """The same for any number of indices: terms and output in letters and the characters that follow them.
+
+    >>> parse_symbols("αβ,βγ", (2, 2))
+    (('αβ', 'βγ'), 'αγ')
+    """
+    inputs, output = _terms(text, ranks, more=True)
+    _check_output(inputs, output)
+    return inputs, output
+
+
+def _check_output(inputs: Sequence[str], output: str) -> None:
+    for letter, count in Counter(output).items():
+        if count > 1:
+            text = f"{','.join(inputs)}->{output}"
+            raise SubscriptError(f"output index {letter!r} occurs {count} times in '{text}'; an output has each index once")
+        if not any(letter in axes for axes in inputs):
+            text = f"{','.join(inputs)}->{output}"
+            raise SubscriptError(f"output index {letter!r} of '{text}' occurs in no operand; drop it or give it to one")
+
+
+def _terms(text: str, ranks: Sequence[int] | None, more: bool) -> tuple[tuple[str, ...], str]:
+    """The terms of the operands and of the output; `more` if there may be more indices than letters."""
     if not isinstance(text, str):
         raise SubscriptError(f"subscripts are text such as 'ij,jk->ik', not {type(text).__name__}")
     compact = "".join(text.split())
@@ -83,8 +108,8 @@ def parse_subscripts(text: str, ranks: Sequence[int] | None = None) -> Subscript
     terms = left.split(",")
     if ranks is not None and len(terms) != len(ranks):
         raise SubscriptError(f"'{text}' has {len(terms)} operands but {len(ranks)} were given")
-    heads = [_split_ellipsis(term, f"operand {k}", text) for k, term in enumerate(terms)]
-    output = _split_ellipsis(right, "the output", text) if arrow else None
+    heads = [_split_ellipsis(term, f"operand {k}", text, more) for k, term in enumerate(terms)]
+    output = _split_ellipsis(right, "the output", text, more) if arrow else None
 
     depths = [0] * len(terms)
     for k, (before, after) in enumerate(heads):
@@ -95,14 +120,14 @@ def parse_subscripts(text: str, ranks: Sequence[int] | None = None) -> Subscript
             depths[k] = ranks[k] - named
         if ranks is not None and (depths[k] < 0 or named + depths[k] != ranks[k]):
             raise SubscriptError(f"operand {k} is '{terms[k]}' in '{text}' but has {ranks[k]} axes")
-    return _expand(text, heads, depths, output)
+    return _expand(text, heads, depths, output, more)
 
 
-def _split_ellipsis(term: str, where: str, text: str) -> tuple[str, str | None]:
+def _split_ellipsis(term: str, where: str, text: str, more: bool) -> tuple[str, str | None]:
     """Split ``ab...c`` into ``("ab", "c")``; without an ellipsis the second part is None."""
     before, dots, after = term.partition("...")
     for letter in before + after:
-        if letter not in INDEX_LETTERS:
+        if letter not in INDEX_LETTERS and not (more and ord(letter) >= _FURTHER):
             raise SubscriptError(
                 f"{letter!r} in {where} of '{text}' is neither an index (a-z, A-Z) nor part of one ellipsis '...'"
             )
@@ -110,13 +135,14 @@ def _split_ellipsis(term: str, where: str, text: str) -> tuple[str, str | None]:
 
 
 def _expand(
-    text: str, heads: list[tuple[str, str | None]], depths: list[int], output: tuple[str, str | None] | None
-) -> Subscripts:
+    text: str, heads: list[tuple[str, str | None]], depths: list[int], output: tuple[str, str | None] | None, more: bool
+) -> tuple[tuple[str, ...], str]:
     """Give the axes of the ellipsis letters of their own, aligned at the right as broadcasting does."""
     named = Counter("".join(before + (after or "") for before, after in heads))
     used = {*named, *(output[0] + (output[1] or "") if output else "")}
-    spare = [letter for letter in INDEX_LETTERS if letter not in used]
     depth = max(depths, default=0)
+    letters = map(_symbol, range(len(used) + depth)) if more else INDEX_LETTERS
+    spare = [letter for letter in letters if letter not in used]
     if depth > len(spare):
         raise SubscriptError(f"'{text}' needs more than the {len(INDEX_LETTERS)} indices there are letters for")
     broadcast = "".join(spare[:depth])
@@ -125,11 +151,16 @@ def _expand(
         for (before, after), own in zip(heads, depths, strict=True)
     )
     if output is None:
-        return Subscripts(inputs, broadcast + "".join(sorted(letter for letter, count in named.items() if count == 1)))
+        return inputs, broadcast + "".join(sorted(letter for letter, count in named.items() if count == 1))
     before, after = output
     if after is None and depth:
         raise SubscriptError(f"the output of '{text}' must contain '...', because the operands broadcast over {depth} axes")
-    return Subscripts(inputs, before + (broadcast + after if after is not None else ""))
+    return inputs, before + (broadcast + after if after is not None else "")
+
+
+def _symbol(k: int) -> str:
+    """The `k`-th index: a letter, or beyond them what opt_einsum takes."""
+    return INDEX_LETTERS[k] if k < len(INDEX_LETTERS) else chr(_FURTHER + k - len(INDEX_LETTERS))
 
 
 def from_interleaved(axes: Sequence[Iterable[object]], output: Iterable[object] | None) -> str:
@@ -153,6 +184,37 @@ def from_interleaved(axes: Sequence[Iterable[object]], output: Iterable[object] 
     return f"{','.join(terms)}->{target}"
 
 
+def from_names(axes: Sequence[Iterable[object]], output: Iterable[object] | None) -> str:
+    """The same for any number of indices, which are integers of any size, or all names, as opt_einsum takes them.
+
+    >>> from_names([["row", "sum"], ["sum", "column"]], ["row", "column"])
+    'bc,ca->ba'
+    """
+    try:
+        terms = [list(term) for term in (*axes, () if output is None else output)]
+        counts = Counter(x for term in terms for x in term if x is not Ellipsis)
+        indices = sorted(counts)  # type: ignore[type-var]
+    except TypeError:  # what is no list, or no index, is named there
+        return from_interleaved(axes, output)
+    further = all(isinstance(x, str) for x in indices) or any(_number(x) >= len(INDEX_LETTERS) for x in indices)
+    if not further or any(_number(x) < 0 and not isinstance(x, str) for x in indices):
+        return from_interleaved(axes, output)
+    names = {x: _symbol(rank) for rank, x in enumerate(indices)} | {Ellipsis: "..."}
+    if output is None:
+        dots = [Ellipsis] if any(Ellipsis in term for term in terms) else []
+        terms[-1] = [*dots, *(x for x in indices if counts[x] == 1)]
+    *inputs, target = ("".join(names[x] for x in term) for term in terms)
+    return f"{','.join(inputs)}->{target}"
+
+
+def _number(index: object) -> int:
+    """An index of the interleaved form as a number; -1 if it is none."""
+    try:
+        return operator.index(index)  # type: ignore[arg-type]
+    except TypeError:
+        return -1
+
+
 def _letters(term: Iterable[object], where: str) -> str:
     if not isinstance(term, Iterable) or isinstance(term, str):
         raise SubscriptError(f"the indices of {where} are {term!r}; the interleaved form takes a list of integers")
@@ -160,8 +222,8 @@ def _letters(term: Iterable[object], where: str) -> str:
     for index in term:
         if index is Ellipsis:
             letters.append("...")
-        elif hasattr(index, "__index__") and 0 <= index.__index__() < len(INDEX_LETTERS):
-            letters.append(INDEX_LETTERS[index.__index__()])
+        elif 0 <= _number(index) < len(INDEX_LETTERS):
+            letters.append(INDEX_LETTERS[_number(index)])
         else:
             raise SubscriptError(
                 f"{index!r} in {where} is not an index; the interleaved form takes integers 0 to 51 or '...'"

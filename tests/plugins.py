@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+from feinsum import registry
+
+
+@contextmanager
+def installing(directory: Path, *found: Path) -> Iterator[pytest.MonkeyPatch]:
+    """A directory in which packages are found, by this process and its workers; what is imported from it goes at the end.
+
+    :param found: other directories that workers look into.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(directory)
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (directory, *found))))
+        registry.spaces.cache_clear()
+        yield patch
+    registry.spaces.cache_clear()
+    for name in [path.stem for path in directory.glob("*.py")]:
+        sys.modules.pop(name, None)
 
 
 def install(directory: Path, name: str, source: str, entry_point: str | None = None) -> None:

@@ -10,7 +10,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import loopy as lp
 import pytest
+from feinsum.transforms.block_steps import prepared
 from profiles import CPU, GPU
 from pymbolic import evaluate
 from pymbolic.primitives import Variable
@@ -28,6 +30,7 @@ from feinsum.rewrites.block_tiles import multiply_in_blocks
 from feinsum.rewrites.blocks import Blocks
 from feinsum.rewrites.fragments import MULTIPLY_ADD, fragments
 from feinsum.rewrites.index_groups import IndexGroup
+from feinsum.rewrites.joining import join, side_by_side
 from feinsum.validate import Workload
 
 UNITS = ("fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "fp64-mma-m16n8k16", "tf32-mma-m16n8k8", MULTIPLY_ADD)
@@ -42,7 +45,7 @@ def played(source: str) -> str:
 
     pattern = r"(static inline void feinsum_copy_float\d\dx?(\d?)\([^)]*\))\n\{.*?\n\}"
     source = re.sub(pattern, copy, emulated(source), flags=re.DOTALL)
-    return re.sub(r'asm volatile\("cp\.async\.(commit_group|wait_group \d);" ::: "memory"\);', "", source)
+    return re.sub(r'asm volatile\("(cp\.async\.(commit_group|wait_group \d);)?" ::: "memory"\);', "", source)
 
 
 def contraction(subscripts: str, dtype: str = "float64", rows: int = 1, **sizes: int | str) -> fe.BatchedEinsum:
@@ -174,17 +177,64 @@ def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device)
         multiply_in_blocks(t_unit, m.relabel(names, (0, 1)), blocks(asynchronous=True, buffers=2))
 
 
+def prove_as_said(device: fe.Device, e: fe.BatchedEinsum, **choices: Any) -> str:
+    """Check a configuration that a space may not offer for so small a problem; the source."""
+    s = find_space("block_contraction")
+    c = {**s.default(s.problem(e, {}, GPU)), **choices}
+    offering = replace(s, choices=lambda p: {name: (value,) for name, value in c.items()})
+    program = realize(e, {}, offering, c, GPU)
+    executable = build(device.context, replace(program, source=played(program.source)))
+    verdict = Workload(e, e.resolve({}), device.queue).check(executable)
+    assert verdict.ok, verdict.message
+    return program.source
+
+
 @pytest.mark.parametrize("packed", ["0", "1", "01"])
 def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:  # noqa: F811
     """Operands copied such that what is summed is quickest; a space offers it for large products alone."""
-    e = contraction("acd,dbc->ab", a=20, b=30, c=24, d=16)
+    prove_as_said(player, contraction("acd,dbc->ab", a=20, b=30, c=24, d=16), packed=packed)
+
+
+@pytest.mark.parametrize(("unit", "depth"), [(UNITS[0], 8), (UNITS[1], 16), ("tf32-mma-m16n8k8", 32)])
+@pytest.mark.parametrize("buffers", [2, 3])
+def test_fragments_loaded_a_step_ahead_are_right(
+    player: fe.Device,  # noqa: F811
+    unit: str,
+    depth: int,
+    buffers: int,
+) -> None:
+    """Over two, and over four steps of a tile, across the barriers between tiles, to the last of a sum that sticks out."""
+    e = contraction("bda,dc->abc", "float32" if "tf32" in unit else "float64", a=20, b=3, c=11, d=93)
+    choices = {"unit": unit, "depth": depth, "pipeline": f"async {buffers}", "shape": "1 2 2 of 1 2", "ahead": True}
+    source = prove_as_said(player, e, **choices)
+    assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 2, "before the first tile, and in the loop over tiles"
+    assert source.count('asm volatile("" ::: "memory");') == 3, "loads come before the products of the step before"
+
+
+def test_indices_side_by_side_become_one(player: fe.Device) -> None:  # noqa: F811
+    """Where operands are packed, those of rows, columns, and sums are: the tiles of a sum need no digits of two."""
+    e = contraction("aebf,dfce->abcd", a=3, b=5, c=6, d=7, e=9, f=4)
+    problem = prepared(find_space("block_contraction").problem(e, {}, GPU), "none", "01").problem
+    assert side_by_side(problem.einsum) == ("ab", "cd", "fe")
+    source = prove_as_said(player, e, packed="01", joined=True, depth=4, pipeline="async 2", shape="1 2 2 of 1 1")
+    assert "e_at[" in source
+    assert "f_at[" not in source
+
+
+def test_indices_that_are_not_side_by_side_are_not_joined() -> None:
+    """Neither in another order, nor in arrays whose rows have gaps."""
+    e = contraction("aebf,dfce->abcd", a=3, b=5, c=6, d=7, e=9, f=4)
     s = find_space("block_contraction")
-    c = {**s.default(s.problem(e, {}, GPU)), "packed": packed}
-    offering = replace(s, choices=lambda p: {name: (value,) for name, value in c.items()})
-    program = realize(e, {}, offering, c, GPU)
-    executable = build(player.context, replace(program, source=played(program.source)))
-    verdict = Workload(e, e.resolve({}), player.queue).check(executable)
-    assert verdict.ok, verdict.message
+    p = s.problem(e, {}, GPU)
+    assert "side by side" in (s.constraint(p, {**s.default(p), "joined": True}) or "")
+    t_unit = generate_loopy(contraction("abk,kc->abc", a=3, b=5, c=6, k=7))
+    m = match_einsum(t_unit)
+    (letters,) = side_by_side(m.einsum)
+    with pytest.raises(TransformError, match="are not side by side in every array"):
+        join(t_unit, m, letters[::-1])
+    gaps = lp.tag_array_axes(t_unit, m.arrays[m.einsum.args[0][0][0].name], "stride:70,stride:10,stride:1")
+    with pytest.raises(TransformError, match="does not lie in memory row by row"):
+        join(gaps, m, letters)
 
 
 @pytest.mark.parametrize(
@@ -209,17 +259,18 @@ def test_the_code_is_as_planned() -> None:
     assert source.count("cp.async.ca.shared.global") == 1
     assert 'asm volatile("cp.async.wait_group 1;"' in source
     assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 1
-    from feinsum.transforms.block_contraction import contraction as planned
+    from feinsum.transforms.block_work import contraction as planned
 
     declared = sum(8 * eval(size) for size in re.findall(r"__local double \w+\[([\d *]+)\]", source))
     assert declared == planned(p, c).plan(c).local_bytes(8)
 
 
 def test_refused_configurations_say_why() -> None:
-    """A CPU, a tile that is no whole number of steps, two long indices in one group."""
+    """A CPU, for which no tiles are ranked, a tile that is no whole number of steps, two long indices in one group."""
     s = find_space("block_contraction")
     usual = contraction("bda,dc->abc", a=312, b=12, c=24, d=312)
     assert not list(s.configurations(s.problem(usual, {}, CPU)))
+    assert len(s.parameters(s.problem(usual, {}, CPU))["shape"]) == 1
     p = s.problem(usual, {}, GPU)
     c = s.default(p)
     assert "no whole steps of 16" in (s.refusal(p, {**c, "unit": "fp64-mma-m16n8k16", "depth": 8}) or "")
@@ -251,6 +302,8 @@ def blocks(**changes: Any) -> Blocks:
         (blocks(rows="k", columns="i"), "is no product of k by j and j by i"),
         (blocks(parts={"j": 6}), "tiles of depth 6 are no whole steps of 4"),
         (blocks(asynchronous=True, buffers=1), "need two buffers at least"),
+        (blocks(ahead=True), "fragments of 2 steps of .* cannot be loaded a step ahead"),
+        (blocks(ahead=True, asynchronous=True, parts={"j": 12}), "fragments of 3 steps"),
     ],
 )
 def test_plans_that_do_not_fit_are_refused(plan: Blocks, message: str) -> None:

@@ -148,6 +148,21 @@ def test_a_store_is_told_from_its_former_self(store: str, cpu: Device) -> None:
     assert freshness.Place("postgresql://me@nowhere/records").count() is None
 
 
+def test_a_store_in_the_place_of_another_is_told_from_it(store: str, cpu: Device, tmp_path: Path) -> None:
+    """On the disk too, with as many records."""
+    seen = []
+    for sizes in (10, 20):
+        other = str(tmp_path / f"{sizes}.sqlite")
+        add(other, E, cpu, {"E": sizes})
+        with open(store, "ab") as file:
+            file.truncate(0)
+            file.write(Path(other).read_bytes())
+        seen.append((os.stat(store).st_ino, freshness.Place(store).count()))
+    assert seen[0][0] == seen[1][0]
+    assert seen[0][1] != seen[1][1]
+    assert seen[0][1] not in ("empty", None)
+
+
 def test_a_store_that_was_replaced_is_read_anew(own_cache: DiskCache, cpu: Device, store: str) -> None:
     """Not its predecessor's answer."""
     add(store, E, cpu, AT, BEST)

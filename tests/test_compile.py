@@ -179,6 +179,19 @@ def test_a_kernel_that_loopy_cannot_schedule_is_refused_with_the_reason(cpu: Dev
         generate_program(both)
 
 
+def test_what_is_proved_to_stay_within_its_arrays_is_not_proved_again(cpu: Device) -> None:
+    """A kernel that reads beyond an array is refused unless the caller knows better; code is the same either way."""
+    import loopy as lp
+
+    arrays = [lp.GlobalArg(name, dtype="float64", shape=(8,)) for name in ("x", "y")]
+    beyond = lp.make_kernel("{[i]: 0 <= i < 8}", "y[i] = x[i + 1]", arrays, lang_version=(2018, 2))
+    with pytest.raises(fe.TransformError, match="out-of-bounds"):
+        generate_program(beyond)
+    assert "x[1 + i]" in generate_program(beyond, proved=True).source
+    made: dict[str, Any] = {"e": CHAIN, "sizes": {"N": 10}, "space": find_space("generic"), "configuration": STEPS}
+    assert realize(**made, profile=cpu.profile, proved=True) == realize(**made, profile=cpu.profile)
+
+
 def test_configurations_outside_a_space_are_refused(cpu: Device) -> None:
     """Before anything is lowered, with the reason."""
     space = find_space("generic")
@@ -221,7 +234,7 @@ def test_wide_kernels_limit_positions_to_numbers(cpu: Device) -> None:
     """OpenCL C knows no ``min`` of a long and an int, so that these are written as longs."""
     e = fe.einsum("ab,bcd,ac->ad", fe.array("x", ("N", 7)), fe.array("y", (7, 9, 7)), fe.array("z", ("N", 9)))
     space, lengths = find_space("contraction_steps"), {"a": 67, "b": 7, "c": 9, "d": 7}
-    configuration = space.default(space.problem(e, {"N": 67}, cpu.profile))
+    configuration = {**space.default(space.problem(e, {"N": 67}, cpu.profile)), "together": 4}
     program = realize(e, {"N": 67}, space, configuration, cpu.profile, wide=True)
     assert re.search(r"min\([^,;]*, \d+l\)", program.source)
     verdict = Workload(e, lengths, cpu.queue).check(build(cpu.context, program))

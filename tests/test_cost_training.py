@@ -118,6 +118,16 @@ def test_evidence_survives_its_files(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
+def test_what_was_measured_before_a_parameter_existed_is_kept(tmp_path: Path) -> None:
+    """Beside what has the parameter, of the same space and version."""
+    problem, space = Problem(CPU.id, "key", ()), ("generic", 1)
+    evidence = Evidence({CPU.id: CPU})
+    for configuration in ({"items": 16}, {"items": 16, "wide": True}, {"items": 32, "wide": False}):
+        evidence.add(problem, space, configuration, 1e-3)
+    write_landscapes(evidence, tmp_path)
+    assert read_landscapes(tmp_path).times_s == evidence.times_s
+
+
 def test_the_command_trains_measures_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,11 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from profiles import GPU
 
 from feinsum.devices import icd, probe
-from feinsum.devices.probe import Finding, Probe
+from feinsum.devices.opencl import Address
+from feinsum.devices.probe import Finding, Probe, _Answer
+from feinsum.devices.ptx import MATRIX_UNITS
 
 INTEL = Path(sys.prefix, "lib/libintelocl.so")
 
@@ -200,6 +204,28 @@ def test_failures_are_tried_again_later(home: Path, monkeypatch: pytest.MonkeyPa
     now = probe.time.time()
     monkeypatch.setattr(probe.time, "time", lambda: now + 86_400)
     assert probe.probe() == again
+
+
+def test_questions_that_a_cold_machine_left_unanswered_are_asked_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, as many at once may take too long; what is unanswered then is guessed, but not for good."""
+    address = Address("NVIDIA CUDA", "OpenCL 3.0", "Some GPU", "580.1", 0)
+    late, asked = _Answer(None, "the driver gave no answer within 60 s"), list[str]()
+
+    def ask(task: str, arguments: list[Any], libraries: object) -> _Answer:
+        asked.append(task)
+        if task == "list":
+            return _Answer({"broken": {}, "devices": [{"profile": GPU.to_dict(), "address": address.to_dict()}]}, "")
+        if task == "static-local":
+            return late if asked.count(task) <= unanswered else _Answer(227 << 10, "")
+        return _Answer("" if task == "check" else True, "")
+
+    monkeypatch.setattr(probe, "_ask", ask)
+    for unanswered, expected in ((1, 227 << 10), (2, GPU.local_memory_bytes)):
+        asked.clear()
+        (finding,) = probe.probe(refresh=True).findings
+        assert finding.profile.static_local_memory_bytes == expected
+        assert finding.profile.matrix_units == tuple(unit.name for unit in MATRIX_UNITS)
+        assert (json.loads(remembered(home).read_text())["until"] is None) == (unanswered == 1)
 
 
 def test_refreshing_asks_the_drivers_whatever_is_remembered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,13 @@ EINSUM_REFUSALS: dict[str, tuple[Callable[[], object], type[Exception], str]] = 
         SubscriptError,
         "a batched einsum needs at least one row with at least one operand",
     ),
+    "a row that is no list": (
+        lambda: fe.batched_einsum("i,i", [vector("a"), vector("b")]),
+        SubscriptError,
+        "row 0 is the array 'a', not a list of operands; write",
+    ),
+    "text for an einsum": (lambda: fe.canonicalize_einsum("ij,jk"), SubscriptError, "a batched einsum is needed, not"),
+    "text to generate": (lambda: fe.generate("ij,jk"), SubscriptError, "a batched einsum is needed, not 'ij,jk'; make one"),
     "no operand": (lambda: fe.einsum(""), SubscriptError, "a batched einsum needs at least one row"),
     "nothing": (lambda: fe.einsum(vector("a")), SubscriptError, "einsum takes subscripts and operands, or operands each"),
     "interleaved form without indices": (

@@ -212,3 +212,35 @@ def test_a_tuner_sees_what_is_hardly_better_than_the_default() -> None:
     assert len(many) > len(few)
     assert {str(f.configuration) for f in few} <= {str(f.configuration) for f in many}
     assert [f.expected_s for f in many] == sorted(f.expected_s for f in many)
+
+
+@pytest.mark.parametrize(
+    "name", ["dg_gradient_mma", "dg_mass_mma", "dg_face_mass_mma", "dg_divergence_mma", "dg_derivative_mma"]
+)
+def test_tiles_of_matrix_units_are_padded(name: str) -> None:
+    """16 by 16 nodes are whole tiles for units of any size; one node more makes three blocks of columns and longer sums."""
+    s = find_space(name)
+
+    def work(nodes: int) -> tuple[Work, int]:
+        (pattern,) = s.patterns  # type: ignore[misc]
+        inputs, lengths = pattern.inputs, {"x": 3, "r": 3, "f": 4, "e": 160_000, "i": nodes, "j": nodes}
+        e = fe.einsum(str(pattern), *(fe.array(f"A{k}", [lengths[x] for x in term]) for k, term in enumerate(inputs)))
+        p = s.problem(e, {}, GPU)
+        return s.work(p, {**s.default(p), "unit": SHORT, "tiles": 0, "sub_groups": 8, "together": 1}), e.flops()
+
+    (whole, flops), (more, more_flops) = work(16), work(17)
+    assert whole.flops == flops
+    assert more.flops == pytest.approx(more_flops * (24 * 20) / 17**2)
+    assert whole.matrix
+    assert whole.groups == GPU.compute_units
+    assert more.local_bytes > whole.local_bytes > 0
+
+
+def test_units_for_float64_are_no_quicker_for_float32() -> None:
+    """Where products are the limit, the unit for tf32 is."""
+    p, c = asked("dg_gradient_mma", contraction("xre,rij,ej->xei", "float32", x=3, r=3, e=10**5, i=84, j=84))
+    double, split = (
+        find_space("dg_gradient_mma").work(p, {**c, "unit": unit, "parts": 1}).seconds(GPU, 4)
+        for unit in (SHORT, "tf32-mma-m16n8k8")
+    )
+    assert double > 1.5 * split

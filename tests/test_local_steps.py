@@ -282,6 +282,18 @@ def test_the_space_refuses_with_a_reason() -> None:
         assert reason in (s.constraint(p, c) or s.refusal(p, c) or ""), reason
 
 
+def test_more_long_indices_than_groups_have_axes_are_refused() -> None:
+    """By every configuration: what accepted one failed as the kernel was made."""
+    e = fe.einsum("dega,gfbc->abcdef", fe.array("x", ("M", "N", 5, "A")), fe.array("y", (5, 4, 5, "C")))
+    s = find_space("work_group_steps")
+    p = s.problem(e, e.sizes_from(dict.fromkeys(e.indexing.indices, 16) | {"g": 5, "f": 4, "b": 5}), GPU)
+    choices = s.parameters(p)
+    for values in islice(product(*choices.values()), 50):
+        assert s.refusal(p, dict(zip(choices, values, strict=True))) == (
+            "an index that is long is summed over, or there are more than three"
+        )
+
+
 def test_a_plan_that_does_not_fit_is_refused() -> None:
     """A tile that does not divide its index, a step without one matrix for a unit, a summed index in blocks."""
     e = interpolation()

@@ -65,6 +65,8 @@ def test_assumptions_count() -> None:
     assert match.einsum.shape == ("n", 4)
     with pytest.raises(MatchError, match="iname 'e' ends at the smaller of several bounds; bound it by one"):
         match_einsum(make_kernel("y[e, i] = u_(e, i)", domain, more=more))
+    whole = make_kernel("y[e, i] = u_(e, i)", assumptions="n >= 16 and n mod 16 = 0")
+    assert match_einsum(whole).einsum.shape == ("n", 4)
 
 
 REFUSED: dict[str, tuple[Domains, str]] = {

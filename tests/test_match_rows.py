@@ -161,6 +161,8 @@ def test_choosing_nothing_is_refused() -> None:
     for choice in ("id:three", "id:bar"):
         with pytest.raises(MatchError, match="no instruction of kernel 'loopy_kernel' is chosen by id:"):
             match_einsum(t_unit, insn_match=choice)
+    with pytest.raises(MatchError, match=r"insn_match <function .* cannot be read: .*write for example 'id:a or writes:y'"):
+        match_einsum(t_unit, insn_match=lambda kernel, insn: True)
     with pytest.raises(MatchError, match="insn_match 'id=one' cannot be read"):
         match_einsum(t_unit, insn_match="id=one")
 
@@ -192,6 +194,15 @@ def test_other_instructions_may_share_the_loops_of_a_row(name: str) -> None:
     text = SEPARABLE[name].replace("[j]: x[j]", "x[j]")
     row = "y[e, i] = sum(j, D_(i, j)*u_(e, j)) {id=row%s}" % (", dep=init" if "init" in text else "")
     t_unit = make_kernel(f"{text}\n{row}", rules=f"{RULES}y_(a, b) := y[a, b]\n")
+    assert match_einsum(t_unit, insn_match="id:row").einsum.subscripts == "ij,ej->ei"
+
+
+def test_an_operand_of_several_index_tuples_shows_where_each_is_read() -> None:
+    """What a rule reads at the iname of the shared loop is the element of the same iteration, whatever else it reads."""
+    t_unit = make_kernel(
+        "w[e] = 2*t[e] {id=init}\ny[e, i] = sum(j, D_(i, j)*f(e, j)) {id=row, dep=init}",
+        rules=f"{RULES}f(a, b) := w[a]*u[a, b]\n",
+    )
     assert match_einsum(t_unit, insn_match="id:row").einsum.subscripts == "ij,ej->ei"
 
 

@@ -128,9 +128,10 @@ OPERATORS = {
 }
 
 
-def operator(name: str, rows: int = 1, dtype: str = "float64") -> fe.BatchedEinsum:
+def operator(name: str, rows: int = 1, dtype: str = "float64", **lengths: int) -> fe.BatchedEinsum:
     """The einsum of a space; each row has its own last operand."""
     subscripts, sizes = OPERATORS[name]
+    sizes = {**sizes, **lengths}
     inputs = subscripts.partition("->")[0].split(",")
     shapes = [tuple(sizes[letter] for letter in letters) for letters in inputs]
     shared = [fe.array(f"A{k}", shape, dtype) for k, shape in enumerate(shapes[:-1])]
@@ -203,14 +204,33 @@ def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> 
     assert verdict.ok, verdict.message
 
 
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
+def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str) -> None:
+    """Each with its part of the matrices, where all of them do not fit local memory, the last part a shorter one."""
+    e, s = operator(name, 2, i=68), find_space(name)
+    small = replace(GPU, compute_units=2)
+    own = {"everywhere": True} if name == "dg_face_mass_mma" else {}
+    choices = configuration(staged=False, parts=3, sub_groups=8, together=1, **own)
+    program = realize(e, {"E": 1000}, s, choices, small)
+    executable = build(player.context, replace(program, source=emulated(program.source)))
+    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
+    assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("name", ["dg_divergence_mma", "dg_derivative_mma"])
+def test_matrices_of_120_nodes_are_shared_by_groups(name: str) -> None:
+    """Three of float64 are larger than any local memory: a space has a configuration for them all the same."""
+    e, s = operator(name, 1, i=120, j=120, r=3), find_space(name)
+    assert s.default(s.problem(e, {"E": 1000}, GPU))["parts"] > 1
+
+
 def test_outputs_that_share_no_product_are_written_one_after_the_other(player: fe.Device) -> None:
     """The three components of a gradient: each output has a metric of its own, and all are staged in one place."""
     metrics = [fe.array(f"J{x}", (3, "E")) for x in range(3)]
     matrix, field = fe.array("D", (3, 11, 9)), fe.array("u", ("E", 9))
     e = fe.batched_einsum("re,rij,ej->ei", [[metric, matrix, field] for metric in metrics])
-    small, choices = replace(GPU, compute_units=2), configuration()
-    del choices["parts"]
-    program = realize(e, {"E": 1000}, find_space("dg_derivative_mma"), choices, small)
+    small = replace(GPU, compute_units=2)
+    program = realize(e, {"E": 1000}, find_space("dg_derivative_mma"), configuration(), small)
     executable = build(player.context, replace(program, source=emulated(program.source)))
     verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
     assert verdict.ok, verdict.message

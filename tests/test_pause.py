@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import loopy as lp
 import pytest
@@ -63,3 +67,33 @@ def test_kernels_leave_nothing_in_the_cache_of_loopy(cpu: Device, monkeypatch: p
     assert lp.CACHING_ENABLED
     lp.generate_code_v2(lp.make_kernel("{[i]: 0 <= i < 3}", "out[i] = 2 * i", name="own", lang_version=(2018, 2)))
     assert len(kept) == 1
+
+
+def test_loopy_is_loaded_without_waiting_for_the_disk(tmp_path: Path) -> None:
+    """SQLite hears that before it makes a cache of loopy; these work, and others are as they were."""
+    script = """
+import sqlite3
+from feinsum.compile.loading import load_loopy
+connect, heard = sqlite3.connect, []
+def traced(*arguments, **options):
+    connection = connect(*arguments, **options)
+    heard.append([])
+    connection.set_trace_callback(heard[-1].append)
+    return connection
+sqlite3.connect = traced
+load_loopy()
+sqlite3.connect = connect
+assert heard, "loopy has no caches any more: feinsum.compile.loading can go"
+print({statements[0] for statements in heard}, all("CREATE TABLE" in statements[1] for statements in heard))
+from loopy.schedule import schedule_cache
+from pytools import persistent_dict
+print(len(schedule_cache), persistent_dict.sqlite3 is sqlite3)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["{'PRAGMA synchronous = OFF'} True", "0 True"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import feinsum.transforms
 import pytest
-from plugins import install
+from plugins import install, installing
 
 import feinsum as fe
 from feinsum import registry
@@ -25,14 +25,10 @@ def NAME(t_unit, match, problem, *, size):
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def site(tmp_path: Path) -> Iterator[Path]:
     """A directory of installed packages, and a registry that has not looked yet."""
-    monkeypatch.syspath_prepend(tmp_path)
-    registry.spaces.cache_clear()
-    yield tmp_path
-    registry.spaces.cache_clear()
-    for name in [name for name in sys.modules if name.endswith("_package") or name == "package"]:
-        del sys.modules[name]
+    with installing(tmp_path):
+        yield tmp_path
 
 
 def test_the_spaces_of_an_installed_package_are_found(site: Path) -> None:

@@ -8,6 +8,7 @@ from test_rewrites_vectors import equal_to_numpy, matched
 
 from feinsum.compile.codegen import generate_program
 from feinsum.errors import TransformError
+from feinsum.match import match_einsum
 from feinsum.rewrites import (
     contract_first,
     divide,
@@ -90,6 +91,29 @@ def test_contracting_first_computes_the_same(first: tuple[int, ...]) -> None:
     t_unit, after = contract_first(t_unit, match, first)
     assert after.einsum.n == 4 - len(first)
     equal_to_numpy(e, t_unit, E=7)
+
+
+@pytest.mark.parametrize("value", ["u[e,j]", "2*u[e,j] + 1", "sqrt(u[e,j])"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_copy_has_the_type_that_loopy_infers(value: str, dtype: str) -> None:
+    """Of an array, an expression and a function alike."""
+    t_unit = lp.make_kernel(
+        "{[e, i, j]: 0 <= e < n and 0 <= i, j < 4}",
+        f"""
+        d(i, j) := D[i, j]
+        v(e, j) := {value}
+        out[e, i] = sum(j, d(i, j) * v(e, j))
+        """,
+        [lp.GlobalArg(name, dtype, shape) for name, shape in (("out", "n, 4"), ("D", "4, 4"), ("u", "n, 4"))]
+        + [lp.ValueArg("n", "int32")],
+        lang_version=(2018, 2),
+    )
+    match = match_einsum(t_unit)
+    operand = next(k for k, rule in enumerate(match.rules[0]) if rule == "v")
+    outer, inner = match.einsum.indexing.inputs[operand]
+    typed, _ = materialize(t_unit, match, operand, {inner: [inner]}, "private", outer=(outer,))
+    copies = typed.default_entrypoint.temporary_variables
+    assert {copy.dtype.numpy_dtype.name for copy in copies.values()} == {dtype}
 
 
 def test_what_cannot_be_contracted_is_refused() -> None:

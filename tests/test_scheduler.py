@@ -14,11 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from plugins import install
+from plugins import install, installing
 from rogues import SOURCE
 
 import feinsum as fe
-from feinsum import registry
 from feinsum.tune.batch import run_batch
 from feinsum.tune.jobs import Job
 
@@ -34,15 +33,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A package of spaces that take their time, installed for this process and all workers."""
     directory = tmp_path_factory.mktemp("site")
     install(directory, "rogues_package", SOURCE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(directory)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(directory), str(Path(fe.__file__).parents[1])]))
+    with installing(directory, Path(fe.__file__).parents[1]) as patch:
         # In the order of their choices, whatever the cost model that comes with feinsum expects of them.
         patch.setattr("feinsum.tune.contest._expected", lambda task, space: [])
-        registry.spaces.cache_clear()
         yield
-    registry.spaces.cache_clear()
-    sys.modules.pop("rogues_package", None)
 
 
 @contextmanager

@@ -43,12 +43,19 @@ ij->ji abc->cba abc->bac ij->ij ij,ji->ij ii-> ii->i eii->e eij,jj->ei aab->ab i
 """Beside the benchmark suite: sums of one operand, products without sums, permutations, diagonals."""
 SEEDED = ("elementwise_product", "permutation", "trace")
 """Spaces whose conditions have stood in another order in some processes."""
+COMPLEX = ("complex_steps",)
+"""Spaces for complex numbers alone."""
 SPACES = spaces()
 BY_PATTERN = [s for s in SPACES if not callable(s.patterns)]
 
 
 def by_name(s: TransformSpace) -> str:
     return s.name
+
+
+def types(s: TransformSpace) -> tuple[str, str]:
+    """The wider and the narrower type of the numbers that a space is for."""
+    return ("complex128", "complex64") if s.name in COMPLEX else ("float64", "float32")
 
 
 def described(
@@ -77,7 +84,7 @@ def patterns(s: TransformSpace) -> list[Subscripts]:
         cases.describe(next(c for c in cases.CASES if c["einsum"] == text), "cpu", "float64").indexing for text in texts
     ]
     indexings += [parse_subscripts(text) for text in SIMPLE.split()]
-    return [indexing for indexing in indexings if s.roles(described(indexing)) is not None]
+    return [indexing for indexing in indexings if s.roles(described(indexing, dtype=types(s)[0])) is not None]
 
 
 def sized(e: fe.BatchedEinsum, length: int = 50) -> dict[str, int]:
@@ -87,14 +94,15 @@ def sized(e: fe.BatchedEinsum, length: int = 50) -> dict[str, int]:
 def presentations(s: TransformSpace) -> list[fe.BatchedEinsum]:
     """Six einsums for a space: its patterns in turn, without and with a long index, one and several rows, two types."""
     indexings = cycle(islice(patterns(s), 4))
+    wide, narrow = types(s)
     found = []
     for kind, rows, dtype, scale in (
-        ("fixed", 3, "float64", 1),
-        ("first output", 1, "float64", 3),
-        ("last output", 3, "float32", 3),
-        ("first output", 2, "float32", 2),
-        ("first summed", 1, "float64", 3),
-        ("fixed", 1, "float32", 4),
+        ("fixed", 3, wide, 1),
+        ("first output", 1, wide, 3),
+        ("last output", 3, narrow, 3),
+        ("first output", 2, narrow, 2),
+        ("first summed", 1, wide, 3),
+        ("fixed", 1, narrow, 4),
     ):
         indexing = next(indexings)
         letters = indexing.summed if kind == "first summed" else indexing.output
@@ -110,7 +118,7 @@ def test_a_space_is_documented(s: TransformSpace) -> None:
     assert s.version >= 1
     for indexing in patterns(s)[:3]:
         for profile in (CPU, GPU):
-            for values in s.parameters(s.problem(described(indexing), None, profile)).values():
+            for values in s.parameters(s.problem(described(indexing, dtype=types(s)[0]), None, profile)).values():
                 assert values
                 assert {type(value) for value in values} <= {int, float, str, bool}
 
@@ -125,7 +133,7 @@ def test_a_space_matches_its_own_pattern(s: TransformSpace) -> None:
         renamed = indexing.rename(dict(zip(indexing.indices, letters, strict=True)))
         shuffled = Subscripts(tuple(rng.sample(renamed.inputs, len(renamed.inputs))), renamed.output)
         others = [] if callable(s.patterns) else [described(shuffled, long=shuffled.indices, rows=2, dtype="complex64")]
-        for e in (described(shuffled), *others):
+        for e in (described(shuffled, dtype=types(s)[0]), *others):
             assert s.roles(e) is not None
             problem = s.problem(e, sized(e), CPU)
             assert set(problem.sizes) == set(problem.einsum.indexing.indices)
@@ -181,7 +189,7 @@ def test_configurations_are_refused_with_a_reason(s: TransformSpace) -> None:
     )
     for indexing in patterns(s)[:3]:
         for profile in (CPU, GPU, tiny):
-            problem = s.problem(described(indexing, scale=8), None, profile)
+            problem = s.problem(described(indexing, scale=8, dtype=types(s)[0]), None, profile)
             parameters = s.parameters(problem)
             rng = random.Random(0)
             for _ in range(50):
@@ -267,7 +275,7 @@ def golden_of(s: TransformSpace) -> str:
 def presentations_for_golden(s: TransformSpace) -> list[fe.BatchedEinsum]:
     """The first pattern, with its first output index that may be long, in two rows."""
     indexing = patterns(s)[0]
-    options = [described(indexing, long=x, rows=2, scale=2) for x in (*indexing.output, "")]
+    options = [described(indexing, long=x, rows=2, scale=2, dtype=types(s)[0]) for x in (*indexing.output, "")]
     usable = [e for e in options if any(some_configurations(s, e, profile, 0) for profile in (CPU, GPU))]
     return usable[:1]
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import loopy as lp
 import numpy as np
 import pytest
-from kernels import run
+from kernels import DOMAIN, make_kernel, run
 from numpy.testing import assert_allclose
 from wave_equation import PARTS, wave_data, wave_equation, wave_reference
 
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.devices import Device
+from feinsum.generate import expected_sizes
+from feinsum.generate import transform as module
 from feinsum.match import isolate
 from feinsum.registry import find_space
 
@@ -56,6 +60,57 @@ def test_emitted_kernel_is_transformed_after_extraction(cpu: Device, store: str)
     for match in fe.find_einsums(t_unit):
         t_unit = fe.transform(t_unit, cpu, insn_match=f"id:{match.insn_ids[0]}", database=store, sizes={"E": 1000})
     equal_to_reference(t_unit, 2, 35)
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"), [("float32", "float64"), ("int32", "float64"), ("float32", "complex128"), ("int8", "int64")]
+)
+def test_operands_of_several_types_are_converted(kind: str, other: str, cpu: Device, store: str) -> None:
+    """Rules without casts, as compilers write them: C converts each factor, and vectors of OpenCL have to be converted."""
+    types = {"D": kind, "u": other, "y": other}
+    t_unit = make_kernel("y[e, i] = sum(j, D_(i, j)*u_(e, j))", dtypes=types)
+    rng = np.random.default_rng(0)
+    D, u = rng.integers(-9, 9, (4, 4)).astype(kind), rng.integers(-9, 9, (67, 4)).astype(other)
+    found = run(fe.transform(t_unit, cpu, database=store, sizes={"n": 10_000}), D=D, u=u)
+    assert_allclose(found["y"], u @ D.T.astype(other), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["D[a, b] if a < b else 0.0", "D[a, b] if D[a, b] > 0 and a > 1 else D[b, a]", "D[a, b]*(a + 2*b)", "exp(D[a, 3 - b])"],
+)
+def test_a_rule_may_depend_on_where_it_is_read(rule: str, cpu: Device, store: str) -> None:
+    """A triangle, a choice by value, a weight of the indices: vectors load no rows of such an operand, or use them all."""
+    t_unit = make_kernel("y[e, i] = sum(j, f(i, j)*u_(e, j))", rules=f"f(a, b) := {rule}\nu_(a, b) := u[a, b]\n")
+    rng = np.random.default_rng(0)
+    data = {"D": rng.normal(size=(4, 4)), "u": rng.normal(size=(67, 4))}
+    found = run(fe.transform(t_unit, cpu, database=store, sizes={"n": 10_000}), **data)
+    assert_allclose(found["y"], run(t_unit, **data)["y"], rtol=1e-12, atol=1e-12)
+
+
+def test_lengths_are_expected_of_parameters_of_the_kernel(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a long axis is more than one of them; a name that no length has is an error that lists those that do."""
+    t_unit = make_kernel("y[e, i] = sum(j, D_(i, j)*u_(e, j))", domain=DOMAIN.replace("e < n", "e < 2*n"))
+    expected: list[Any] = []
+    monkeypatch.setattr(module, "expected_sizes", lambda e, sizes: expected.append(sizes) or expected_sizes(e, sizes))
+    fe.transform(t_unit, cpu, database=store, sizes={"n": 500})
+    assert [list(sizes.values()) for sizes in expected] == [[1000]]
+    with pytest.raises(fe.ShapeError, match=r"sizes has 'E', which is in no length of the einsum; these have \['n'\]"):
+        fe.transform(t_unit, cpu, database=store, sizes={"E": 500})
+
+
+def test_what_does_not_build_with_a_rule_is_passed_over(cpu: Device, store: str) -> None:
+    """A weight by the number of a row, which panels clamp: loopy makes no vectors of that; another plan is taken."""
+    t_unit = make_kernel(
+        "y[e, i] = f(e)*x_(i)",
+        rules="f(a) := w[a]*(a + 1)\nx_(a) := x[a]*x[a]\n",
+        arrays={"x": (20,), "y": ("n", 20)},
+        domain="[n] -> {[e, i]: 0 <= e < n and 0 <= i < 20}",
+    )
+    rng = np.random.default_rng(0)
+    data = {"w": rng.normal(size=67), "x": rng.normal(size=20)}
+    found = run(fe.transform(t_unit, cpu, database=store, sizes={"n": 1000}), **data)
+    assert_allclose(found["y"], run(t_unit, **data)["y"], rtol=1e-12)
 
 
 def test_what_is_no_einsum_is_refused_with_the_matchers_reason(cpu: Device, store: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from einsums import check_against_numpy, inputs
-from plugins import install
+from plugins import install, installing
 from rogues import SOURCE
 
 import feinsum as fe
@@ -37,13 +37,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory in which the package of rogues is installed, for this process and its workers."""
     directory = tmp_path_factory.mktemp("site")
     install(directory, "rogues_package", SOURCE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(directory)
-        patch.setenv("PYTHONPATH", str(directory))
-        registry.spaces.cache_clear()
+    with installing(directory):
         yield directory
-    registry.spaces.cache_clear()
-    sys.modules.pop("rogues_package", None)
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +300,7 @@ def test_a_device_that_is_gone_is_named() -> None:
 
 def test_what_cannot_be_tuned_is_refused(cpu: Device, store: str) -> None:
     """An unknown space, a length that is not given, an axis that is empty."""
-    with pytest.raises(fe.TransformError, match="no transform space named 'gone' applies to "):
+    with pytest.raises(fe.TransformError, match=r"no transform space named 'gone' applies to 'abc,c->ab'; .*generic do"):
         fe.autotune(CALM, cpu, store, SIZES, "gone", progress=False)
     with pytest.raises(fe.ShapeError, match="the long axis 'N' of 'abc,c->ab' has no length; pass sizes="):
         fe.autotune(CALM, cpu, store, progress=False)
@@ -322,6 +317,26 @@ def test_one_configuration_can_be_timed(cpu: Device) -> None:
         fe.timeit(E, cpu, space="rogue", configuration={"way": "wrong"}, sizes=SIZES)
     with pytest.raises(fe.TransformError, match="way is 'gone', not one of"):
         fe.timeit(E, cpu, space="rogue", configuration={"way": "gone"}, sizes=SIZES)
+
+
+def test_what_is_timed_is_chosen_where_it_is_not_said(cpu: Device) -> None:
+    """The most specific space that has a configuration for the device, or takes the one given; the first may have none."""
+    J, D, u = fe.array("J", (3, 3, "E")), fe.array("D", (3, 4, 4)), fe.array("u", ("E", 4))
+    e, sizes = fe.einsum("xre,rij,ej->xei", J, D, u), {"E": 100}
+    assert fe.timeit(e, cpu, sizes=sizes, seconds=0.01).median_s > 0
+    generic = {"schedule": "fused", "lane": "last", "items": 64}
+    assert fe.timeit(e, cpu, configuration=generic, sizes=sizes, seconds=0.01).median_s > 0
+    with pytest.raises(
+        fe.TransformError, match=r"no space takes {'ways': 3} for 'xre,rij,ej->xei' .* name one of .*generic"
+    ):
+        fe.timeit(e, cpu, configuration={"ways": 3}, sizes=sizes)
+
+
+@pytest.mark.parametrize(("name", "value"), [("trials", 0), ("timeout", -1), ("workers", 0), ("trial_timeout", -0.5)])
+def test_numbers_out_of_range_are_refused(name: str, value: float, cpu: Device, store: str) -> None:
+    """A run of no trial, of no worker or of negative time is a mistake, and the message names it."""
+    with pytest.raises(fe.SearchError, match=rf"{name} is {value}; it is [01] or more"):
+        fe.autotune(E, cpu, store, SIZES, progress=False, **{name: value})
 
 
 def test_missing_records_are_tuned_for_on_demand(cpu: Device, store: str) -> None:

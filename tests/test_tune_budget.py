@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
-from plugins import install
+from plugins import install, installing
 from rogues import SOURCE
 
 import feinsum as fe
-from feinsum import registry
 from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.tune import budget as budget_module
@@ -33,13 +31,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The package of rogues, installed for this process and its workers."""
     directory = tmp_path_factory.mktemp("site")
     install(directory, "rogues_package", SOURCE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(directory)
-        patch.setenv("PYTHONPATH", str(directory))
-        registry.spaces.cache_clear()
+    with installing(directory):
         yield
-    registry.spaces.cache_clear()
-    sys.modules.pop("rogues_package", None)
 
 
 class Clock:

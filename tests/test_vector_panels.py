@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from feinsum.transforms.panel_choices import promising
 from feinsum.transforms.panel_limits import accumulators, panel_bytes
 from feinsum.transforms.panel_plans import RefusedError, fused_problem, panel_plan
-from feinsum.transforms.step_plans import aligned, in_parts, parts_that_fit
+from feinsum.transforms.step_plans import aligned, in_parts, parts_that_fit, schedule_of_steps
 from kernels import run
 from numpy.testing import assert_allclose
 from profiles import CPU
@@ -181,9 +182,53 @@ def test_what_random_einsums_found_is_right(
 ) -> None:
     """Two partial results that meet in a later step; prefetches for the rows of a tile, of which one axis is not theirs."""
     lengths = {x: int(n) for x, _, n in (entry.partition("=") for entry in sizes.split())}
-    s, p = SPACES["vector_panels"], problem(subscripts, dtype, **lengths)
-    c = dict(zip(("path", "lane", "long"), roles, strict=True)) | {"panel": 0, "together": 1, "tile": 25, "width": 4}
-    c |= {"vectors": 4, "accumulators": 24, "ahead": ahead, "slab": False, "rows": "together", "streaming": False}
+    c: dict[str, Any] = dict(zip(("path", "lane", "long"), roles, strict=True))
+    c |= {
+        "panel": 0,
+        "together": 1,
+        "tile": 25,
+        "width": 4,
+        "vectors": 4,
+        "accumulators": 24,
+        "ahead": ahead,
+        "slab": False,
+        "rows": "together",
+        "streaming": False,
+    }
+    check_against_numpy(subscripts, dtype, lengths, c)
+
+
+def test_a_loop_may_have_the_name_of_one_that_was_divided() -> None:
+    """Tiles of registers divide a loop of one step; what initialises those of the next one got its name."""
+    lengths = {"a": 9, "b": 5, "c": 60, "d": 4, "e": 3, "f": 4, "g": 7}
+    c = {"path": "01 02 02 01", "lane": "b", "long": "c", "panel": 0, "width": 4, "vectors": 2, "together": 8, "tile": 50}
+    c |= {"accumulators": 20, "ahead": False, "slab": False, "rows": "together", "streaming": False}
+    check_against_numpy("abd,ade,afg,gc,ef->abc", "float64", lengths, c)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "order"),
+    [("cad,cdb->abc", "cab"), ("ec,edab->abcd", "cdab"), ("ade,ecb->cab", "acb"), ("ik,kj->ij", "ij"), ("ki,kj->ji", "ji")],
+)
+def test_a_product_may_be_written_as_its_operands_lie_and_turned_round_after(subscripts: str, order: str) -> None:
+    """What both operands have, then one, then the other along whose rows lanes run; nothing is turned that lies so."""
+    sizes = {"a": 6, "b": 10, "c": 5, "d": 7, "e": 9, "i": 6, "j": 10, "k": 5}
+    p = problem(subscripts, **{x: n for x, n in sizes.items() if x in subscripts})
+    schedule = schedule_of_steps(p, turn=True)
+    assert schedule.steps[0].indexing.output == order
+    assert len(schedule.steps) == (1 if order == p.einsum.indexing.output else 2)
+    choices = SPACES["contraction_steps"].parameters(p)
+    assert (True in choices["turn"]) == (len(schedule.steps) == 2)
+    if True in choices["turn"]:
+        c = {"split": "none", "vectors": 4, "together": 4, "accumulators": 24, "turn": True}
+        check_against_numpy(subscripts, "float64", {x: p.sizes[x] for x in p.sizes}, c, "contraction_steps")
+
+
+def check_against_numpy(
+    subscripts: str, dtype: str, lengths: dict[str, int], c: dict[str, Any], space: str = "vector_panels"
+) -> None:
+    """Run a configuration, which has to be accepted."""
+    s, p = SPACES[space], problem(subscripts, dtype, **lengths)
     assert s.refusal(p, c) is None
     rng = np.random.default_rng(5)
     data = {a.name: rng.uniform(-1, 1, [lengths[x] for x in k]).astype(dtype) for a, k in p.einsum.array_indices.items()}

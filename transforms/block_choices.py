@@ -14,14 +14,18 @@ from feinsum.devices.ptx import matrix_unit
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites.blocks import Blocks
 from feinsum.rewrites.fragments import MULTIPLY_ADD
+from feinsum.rewrites.joining import side_by_side
 from feinsum.rewrites.matrix_units import split_error
-from feinsum.space import Problem, Value
+from feinsum.space import Choices, Problem, Value
 
 from .block_limits import residents
 from .block_products import Product
+from .block_steps import joined, prepared
 from .block_work import product_work
+from .step_plans import divisors
 
 MOST_SHAPES, MOST_ALIKE = 20, 3
+MOST_DEPTHS = 4
 LOOKED_AT, MOST_QUICK = 40, 8
 SMALLEST_SHAPE = "1 2 2 of 1 1"
 REUSED = 1024
@@ -43,15 +47,10 @@ def splits(product: Product) -> list[str]:
         return ["none"]
     found = {}
     for x in product.letters["sums"]:
-        for length in [] if p.is_long(x) else _proper_divisors(p.sizes[x]):
+        for length in divisors(p, x)[:-1]:
             if product.count("sums") * length >= 64 * p.sizes[x]:
                 found[f"{x} {length}"] = 0.5 * (length % 4 != 0) + abs(math.log2(p.sizes[x] / length / wanted))
     return [*sorted(found, key=lambda text: found[text])[:4], "none"]
-
-
-def _proper_divisors(number: int) -> list[int]:
-    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
-    return [k for k in sorted({*small, *(number // k for k in small)}) if k < number]
 
 
 def packings(product: Product) -> list[str]:
@@ -62,6 +61,22 @@ def packings(product: Product) -> list[str]:
     if same or least < REUSED or product.count("sums") < REUSED // 4:
         return ["none"]
     return ["0", "none", "1", "01"]
+
+
+def joinings(p: Problem, choices: Choices) -> list[bool]:
+    """Whether indices that are side by side become one, where there are such after some way to split and pack."""
+    return [False, True] if any(side_by_side(own.einsum) for own in _prepared(p, choices)) else [False]
+
+
+def depths(p: Problem, product: Product, choices: Choices) -> list[int]:
+    """Depths of a tile that waste least, then those that do with other indices."""
+    others = (Product(joined(own), (0, 1)) for own in _prepared(p, choices)) if True in choices["joined"] else ()
+    return list(dict.fromkeys(depth for each in (product, *others) for depth in each.depths[:MOST_DEPTHS]))
+
+
+def _prepared(p: Problem, choices: Choices) -> list[Problem]:
+    """The contraction as it is after every way to pack operands, its sum in one."""
+    return [prepared(p, "none", str(packed)).problem for packed in choices["packed"]]
 
 
 def units(p: Problem, terms: int) -> list[str]:

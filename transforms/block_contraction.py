@@ -10,43 +10,63 @@ from collections.abc import Sequence
 
 from feinsum.rewrites import contract_in_steps, separate_rows, split_index, spread
 from feinsum.rewrites.block_tiles import multiply_in_blocks
+from feinsum.rewrites.joining import join, side_by_side
 from feinsum.rewrites.launches import launch_in_turn
 from feinsum.space import Choices, Configuration, Problem, Value, space
 
-from .block_choices import packings, pipelines, shapes, splits, units
-from .block_limits import refusal
-from .block_products import Product, is_product, product
+from .block_choices import SMALLEST_SHAPE, depths, joinings, packings, pipelines, shapes, splits, units
+from .block_limits import refusal, refusal_of_device
+from .block_products import is_product, product
 from .block_steps import lanes, prepared
-from .block_work import block_work
+from .block_work import block_work, contraction
 
-
-def contraction(p: Problem, c: Configuration) -> Product:
-    """The contraction itself, without what comes before and after it."""
-    return product(prepared(p, c["split"], c["packed"]).problem, c["rows"])
+IMPLIED: dict[str, Value] = {"joined": False, "ahead": False}
+"""What configurations mean that were recorded before these parameters existed."""
 
 
 def parameters(p: Problem) -> Choices:
+    ranked = refusal_of_device(p) is None  # else no shape is accepted, and ranking them takes 20 ms
     whole = product(p, "quick")
     first: dict[str, Sequence[Value]] = {"split": splits(whole), "packed": packings(whole), "rows": ["quick", "slow"]}
+    first["joined"] = joinings(p, first) if ranked else [False]
     own = contraction(p, {name: values[0] for name, values in first.items()})
+    pipeline = pipelines(p, own.count("sums") > own.depths[0])
     second: dict[str, Sequence[Value]] = {
         "unit": units(p, own.count("sums")),
-        "pipeline": pipelines(p, own.count("sums") > own.depths[0]),
-        "depth": own.depths[:4],
+        "pipeline": pipeline,
+        "depth": depths(p, own, first),
         "run": own.runs,
+        "ahead": [False, True] if any(name.startswith("async") for name in pipeline) else [False],
     }
-    shape = {"shape": shapes(own, **{name: values[0] for name, values in second.items()})}
-    return {**first, **second, **shape}
+    shape = shapes(own, **{name: values[0] for name, values in second.items()}) if ranked else [SMALLEST_SHAPE]
+    return {**first, **second, "shape": shape}
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
-    own = contraction(p, c)
-    return refusal(own, own.plan(c))
+    reason = refusal_of_device(p)
+    if reason is None and c["joined"] and not side_by_side(prepared(p, c["split"], c["packed"]).problem.einsum):
+        reason = "no indices are side by side in every array"
+    if reason is None:
+        own = contraction(p, c)
+        reason = refusal(own, own.plan(c))
+    return reason
 
 
-@space(pattern=is_product, version=1, rank=2, parameters=parameters, constraint=constraint, estimate=block_work)
+@space(
+    pattern=is_product,
+    version=1,
+    rank=2,
+    parameters=parameters,
+    constraint=constraint,
+    estimate=block_work,
+    implied=IMPLIED,
+)
 def block_contraction(t_unit, match, p, **c):  # type: ignore[no-untyped-def]
-    """A work-group multiplies tiles of A and B in local memory while the next are on their way; long sums in parts."""
+    """A work-group multiplies tiles of A and B in local memory while the next are on their way; long sums in parts.
+
+    ``joined``: whether indices that lie side by side in every array, when they are packed, become one.
+    ``ahead``: whether fragments are loaded from local memory a step before they are multiplied.
+    """
     work = prepared(p, c["split"], c["packed"])
     t_unit, rows = separate_rows(t_unit, match)
     t_unit = launch_in_turn(t_unit, rows)
@@ -57,6 +77,8 @@ def block_contraction(t_unit, match, p, **c):  # type: ignore[no-untyped-def]
         t_unit, steps = contract_in_steps(t_unit, m, work.schedule)
         for number, step in enumerate(steps):
             if number == work.step:
+                for letters in side_by_side(step.einsum) if c["joined"] else ():
+                    t_unit, step = join(t_unit, step, letters)
                 t_unit = multiply_in_blocks(t_unit, step, contraction(p, c).plan(c))
             else:
                 last = step.einsum.indexing.output[-1]

@@ -23,16 +23,15 @@ def refusal_of_device(p: Problem) -> str | None:
 
 
 def refusal(product: Product, plan: Blocks) -> str | None:
-    """Why a device cannot work as a plan says, or None."""
+    """Why a device that gains something from tiles in local memory cannot work as a plan says, or None."""
     p = product.problem
-    reason = refusal_of_device(p)
-    if reason is not None:
-        return reason
     waste = product.waste(plan.depth)
     if waste > MOST_WASTE * min(product.waste(depth) for depth in DEPTHS if depth % plan.fragments.depth == 0):
         return f"tiles of depth {plan.depth} make {waste:.2f} times the work"
     if plan.depth % plan.fragments.depth:
         return f"tiles of depth {plan.depth} are no whole steps of {plan.fragments.depth}"
+    if plan.ahead and not _may_be_ahead(product, plan):
+        return f"fragments of {plan.steps} steps of '{plan.unit}' are not loaded a step ahead"
     for name in ("rows", "columns", "batch", "sums"):
         if sum(map(p.is_long, getattr(plan, name))) > 1:
             return f"several indices of unknown length among the {name}"
@@ -44,6 +43,11 @@ def refusal(product: Product, plan: Blocks) -> str | None:
         local_bytes=plan.local_bytes(p.itemsize),
         private_bytes=each,
     )
+
+
+def _may_be_ahead(product: Product, plan: Blocks) -> bool:
+    copied = plan.asynchronous and product.count("sums") > plan.depth
+    return copied and plan.fragments.unit is not None and plan.steps % 2 == 0
 
 
 def private_bytes(product: Product, plan: Blocks) -> int:

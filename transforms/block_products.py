@@ -140,6 +140,7 @@ class Product:
             buffers=int(c["pipeline"].split()[1]),
             asynchronous=c["pipeline"].startswith("async"),
             wide=(self.width(0, c["depth"]), self.width(1, c["depth"])),
+            ahead=c["ahead"],
         )
 
 

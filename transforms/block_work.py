@@ -26,7 +26,7 @@ from feinsum.space import Configuration, Problem
 
 from .block_limits import OTHER_REGISTERS, private_bytes
 from .block_products import SECTOR_BYTES, Product, product
-from .block_steps import plain_work, prepared
+from .block_steps import joined, plain_work, prepared
 
 _STORE = 5.0
 """Loads in the time of a store."""
@@ -38,13 +38,19 @@ _NEIGHBOURS = {True: (8, 4), False: (SUB_GROUP, 1)}
 """Rows and columns that the lanes of a sub-group store at a time, from a matrix unit or not."""
 
 
+def contraction(p: Problem, c: Configuration) -> Product:
+    """The contraction of a configuration by itself, without what comes before and after it."""
+    own = prepared(p, c["split"], c["packed"]).problem
+    return product(joined(own) if c["joined"] else own, c["rows"])
+
+
 def block_work(p: Problem, c: Configuration) -> Work:
     """The work of a configuration of :mod:`feinsum.transforms.block_contraction`, copies and sums of parts counted."""
     whole = prepared(p, c["split"], c["packed"])
     works = []
     for number, step in enumerate(whole.schedule.steps):
         if number == whole.step:
-            own = product(whole.problem, c["rows"])
+            own = contraction(p, c)
             works.append(product_work(own, own.plan(c)))
         else:
             works.append(plain_work(step.indexing, whole.problem.sizes, p.itemsize))

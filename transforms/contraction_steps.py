@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from feinsum.chain import read_chain, schedule_of
 from feinsum.contraction import ContractionSchedule, pairwise_schedule
-from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
@@ -20,11 +19,12 @@ from .block_contraction import block_contraction
 from .elementwise import elementwise_product
 from .generic import generic
 from .matrix_products import matrix_product
-from .panel_limits import accumulators, fill, lane_width, widths
+from .panel_limits import accumulators
 from .panel_plans import is_vectorizable
 from .permutations import permutation
 from .reductions import reduction
-from .step_plans import aligned, in_parts, lengths_of, splits
+from .step_plans import aligned, in_parts, lengths_of, schedule_of_steps, splits
+from .step_work import steps_work
 from .traces import trace
 from .vector_panels import vector_panels
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from feinsum.match import Match
 
+OWN = 0
+"""A value that is the best guess for each step."""
 ITEMS = 64
 """Work-items of a group, in steps without vectors."""
 STEP_SPACES = (
@@ -56,45 +58,30 @@ def has_steps(e: BatchedEinsum) -> bool:
 
 
 def parameters(p: Problem) -> Choices:
+    found = splits(p)
+    turns: tuple[bool, ...] = (False,)
+    if schedule_of_steps(p, turn=True) != schedule_of_steps(p):
+        turns = tuple(sorted((False, True), key=lambda turn: _seconds(p, turn=turn)))
+        found = ["none", *found] if turns[0] else [*found, "none"]
     return {
-        "split": splits(p),
-        "vectors": (4, 2, 3, 6),
-        "together": (4, 2, 6, 8, 5),
-        "accumulators": accumulators(p)[::2],
+        "split": list(dict.fromkeys(found)),
+        "vectors": (OWN, 4, 2, 3, 6),
+        "together": (OWN, 4, 2, 6, 8, 5),
+        "accumulators": (OWN, *accumulators(p)[::2]),
+        "turn": turns,
     }
+
+
+def _seconds(p: Problem, *, turn: bool) -> float:
+    """The time expected of steps that are not divided, with the last result turned round or not."""
+    c = {"split": "none", "accumulators": OWN, "turn": turn}
+    return steps_work(p, c).seconds(p.device, p.itemsize)
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
     if not p.device.simd_bytes:
         return "the device has no vector registers"
-    return "there is one step" if p.einsum.n == 2 and c["split"] == "none" else None
-
-
-def estimate(p: Problem, c: Configuration) -> Work:
-    """Steps at the rate of vectors along the rows of their results, and the traffic of these."""
-    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
-    kept = [step.indexing.output for step in schedule.steps[:-1]]
-    traffic = sum(map(p.count, kept))
-    lengths = lengths_of(c["split"])
-    for step in schedule.steps:
-        count = math.prod(p.sizes[x] // lengths[x] for x in step.indexing.summed if x in lengths)
-        traffic += count * p.count(step.indexing.output) if count > 1 else 0
-    return Work(
-        flops=p.einsum.flops(p.lengths) / _filled(p, schedule),
-        bytes=p.einsum.min_bytes(p.lengths) + 2 * p.itemsize * p.einsum.b * traffic,
-        launches=len(schedule.steps) + len(lengths),
-        sums=c["accumulators"],
-    )
-
-
-def _filled(p: Problem, schedule: ContractionSchedule) -> float:
-    """Which part of the lanes of the device steps use, weighted with their operations."""
-    points = [p.count(step.indexing.indices) for step in schedule.steps]
-    rows = [p.sizes[step.indexing.output[-1]] if step.indexing.output else lane_width(p) for step in schedule.steps]
-    widened = (
-        n * (lane_width(p) / widths(p, row)[0]) / fill(row, widths(p, row)[0]) for n, row in zip(points, rows, strict=True)
-    )
-    return sum(points) / max(1.0, sum(widened))
+    return "there is one step" if p.einsum.n == 2 and c["split"] == "none" and not c["turn"] else None
 
 
 def schedules(p: Problem) -> list[ContractionSchedule]:
@@ -108,26 +95,28 @@ def schedules(p: Problem) -> list[ContractionSchedule]:
     version=3,
     parameters=parameters,
     constraint=constraint,
-    estimate=estimate,
+    estimate=steps_work,
     schedules=schedules,
     step_spaces=STEP_SPACES,
+    implied={"turn": False},
 )
-def contraction_steps(t_unit, match, p, *, split="none", steps="", **wanted):  # type: ignore[no-untyped-def]
+def contraction_steps(t_unit, match, p, *, split="none", turn=False, steps="", **wanted):  # type: ignore[no-untyped-def]
     """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum.
 
-    A chain has the kernel that its text says for each step.
+    `turn` writes the last product as its operands lie in memory, and has a launch more to turn it round.  A chain has the
+    kernel that its text says for each step.
     """
     if steps:
         return _transform_chain(t_unit, match, p, steps)
     sizes, chunks = dict(p.sizes), {}
-    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
+    schedule = schedule_of_steps(p, turn=turn)
     for letter, part in lengths_of(split).items():
         t_unit, match, chunks[letter] = split_index(t_unit, match, letter, part)
         sizes |= {chunks[letter]: sizes[letter] // part, letter: part}
     schedule = in_parts(schedule, match.einsum.indexing, chunks)
     t_unit, matches = contract_in_steps(t_unit, match, schedule)
     for step in matches:
-        t_unit = _transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, wanted)
+        t_unit = transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, wanted)
     return t_unit
 
 
@@ -140,7 +129,7 @@ def _transform_chain(t_unit: lp.TranslationUnit, match: Match, p: Problem, text:
     return t_unit
 
 
-def _transform_step(
+def transform_step(
     t_unit: lp.TranslationUnit, step: Match, sizes: dict[str, int], whole: Problem, wanted: Configuration
 ) -> lp.TranslationUnit:
     """Vectors, or where they cannot be a work-item for each result, or a work-group where results are few.
@@ -148,7 +137,7 @@ def _transform_step(
     What only streams an operand by has spaces of its own.
     """
     e = step.einsum
-    for s in (reduction, elementwise_product):
+    for s in (reduction, elementwise_product, *((permutation,) if e.n == 1 else ())):
         if s.roles(e) is not None:
             problem = s.problem(e, e.sizes_from(sizes), whole.device)
             return s.transform(t_unit, step, s.default(problem), problem)
@@ -165,7 +154,7 @@ def nearest(p: Problem, wanted: Configuration) -> Configuration | None:
     """The first accepted configuration of a step that agrees best with the values wanted; None if none is accepted."""
     best, most = None, -1
     for c in vector_panels.configurations(p):
-        agreed = sum(c[name] == value for name, value in wanted.items())
+        agreed = sum(value in (OWN, c[name]) for name, value in wanted.items())
         if agreed > most:
             best, most = c, agreed
         if agreed == len(wanted):

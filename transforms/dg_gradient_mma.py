@@ -7,11 +7,12 @@ split numbers, at 1.7 times; there local memory, from which the matrix is read f
 
 from __future__ import annotations
 
+from feinsum.cost import Work as Cost
 from feinsum.rewrites import contract_first, expand_sum
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
-from feinsum.space import Choices, Configuration, Problem, space
+from feinsum.space import Choices, Configuration, Problem
 
-from .sub_group_plans import IMPLIED, Work, choices, refusal, tiling
+from .sub_group_plans import Work, choices, estimate, refusal, tile_space, tiling
 
 
 def work(p: Problem) -> Work:
@@ -20,15 +21,18 @@ def work(p: Problem) -> Work:
 
 
 def parameters(p: Problem) -> Choices:
-    """``parts``: groups that share the columns of a tile, each with its part of D in local memory."""
-    return {**choices(p, work(p)), "parts": (1, 3, 2) if p.sizes["i"] > 64 else (1,)}
+    return choices(p, work(p))
 
 
 def constraint(p: Problem, c: Configuration) -> str | None:
     return refusal(p, c, work(p))
 
 
-@space(pattern="xre,rij,ej->xei", version=2, parameters=parameters, constraint=constraint, rank=3, implied=IMPLIED)
+def cost(p: Problem, c: Configuration) -> Cost:
+    return estimate(p, c, work(p))
+
+
+@tile_space(pattern="xre,rij,ej->xei", parameters=parameters, constraint=constraint, estimate=cost)
 def dg_gradient_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """A sub-group takes 16 elements at a time: D in local memory, derivatives along r in registers until J joins them.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from feinsum.cost import Work as Cost
 from feinsum.rewrites import contract_first, expand_sum
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
-from feinsum.space import Choices, Configuration, Problem, space
+from feinsum.space import Choices, Configuration, Problem
 
-from .sub_group_plans import IMPLIED, LONG, SHORT, SPLIT, Work, choices, refusal, tiling
+from .sub_group_plans import LONG, SHORT, SPLIT, Work, choices, estimate, refusal, tile_space, tiling
 
 
 def _distinct(p: Problem, operand: int) -> int:
@@ -24,6 +25,10 @@ def _constraint(work: Callable[[Problem], Work]) -> Callable[[Problem, Configura
     return lambda p, c: refusal(p, c, work(p))
 
 
+def _estimate(work: Callable[[Problem], Work]) -> Callable[[Problem, Configuration], Cost]:
+    return lambda p, c: estimate(p, c, work(p))
+
+
 def _parameters(work: Callable[[Problem], Work]) -> Callable[[Problem], Choices]:
     return lambda p: choices(p, work(p))
 
@@ -32,13 +37,11 @@ def mass_work(p: Problem) -> Work:
     return Work((p.sizes["j"],), matrices=_distinct(p, 1), held=_distinct(p, 0))
 
 
-@space(
+@tile_space(
     pattern="e,ij,ej->ei",
-    version=2,
     parameters=_parameters(mass_work),
     constraint=_constraint(mass_work),
-    rank=3,
-    implied=IMPLIED,
+    estimate=_estimate(mass_work),
 )
 def dg_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = J[e] Σ_j M[i,j] u[e,j]``: the product first, scaled where its results lie."""
@@ -59,13 +62,11 @@ def lift_parameters(p: Problem) -> Choices:
     return {**own, "tiles": tiles, "prefetch": ("none",), "everywhere": (False, True) if few else (True, False)}
 
 
-@space(
+@tile_space(
     pattern="ifj,fe,fej->ei",
-    version=2,
     parameters=lift_parameters,
     constraint=_constraint(lift_work),
-    rank=3,
-    implied=IMPLIED,
+    estimate=_estimate(lift_work),
 )
 def dg_face_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_f,j R[i,f,j] (J[f,e] v[f,e,j])``: values on faces are scaled as they are loaded."""
@@ -81,13 +82,11 @@ def divergence_parameters(p: Problem) -> Choices:
     return {**choices(p, divergence_work(p)), "prefetch": ("none",)}
 
 
-@space(
+@tile_space(
     pattern="xre,rij,xej->ei",
-    version=2,
     parameters=divergence_parameters,
     constraint=_constraint(divergence_work),
-    rank=3,
-    implied=IMPLIED,
+    estimate=_estimate(divergence_work),
 )
 def dg_divergence_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_r,j D[r,i,j] (Σ_x J[x,r,e] u[x,e,j])``: u is turned to the reference element as it is loaded."""
@@ -103,13 +102,11 @@ def derivative_work(p: Problem) -> Work:
     return Work((p.sizes["j"],), batch=p.count("r"), matrices=_distinct(p, 1), results=most, held=held)
 
 
-@space(
+@tile_space(
     pattern="re,rij,ej->ei",
-    version=2,
     parameters=_parameters(derivative_work),
     constraint=_constraint(derivative_work),
-    rank=3,
-    implied=IMPLIED,
+    estimate=_estimate(derivative_work),
 )
 def dg_derivative_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_r J[r,e] Σ_j D[r,i,j] u[e,j]``: derivatives along r once for all outputs of the same u."""

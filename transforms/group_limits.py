@@ -58,14 +58,14 @@ def _inexact(p: Problem, plan: GroupPlan) -> str | None:
 
 def _beyond_limits(p: Problem, plan: GroupPlan, entries: int, groups: int) -> str | None:
     """Why a compute unit has not the registers or the local memory for some groups, or None."""
-    registers, limit = max(map(partial(_registers, p), plan.steps)) + OVERHEAD, p.device.registers_per_compute_unit
-    if limit is not None and groups * plan.items * min(registers, 255) > limit:
-        return f"{registers} registers of {groups * plan.items} work-items exceed the {limit} of a compute unit"
-    used = groups * (p.itemsize * entries + 1024) - 1024
-    return p.exceeds(work_items=plan.items, local_bytes=used, private_bytes=4 * registers)
+    used, limit = max(map(partial(registers, p), plan.steps)) + OVERHEAD, p.device.registers_per_compute_unit
+    if limit is not None and groups * plan.items * min(used, 255) > limit:
+        return f"{used} registers of {groups * plan.items} work-items exceed the {limit} of a compute unit"
+    local = groups * (p.itemsize * entries + 1024) - 1024
+    return p.exceeds(work_items=plan.items, local_bytes=local, private_bytes=4 * used)
 
 
-def _registers(p: Problem, step: GroupStep) -> int:
+def registers(p: Problem, step: GroupStep) -> int:
     """32-bit registers for the numbers that a work-item holds in a step."""
     if not step.unit:
         return (math.prod(step.tile.values()) + sum(step.tile.values())) * p.itemsize // 4

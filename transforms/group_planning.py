@@ -37,10 +37,10 @@ def is_stepwise(e: BatchedEinsum) -> bool:
 
 
 def block_letters(p: Problem) -> tuple[str, ...]:
-    """The output indices that work-groups divide: all long ones, the longest first; more where that gives few groups."""
+    """At most three output indices that groups divide: long ones, the longest first; others where groups would be few."""
     e = p.einsum
     letters = sorted(e.indexing.output, key=lambda x: (not p.is_long(x), -p.sizes[x], e.indexing.output.index(x)))
-    chosen = [x for x in letters if p.is_long(x)] or letters[:1]
+    chosen = [x for x in letters if p.is_long(x)][:3] or letters[:1]
     for x in letters:
         if x not in chosen and len(chosen) < 3 and p.count("".join(chosen)) < GROUPS_PER_UNIT * p.device.compute_units:
             chosen.append(x)

@@ -17,9 +17,10 @@ from math import prod
 from feinsum.cost import Work
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.rewrites.group_plans import GroupPlan, GroupStep, MatrixSharing, sharing_of
-from feinsum.rewrites.matrix_units import fragment_dtype, fragment_unit
+from feinsum.rewrites.matrix_units import fragment_unit
 from feinsum.space import Configuration, Problem
 
+from .group_limits import registers
 from .group_planning import plan_of
 
 _LOCAL = 0.5
@@ -58,14 +59,13 @@ def _step(p: Problem, plan: GroupPlan, step: GroupStep, within: Mapping[str, int
     indexing, sharing = step.contraction.indexing, sharing_of(p.einsum, step, plan.blocks)
     if isinstance(sharing, MatrixSharing):
         unit, (tiles, parts) = fragment_unit(step.unit), step.fragments
-        a, b, d = unit.registers
-        times, width = sharing.digits.total // SUB_GROUP * sharing.steps, fragment_dtype(unit).itemsize
-        entries, reads, products = tiles * parts * d, tiles * a + parts * b, tiles * parts * unit.m * unit.n * unit.k
+        a, b, _ = unit.registers
+        times = sharing.digits.total // SUB_GROUP * sharing.steps
         return Work(
-            flops=2 * times * products,
+            flops=2 * times * tiles * parts * unit.m * unit.n * unit.k,
             bytes=0,
-            loads=times * SUB_GROUP * reads,
-            registers_bytes=width * (entries + reads),
+            loads=times * SUB_GROUP * (tiles * a + parts * b),
+            registers_bytes=4 * registers(p, step),
         )
     times = -(-sharing.digits.total // plan.items) * plan.items * prod(within[x] for x in indexing.summed)
     reads, entries = (

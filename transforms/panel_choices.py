@@ -13,9 +13,9 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.space import Configuration, Problem
 
 from .panel_limits import PANEL_SHARES, accumulators, fill, lane_width, widths
-from .panel_paths import contractions, paths
-from .panel_plans import GROUPS_PER_CORE, MOST_VECTORS_IN_ROW, RefusedError, panel_plan, rows_apart
-from .panel_work import plan_work
+from .panel_paths import contractions, paths, points
+from .panel_plans import FEW_ROWS, GROUPS_PER_CORE, MOST_VECTORS_IN_ROW, RefusedError, panel_plan, rows_apart
+from .panel_work import plan_work, swept
 
 TOGETHER = (1, 2, 4, 3, 6, 5, 8)
 TILES = (1000, 500, 250, 2500, 100, 50, 25)
@@ -25,12 +25,16 @@ ENOUGH_ACCUMULATORS = 10
 """So many independent sums keep the units busy despite their latency."""
 MOST_LOADS = 0.8
 """For each addition; a core loads and adds two vectors in a cycle, but results are stored too."""
+LONG_SUM = 64
+"""Terms of a sum that takes longer than a core looks ahead."""
 ENOUGH_ROWS = 24
 """That make it worth while to copy a panel for them alone."""
 WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 WELL_FILLED_BY_HALVES = 0.8
 """The same for vectors of half the width."""
+MEMORY = 15
+"""Bytes that instructions load in the time of one from memory."""
 FAR_BEHIND = 1.6
 """What loads so many times as much as the best with its lanes, as vectors of numbers apart do, is no good guess."""
 
@@ -82,7 +86,7 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
         "slab": False,
     }
     small |= {"rows": "together", "streaming": False, "ahead": False}
-    loads = {}
+    loads: dict[tuple[str, str, str, int], float] = {}
     for choice in product(paths(p), lanes, longest, PANEL_SHARES):
         with suppress(RefusedError):
             loads[choice] = _loads(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
@@ -91,7 +95,13 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     least: dict[tuple[object, ...], float] = {}
     for (path, lane, *_), count in loads.items():
         least[path, lane] = min(count, least.get((path, lane), count))
-    found = sorted(loads, key=lambda choice: loads[choice] > FAR_BEHIND * least[choice[:2]])
+    # Of paths with as many operations, one that keeps the better lane.
+    work = {path: points(p, path) for path, *_ in loads}
+
+    def order(choice: tuple[str, str, str, int]) -> tuple[bool, int, int]:
+        return loads[choice] > FAR_BEHIND * least[choice[:2]], work[choice[0]], lanes.index(choice[1])
+
+    found = sorted(loads, key=order)
     columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
     first = {
         **small,
@@ -112,15 +122,20 @@ def _owner(e: BatchedEinsum, x: str) -> int | None:
 
 
 def _loads(p: Problem, small: Configuration) -> float:
-    """The bytes that instructions load in a choice, with the tile of registers that loads least.
+    """The bytes that instructions load with the best tile of registers, and what those are worth that are read again.
 
     :raises RefusedError: if it has no plan.
     """
     large = {**small, "width": widths(p, p.sizes[small["lane"]])[0], "accumulators": accumulators(p)[0]}
+    vectors = -(-p.sizes[small["lane"]] // large["width"])
+    # A row of a few vectors is not divided, so as many rows as there are accumulators for are worth a look, too.
+    most = min(large["accumulators"] // vectors, max(TOGETHER)) if 4 < vectors <= MOST_VECTORS_IN_ROW else 1
+    tiles = dict.fromkeys((*product((4, 2), (4, 1)), (4, max(1, most))))
+    large_operands = any(2 * p.count(x) * p.itemsize > p.device.cache_bytes > 0 for x in p.einsum.indexing.inputs)
     least = math.inf
-    for c in (*({**large, "vectors": v, "together": n} for v, n in product((4, 2), (4, 1))), small):
+    for c in (*({**large, "vectors": v, "together": n} for v, n in tiles), small):
         with suppress(RefusedError):
-            least = min(least, plan_work(p, c).loads)
+            least = min(least, plan_work(p, c).loads + (MEMORY * swept(p, panel_plan(p, c)) if large_operands else 0))
     if math.isinf(least):
         raise RefusedError("no tile of registers has a plan")
     return least
@@ -130,7 +145,7 @@ def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
     """How many of the long index to treat at once: the fewest that keep the units busy, or as much as a cache line."""
     if rows_apart(p, c["long"], c["lane"]):
         return tuple(sorted(TOGETHER, reverse=True))
-    return tuple(sorted(TOGETHER, key=lambda n: not _is_busy(p, {**c, "together": n})))
+    return tuple(sorted(TOGETHER, key=lambda n: _idleness(p, {**c, "together": n})))
 
 
 def _tiles(p: Problem, c: Configuration) -> tuple[int, ...]:
@@ -145,18 +160,27 @@ def _tiles(p: Problem, c: Configuration) -> tuple[int, ...]:
     return tuple(sorted(TILES, key=lambda tile: groups.get(tile, 0) < most))
 
 
-def _is_busy(p: Problem, c: Configuration) -> bool:
-    """Whether the last stage of a plan has independent sums enough, and more additions than loads."""
+def _idleness(p: Problem, c: Configuration) -> tuple[bool, bool, int]:
+    """What keeps the units waiting in the last stage of a plan, the worst first.
+
+    Too few independent sums or more loads than additions; more rows apart than the hardware foresees; sums wanted.
+    """
     try:
         stage = panel_plan(p, c).stages[-1]
     except RefusedError:
-        return False
+        return True, True, ENOUGH_ACCUMULATORS
     step = contractions(p.einsum, c["path"])[-1]
     row = p.sizes[stage.lane] if not p.is_long(stage.lane) else MOST_VECTORS_IN_ROW * c["width"] + 1
     vectors = c["vectors"] if row > MOST_VECTORS_IN_ROW * c["width"] else -(-row // c["width"])
     count = int(vectors * math.prod(stage.registers.values()))
-    loads = 0
+    loads = rows = 0
     for letters in step.inputs:
         numbers = int(math.prod(stage.registers.get(x, 1) for x in letters))
         loads += numbers * vectors if stage.lane in letters else numbers
-    return count >= ENOUGH_ACCUMULATORS and loads <= MOST_LOADS * count
+        if letters and letters[-1] not in step.kept:
+            rows = max(rows, numbers)
+    wanting = max(0, ENOUGH_ACCUMULATORS - count)
+    busy = wanting == 0 and loads <= MOST_LOADS * count
+    # Short sums of neighbours overlap.
+    short = p.count("".join(set("".join(step.inputs)) - set(step.kept))) < LONG_SUM
+    return (not busy, False, 0) if short else (not busy, rows > FEW_ROWS, wanting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 from feinsum.contraction import pairwise_schedule
@@ -18,7 +19,7 @@ def paths(p: Problem) -> list[str]:
     if n > 3:
         return [_cheapest_path(p)]
     pairs = [f"{a}{b}" for a, b in combinations(range(3), 2)]
-    return sorted(["012", *pairs, *(f"{pair} 01" for pair in pairs)], key=lambda path: _points(p, path))
+    return sorted(["012", *pairs, *(f"{pair} 01" for pair in pairs)], key=lambda path: points(p, path))
 
 
 def _cheapest_path(p: Problem) -> str:
@@ -31,8 +32,8 @@ def _cheapest_path(p: Problem) -> str:
     return " ".join(steps)
 
 
-def _points(p: Problem, path: str) -> int:
-    """Products that a path adds up, a partial result that rows share counted once."""
+def points(p: Problem, path: str) -> int:
+    """Multiplications of a path, a partial result that rows share counted once."""
     e = p.einsum
     letters = list(e.indexing.inputs)
     rows: list[tuple[object, ...]] = [tuple(enumerate(row)) for row in e.args]
@@ -42,7 +43,8 @@ def _points(p: Problem, path: str) -> int:
         factors = [tuple(row[k] for k in operands) for row in rows]
         inside = set("".join(letters[k] for k in operands))
         if len(operands) > 1:
-            total += (e.b if len(operands) == len(letters) else len(set(factors))) * p.count("".join(inside))
+            times = e.b if len(operands) == len(letters) else len(set(factors))
+            total += times * (len(operands) - 1) * p.count("".join(inside))
         rest = [x for k, x in enumerate(letters) if k not in operands]
         letters = [*rest, "".join(inside & set(e.indexing.output).union(*rest))]
         rows = [
@@ -62,8 +64,9 @@ class Contraction:
     kept: str
 
 
-def contractions(e: BatchedEinsum, path: str) -> list[Contraction]:
-    """The steps of a path."""
+@lru_cache(maxsize=1024)
+def contractions(e: BatchedEinsum, path: str) -> tuple[Contraction, ...]:
+    """The steps of a path; asked for with every plan, of which a problem has hundreds."""
     letters = list(e.indexing.inputs)
     pool: list[int | None] = list(range(e.n))
     steps = []
@@ -76,4 +79,4 @@ def contractions(e: BatchedEinsum, path: str) -> list[Contraction]:
         steps.append(Contraction(operands, taken, tuple(pool[k] for k in operands), kept))
         letters = [*rest, kept]
         pool = [*(x for k, x in enumerate(pool) if k not in operands), None]
-    return steps
+    return tuple(steps)

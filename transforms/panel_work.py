@@ -6,7 +6,8 @@ For each term of a sum, v vectors along the lane times n numbers that are broadc
           = v·width + n  where its numbers lie apart
 
 What a row leaves behind its last whole vector is loaded in pieces, unless a copy fills it up.  An operand of which one
-step of a group reads more than a core's cache holds comes from memory again for every step.
+step of a group reads more than a core's cache holds comes from memory again for every step; one that is copied across its
+rows comes in whole lines.
 
 Operands that no step contracts are multiplied in where results are stored.
 
@@ -17,6 +18,7 @@ go on along these rows, a number is a line of memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from feinsum.cost import Work
 from feinsum.rewrites import Panel, Stage
@@ -48,7 +50,7 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         again = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
         products = again * p.count("".join(letters)) * _products(p, step) * (-(-row // plan.width) / row)
         vectors = plan.groups[stage.lane][1] // plan.width if stage.lane in plan.groups else -(-row // plan.width)
-        own = 2 * products * plan.width
+        own = 2 * _multiplications(step, stage) * products * plan.width
         loads += products * _loads(step, stage, vectors, plan, row) * plan.width * p.itemsize
         if own > most:
             most, sums = own, vectors * math.prod(stage.registers.values())
@@ -74,6 +76,8 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         flops=flops,
         bytes=e.min_bytes(p.lengths)
         + _again(p, plan)
+        + swept(p, plan)
+        + groups * sum(_lines(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.panels.items())
         + (0 if plan.streaming else (_ALLOCATION - 1) * stored)
         + (stored * line_bytes(p) // p.itemsize if scattered else 0),
         loads=loads + groups * copied,
@@ -81,6 +85,20 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         lanes=plan.width,
         sums=sums,
     )
+
+
+def _lines(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) -> float:
+    """The bytes of lines that a group reads for a copy of less of them; the caches have none of a large operand left."""
+    row = inside[letters[-1]] * p.itemsize
+    if letters[-1] == lane or row >= line_bytes(p) or p.count(letters) * p.itemsize <= core_cache_bytes(p):
+        return 0.0
+    return math.prod(inside[x] for x in letters[:-1]) * (line_bytes(p) - row)
+
+
+def _multiplications(step: Contraction, stage: Stage) -> int:
+    """Those of vectors in one product, from left to right; numbers that stand before are multiplied by themselves."""
+    first = next((k for k, letters in enumerate(step.inputs) if stage.lane in letters), 0)
+    return max(1, len(step.inputs) - max(1, first))
 
 
 def _again(p: Problem, plan: Panel) -> int:
@@ -91,6 +109,25 @@ def _again(p: Problem, plan: Panel) -> int:
         steps = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
         if k not in plan.panels and read > core_cache_bytes(p):
             total += (steps - 1) * p.count(letters) * p.itemsize
+    return total
+
+
+def swept(p: Problem, plan: Panel) -> int:
+    """The bytes of operands that groups read again when all caches have lost them, groups being taken first axis first.
+
+    Half of the last cache is for what else passes through it.
+    """
+    total, axes = 0, list(plan.groups)
+    if all(2 * p.count(letters) * p.itemsize <= p.device.cache_bytes for letters in p.einsum.indexing.inputs):
+        return 0
+    for letters in p.einsum.indexing.inputs:
+        times = 1
+        for number, x in enumerate(axes):
+            slower = axes[number + 1 :]
+            touched = math.prod(math.prod(plan.groups[y]) if y in slower else p.sizes[y] for y in letters) * p.itemsize
+            if x not in letters and 2 * touched > p.device.cache_bytes > 0:
+                times *= -(-p.sizes[x] // math.prod(plan.groups[x]))
+        total += (times - 1) * p.count(letters) * p.itemsize
     return total
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from feinsum.contraction import ContractionSchedule, Step, pairwise_schedule
 from feinsum.space import Problem
@@ -22,7 +24,7 @@ def splits(p: Problem) -> list[str]:
     if p.einsum.n == 2:
         # One step is the business of vector panels; two parts of a sum at least occupy two cores.
         x = max(p.einsum.indexing.summed, key=lambda x: p.sizes[x], default="")
-        halves = [f"{x} {part}" for part in _divisors(p, x) if part < p.sizes[x]] if x else []
+        halves = [f"{x} {part}" for part in divisors(p, x) if part < p.sizes[x]] if x else []
         found = [split for split in found if split] + halves[-1:]
     return list(dict.fromkeys(split or "none" for split in found)) or ["none"]
 
@@ -45,18 +47,22 @@ def parts_that_fit(p: Problem, nbytes: int) -> str:
             if length <= nbytes:
                 break
             length //= p.sizes[x]
-            parts[x] = max((n for n in _divisors(p, x) if n * length <= nbytes), default=1)
+            parts[x] = max((n for n in divisors(p, x) if n * length <= nbytes), default=1)
             length *= parts[x]
     return " ".join(f"{x} {part}" for x, part in parts.items() if part < p.sizes[x])
 
 
-def _divisors(p: Problem, letter: str) -> list[int]:
+def divisors(p: Problem, letter: str) -> list[int]:
+    """The lengths that divide that of an index, ascending; none of one that is long."""
     if p.is_long(letter):
         return []
-    return [n for n in range(1, p.sizes[letter] + 1) if p.sizes[letter] % n == 0]
+    length = p.sizes[letter]
+    small = [n for n in range(1, math.isqrt(length) + 1) if length % n == 0]
+    return sorted({*small, *(length // n for n in small)})
 
 
 def lengths_of(split: str) -> dict[str, int]:
+    """The parts of indices that a choice of ``split`` names: ``"f 5 g 2"`` is ``{"f": 5, "g": 2}``."""
     words = [] if split == "none" else split.split()
     return {x: int(part) for x, part in zip(words[::2], words[1::2], strict=True)}
 
@@ -80,6 +86,46 @@ def aligned(schedule: ContractionSchedule, indexing: Subscripts) -> ContractionS
     last = schedule.steps[-1].operands
     steps.append(Step(last, Subscripts(tuple(terms[k] for k in last), indexing.output)))
     return ContractionSchedule(tuple(steps))
+
+
+def schedule_of_steps(p: Problem, *, turn: bool = False) -> ContractionSchedule:
+    """The pairwise steps of a problem, partial results in the order that suits their readers.
+
+    :param turn: whether to write the last result as its operands lie in memory, and to copy it.
+    """
+    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
+    return turned(schedule) if turn else schedule
+
+
+def turned(schedule: ContractionSchedule) -> ContractionSchedule:
+    """The same steps, but the last result is first written as its operands lie in memory, then copied to where it belongs.
+
+    A step of one operand, or whose result is written so anyway, stays as it is.
+    """
+    last = schedule.steps[-1]
+    order = natural(last.indexing)
+    if len(last.operands) != 2 or order == last.indexing.output:
+        return schedule
+    product = replace(last, indexing=Subscripts(last.indexing.inputs, order))
+    result = sum(len(step.operands) - 1 for step in schedule.steps) + len(schedule.steps)
+    copy = Step((result,), Subscripts((order,), last.indexing.output))
+    return ContractionSchedule((*schedule.steps[:-1], product, copy))
+
+
+def natural(indexing: Subscripts) -> str:
+    """The indices of a product of two operands in their order: what both have, then those of one, then of the other.
+
+    The other one is read along its rows; if both are, it is the one with the last index of the result.
+
+    >>> natural(Subscripts(("cad", "cdb"), "abc"))
+    'cab'
+    """
+    first, second = ([x for x in term if x in indexing.output] for term in indexing.inputs)
+    common = [x for x in first if x in second]
+    rows = [term[-1:] in indexing.output and term[-1:] not in common for term in indexing.inputs]
+    if rows[0] > rows[1] or (rows[0] == rows[1] and indexing.output[-1:] in first):
+        first, second = second, first
+    return "".join((*common, *(x for x in (*first, *second) if x not in common)))
 
 
 def in_parts(schedule: ContractionSchedule, indexing: Subscripts, chunks: Mapping[str, str]) -> ContractionSchedule:

@@ -9,18 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from feinsum.cost import Work as Cost
 from feinsum.devices.ptx import MatrixUnit
-from feinsum.rewrites.matrix_units import fragment_unit, split_error
+from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit, split_error
 from feinsum.rewrites.summing_units import sum_error
 from feinsum.rewrites.tiling import Tiling, local_bytes, steps
-from feinsum.space import Configuration, Problem, Value
+from feinsum.space import Configuration, Problem, Value, space
 
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
 UNITS = {"float64": (SHORT, LONG), "float32": (SHORT, LONG, SPLIT)}
 """By the type of all operands and outputs.  Units for float64 multiply float32 exactly, but for the last rounding."""
-IMPLIED: dict[str, Value] = {"sums": "apart", "burst": 1, "wide": False}
+IMPLIED: dict[str, Value] = {"sums": "apart", "burst": 1, "wide": False, "parts": 1}
 """What configurations mean that were recorded before these parameters existed."""
+tile_space = partial(space, version=2, rank=3, implied=IMPLIED)
+"""Declares a space of these plans."""
 _LONG_SUM = 24
 """Products of a sum beyond which float32 is better split than multiplied as float64."""
 
@@ -56,13 +60,15 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
     as far as that keeps the bound too; or they are added apart.
     ``burst``: what a sub-group loads of the matrices before it stores any of it in local memory.
     ``wide``: whether a lane writes 16 bytes of what is staged at once, or else two neighbours in rows of even length.
+    ``parts``: groups that share the columns of a tile, each with its part of the matrices in local memory.
     """
     rows, itemsize = p.sizes["i"], p.einsum.dtypes[0].itemsize
     units = units or ((SPLIT, SHORT, LONG) if math.prod(work.sums) > _LONG_SUM else (SHORT, SPLIT, LONG))
     own = tuple(unit for unit in units if unit in UNITS.get(p.einsum.dtypes[0].name, units))
     # About a third more than the least; more cannot be known without the compiler.
     likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * registers(p, work, fragment_unit(own[0]), "none"))
-    numbers: list[int] = sorted((4, 8, 12, 16, 20, 24), key=lambda number: abs(number - likely))
+    # With too many, numbers go to memory; with too few, latency shows: half as bad.
+    numbers: list[int] = sorted((4, 8, 12, 16, 20, 24), key=lambda n: n - likely if n > likely else (likely - n) / 2)
     # Memory is written in sectors of 32 bytes: a lane at a time only where rows are whole ones, or what fits is so.
     direct = rows > 24 and rows * itemsize % 32 == 0
     return {
@@ -75,6 +81,7 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
         "sums": ("whole", "split", "apart") if SPLIT in own else ("apart",),
         "burst": (8, 1),
         "wide": (True, False),
+        "parts": (1, 3, 2) if rows > 64 else (1,),
     }
 
 
@@ -87,7 +94,7 @@ def refusal(p: Problem, c: Configuration, work: Work) -> str | None:
         return "the units multiply float64, or float32"
     if any(p.is_long(letter) for letter in p.sizes if letter != "e"):
         return "only e may be long"
-    if c["staged"] and c.get("parts", 1) > 1:
+    if c["staged"] and c["parts"] > 1:
         return "staged results are whole rows"
     if c["tiles"] and (c["together"] > 1 or c["sub_groups"] > 8):
         return "groups that do not stay are small, and as many as they are"
@@ -133,15 +140,31 @@ def registers(p: Problem, work: Work, unit: MatrixUnit, prefetch: str) -> int:
     return min(2 * (4 * work.batch + loaded) + waiting * p.einsum.dtypes[0].itemsize // 4 + 16, 255)
 
 
+def estimate(p: Problem, c: Configuration, work: Work) -> Cost:
+    """The work of a configuration, columns and steps padded; what some sub-groups load, others hide by their products."""
+    plan, unit, rows = tiling(p, c), fragment_unit(c["unit"]), p.sizes["i"]
+    itemsize, number = p.einsum.dtypes[0].itemsize, fragment_dtype(unit).itemsize
+    padded = COLUMNS * -(-rows // COLUMNS) / rows * DEPTH * steps(work.sums, unit) / math.prod(work.sums)
+    tiles = -(-p.sizes["e"] // ROWS)
+    return Cost(
+        flops=padded * p.einsum.flops(p.lengths) * (2 if number > itemsize else 1),  # float64 takes twice as long
+        bytes=p.einsum.min_bytes(p.lengths),
+        groups=plan.groups * plan.parts or -(-tiles // (plan.sub_groups * plan.tiles)),
+        items=32 * plan.sub_groups,
+        registers_bytes=4 * registers(p, work, unit, c["prefetch"]),
+        local_bytes=local_bytes(plan, rows, work.sums, work.batch * work.matrices, work.results, itemsize),
+        matrix=True,
+    )
+
+
 def tiling(p: Problem, c: Configuration) -> Tiling:
     """The tiling that a configuration means on a device."""
-    parts = c.get("parts", 1)
     return Tiling(
         c["unit"],
         c["sub_groups"],
-        groups=0 if c["tiles"] else p.device.compute_units * c["together"] // parts,
+        groups=0 if c["tiles"] else max(1, p.device.compute_units * c["together"] // c["parts"]),
         tiles=c["tiles"],
-        parts=parts,
+        parts=c["parts"],
         staged=c["staged"],
         prefetch=c["prefetch"],
         everywhere=c.get("everywhere", False),

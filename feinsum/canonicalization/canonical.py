@@ -13,7 +13,7 @@ from feinsum.canonicalization.classes import RowClass, classify_rows
 from feinsum.canonicalization.form import Form, Row
 from feinsum.canonicalization.labelling import Order, canonical_order
 from feinsum.canonicalization.renaming import Renaming
-from feinsum.einsum import BatchedEinsum
+from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import FeinsumError
 from feinsum.subscripts import INDEX_LETTERS
 
@@ -62,10 +62,13 @@ def canonicalize_einsum(e: BatchedEinsum) -> CanonicalEinsum:
     arrays and outputs matters.  A long axis that a single index has needs no name.  The form is remembered by `e` and,
     for a while, for einsums equal to it.
 
+    :raises SubscriptError: if `e` is no batched einsum.
+
     >>> from feinsum.einsum import array, einsum
     >>> canonicalize_einsum(einsum("ij,ej->ei", array("D", (35, 35)), array("u", ("E", 35), "float32"))).key
     '1|ac,bc->ab|a=inf b=35 c=35||[float32,float64]'
     """
+    require_einsum(e)
     remembered: CanonicalEinsum | None = vars(e).get("_canonical")
     if remembered is None:
         remembered = vars(e)["_canonical"] = _canonicalize(e)

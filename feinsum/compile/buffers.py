@@ -164,14 +164,21 @@ def share_memory(a: Any, b: Any) -> bool:
     """Whether two arrays of one library may overlap; a strided one is taken to have all bytes in between."""
     if isinstance(a, np.ndarray):
         return bool(np.may_share_memory(a, b))
-    if not a.size or not b.size or a.base_data != b.base_data:
+    if not a.size or not b.size:
         return False
-    (a_first, a_end), (b_first, b_end) = _span(a), _span(b)
-    return a_first < b_end and b_first < a_end
+    (a_whole, a_first, a_end), (b_whole, b_first, b_end) = _span(a), _span(b)
+    return bool(a_whole == b_whole) and a_first < b_end and b_first < a_end
 
 
-def _span(value: Any) -> tuple[int, int]:
-    """The first byte of a device array in its buffer, and the one after the last."""
+def is_part(buffer: Any) -> bool:
+    """Whether the buffer of a device array is part of another."""
+    return getattr(buffer, "associated_memobject", None) is not None
+
+
+def _span(value: Any) -> tuple[Any, int, int]:
+    """The whole buffer that a device array lies in, its first byte there, and the one after the last."""
+    whole, begin = value.base_data, value.offset
+    if is_part(whole):
+        whole, begin = whole.associated_memobject, begin + whole.offset
     reach = [(n - 1) * stride for n, stride in zip(value.shape, value.strides, strict=True)]
-    first = value.offset + sum(r for r in reach if r < 0)
-    return first, value.offset + sum(r for r in reach if r > 0) + value.dtype.itemsize
+    return whole, begin + sum(r for r in reach if r < 0), begin + sum(r for r in reach if r > 0) + value.dtype.itemsize

@@ -17,19 +17,22 @@ from feinsum.compile.ordered import any_order_paused
 from feinsum.compile.pause import Pause
 from feinsum.compile.program import Argument, Extent, Launch, Program
 from feinsum.errors import TransformError
+from feinsum.lower.same_bytes import without_copies
 
 _cache_unused = Pause(lambda: bool(lp.CACHING_ENABLED), lp.set_caching_enabled)
 """loopy keeps every kernel on disk, without a bound; ours are kept elsewhere, and most are tried once."""
 
 
-def generate_program(t_unit: lp.TranslationUnit) -> Program:
+def generate_program(t_unit: lp.TranslationUnit, *, proved: bool = False) -> Program:
     """Generate the source and the launches of the entry point of a translation unit.
 
+    :param proved: whether the same was generated before, and found to stay within its arrays: loopy does not prove that
+        again, a tenth of the time it takes.
     :raises TransformError: if loopy cannot schedule the kernel or generate code for it; the message is loopy's.
     """
     try:
         with _cache_unused, any_order_paused:
-            return _generate(t_unit)
+            return _generate(_without_bounds_check(t_unit) if proved else t_unit)
     except TransformError:
         raise
     except Exception as error:  # loopy raises LoopyError, RuntimeError, NotImplementedError, isl errors, ...
@@ -43,15 +46,20 @@ def _generate(t_unit: lp.TranslationUnit) -> Program:
     insn_ids = get_subkernel_to_insn_id_map(kernel)
     launches = []
     passed: dict[str, None] = {}
-    for name in get_subkernels(kernel):
+    needed, stands_for = without_copies(kernel, {name: insn_ids[name] for name in get_subkernels(kernel)})
+    for name in needed:
         info = get_subkernel_arg_info(kernel, name)
         groups, group_size = kernel.get_grid_sizes_for_insn_ids_as_exprs(
             insn_ids[name], linearized.callables_table, return_dict=False
         )
-        names = (*info.passed_arg_names, *info.passed_temporaries)
+        names = tuple(stands_for.get(x, x) for x in (*info.passed_arg_names, *info.passed_temporaries))
         passed.update(dict.fromkeys(names))
         launches.append(Launch(name, names, _grid(groups), tuple(int(size) for size in group_size) or (1,)))
     return Program(source, tuple(_argument(kernel, name) for name in _needed(kernel, passed)), tuple(launches))
+
+
+def _without_bounds_check(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
+    return lp.set_options(t_unit, enforce_array_accesses_within_bounds="no_check")
 
 
 def _type_limits(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:

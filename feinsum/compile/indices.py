@@ -37,7 +37,8 @@ def is_outgrown(program: Program, values: Mapping[str, int]) -> bool:
     """
     if not any(a.kind == "length" and a.dtype == "int32" for a in program.arguments):
         return False  # it was made for these lengths, or indexes with 64 bits
-    return has_large((a.shape for a in program.arguments), values)
+    # Where complex numbers are read as pairs of reals, there are twice as many.
+    return has_large(((*a.shape, 2 if a.dtype.startswith("complex") else 1) for a in program.arguments), values)
 
 
 def _is_large(extents: Iterable[int]) -> bool:

@@ -69,9 +69,12 @@ def realize(
     profile: DeviceProfile,
     *,
     wide: bool = False,
+    proved: bool = False,
 ) -> Program:
     """The program of `e` after one configuration of a space; see :func:`transformed`.
 
+    :param proved: see :func:`feinsum.compile.codegen.generate_program`.
     :raises TransformError: also if loopy generates no code.
     """
-    return generate_program(transformed(e, sizes, space, configuration, profile, wide=wide, target=QuietTarget()))
+    t_unit = transformed(e, sizes, space, configuration, profile, wide=wide, target=QuietTarget())
+    return generate_program(t_unit, proved=proved)

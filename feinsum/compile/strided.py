@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import lru_cache
 from typing import Any
@@ -27,10 +28,12 @@ def copy_strided(value: Any, queue: Any, dtype: np.dtype[Any] | None = None) -> 
     import pyopencl as cl
     import pyopencl.array as cla
 
+    size = value.dtype.itemsize
+    if value.size and (word := math.gcd(size, value.offset, *value.strides)) < size:
+        value = _in_words(value, queue, word)
     copy = cla.empty(queue, value.shape, value.dtype if dtype is None else dtype)
     if not value.size:
         return copy
-    size = value.dtype.itemsize
     source = _source(value.dtype, copy.dtype, len(value.shape))
     kernel = _kernel(queue.context, source, len(value.shape))
     numbers = [value.offset // size, *value.shape, *(stride // size for stride in value.strides)]
@@ -38,6 +41,27 @@ def copy_strided(value: Any, queue: Any, dtype: np.dtype[Any] | None = None) -> 
         kernel.set_args(copy.base_data, value.base_data, *numbers)
         copy.add_event(cl.enqueue_nd_range_kernel(queue, kernel, (value.size,), None, wait_for=value.events or None))
     return copy
+
+
+def _in_words(value: Any, queue: Any, word: int) -> Any:
+    """A contiguous copy of an array whose elements lie where no number of its type may: in words that may lie there.
+
+    :param word: the bytes of one.
+    """
+    import pyopencl.array as cla
+
+    words = value.dtype.itemsize // word
+    apart = cla.Array(
+        queue,
+        (*value.shape, words),
+        np.dtype(f"uint{8 * word}"),
+        strides=(*value.strides, word),
+        data=value.base_data,
+        offset=value.offset,
+        events=value.events,
+    )
+    copy = copy_strided(apart, queue)
+    return cla.Array(queue, value.shape, value.dtype, data=copy.base_data, events=copy.events)
 
 
 def _source(given: np.dtype[Any], wanted: np.dtype[Any], axes: int) -> str:

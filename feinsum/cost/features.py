@@ -78,6 +78,8 @@ def work_features(work: Work, device: DeviceProfile, itemsize: int) -> Features:
         found["sums"] = float(work.sums)
     if work.registers_bytes:
         found["registers"] = _log(work.registers_bytes / itemsize)
+    if pressure := work.pressure(device):
+        found["pressure"] = _log(pressure)
     if work.local_bytes:
         found["local"] = _log(work.local_bytes)
     return found

@@ -119,6 +119,17 @@ class Work:
             limits.append(max(device.local_memory_bytes, device.static_local_memory_bytes) / self.local_bytes)
         return max(1, device.compute_units) * max(1, int(min(limits)))
 
+    def pressure(self, device: DeviceProfile) -> float:
+        """The registers that all groups want which a compute unit could hold, over those it has; 0 if they are not known.
+
+        Compilers need more than a space can count: from about 0.8 on they may keep numbers in memory instead.
+        """
+        registers = device.registers_per_compute_unit
+        if not (registers and self.registers_bytes and self.groups):
+            return 0.0
+        held = min(self.groups / max(1, device.compute_units), _MOST_GROUPS, 2 * device.max_work_group_size / self.items)
+        return self.registers_bytes / 4 * self.items * max(1.0, held) / registers
+
     def unevenness(self, device: DeviceProfile) -> float:
         """How much longer the last compute unit works than the average one: at least 1."""
         if not self.groups:

@@ -1,6 +1,6 @@
 """Records of what was tried, and the stores that keep them: SQLite, PostgreSQL, and curated files of JSON Lines.
 
-Importing this package is light; SQLAlchemy is loaded when a database is opened.
+Importing this package is light; SQLAlchemy is loaded when a store is made or written, or is PostgreSQL.
 """
 
 from __future__ import annotations

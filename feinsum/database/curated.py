@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -62,9 +62,8 @@ class _File:
             with path.open("rb") as file:
                 self._waiting = list(jsonl.numbered(file))
 
-    def holding(self, *keys: str | None) -> list[TuningRecord]:
-        """All records with these keys, None being any, and perhaps others."""
-        texts = [json.dumps(key, ensure_ascii=False).encode() for key in keys if key is not None]
+    def holding(self, texts: Sequence[bytes]) -> list[TuningRecord]:
+        """All records whose lines hold these texts, and perhaps others."""
         later: list[tuple[int, bytes | None]] = []
         for number, line in self._waiting:
             if line is None or _may_hold(line, texts):
@@ -119,8 +118,12 @@ class CuratedRecords:
             names = [entry.name for entry in self._root.iterdir() if entry.name.endswith(".jsonl")]
         else:
             names = [file_name(selection.device)]
+        keys = (key for key in (selection.einsum_key, selection.pattern_key) if key is not None)
+        texts = [json.dumps(key, ensure_ascii=False).encode() for key in keys]
+        if selection.subscripts is not None:
+            texts.append(f"|{selection.subscripts}|".encode())
         for name in names:
             if name not in self._files:
                 self._files[name] = _File(self._root / name)
-            found = self._files[name].holding(selection.einsum_key, selection.pattern_key)
+            found = self._files[name].holding(texts)
             yield from filter(selection.accepts, found)

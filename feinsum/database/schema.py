@@ -7,9 +7,12 @@ steps it has taken.
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from typing import TYPE_CHECKING
 
 from feinsum.errors import DatabaseError
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -26,29 +29,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 """Statements that SQLite and PostgreSQL both take; a step once released never changes."""
-
-METADATA = sa.MetaData()
-
-RECORDS = sa.Table(
-    "feinsum_records",
-    METADATA,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("problem", sa.Text, nullable=False),
-    sa.Column("einsum", sa.Text, nullable=False),
-    sa.Column("pattern", sa.Text, nullable=False),
-    sa.Column("device", sa.Text, nullable=False),
-    sa.Column("architecture", sa.Text, nullable=False),
-    sa.Column("driver", sa.Text, nullable=False),
-    sa.Column("space", sa.Text, nullable=False),
-    sa.Column("space_version", sa.BigInteger, nullable=False),
-    sa.Column("protocol", sa.BigInteger, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("median_s", sa.Double),
-    sa.Column("created", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-)
-
-SCHEMA = sa.Table("feinsum_schema", METADATA, sa.Column("version", sa.BigInteger, nullable=False))
 
 _ADVISORY_LOCK = 0x6665696E73756D  # "feinsum"; PostgreSQL's CREATE TABLE IF NOT EXISTS still fails when two race
 
@@ -70,29 +50,31 @@ def migrate(engine: sa.Engine, writable: bool, where: str) -> None:
         )
     with engine.connect().execution_options(writes=True) as connection, connection.begin():
         if connection.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
         version = _version(connection, where)  # another process may have been first
         if version == 0:
             connection.exec_driver_sql("CREATE TABLE feinsum_schema (version BIGINT NOT NULL)")
-            connection.execute(SCHEMA.insert().values(version=0))
+            connection.exec_driver_sql("INSERT INTO feinsum_schema (version) VALUES (0)")
         for step in MIGRATIONS[version:]:
             for statement in step:
                 connection.exec_driver_sql(statement)
-        connection.execute(SCHEMA.update().values(version=len(MIGRATIONS)))
+        connection.exec_driver_sql(f"UPDATE feinsum_schema SET version = {len(MIGRATIONS)}")
 
 
 def _version(connection: sa.Connection, where: str) -> int:
     """The number of steps taken; 0 for a store without tables."""
+    import sqlalchemy as sa
+
     tables = set(sa.inspect(connection).get_table_names())
-    if SCHEMA.name not in tables:
+    if "feinsum_schema" not in tables:
         if connection.dialect.name == "sqlite" and tables:
             raise DatabaseError(
                 f"{where} is a SQLite database of another program (it has a table {min(tables)!r}); name another file"
             )
         return 0
-    version: int | None = connection.execute(sa.select(SCHEMA.c.version)).scalar()
+    version: int | None = connection.exec_driver_sql("SELECT version FROM feinsum_schema").scalar()
     if version is None:
-        raise DatabaseError(f"{where} does not say its version: the table {SCHEMA.name!r} is empty; restore it from a copy")
+        raise DatabaseError(f"{where} does not say its version: its table is empty; restore it from a copy")
     if version > len(MIGRATIONS):
         raise DatabaseError(
             f"{where} has version {version} of the schema, but this feinsum knows versions up to {len(MIGRATIONS)};"

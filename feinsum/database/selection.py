@@ -26,6 +26,8 @@ class Where(Which, total=False):
 
     einsum_key: str | None
     pattern_key: str | None
+    subscripts: str | None
+    """Those of the pattern, as its key writes them."""
     sizes: Mapping[str, int] | None
     device: str | None
     architecture: str | None
@@ -42,6 +44,7 @@ class Selection:
 
     einsum_key: str | None = None
     pattern_key: str | None = None
+    subscripts: str | None = None
     sizes: Mapping[str, int] | None = None
     device: str | None = None
     architecture: str | None = None
@@ -66,10 +69,17 @@ class Selection:
         """Whether `record` meets every condition."""
         if self.spaces is not None and (record.space, record.space_version) not in self.spaces:
             return False
+        if self.subscripts is not None and self.subscripts != subscripts_of(record.pattern_key):
+            return False
         return all(getattr(self, name) is None or getattr(self, name) == getattr(record, name) for name in _COMPARED)
 
 
-_COMPARED = tuple(name for name in Selection.__dataclass_fields__ if name != "spaces")
+_COMPARED = tuple(name for name in Selection.__dataclass_fields__ if name not in ("spaces", "subscripts"))
+
+
+def subscripts_of(key: str) -> str:
+    """The subscripts in a key, which are its second part."""
+    return "".join(key.split("|")[1:2])
 
 
 def order(record: TuningRecord) -> tuple[bool, float, str, str]:

@@ -7,21 +7,24 @@ the union of two sets.  An addition that has returned survives the death of the 
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, Unpack
 
-from feinsum.database import jsonl
+from feinsum.database import jsonl, schema, sqlite, statements
 from feinsum.database.checks import shown
+from feinsum.database.faults import reporting
 from feinsum.database.jsonl import ImportReport, PathLike, RefusedLine
 from feinsum.database.location import locate
 from feinsum.database.record import TuningRecord, Value, parse_stored
 from feinsum.database.selection import Selection, Where, Which
+from feinsum.database.statements import Statement
 from feinsum.database.stats import Stats, summarise
 from feinsum.errors import DatabaseError
 
@@ -54,19 +57,31 @@ class Database:
         self._open()
 
     def _open(self) -> None:
-        from feinsum.database import engine, schema
-
-        with engine.reporting(self._location):
-            self._engine, self._writable = engine.connect(self._location, self._timeout_s)
-            try:
-                schema.migrate(self._engine, self._writable, str(self._location))
-            except BaseException:
-                self._engine.dispose()
-                raise
-        self._file = _identity(self._location.path)
+        path = self._location.path
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._held: sa.PoolProxiedConnection | None = None
+        self._held: sqlite3.Connection | None = None
+        self._engine: sa.Engine | None = None
+        self._mode: str | None = None
+        with reporting(self._location):
+            if path is not None and sqlite.is_current(path):
+                self._mode = sqlite.choose_mode(path, self._timeout_s)
+            else:
+                self._engine = self._connected()
+        self._file = _identity(path)
+
+    def _connected(self) -> sa.Engine:
+        """SQLAlchemy's way to the store, which is made or brought up to date if need be."""
+        from feinsum.database import engine
+
+        made, path = engine.connect(self._location, self._timeout_s), self._location.path
+        try:
+            self._mode = None if path is None else sqlite.choose_mode(path, self._timeout_s)
+            schema.migrate(made, self.writable, str(self._location))
+        except BaseException:
+            made.dispose()
+            raise
+        return made
 
     @property
     def location(self) -> str:
@@ -76,7 +91,7 @@ class Database:
     @property
     def writable(self) -> bool:
         """Whether records can be added."""
-        return self._writable
+        return self._mode in (None, sqlite.READ_AND_WRITE)
 
     @property
     def current(self) -> bool:
@@ -88,8 +103,6 @@ class Database:
 
         :return: how many were not known before.
         """
-        from feinsum.database import statements
-
         many = [records] if isinstance(records, TuningRecord) else list(records)
         for record in many:
             if not isinstance(record, TuningRecord):
@@ -98,9 +111,11 @@ class Database:
         rows = sorted(map(statements.row, many), key=itemgetter("id"))
         if not rows:
             return 0
+        from sqlalchemy import text
+
         with self._writing() as connection:
             connection.execution_options(preserve_rowcount=True)
-            return connection.execute(statements.insert(connection.dialect.name), rows).rowcount
+            return connection.execute(text(statements.INSERT), rows).rowcount
 
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
         """The records that meet every condition, best first: ``ok`` by median, then failures by date.
@@ -108,15 +123,11 @@ class Database:
         :param status: one of :data:`feinsum.database.STATUSES`, or None for all.
         :param where: see :class:`Where`.
         """
-        from feinsum.database import statements
-
         selection = Selection(status=status, **where)
         return list(self._records(statements.select(selection, limit), selection))
 
     def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
         """The quickest record of every einsum with sizes, on every device and driver, quickest first."""
-        from feinsum.database import statements
-
         selection = Selection(status="ok", **where)
         return list(self._records(statements.select_winners(selection), selection))
 
@@ -125,23 +136,15 @@ class Database:
 
         :param which: see :class:`Which`.
         """
-        from feinsum.database import statements
-
-        spaces, driver, protocol = which.get("spaces"), which.get("driver"), which.get("protocol")
-        pairs = None if spaces is None else tuple(spaces)
-        parameters: dict[str, Any] = {"problem": statements.digest(einsum_key, sizes), "device": device}
-        for k, (name, version) in enumerate(pairs or ()):
-            parameters[f"space_{k}"], parameters[f"version_{k}"] = name, version
-        parameters |= {name: x for name, x in (("driver", driver), ("protocol", protocol)) if x is not None}
-        shape = None if pairs is None else len(pairs), driver is not None, protocol is not None
-        body = self._body_of_best(shape, parameters)
+        selection = Selection(einsum_key=einsum_key, sizes=sizes, device=device, status="ok", **which)
+        body = self._first_body(statements.select(selection, limit=1))
         if body is None:
             return None
         record = parse_stored(body, self.location)
-        if record and (record.einsum_key, record.sizes, record.device) == (einsum_key, sizes, device):
+        if record and selection.accepts(record):
             return record
-        good = self.query(einsum_key=einsum_key, sizes=sizes, device=device, driver=driver, spaces=pairs, protocol=protocol)
-        return good[0] if good else None
+        others = list(self._records(statements.select(selection), selection))  # the row was spoilt
+        return others[0] if others else None
 
     def configurations_tried(
         self,
@@ -177,10 +180,8 @@ class Database:
         :param target: a path, or a text file.
         :return: the number of records.
         """
-        from feinsum.database import statements
-
         selection = Selection(status=status, **where)
-        statement = statements.select_lines(selection, self._live().dialect.name)
+        statement = statements.select_lines(selection, on_server=self._location.path is None)
         return jsonl.write((record.to_json() for record in self._records(statement, selection)), target)
 
     def import_jsonl(self, source: PathLike | IO[Any]) -> ImportReport:
@@ -201,11 +202,8 @@ class Database:
 
     def stats(self) -> Stats:
         """Numbers of records, in all and by status, device and space."""
-        from feinsum.database import schema, statements
-
-        with self._reading() as connection:
-            counts = [tuple(row) for row in connection.execute(statements.count())]
-            einsums, problems = connection.execute(statements.count_problems()).one()
+        counts = list(self._rows(statements.COUNT))
+        [(einsums, problems)] = self._rows(statements.COUNT_PROBLEMS)
         return summarise(self.location, len(schema.MIGRATIONS), counts, einsums, problems)
 
     def close(self) -> None:
@@ -217,7 +215,8 @@ class Database:
             if self._held is not None:
                 self._held.close()
                 self._held = None
-        self._engine.dispose()
+        if self._engine is not None:
+            self._engine.dispose()
 
     def __enter__(self) -> Self:
         return self
@@ -244,23 +243,47 @@ class Database:
         return ImportReport(added, known, tuple(refused))
 
     def _numbered(self) -> Iterator[tuple[int, TuningRecord | RefusedLine]]:
-        from feinsum.database import statements
-
-        statement = statements.select_lines(Selection(), self._live().dialect.name)
+        statement = statements.select_lines(Selection(), on_server=self._location.path is None)
         for number, body in enumerate(self._bodies(statement), 1):
             yield number, jsonl.parse(number, body)
 
-    def _records(self, statement: sa.Select[Any], selection: Selection) -> Iterator[TuningRecord]:
+    def _records(self, statement: Statement, selection: Selection) -> Iterator[TuningRecord]:
         """The records of rows; the columns only find a row, its text must meet the conditions by itself."""
         for body in self._bodies(statement):
             if (record := parse_stored(body, self.location)) and selection.accepts(record):
                 yield record
 
-    def _bodies(self, statement: sa.Select[Any]) -> Iterator[str]:
-        with self._reading() as connection:
-            yield from connection.execution_options(yield_per=_BATCH).execute(statement).scalars()
+    def _bodies(self, statement: Statement) -> Iterator[str]:
+        return (body for (body,) in self._rows(statement))
 
-    def _live(self) -> sa.Engine:
+    def _rows(self, statement: Statement) -> Iterator[tuple[Any, ...]]:
+        """The rows of a statement that only reads, as they are needed."""
+        self._require_open()
+        path = self._location.path
+        with reporting(self._location):
+            if path is None or self._mode is None:
+                from sqlalchemy import text
+
+                with self._live().connect().execution_options(yield_per=_BATCH) as connection:
+                    yield from map(tuple, connection.execute(text(statement.text), statement.parameters))
+            else:
+                with closing(sqlite.connect(path, self._mode, self._timeout_s)) as own:
+                    yield from own.execute(statement.text, statement.parameters)
+
+    def _first_body(self, statement: Statement) -> str | None:
+        """The first row, on SQLite through a connection that stays open: 20 us rather than 200."""
+        path = self._location.path
+        if path is None or self._mode is None:
+            rows = list(self._rows(statement))
+        else:
+            self._require_open()
+            with reporting(self._location), self._lock:
+                if self._held is None:
+                    self._held = sqlite.connect(path, self._mode, self._timeout_s)
+                rows = self._held.execute(statement.text, statement.parameters).fetchall()
+        return rows[0][0] if rows else None
+
+    def _require_open(self) -> None:
         if self._closed:
             raise DatabaseError(f"the store {self._location} has been closed")
         if self._process != os.getpid():
@@ -268,43 +291,24 @@ class Database:
             # process, and PostgreSQL's server knows one client.
             self._inherited = (self._engine, self._held)
             self._open()
-        return self._engine
 
-    @contextmanager
-    def _reading(self) -> Iterator[sa.Connection]:
-        from feinsum.database import engine
-
-        with engine.reporting(self._location), self._live().connect() as connection:
-            yield connection
+    def _live(self) -> sa.Engine:
+        """SQLAlchemy's way to the store, from the first use on."""
+        self._require_open()
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._connected()
+            return self._engine
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
-        from feinsum.database import engine
-
-        live = self._live()
-        if not self._writable:
+        self._require_open()
+        if not self.writable:
             raise DatabaseError(f"{self._location} is read-only; make it writable, or name another store")
-        with engine.reporting(self._location), live.connect() as connection:
+        with reporting(self._location), self._live().connect() as connection:
             connection.execution_options(writes=True)
             with connection.begin():
                 yield connection
-
-    def _body_of_best(self, shape: tuple[int | None, bool, bool], parameters: dict[str, Any]) -> str | None:
-        """One row for :meth:`best`, on SQLite through a connection of the driver that stays open."""
-        from feinsum.database import engine, statements
-
-        live = self._live()
-        if live.dialect.name != "sqlite":
-            with self._reading() as connection:
-                body: str | None = connection.execute(statements.select_best(*shape), parameters).scalar()
-            return body
-        with engine.reporting(self._location), self._lock:
-            if self._held is None:
-                self._held = live.raw_connection()
-            cursor = self._held.cursor()
-            cursor.execute(statements.best_on_sqlite(*shape), parameters)
-            rows = cursor.fetchall()
-        return rows[0][0] if rows else None
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:

@@ -65,7 +65,7 @@ def open_stores(database: Database | PathLike | None = None, curated: CuratedRec
     """The stores to read from: `database`, or what names one, and the curated records.
 
     A database given by path, by URL or by default is opened once in a process and stays open.  The default one is not made
-    for reading: SQLAlchemy is loaded (0.15 s) where there are records.
+    for reading.
 
     :param curated: other curated records than those that are part of feinsum.
     :raises DatabaseError: if a database that was named, here or by ``FEINSUM_DATABASE``, cannot be opened.  The one in

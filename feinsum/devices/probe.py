@@ -55,17 +55,21 @@ class Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """The drivers that can be opened together without harm, and what was found."""
+    """The drivers that can be opened together without harm, and what was found.
+
+    :ivar complete: whether all was answered that was asked of the devices that work.
+    """
 
     libraries: tuple[str, ...]
     findings: tuple[Finding, ...]
+    complete: bool = True
 
 
 def probe(refresh: bool = False) -> Probe:
     """Probe every device, or recall what was found before.
 
-    A device that did not work is tried again after an hour, or at once with `refresh`.  The environment variable
-    ``FEINSUM_PROBE_TIMEOUT`` says how many seconds one question to a driver may take (60).
+    A device that did not work, or did not answer all, is tried again after an hour, or at once with `refresh`.  The
+    environment variable ``FEINSUM_PROBE_TIMEOUT`` says how many seconds one question to a driver may take (60).
     """
     libraries = find_libraries()
     path = cache_directory() / "devices" / f"{_fingerprint(libraries)}.json"
@@ -73,7 +77,7 @@ def probe(refresh: bool = False) -> Probe:
     if known is not None:
         return known
     fresh = _probed(libraries)
-    failed = any(finding.why for finding in fresh.findings)
+    failed = not fresh.complete or any(finding.why for finding in fresh.findings)
     until = time.time() + _FAILURE_REMEMBERED_S if failed else None
     findings = [finding.to_dict() for finding in fresh.findings]
     write_json(path, {"libraries": list(fresh.libraries), "findings": findings, "until": until})
@@ -108,9 +112,9 @@ def _probed(libraries: tuple[str, ...]) -> Probe:
                 DeviceProfile.from_dict(item["profile"]), Address.from_dict(item["address"]), answer.error or answer.value
             )
 
-        findings = _with_nvidia_limits(list(pool.map(check, listed)), libraries, pool)
+        findings, complete = _with_nvidia_limits(list(pool.map(check, listed)), libraries, pool)
     drivers = [Finding(unknown_profile(library), None, why) for library, why in broken.items()]
-    return Probe(libraries, (*findings, *drivers))
+    return Probe(libraries, (*findings, *drivers), complete)
 
 
 def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str, Any]], dict[str, str]]:
@@ -137,27 +141,44 @@ def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str,
     return kept, devices, broken
 
 
-def _with_nvidia_limits(findings: list[Finding], libraries: tuple[str, ...], pool: ThreadPoolExecutor) -> list[Finding]:
-    """`findings` with what NVIDIA's driver does not tell, tried once for each model."""
+def _with_nvidia_limits(
+    findings: list[Finding], libraries: tuple[str, ...], pool: ThreadPoolExecutor
+) -> tuple[list[Finding], bool]:
+    """`findings` with what NVIDIA's driver does not tell, tried once for each model, and whether all was answered."""
     models = {
         finding.profile.id: finding
         for finding in findings
         if not finding.why and finding.profile.runtime == "nvidia" and finding.profile.compute_capability is not None
     }
     completed: dict[str, dict[str, Any]] = {}
+    complete = True
     for name, finding in models.items():
         profile = finding.profile
         address = finding.address.to_dict() if finding.address else None
         names = ptx.candidates(profile.compute_capability or ())
-        static = pool.submit(_ask, "static-local", [address], libraries)
-        answers = list(pool.map(lambda ptx_name, at=address: _ask("inline-ptx", [at, ptx_name], libraries), names))
+        questions: list[tuple[str, list[Any]]] = [("static-local", [address])]
+        questions += [("inline-ptx", [address, ptx_name]) for ptx_name in names]
+        static, *answers = _ask_all(questions, libraries, pool)
+        complete &= not any(answer.error for answer in (static, *answers))
         working = [ptx_name for ptx_name, answer in zip(names, answers, strict=True) if answer.value is True]
         completed[name] = {
-            "static_local_memory_bytes": static.result().value or profile.local_memory_bytes,
+            "static_local_memory_bytes": static.value or profile.local_memory_bytes,
             "matrix_units": tuple(ptx_name for ptx_name in working if ptx_name not in ptx.INSTRUCTIONS),
             "instructions": tuple(ptx_name for ptx_name in working if ptx_name in ptx.INSTRUCTIONS),
         }
-    return [replace(f, profile=replace(f.profile, **completed.get(f.profile.id, {}))) for f in findings]
+    return [replace(f, profile=replace(f.profile, **completed.get(f.profile.id, {}))) for f in findings], complete
+
+
+def _ask_all(
+    questions: Sequence[tuple[str, list[Any]]], libraries: Sequence[str], pool: ThreadPoolExecutor
+) -> list[_Answer]:
+    """Answers to all, asked together; what a machine that starts from cold left unanswered is asked again, alone."""
+
+    def ask(question: tuple[str, list[Any]]) -> _Answer:
+        return _ask(question[0], question[1], libraries)
+
+    together = pool.map(ask, questions)
+    return [ask(question) if first.error else first for question, first in zip(questions, list(together), strict=True)]
 
 
 @dataclass(frozen=True)

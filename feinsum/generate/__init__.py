@@ -10,8 +10,8 @@ from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.opencl import wake_compiler
-from feinsum.einsum import BatchedEinsum
-from feinsum.errors import DeviceError, FeinsumError
+from feinsum.einsum import BatchedEinsum, require_einsum
+from feinsum.errors import DeviceError, FeinsumError, ValidationError
 
 if TYPE_CHECKING:
     import os
@@ -49,17 +49,18 @@ def generate(
     :param database: where to look for records besides those that come with feinsum; None is the store of the user.
     :param sizes: lengths expected of long axes.  They rank records and never limit what the kernel accepts.
     :param tune: ``"never"``; ``"missing"`` to tune first where no record is exact; ``"always"`` to tune first.
-    :param timeout: seconds of tuning.
+    :param timeout: seconds of tuning; the first trial that succeeds is finished, however late that is.
     :raises DeviceError: if there is no usable device, or none of our kernels runs on it.
-    :raises ValueError: if `tune` is none of the three.
+    :raises ValidationError: if `tune` is none of the three.
     """
     from feinsum.compile.pause import collector_paused
     from feinsum.generate.answers import hold, recall, store_answer, stored_answer
     from feinsum.generate.freshness import Place, place_key
     from feinsum.generate.kernel import Kernel
 
+    require_einsum(e)
     if tune not in ("never", "missing", "always"):
-        raise ValueError(f"tune is {tune!r}; it is 'never', 'missing' or 'always'")
+        raise ValidationError(f"tune is {tune!r}; it is 'never', 'missing' or 'always'")
     chosen = choose_device(device)
     # The text of a length tells what is no length from what is equal to one, and all of it can be a key.
     lengths = tuple(sorted((name, str(length)) for name, length in (sizes or {}).items()))
@@ -103,11 +104,13 @@ def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
 
     An answer in which spaces of another package had a say is not: their sources are not part of our fingerprint.
     """
+    from feinsum.compile.loading import load_loopy
     from feinsum.generate.answers import Answer
     from feinsum.generate.ladder import candidates
     from feinsum.precedents import Inquiry
     from feinsum.registry import matching_spaces
 
+    load_loopy()
     stores, count = place.stores, place.count()
     inquiry = Inquiry(stores, job.device.profile)
     for choice in candidates(job.canonical, job.lengths, job.device.profile, stores, inquiry):

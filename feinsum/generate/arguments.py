@@ -12,11 +12,15 @@ from feinsum.einsum import BatchedEinsum, format_axis
 from feinsum.errors import DTypeError, ShapeError, ValidationError
 
 
-def find_library(arrays: Mapping[str, Any]) -> str:
+def find_library(e: BatchedEinsum, arrays: Mapping[str, Any]) -> str:
     """Whose arrays all are: ``"numpy"`` or ``"pyopencl"``.
 
-    :raises ValidationError: if one is neither, or both are mixed.
+    :raises ValidationError: if a name is unknown, if an array is neither's, or if both are mixed.
     """
+    expected = [a.name for a in e.arrays]
+    for name in arrays:
+        if name not in expected:
+            raise ValidationError(f"'{name}' is no array of the kernel, which takes {', '.join(expected)}")
     libraries = {name: library_of(value) for name, value in arrays.items()}
     for name, library in libraries.items():
         if library is None:
@@ -28,9 +32,10 @@ def find_library(arrays: Mapping[str, Any]) -> str:
 
 
 def check_arguments(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Check names, types and shapes; return the length of every index.
+    """Check that all is there, types and shapes; return the length of every index.
 
-    :raises ValidationError: if a name is missing or unknown.
+    :param arrays: by names of the kernel's own.
+    :raises ValidationError: if a name is missing.
     :raises DTypeError: if an array has another type than it was described with.
     :raises ShapeError: if an array has another rank or length, or two arrays disagree about a long axis.
     """
@@ -43,9 +48,6 @@ def check_arguments(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, in
             raise DTypeError(f"'{name}' is {value.dtype} but was described as {a.dtype}; convert it with astype")
         if len(value.shape) != len(a.shape):
             raise ShapeError(f"'{name}' has {len(value.shape)} axes but was described with {len(a.shape)}")
-    for name in arrays:
-        if name not in expected:
-            raise ValidationError(f"'{name}' is no array of the kernel, which takes {', '.join(expected)}")
     lengths: dict[str, int] = {}
     owner: dict[str, tuple[str, int]] = {}
     for a, letters in e.array_uses:

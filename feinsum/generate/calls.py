@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.compile.buffers import Room, deliver, fill_with_zeros, input_buffer, output_buffer
+from feinsum.compile.buffers import Room, deliver, fill_with_zeros, input_buffer, is_part, output_buffer
 from feinsum.compile.executable import Executable
 from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
@@ -110,7 +110,7 @@ class Calls:
         return known
 
     def _examine(self, inputs: Mapping[str, Any]) -> Prepared:
-        library = find_library(inputs)
+        library = find_library(self._einsum, inputs)
         lengths = check_arguments(self._einsum, inputs)
         shape = tuple(lengths[letter] for letter in self._einsum.indexing.output)
         dtypes = self._einsum.dtypes if library == "pyopencl" else ()
@@ -121,8 +121,8 @@ class Calls:
     def _given(self, out: Any, prepared: Prepared, inputs: Mapping[str, Any]) -> list[Any]:
         """The arrays for the results, checked; at once where it is one device array like those that we make."""
         if len(prepared.rooms) == 1 and prepared.rooms[0].fits(out):
-            buffer = out.base_data
-            if out.context == self._context and not any(value.base_data == buffer for value in inputs.values()):
+            buffer, others = out.base_data, [value.base_data for value in inputs.values()]
+            if out.context == self._context and buffer not in others and not any(map(is_part, (buffer, *others))):
                 return [out]
         results = check_outputs(self._einsum, out, prepared.shape, prepared.library, inputs)
         if prepared.library == "pyopencl":

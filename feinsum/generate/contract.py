@@ -13,7 +13,7 @@ import numpy as np
 from feinsum.errors import ShapeError, SubscriptError
 from feinsum.generate.evaluate import How, evaluate
 from feinsum.generate.plan import make_plan
-from feinsum.subscripts import from_interleaved
+from feinsum.subscripts import from_names
 
 
 def contract(
@@ -24,13 +24,15 @@ def contract(
     order: str = "K",
     casting: str = "safe",
     optimize: Any = True,
+    memory_limit: Any = None,
     device: Any = None,
     database: Any = None,
 ) -> Any:
     """Evaluate an einsum of arrays on a device.
 
     :param subscripts: in the grammar of :func:`numpy.einsum`, with ellipses and implicit output; or the first operand of
-        the interleaved form.  Axes of length one broadcast.
+        the interleaved form.  Axes of length one broadcast.  Where letters are not enough, indices are any characters from
+        U+00C0 on, integers of any size, or names, as in opt_einsum.
     :param operands: all numpy arrays (numbers and lists become such), or all :class:`pyopencl.array.Array` (and numbers).
     :param out: an array for the result, of the same library.
     :param dtype: the type to compute in; by default the result type of the operands.
@@ -39,6 +41,7 @@ def contract(
     :param casting: which conversions to `dtype` and to the type of `out` are allowed, as in numpy.
     :param optimize: True for one kernel up to three operands and opt_einsum's order beyond; False for one kernel; or a
         strategy, path or optimizer as in numpy and opt_einsum.
+    :param memory_limit: how many elements a result in between may have, as in opt_einsum.
     :param device: see :func:`feinsum.device`; by default that of the device arrays.
     :param database: see :func:`feinsum.generate`.
     :returns: a new array, never a view; for numpy operands, a number where the result has no axes, as in numpy.
@@ -47,7 +50,7 @@ def contract(
     Booleans and float16 are computed in wider types, of numpy arrays only.
     """
     text, values = _equation(subscripts, operands)
-    return evaluate(text, values, How(dtype, order, casting, optimize, device, database), out)
+    return evaluate(text, values, How(dtype, order, casting, _limited(optimize, memory_limit), device, database), out)
 
 
 class ContractExpression:
@@ -92,13 +95,14 @@ class ContractExpression:
 
 
 def contract_expression(
-    subscripts: str,
+    subscripts: Any,
     *shapes: Any,
-    constants: Sequence[int] = (),
+    constants: Sequence[int] | None = None,
     dtype: Any = None,
     order: str = "K",
     casting: str = "safe",
     optimize: Any = True,
+    memory_limit: Any = None,
     device: Any = None,
     database: Any = None,
 ) -> ContractExpression:
@@ -113,23 +117,32 @@ def contract_expression(
     >>> contract_expression("ij,jk->ik", (2, 3), (3, 4)).shape
     (2, 4)
     """
-    held = {k: value for k, value in enumerate(shapes) if k in constants or hasattr(value, "dtype")}
+    text, operands = _equation(subscripts, shapes)
+    constants = constants or ()
+    held = {k: value for k, value in enumerate(operands) if k in constants or hasattr(value, "dtype")}
     missing = [k for k in constants if k not in held]
     if missing:
-        raise ShapeError(f"constants has {missing[0]}, but the {len(shapes)} operands are numbered from 0")
-    sizes = [None if k in held else tuple(shape) for k, shape in enumerate(shapes)]
-    expression = ContractExpression(subscripts, sizes, held, How(dtype, order, casting, optimize, device, database))
-    make_plan(subscripts, expression._all_shapes(), optimize)
+        raise ShapeError(f"constants has {missing[0]}, but the {len(operands)} operands are numbered from 0")
+    sizes = [None if k in held else tuple(shape) for k, shape in enumerate(operands)]
+    optimize = _limited(optimize, memory_limit)
+    expression = ContractExpression(text, sizes, held, How(dtype, order, casting, optimize, device, database))
+    make_plan(text, expression._all_shapes(), optimize)
     return expression
+
+
+def _limited(optimize: Any, memory_limit: Any) -> Any:
+    return optimize if memory_limit is None else (optimize, memory_limit)
 
 
 def _equation(subscripts: Any, operands: Sequence[Any]) -> tuple[str, list[Any]]:
     """The text and the operands of either form."""
+    if isinstance(subscripts, bytes):
+        subscripts = subscripts.decode()
     if isinstance(subscripts, str):
         return subscripts, list(operands)
     terms = (subscripts, *operands)
     if len(terms) < 2:
         raise SubscriptError("contract takes subscripts and operands, or operands each followed by a list of indices")
     paired = len(terms) // 2 * 2
-    text = from_interleaved([terms[k] for k in range(1, paired, 2)], terms[-1] if len(terms) > paired else None)
+    text = from_names([terms[k] for k in range(1, paired, 2)], terms[-1] if len(terms) > paired else None)
     return text, [terms[k] for k in range(0, paired, 2)]

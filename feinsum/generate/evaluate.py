@@ -18,7 +18,7 @@ from feinsum.compile.strided import copy_strided
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import Array, BatchedEinsum, einsum
-from feinsum.errors import DTypeError, ShapeError, ValidationError
+from feinsum.errors import DTypeError, ShapeError, SubscriptError, ValidationError
 from feinsum.generate import generate
 from feinsum.generate.operands import STAND_INS, Operands, Types, choose_types, contiguous_order, take_operands
 from feinsum.generate.plan import Plan, Shape, Step, make_plan
@@ -47,8 +47,10 @@ class How:
     database: Any
 
     def __post_init__(self) -> None:
-        if self.order not in ("C", "F", "A", "K"):
-            raise ValidationError(f"order is {self.order!r}; it is 'C', 'F', 'A' or 'K'")
+        order = "K" if self.order is None else self.order
+        if not isinstance(order, str) or order.upper() not in ("C", "F", "A", "K"):
+            raise ValidationError(f"order is {order!r}; it is 'C', 'F', 'A' or 'K'")
+        object.__setattr__(self, "order", order.upper())
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,11 @@ def evaluate(
     """
     operands = take_operands(values)
     recipe = _recipe_for(text, operands, how, out)
+    wanted = recipe.types.result
+    if operands.library == "pyopencl" and wanted != recipe.einsums[-1][0].dtype:
+        raise DTypeError(
+            f"the result would be a device array of {wanted}; ask for {STAND_INS.get(wanted, wanted.newbyteorder('='))}"
+        )
     _check_result(out, recipe, operands.library, how.casting)
     run = _Run(recipe, operands, how, constants, {} if known is None else known)
     result = run.evaluate(out if operands.library == "pyopencl" else None)
@@ -102,11 +109,23 @@ def _recipe_for(text: str, operands: Operands, how: How, out: Any) -> Recipe:
     else:
         backwards = how.order == "F" or (how.order == "A" and all(map(_is_fortran, operands.arrays)))
     dtypes = tuple(np.dtype(a.dtype) for a in operands.arrays)
-    optimize = how.optimize
-    if isinstance(optimize, (list, tuple)):
-        optimize = tuple(tuple(step) if isinstance(step, (list, tuple)) else step for step in optimize)
+    optimize = _frozen(how.optimize)
     dtype = None if how.dtype is None else np.dtype(how.dtype)
     return _make_recipe(text, operands.shapes, dtypes, orders, backwards, dtype, how.casting, optimize)
+
+
+def _frozen(optimize: Any) -> Any:
+    """A strategy or path as what can be remembered.
+
+    :raises SubscriptError: if it is neither.
+    """
+    if isinstance(optimize, (list, tuple)):
+        return tuple(map(_frozen, optimize))
+    try:
+        hash(optimize)
+    except TypeError:
+        raise SubscriptError(f"optimize is {optimize!r}, neither a strategy nor a path") from None
+    return optimize
 
 
 @lru_cache(maxsize=1024)
@@ -231,7 +250,7 @@ class _Run:
     def _step(self, number: int, taken: Sequence[_Value], target: Any) -> _Value:
         step, (e, sizes) = self._recipe.plan.steps[number], self._recipe.einsums[number]
         constant = target is None and all(value.constant for value in taken)
-        key = (number, self._recipe.types, self._device.id)
+        key = (number, self._recipe.orders, self._recipe.backwards, self._recipe.types, self._device.id)
         if not constant or key not in self._known:
             kernel = generate(e, self._device, self._database, sizes)
             arrays = {f"a{k}": v.array.reshape(shape) for k, (v, shape) in enumerate(zip(taken, step.shapes, strict=True))}
@@ -257,9 +276,9 @@ class _Run:
         """An operand as a C-contiguous device array of the type to compute in."""
         value = self._operands.arrays[k].transpose(order)
         if isinstance(value, np.ndarray):
+            if self._recipe.types.result.kind == "b":
+                value = np.asarray(value, bool)  # a half is true, though no integer is one
             return upload(np.asarray(value, dtype, order="C"), self._queue)
-        if value.dtype in STAND_INS:
-            raise DTypeError(f"operand {k} is a device array of {value.dtype}; convert it to {STAND_INS[value.dtype]}")
         return value if value.flags.c_contiguous and value.dtype == dtype else copy_strided(value, self._queue, dtype)
 
 

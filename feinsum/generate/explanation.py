@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from feinsum.canonicalization import parse_key
 from feinsum.chain import STEPS, read_chain
 from feinsum.cost import roofline_s
 from feinsum.cost.model import cost_model
 
 if TYPE_CHECKING:
+    from feinsum.database import TuningRecord
     from feinsum.generate.calls import Copied
     from feinsum.generate.kernel import Kernel
     from feinsum.generate.origin import Origin
@@ -66,11 +68,24 @@ def _record(kernel: Kernel, job: Job, origin: Origin) -> list[str]:
     factors = {x: ours[x] / length for x, length in at.items() if length and ours[x] != length}
     if factors:
         lines[0] += f"; the lengths are {_listed({x: f'{factor:.3g}' for x, factor in factors.items()})} times those"
+    lines[0] += _of_another(kernel, r)
+    changed = {x: value for x, value in origin.configuration.items() if r.configuration.get(x, value) != value}
+    if changed:
+        was = {x: r.configuration[x] for x in changed}
+        lines.append(f"  adapted   {_listed(changed)}, where the record has {_listed(was)}")
     peaks = kernel.device.known_peaks
     if peaks is not None:
         fraction = roofline_s(r.flops, r.bytes, kernel.einsum.dtype, peaks) / t
         lines.append(f"  roofline  {fraction:.0%} of what the device can do")
     return lines
+
+
+def _of_another(kernel: Kernel, r: TuningRecord) -> str:
+    """What else than lengths differs in the einsum of a record."""
+    recorded, e = parse_key(r.einsum_key), kernel.einsum
+    theirs, ours = (", ".join(sorted({a.dtype.name for a in one.arrays})) for one in (recorded, e))
+    found = f"; it has {recorded.b} rows, not {e.b}" if recorded.b != e.b else ""
+    return f"{found}; it is of {theirs}, not {ours}" if theirs != ours else found
 
 
 def _expected(kernel: Kernel, origin: Origin) -> list[str]:

@@ -1,6 +1,6 @@
-"""Whether an answer of the ladder still holds: records are only ever added, so the number of the last one says it all.
+"""Whether an answer of the ladder still holds: records are only ever added, so the last one says it all.
 
-From cheap to dear: the times of the files of a store (5 us), the number of its last record (0.3 ms, without SQLAlchemy),
+From cheap to dear: the times of the files of a store (5 us), its last record (0.3 ms, without SQLAlchemy),
 and which records the ladder would look at (a look-up).
 """
 
@@ -50,7 +50,10 @@ class Place:
         return _status(name), log, _head(name + "-shm")
 
     def count(self) -> str | None:
-        """What tells the present records from fewer: the file and the number of its last; None if it cannot be told."""
+        """What tells the present records from others: the file, and number and name of the last; None if it cannot be told.
+
+        The name is for a file that is deleted and made again: it may get the place of the former one on the disk.
+        """
         path = self.location.path
         if path is None:
             return None
@@ -95,9 +98,9 @@ def _head(name: str) -> bytes | None:
         return None
 
 
-def _last_row(path: Path) -> int | None:
+def _last_row(path: Path) -> str | None:
     mode = "rw" if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK) else "ro"
     connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=1.0)
     with contextlib.closing(connection):
-        found = connection.execute("SELECT max(rowid) FROM feinsum_records").fetchone()
-    return None if found is None else found[0]
+        found = connection.execute("SELECT rowid, id FROM feinsum_records ORDER BY rowid DESC LIMIT 1").fetchone()
+    return None if found is None else f"{found[0]}:{found[1]}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MEANING = {
     "exact": "measured for this einsum at these lengths, on this device and driver",
     "lengths": "measured for this einsum at other lengths on this device",
-    "pattern": "measured for the same pattern at other lengths on this device",
+    "pattern": "measured on this device for the same subscripts, of other lengths, types or number of rows",
     "driver": "measured on this device with another driver",
     "architecture": "measured on another device of the same architecture",
     "steps": "nothing measured fits the whole; records of its steps do",

@@ -2,13 +2,16 @@
 
 exact        a record of this einsum at these lengths on this device and driver
 lengths      a record of this einsum at other lengths
-pattern      a record of an einsum that differs in lengths of fixed axes, nearest lengths first
+pattern      a record of an einsum of the same subscripts, of other fixed lengths, types or number of rows, nearest first
 driver       any of these on another driver version of this device
 architecture any of these on another device of the same architecture
 steps        a chain of steps, records of which are found on these rungs, where it is expected to be as quick as what is
 cost model   what the cost model expects to be quickest, in all spaces that match
 default      the default configuration of the most specific space that matches
 generic      the default configuration of the space that accepts every einsum
+
+Below the first, what a record speaks for is adapted to what is asked (:mod:`feinsum.adaptation`).  A record of other
+types comes before what the cost model expects, unless that is clearly better here and was not there.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from feinsum.adaptation import adapt, is_better
 from feinsum.canonicalization import CanonicalEinsum
 from feinsum.composition import StepOrigin, compositions, origins
 from feinsum.database import TuningRecord
@@ -81,7 +85,7 @@ def candidates(
     inquiry = Inquiry(stores, profile) if inquiry is None else inquiry
     seen: set[tuple[str, tuple[tuple[str, Any], ...]]] = set()
     for choice in _climb(canonical, lengths, inquiry, matching, problems):
-        identity = (choice.space.name, tuple(sorted(choice.configuration.items())))
+        identity = (choice.space.name, tuple(sorted(choice.space.completed(choice.configuration).items())))
         if identity not in seen:
             seen.add(identity)
             if _accepts(choice, problems[choice.space.name]):
@@ -96,14 +100,28 @@ def _climb(
     matching: Mapping[str, TransformSpace],
     problems: Mapping[str, Problem],
 ) -> Iterator[Choice]:
-    for rung, record in inquiry.ask(Question.about(canonical, lengths, matching.values())):
-        yield Choice(rung, matching[record.space], record.configuration, record)
     e = canonical.einsum
+    sizes = e.sizes_from(lengths)
+    question = Question.about(canonical, lengths, matching.values())
+    for rung, record in inquiry.precedents(question):
+        s = matching[record.space]
+        adapted = None if rung == "exact" else adapt(record, e, sizes, inquiry.profile, s)
+        if adapted is not None:
+            yield Choice(rung, s, adapted, record)
+        yield Choice(rung, s, record.configuration, record)
     composed = [c for name, s in matching.items() for c in compositions(s, problems[name], inquiry)]
     guesses = [Choice("steps", c.space, c.configuration, None, c.expected_s, c.origins) for c in composed]
-    favoured = favourites(e, e.sizes_from(lengths), inquiry.profile, tuple(matching.values()), seconds=SECONDS)
+    favoured = favourites(e, sizes, inquiry.profile, tuple(matching.values()), seconds=SECONDS)
     guesses += [Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in islice(favoured, _FAVOURITES)]
-    yield from sorted(guesses, key=lambda choice: choice.expected_s or 0.0)
+    guesses.sort(key=lambda choice: choice.expected_s or 0.0)
+    for rung, record in inquiry.of_other_types(question):
+        s = matching[record.space]
+        adapted = adapt(record, e, sizes, inquiry.profile, s)
+        if adapted is not None:
+            beaten = any(is_better(f, record, adapted, e, sizes, inquiry.profile, s) for f in favoured[:1])
+            guesses.insert(len(guesses) if beaten else 0, Choice(rung, s, adapted, record))
+            break
+    yield from guesses
     for s in matching.values():
         try:
             configuration = s.default(problems[s.name])
@@ -129,7 +147,7 @@ def _at_our_lengths(choice: Choice, e: BatchedEinsum, sizes: Mapping[str, int], 
     """A choice with the time expected of it where its record is of other lengths; `sizes` are those asked for."""
     if choice.rung == "exact" or choice.record is None:
         return choice
-    return replace(choice, expected_s=time_at(choice.record, e, sizes, profile, choice.space))
+    return replace(choice, expected_s=time_at(choice.record, choice.configuration, e, sizes, profile, choice.space))
 
 
 def _accepts(choice: Choice, problem: Problem) -> bool:

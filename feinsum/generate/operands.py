@@ -43,19 +43,33 @@ class Operands:
 def take_operands(values: Sequence[Any]) -> Operands:
     """Make arrays of lists and numbers, and see whose arrays all are.
 
-    :raises ValidationError: if arrays of numpy and pyopencl are mixed; numbers go with either.
+    :raises ValidationError: if arrays of numpy and pyopencl, or of two contexts, are mixed; numbers go with either.
+    :raises DTypeError: if a device array is of a type that devices do not compute with.
     """
     libraries = [library_of(value) for value in values]
     if "pyopencl" not in libraries:
         return Operands(tuple(map(np.asarray, values)), "numpy")
-    arrays = []
+    first = libraries.index("pyopencl")
     for k, (value, library) in enumerate(zip(values, libraries, strict=True)):
-        if library != "pyopencl" and np.ndim(value):
+        if library == "pyopencl":
+            _check_device_array(k, value, first, values[first])
+        elif np.ndim(value):
             raise ValidationError(
                 f"operand {k} is a {type(value).__name__} but others are pyopencl arrays; pass all of one library"
             )
-        arrays.append(value if library == "pyopencl" else np.asarray(value))
+    arrays = [
+        value if library == "pyopencl" else np.asarray(value) for value, library in zip(values, libraries, strict=True)
+    ]
     return Operands(tuple(arrays), "pyopencl")
+
+
+def _check_device_array(k: int, value: Any, first: int, other: Any) -> None:
+    if value.dtype in STAND_INS:
+        raise DTypeError(f"operand {k} is a device array of {value.dtype}; convert it to {STAND_INS[value.dtype]}")
+    if value.context != other.context:
+        raise ValidationError(
+            f"operand {k} belongs to another context than operand {first}; make both with queues of one context"
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,8 @@ def choose_types(dtypes: Sequence[np.dtype[Any]], dtype: Any, casting: str, in_s
             raise DTypeError(f"operand {k} is {own}, which is not cast to {result} by the rule '{casting}'; see casting=")
         if own not in DTYPES and own.newbyteorder("=") not in (*DTYPES, *STAND_INS):
             raise DTypeError(f"operand {k} is {own}; convert it to one of {', '.join(map(str, DTYPES))}")
-    wanted: np.dtype[Any] = STAND_INS.get(result, result)
+    native = result.newbyteorder("=")
+    wanted: np.dtype[Any] = STAND_INS.get(native, native)
     if wanted not in DTYPES:
         raise DTypeError(f"the result would be {result}; it can be one of {', '.join(map(str, DTYPES))}, bool, float16")
     same = in_steps or dtype is not None

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from feinsum.errors import ShapeError, SubscriptError
-from feinsum.subscripts import INDEX_LETTERS, parse_subscripts
+from feinsum.subscripts import INDEX_LETTERS, parse_symbols
 
 Shape = tuple[int, ...]
 
@@ -67,16 +69,14 @@ def make_plan(
     :raises SubscriptError: if the subscripts or the path do not fit.
     :raises ShapeError: naming the index and the two operands that disagree.
     """
-    indexing = parse_subscripts(text, tuple(map(len, shapes)))
-    lengths = _broadcast_lengths(text, indexing.inputs, shapes)
+    inputs, result_axes = parse_symbols(text, tuple(map(len, shapes)))
+    lengths = _broadcast_lengths(text, inputs, shapes)
     kept = [x for x in lengths if lengths[x] != 1]
     terms = [
         "".join(term[axis] for axis in order if term[axis] in kept and shape[axis] == lengths[term[axis]])
-        for term, shape, order in zip(
-            indexing.inputs, shapes, orders or [tuple(range(len(s))) for s in shapes], strict=True
-        )
+        for term, shape, order in zip(inputs, shapes, orders or [tuple(range(len(s))) for s in shapes], strict=True)
     ]
-    result_axes = indexing.output[::-1] if backwards else indexing.output
+    result_axes = result_axes[::-1] if backwards else result_axes
     output = "".join(x for x in result_axes if x in kept)
     steps = []
     pool = list(terms)
@@ -118,15 +118,11 @@ def find_path(terms: Sequence[str], output: str, lengths: Mapping[str, int], opt
     :raises SubscriptError: if a given path takes what is not there or leaves something over.
     """
     n = len(terms)
-    if isinstance(optimize, (tuple, list)) and optimize and not isinstance(optimize[0], str):
-        return _checked(optimize, n)
-    if isinstance(optimize, (tuple, list)) and optimize and optimize[0] == "einsum_path":
-        return _checked(optimize[1:], n)
-    if optimize is False or n <= 1 or (optimize is True and n <= _AT_ONCE_UP_TO):
+    strategy, limit = _strategy(optimize)
+    if isinstance(strategy, tuple):
+        return _checked(strategy, n)
+    if strategy is False or n <= 1 or (strategy is True and n <= _AT_ONCE_UP_TO):
         return [tuple(range(n))]
-    strategy, limit = optimize, None
-    if isinstance(optimize, (tuple, list)) and len(optimize) == 2:  # numpy's ("greedy", elements of an intermediate)
-        strategy, limit = optimize
     import opt_einsum
 
     shapes = [tuple(lengths[x] for x in term) for term in terms]
@@ -138,17 +134,34 @@ def find_path(terms: Sequence[str], output: str, lengths: Mapping[str, int], opt
             optimize="auto" if strategy is True else strategy,
             memory_limit=limit,
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise SubscriptError(f"optimize is {optimize!r}, which opt_einsum does not know: {error}") from None
     return _checked(path, n)
+
+
+def _strategy(optimize: Any) -> tuple[Any, Any]:
+    """A strategy, or a path as a tuple of steps, and how many elements an intermediate result may have.
+
+    >>> _strategy(("greedy", 100)), _strategy(["einsum_path", (0, 1)])
+    (('greedy', 100), (((0, 1),), None))
+    """
+    if not isinstance(optimize, (tuple, list)):
+        return optimize, None
+    parts = tuple(optimize)
+    if parts[:1] == ("einsum_path",):
+        return parts[1:], None
+    if len(parts) == 2 and not isinstance(parts[1], (tuple, list)):
+        return _strategy(parts[0])[0], parts[1]
+    return parts, None
 
 
 def _checked(path: Iterable[Any], n: int) -> list[tuple[int, ...]]:
     checked = []
     for step in path:
-        positions = tuple(step)
-        if not positions or len(set(positions)) < len(positions) or not all(0 <= k < n for k in positions):
-            raise SubscriptError(f"a step of the path takes {positions} where there are {n} operands, from 0 to {n - 1}")
+        positions = tuple(step) if isinstance(step, (tuple, list)) else ()
+        inside = all(isinstance(k, int | np.integer) and 0 <= k < n for k in positions)
+        if not inside or not 0 < len(set(positions)) == len(positions):
+            raise SubscriptError(f"a step of the path takes {step} where there are {n} operands, from 0 to {n - 1}")
         checked.append(positions)
         n += 1 - len(positions)
     if n != 1:
@@ -164,6 +177,10 @@ def _shared(letters: str, others: Iterable[str]) -> str:
 def _step(positions: tuple[int, ...], terms: Sequence[str], output: str, lengths: Mapping[str, int]) -> Step:
     """A step whose neighbouring indices are merged and named by order of appearance."""
     runs = _merge([*terms, output])
+    if len(runs) > len(INDEX_LETTERS):
+        raise SubscriptError(
+            f"a step of {len(terms)} operands has {len(runs)} indices; a kernel has {len(INDEX_LETTERS)}: take smaller ones"
+        )
     names = dict(zip(runs, INDEX_LETTERS, strict=False))
 
     def short(term: str) -> str:

@@ -80,7 +80,10 @@ class Job:
         with attempt(cache.directory if cache.limit_bytes else None, key) as died:
             if died:
                 self._try_apart(origin)
-            program = realize(e, e.sizes_from(self.lengths), space, origin.configuration, self.device.profile, wide=wide)
+            # What an exact record tells of was generated, and run, with indices as wide as its lengths need.
+            proved = origin.rung == "exact" and not wide
+            sizes, profile = e.sizes_from(self.lengths), self.device.profile
+            program = realize(e, sizes, space, origin.configuration, profile, wide=wide, proved=proved)
             executable = build(self.device.context, program)
             if check:
                 self._check(executable)

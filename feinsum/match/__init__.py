@@ -6,9 +6,23 @@ The grammar stands in :mod:`feinsum.match.grammar`; the matcher is the inverse o
 from __future__ import annotations
 
 from feinsum.match.compare import match_t_unit_to_einsum
+from feinsum.match.convert import convert_operands
+from feinsum.match.domain import evaluate_lengths
 from feinsum.match.extract import extract_operands
+from feinsum.match.fence import fence
 from feinsum.match.find import find_einsums
-from feinsum.match.isolate import isolate
+from feinsum.match.isolate import isolate, without_others
 from feinsum.match.match import Match, match_einsum
 
-__all__ = ["Match", "extract_operands", "find_einsums", "isolate", "match_einsum", "match_t_unit_to_einsum"]
+__all__ = [
+    "Match",
+    "convert_operands",
+    "evaluate_lengths",
+    "extract_operands",
+    "fence",
+    "find_einsums",
+    "isolate",
+    "match_einsum",
+    "match_t_unit_to_einsum",
+    "without_others",
+]

@@ -10,7 +10,7 @@ import loopy as lp
 import numpy as np
 
 from feinsum.canonicalization import is_isomorphic, isomorphism
-from feinsum.einsum import Array, Axis, BatchedEinsum
+from feinsum.einsum import Array, Axis, BatchedEinsum, require_einsum
 from feinsum.errors import MatchError
 from feinsum.match.match import match_einsum
 
@@ -28,7 +28,9 @@ def match_t_unit_to_einsum(
         substitution rule, name of an output -> array.  Where an index letter of `e` is also the name of an array or
         a long axis, it is that name which counts.
     :raises MatchError: saying why the instructions are no einsum, or how theirs differs from `e`.
+    :raises SubscriptError: if `e` is no batched einsum.
     """
+    require_einsum(e)
     match = match_einsum(t_unit, kernel_name, insn_match)
     seen = match.einsum
     stand_ins = _stand_ins(e, seen)

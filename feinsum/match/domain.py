@@ -9,8 +9,9 @@ from typing import Any
 
 import islpy as isl
 from loopy.diagnostic import LoopyError
+from pymbolic import evaluate, parse
 
-from feinsum.errors import MatchError
+from feinsum.errors import MatchError, ShapeError
 from feinsum.match.source import Source
 
 Length = int | str
@@ -31,17 +32,34 @@ def find_lengths(source: Source, inames: Iterable[str]) -> dict[str, Length]:
     domain = whole.project_out_except(sorted(wanted), [SET])
     if domain.is_empty():
         raise MatchError(f"the domain of {_list(wanted)} is empty")
-    lengths = _lengths(domain)
+    lengths = _lengths(source, domain)
     # Projecting away an iname of length m leaves the condition m >= 1 behind, which is no condition on the others.
     if not (_is_cube(source, domain) or _is_cube(source, whole)):
         raise MatchError(_irregularity(domain, lengths))
     return lengths
 
 
+def find_parameters(length: Length) -> frozenset[str]:
+    """The parameters in a length: n and m in ``2*n + m - 1``."""
+    return frozenset(re.findall(r"[A-Za-z_]\w*", str(length)))
+
+
+def evaluate_lengths(lengths: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The lengths that follow from those of parameters: ``{"E": "2*n - 1", "F": "m"}`` and n = 3 give E = 5.
+
+    :raises ShapeError: if `sizes` names what is in no length.
+    """
+    needed = {axis: find_parameters(length) for axis, length in lengths.items()}
+    known = frozenset[str]().union(*needed.values())
+    for name in sizes:
+        if name not in known:
+            raise ShapeError(f"sizes has '{name}', which is in no length of the einsum; these have {sorted(known)}")
+    return {axis: evaluate(parse(lengths[axis]), sizes) for axis in needed if needed[axis] <= sizes.keys()}
+
+
 def write_cube(lengths: Mapping[str, Length]) -> str:
     """A hypercube in the syntax of isl: ``[n] -> { [i, j] : 0 <= i < n and 0 <= j < 4 }``."""
-    texts = (length for length in lengths.values() if isinstance(length, str))
-    parameters = sorted({name for text in texts for name in re.findall(r"[A-Za-z_]\w*", text)})
+    parameters = sorted(frozenset[str]().union(*map(find_parameters, lengths.values())))
     bounds = " and ".join(f"0 <= {iname} < {length}" for iname, length in lengths.items())
     return f"[{', '.join(parameters)}] -> {{ [{', '.join(lengths)}] : {bounds} }}"
 
@@ -64,20 +82,22 @@ def _domain(source: Source, inames: frozenset[str]) -> Any:
 
 def _is_cube(source: Source, domain: Any) -> bool:
     try:
-        cube = isl.Set(write_cube(_lengths(domain)))
+        cube = isl.Set(write_cube(_lengths(source, domain)))
     except MatchError:
         return False
     return bool(domain.is_equal(cube.intersect_params(source.kernel.assumptions.to_set())))
 
 
-def _lengths(domain: Any) -> dict[str, Length]:
-    return {iname: _length(domain, k, iname) for k, iname in enumerate(domain.get_var_names(SET))}
+def _lengths(source: Source, domain: Any) -> dict[str, Length]:
+    assumed = source.kernel.assumptions.to_set()
+    return {iname: _length(domain, k, iname, assumed) for k, iname in enumerate(domain.get_var_names(SET))}
 
 
-def _length(domain: Any, k: int, iname: str) -> Length:
-    """One more than the largest value of dimension k."""
+def _length(domain: Any, k: int, iname: str, assumed: Any) -> Length:
+    """One more than the largest value of dimension k, as short as what is assumed of the parameters lets it be."""
     try:
-        pieces = domain.dim_max(k).coalesce().get_pieces()
+        # Where n is assumed to be a multiple of 16, isl says n - n mod 16 for n.
+        pieces = domain.dim_max(k).coalesce().gist_params(assumed).get_pieces()
     except isl.Error:
         raise MatchError(f"iname '{iname}' has no upper bound") from None
     if len(pieces) != 1:

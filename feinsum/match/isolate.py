@@ -13,19 +13,21 @@ instruction invokes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import islpy as isl
 import loopy as lp
+import numpy as np
 from loopy.kernel.data import InameImplementationTag
 from loopy.symbolic import Reduction, SubstitutionMapper
+from loopy.types import NumpyType
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Call, Product, Variable
 
 from feinsum.lower.rules import keep_apart, rule_value
-from feinsum.match.domain import find_lengths, write_cube
+from feinsum.match.domain import find_lengths, find_parameters, write_cube
 from feinsum.match.expressions import find_uses
 from feinsum.match.grammar import find_factors
 from feinsum.match.match import Match
@@ -38,19 +40,20 @@ SET, PARAM = isl.dim_type.set, isl.dim_type.param
 def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUnit, Match]:
     """Give the matched instructions loops and substitution rules of their own, where they have not.
 
-    Their new inames have no tags.  The instructions keep their names, dependencies, predicates and tags; a kernel made by
-    :func:`feinsum.generate_loopy` is returned as it is.
+    Their inames have no tags and no priority.  The instructions keep their names, dependencies, predicates and tags; a
+    kernel made by :func:`feinsum.generate_loopy` is returned as it is.
 
     :param match: a match in this translation unit.
     :returns: the translation unit, and the match in its new names.
     """
+    t_unit = _index_like_lengths(t_unit, match)
     source = Source(t_unit, t_unit[match.kernel_name])
-    others = [insn for insn in source.kernel.instructions if insn.id not in match.insn_ids]
+    kernel = source.kernel
+    others = [insn for insn in kernel.instructions if insn.id not in match.insn_ids]
     own_loops = _has_own_loops(source, match, others)
     own_rules, new_rules = _find_own_rules(source, match, others)
-    if own_loops and own_rules == match.rules:
+    if own_loops and own_rules == match.rules and not kernel.loop_priority:
         return t_unit, match
-    kernel = source.kernel
     loops = match.loops if own_loops else _name_loops(kernel, match)
     rewritten = {
         insn_id: _rewrite(kernel.id_to_insn[insn_id], match, row, loops[row], own_rules[row])
@@ -60,9 +63,29 @@ def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUni
         instructions=[rewritten.get(insn.id, insn) for insn in kernel.instructions],
         substitutions={**kernel.substitutions, **new_rules},
     )
-    if not own_loops:
+    if own_loops:
+        changed = _without_priority(changed, frozenset(match.inames.values()))
+    else:
         changed = _replace_domains(source, changed, match, loops[0])
     return t_unit.with_kernel(changed), replace(match, loops=loops, rules=own_rules)
+
+
+def without_others(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+    """The matched instructions alone, as a kernel that can be built and tried by itself."""
+    kernel = t_unit[match.kernel_name]
+    rows = [kernel.id_to_insn[insn_id] for insn_id in match.insn_ids]
+    rows = [row.copy(depends_on=row.depends_on.intersection(match.insn_ids), no_sync_with=frozenset()) for row in rows]
+    return t_unit.with_kernel(kernel.copy(instructions=rows)).with_entrypoints(frozenset([kernel.name]))
+
+
+def _index_like_lengths(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+    """The kernel with indices of 64 bits where a length has as many: ``min(e, n - 1)`` takes two of one type in OpenCL."""
+    kernel = t_unit[match.kernel_name]
+    lengths = {name for length in match.axes.values() for name in find_parameters(length)}
+    wide = kernel.index_dtype.numpy_dtype != np.int64 and any(
+        arg.name in lengths and arg.dtype == NumpyType(np.dtype(np.int64)) for arg in kernel.args
+    )
+    return t_unit.with_kernel(kernel.copy(index_dtype=NumpyType(np.dtype(np.int64)))) if wide else t_unit
 
 
 def _has_own_loops(source: Source, match: Match, others: list[Any]) -> bool:
@@ -167,10 +190,14 @@ def _replace_domains(source: Source, kernel: lp.LoopKernel, match: Match, loops:
     bounds = {name for domain in kernel.domains for name in domain.get_var_names(PARAM)}
     unused = old - _used_inames(source, match, rest) - bounds
     domains = [_without(domain, unused) for domain in kernel.domains]
-    return kernel.copy(
-        domains=[domain for domain in domains if domain.dim(SET)] + [isl.BasicSet(cube)],
-        loop_priority=frozenset(tuple(iname for iname in order if iname not in unused) for order in kernel.loop_priority),
-    )
+    domains = [domain for domain in domains if domain.dim(SET)]
+    return _without_priority(kernel.copy(domains=[*domains, isl.BasicSet(cube)]), unused)
+
+
+def _without_priority(kernel: lp.LoopKernel, inames: Container[str]) -> lp.LoopKernel:
+    """The kernel without an order of these loops, which a transformation splits and orders itself."""
+    orders = (tuple(iname for iname in order if iname not in inames) for order in kernel.loop_priority)
+    return kernel.copy(loop_priority=frozenset(order for order in orders if len(order) > 1))
 
 
 def _without(domain: Any, inames: set[str]) -> Any:

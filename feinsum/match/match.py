@@ -123,8 +123,10 @@ def choose_instructions(source: Source, insn_match: Any) -> list[Any]:
     """
     try:
         chosen = parse_match(insn_match)
-    except (LoopyError, ParseError) as error:
-        raise MatchError(f"insn_match {insn_match!r} cannot be read: {error}") from None
+    except (LoopyError, ParseError, TypeError) as error:
+        raise MatchError(
+            f"insn_match {insn_match!r} cannot be read: {error}; write for example 'id:a or writes:y'"
+        ) from None
     return [
         insn
         for insn in source.kernel.instructions

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from loopy.kernel.instruction import MultiAssignmentBase
-from pymbolic.primitives import Variable
 
 from feinsum.match.expressions import Uses, find_uses
 from feinsum.match.grammar import Row, Rule, refuse
@@ -64,6 +64,21 @@ class Neighbours:
         for insn_id in self._readers[row.output]:
             self._check_pair(row, row.output, own.writes, insn_id, "reads", self._accesses[insn_id].reads)
 
+    def users(self, array: str) -> frozenset[str]:
+        """The instructions that access an array, directly or by substitution rules."""
+        return frozenset((*self._readers[array], *self._writers[array]))
+
+    def shared_arrays(self, one: str, other: str, loops: frozenset[str]) -> dict[str, bool]:
+        """The arrays that one of two instructions writes and both access: whether in the same iteration of loops only."""
+        ours, theirs = self._accesses[one], self._accesses[other]
+        found: dict[str, bool] = {}
+        for here, there in ((ours.writes, theirs.reads), (ours.writes, theirs.writes), (ours.reads, theirs.writes)):
+            for array in sorted(self._source.reads(here) & self._source.reads(there)):
+                places = product(self._places(here, array), self._places(there, array))
+                apart = bool(loops) and all(_in_same_iteration(a, b, loops) for a, b in places)
+                found[array] = found.get(array, True) and apart
+        return found
+
     def _check_pair(self, row: Row, array: str, ours: Uses, insn_id: str, verb: str, theirs: Uses) -> None:
         shared = frozenset(self._source.kernel.id_to_insn[insn_id].within_inames).intersection(row.free)
         if insn_id == row.insn_id or not shared:
@@ -87,11 +102,16 @@ class Neighbours:
             yield ()
         for name, arguments in uses.calls:
             if self._source.is_rule(name) and array in self._source.rule(name).reads:
-                facts = self._source.rule(name)
-                at = tuple(Variable(argument) for argument in facts.arguments)
-                direct = all(index == at for other, index in facts.uses.reads if other == array)
-                inner = any(array in self._source.rule(other).reads for other in self._source.called_rules(facts.uses))
-                yield tuple(getattr(a, "name", None) for a in arguments) if direct and not inner else None
+                yield from self._places_behind(name, arguments, array)
+
+    def _places_behind(self, name: str, arguments: tuple[Any, ...], array: str) -> Iterator[Place]:
+        """Where the invocation of a rule accesses an array; None for what a rule that it calls does."""
+        facts = self._source.rule(name)
+        actual = dict(zip(facts.arguments, (getattr(argument, "name", None) for argument in arguments), strict=True))
+        if any(array in self._source.rule(other).reads for other in self._source.called_rules(facts.uses)):
+            yield None
+        for place in self._places(replace(facts.uses, calls=()), array):
+            yield None if place is None else tuple(actual.get(entry or "", entry) for entry in place)
 
 
 def _find_accesses(insn: Any) -> _Accesses:

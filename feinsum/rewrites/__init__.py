@@ -4,6 +4,7 @@ A move takes a loopy translation unit and a :class:`~feinsum.match.Match` whose 
 what it presumes, and returns the changed unit (and the changed match where operands change).
 """
 
+from feinsum.rewrites.complex_parts import contract_in_parts
 from feinsum.rewrites.fusion import fuse, fused, neighbours
 from feinsum.rewrites.loops import divide, iname_of, nest, place
 from feinsum.rewrites.memory import Kept, materialize
@@ -20,6 +21,7 @@ __all__ = [
     "Stage",
     "Stream",
     "contract_first",
+    "contract_in_parts",
     "contract_in_steps",
     "divide",
     "expand_sum",

@@ -66,6 +66,11 @@ def wait_for_copies(left: int, **kwargs: Any) -> CInstruction:
     return CInstruction((), f'asm volatile("cp.async.wait_group {left};" ::: "memory");', **kwargs)
 
 
+def keep_loads_before(**kwargs: Any) -> CInstruction:
+    """An instruction of no code; the compiler, which would put each load next to what needs it, moves none past it."""
+    return CInstruction((), 'asm volatile("" ::: "memory");', **kwargs)
+
+
 def _name(dtype: np.dtype[Any], width: int) -> str:
     return f"feinsum_copy_{dtype.name}" if width == 1 else f"feinsum_copy_{dtype.name}x{width}"
 

@@ -48,7 +48,7 @@ class Operand:
         array = kernel.get_var_descriptor(read.aggregate.name)
         last = read.index_tuple[-1] == Variable(definition.arguments[-1])
         rows = isinstance(array.shape[-1], int) and array.shape[-1] % wide == 0
-        return wide if last and rows and _in_rows(array) else 1
+        return wide if last and rows and in_rows(array) else 1
 
     def _coordinates(self, number: Any) -> tuple[Any, Any, Any]:
         """Item of the batch, row or column, and depth in the tile of what a work-item loads `number`-th."""
@@ -137,13 +137,13 @@ class Operand:
         work.draft.alone.add(insn.id)
         return str(insn.id)
 
-    def fragment(self, step: str, loop: str, register: int) -> Any:
-        """Where a lane finds what it holds in a register in a step."""
+    def fragment(self, tile: Any, step: Any, loop: str, register: int) -> Any:
+        """Where a lane finds what it holds in a register in a step of a tile."""
         work, plan = self.work, self.work.plan
         held = plan.fragments
         number, depth = held.of_b(work.lane, register) if self.side else held.of_a(work.lane, register)
         first = (work.place[1 + self.side] * plan.tiles[self.side] + Variable(loop)) * (held.rows, held.columns)[self.side]
-        return self.kept[self._place(work.tile, work.place[0], first + number, Variable(step) * held.depth + depth)]
+        return self.kept[self._place(tile, work.place[0], first + number, step * held.depth + depth)]
 
     def _place(self, tile: Any, item: Any, own: Any, depth: Any) -> tuple[Any, ...]:
         buffer = Remainder(tile, self.work.plan.buffers) if self.work.several and self.work.plan.buffers > 1 else 0
@@ -155,7 +155,7 @@ class Operand:
         Loads that all work-items begin at once keep them from multiplying until the last has begun.  In steps they do not.
         """
         work = self.work
-        steps = work.plan.depth // work.plan.fragments.depth if step else 1
+        steps = work.steps if step else 1
         (loop,) = work.draft.unrolled((name,), (-(-self.count // steps),))
         number = Variable(step) * -(-self.count // steps) + Variable(loop) if step else Variable(loop)
         predicates = [Comparison(number, "<", self.count)] if self.count % steps else []
@@ -172,7 +172,7 @@ def _is_read(kernel: lp.LoopKernel, rule: str) -> bool:
     return isinstance(value, Subscript)
 
 
-def _in_rows(array: Any) -> bool:
+def in_rows(array: Any) -> bool:
     """Whether an array lies in memory row by row, from the beginning of its buffer."""
     if getattr(array, "offset", 0):
         return False

@@ -21,6 +21,7 @@ from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.async_copies import commit_copies, register_async_copies, wait_for_copies
+from feinsum.rewrites.block_fragments import FragmentsAhead
 from feinsum.rewrites.block_operands import Operand
 from feinsum.rewrites.blocks import Blocks
 from feinsum.rewrites.draft import Draft
@@ -139,7 +140,9 @@ class Blocked:
         self.several = factor > 1 or text != "1"
         self.tile: Any = 0
         self.inside = self.around
-        (self.step,) = self.draft.unrolled(("step",), (self.plan.depth // self.plan.fragments.depth,))
+        self.ahead = self.plan.ahead and self.several
+        self.steps = self.plan.steps - self.ahead
+        (self.step,) = self.draft.unrolled(("step",), (self.steps,))
         if self.several:
             tile = self.draft.fresh("tile")
             parameters = sorted({str(x) for y in sums.letters for x in get_dependencies(self.lengths[y])})
@@ -152,14 +155,14 @@ class Blocked:
         """Multiply a tile while the next is on its way to registers."""
         early = [operand.load(0, self.around, self.before) for operand in operands]
         kept = [operand.keep((*early, cleared)) for operand in operands]
-        ready = self._barrier(kept)
+        ready = self.barrier(kept, self.inside)
         if self.several:
             there = Comparison(self.tile + 1, "<", self.tiles)
             for operand in operands:
                 operand.load(self.tile + 1, self.inside, [ready], there, self.step)
         multiplied = self._multiply(operands, [ready])
         if self.several and self.plan.buffers == 1:
-            self._barrier([multiplied])
+            self.barrier([multiplied], self.inside)
         return multiplied
 
     def _asynchronously(self, operands: Sequence[Operand], cleared: str) -> str:
@@ -168,15 +171,18 @@ class Blocked:
         last: list[str] = [cleared]
         for number in range(ahead):
             copied = [operand.copy(number, self.around, {*self.before, *last}) for operand in operands]
-            last = [self._other(commit_copies, copied, self.around)]
-        ready = self._barrier([self._other(partial(wait_for_copies, ahead - 1), last, self.inside)])
+            last = [self.other(commit_copies, copied, self.around)]
+        if self.ahead and self.plan.fragments.unit is not None:
+            return FragmentsAhead(self, operands, self.plan.fragments.unit).multiply(last, ahead)
+        ready = self.barrier([self.other(partial(wait_for_copies, ahead - 1), last, self.inside)], self.inside)
         if self.several:
             copied = [operand.copy(self.tile + ahead, self.inside, [ready], self.step) for operand in operands]
             # Committed even where nothing was copied, so that the number of groups tells which tile has come.
-            self._other(commit_copies, copied, self.inside)
+            self.other(commit_copies, copied, self.inside)
         return self._multiply(operands, [ready])
 
-    def _other(self, make: Any, after: Sequence[str], inside: frozenset[str]) -> str:
+    def other(self, make: Any, after: Sequence[str], inside: frozenset[str]) -> str:
+        """Add an instruction that `make` makes; its id."""
         insn = make(
             id=self.draft.fresh_id("copies"),
             within_inames=inside,
@@ -187,13 +193,14 @@ class Blocked:
         self.draft.instructions.append(insn)
         return str(insn.id)
 
-    def _barrier(self, after: Sequence[str]) -> str:
+    def barrier(self, after: Sequence[str], inside: frozenset[str]) -> str:
+        """Add a barrier of the work-group; its id."""
         barrier = lp.BarrierInstruction(
             self.draft.fresh_id("tiles_are_there"),
             depends_on=frozenset(after),
             synchronization_kind="local",
             mem_kind="local",
-            within_inames=self.inside,
+            within_inames=inside,
             within_inames_is_final=True,
         )
         self.draft.instructions.append(barrier)
@@ -211,7 +218,7 @@ class Blocked:
             draft.priorities.append(f"{step},{loop}")
             inside = {*self.inside, step, loop}
             for k in range(count):
-                held = operand.fragment(step, loop, k)
+                held = operand.fragment(self.tile, Variable(step), loop, k)
                 loaded.append(draft.assign(name[Variable(loop), k], held, inside, after, alone=True))
             registers.append(tuple(name[Variable((down, across)[side]), k] for k in range(count)))
             fragments.append(loop)
@@ -295,5 +302,7 @@ def _check(kernel: lp.LoopKernel, match: Match, plan: Blocks) -> None:
         raise TransformError(f"instruction '{insn.id}' is no sum with rows and columns")
     if plan.asynchronous and plan.buffers < 2:
         raise TransformError("tiles that are copied asynchronously need two buffers at least")
+    if plan.ahead and (plan.fragments.unit is None or not plan.asynchronous or plan.steps % 2):
+        raise TransformError(f"fragments of {plan.steps} steps of '{plan.unit}' cannot be loaded a step ahead")
     if plan.depth % plan.fragments.depth:
         raise TransformError(f"tiles of depth {plan.depth} are no whole steps of {plan.fragments.depth} of '{plan.unit}'")

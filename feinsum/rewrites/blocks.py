@@ -26,6 +26,8 @@ class Blocks:
     :ivar buffers: tiles in local memory of each operand: with 2 there is one barrier a tile, with 1 there are two.
     :ivar asynchronous: whether tiles are copied without passing through registers, `buffers` - 1 of them ahead.
     :ivar wide: numbers of each operand that may be copied at once, where they lie in memory so that they can be.
+    :ivar ahead: whether fragments of a step are loaded while those of the one before are multiplied, which takes a matrix
+        unit, asynchronous copies, and an even number of steps.
     """
 
     operands: tuple[int, int]
@@ -41,6 +43,7 @@ class Blocks:
     buffers: int = 2
     asynchronous: bool = False
     wide: tuple[int, int] = (1, 1)
+    ahead: bool = False
 
     @cached_property
     def fragments(self) -> Fragments:
@@ -51,6 +54,11 @@ class Blocks:
     def depth(self) -> int:
         """Length of a tile along the sums."""
         return prod(self.parts.get(x, 1) for x in self.sums)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the unit along a tile."""
+        return self.depth // self.fragments.depth
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -9,12 +9,22 @@ from typing import Any
 import islpy as isl
 import loopy as lp
 from loopy.kernel.data import Iname
-from loopy.symbolic import CoefficientCollector, IdentityMapper, SubstitutionMapper, aff_from_expr, get_dependencies
+from loopy.symbolic import (
+    CoefficientCollector,
+    IdentityMapper,
+    SubstitutionMapper,
+    SubstitutionRuleExpander,
+    aff_from_expr,
+    get_dependencies,
+)
+from loopy.translation_unit import make_clbl_inf_ctx
+from loopy.type_inference import TypeInferenceMapper
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Min, Subscript, Variable, flattened_product, flattened_sum
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
+from feinsum.match.expressions import find_uses
 from feinsum.rewrites.loops import axis_length, fixed_length, iname_of
 
 _SPACES = {"private": lp.AddressSpace.PRIVATE, "local": lp.AddressSpace.LOCAL}
@@ -93,8 +103,26 @@ def materialize(
     )
     if lanes is not None:
         kernel = _share(kernel, list(copies.values()), lanes)
-    # Types are inferred now: once the copy is an accumulator that reads itself, loopy would take it for float64.
-    return lp.infer_unknown_types(t_unit.with_kernel(kernel)), Kept(tuple(insn_ids), copies)
+    return _with_types(t_unit.with_kernel(kernel), match.kernel_name, insn_ids), Kept(tuple(insn_ids), copies)
+
+
+def _with_types(t_unit: lp.TranslationUnit, name: str, insn_ids: Sequence[str]) -> lp.TranslationUnit:
+    """The kernel with the types of the arrays that some instructions fill.
+
+    Types are inferred now: once the copy is an accumulator that reads itself, loopy would take it for float64.  What loopy
+    does for whole kernels takes ten times as long as to ask for one expression, which does where it calls no function.
+    """
+    kernel = t_unit[name]
+    expand = SubstitutionRuleExpander(kernel.substitutions)
+    infer = TypeInferenceMapper(kernel, make_clbl_inf_ctx(t_unit.callables_table, t_unit.entrypoints))
+    arrays = dict(kernel.temporary_variables)
+    for insn in (kernel.id_to_insn[insn_id] for insn_id in insn_ids):
+        expression = expand(insn.expression)
+        found = [] if find_uses(expression).calls else infer(expression, return_dtype_set=True)
+        if len(found) != 1:
+            return lp.infer_unknown_types(t_unit)
+        arrays[insn.assignee_name] = arrays[insn.assignee_name].copy(dtype=found[0])
+    return t_unit.with_kernel(kernel.copy(temporary_variables=arrays))
 
 
 class _Coefficients(CoefficientCollector):  # type: ignore[misc]

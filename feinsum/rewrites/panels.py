@@ -10,7 +10,7 @@ for several e in registers; intermediate results of a chain never leave the firs
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import loopy as lp
 
@@ -251,6 +251,9 @@ def _accumulate(t_unit: lp.TranslationUnit, row: _Row, number: int, plan: Panel)
             t_unit, (outside, inside) = divide(t_unit, before, loop, (together,))
             loops.append(outside)
             tile.append(inside)
+            # Its name is free now, and may become that of another loop.
+            kept = replace(kept, loops={x: own for x, own in kept.loops.items() if x != letter})
+    row.kept[number] = kept
     short = [x for x in summed if isinstance(before.einsum.index_sizes[x], int)]
     terms = 1
     for letter in short:

@@ -151,6 +151,10 @@ class VectorLanes:
         block, lane = self._loops(iname)
         mapper = _Substitution(self, insn, iname, block, lane)
         value = mapper(insn.expression)
+        if mapper.loads and mapper.escaped:
+            # Lanes one by one take numbers from memory, not lanes of vectors that nobody loads.
+            mapper = _Substitution(self, insn, iname, block, lane, loading=False)
+            value = mapper(insn.expression)
         inside = (insn.within_inames - {iname}) | {block, lane}
         if mapper.escaped:
             self.tags[lane] = "unr"
@@ -189,15 +193,18 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
     `escaped` tells whether anything else depends on the lane, so that the lanes have to be computed one by one.
     """
 
-    def __init__(self, lanes: VectorLanes, insn: lp.Assignment, iname: str, block: str, lane: str) -> None:
+    def __init__(
+        self, lanes: VectorLanes, insn: lp.Assignment, iname: str, block: str, lane: str, *, loading: bool = True
+    ) -> None:
         super().__init__()
         self.lanes, self.insn, self.iname, self.block, self.lane = lanes, insn, iname, block, lane
         self.loads: list[CInstruction] = []
         self.loaded: dict[Subscript, str] = {}
         rows = {read: self._row(read) for read in subscripts_of(insn.expression)}
         apart = any(self._needs_load(read) and row is None for read, row in rows.items())
-        self.rows = {} if apart else rows
+        self.rows = {} if apart or not loading else rows
         self.escaped = False
+        self.indexing = False
 
     def _needs_load(self, read: Subscript) -> bool:
         return read.aggregate.name not in self.lanes.axes and self.iname in get_dependencies(read)
@@ -219,7 +226,10 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
             return Subscript(expr.aggregate, (*index, Variable(self.lane)))
         row = self.rows.get(expr)
         if row is None:
-            return super().map_subscript(expr)
+            before, self.indexing = self.indexing, True
+            mapped = super().map_subscript(expr)
+            self.indexing = before
+            return mapped
         if expr not in self.loaded:
             self.loaded[expr], loads = load_row(self.lanes, self.insn, self.iname, expr, row)
             self.loads += loads
@@ -232,6 +242,13 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
             return super().map_type_cast(expr)
         # loopy 2025.2 makes no vectors where there is a cast, though it is one number's; a product converts as well.
         return Product((expr.type.numpy_dtype.type(1), self.rec(expr.child)))
+
+    def _map_number(self, expr: Any) -> Any:
+        """What loopy 2025.2 makes no vectors of, unless it is part of an index."""
+        self.escaped = self.escaped or not self.indexing
+        return getattr(super(), expr.mapper_method)(expr)
+
+    map_if = map_min = map_max = map_floor_div = map_remainder = _map_number
 
     def map_variable(self, expr: Any) -> Any:
         if expr.name != self.iname:

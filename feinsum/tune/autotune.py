@@ -16,6 +16,7 @@ from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum
+from feinsum.errors import SearchError
 from feinsum.registry import name_everywhere
 from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL
@@ -80,11 +81,16 @@ def autotune(
         unless `trials` is given; ``"always"``: tune them before all else; ``"never"``.
     :param progress: whether to show a progress bar on a terminal; or a function that is called after each trial with
         the number done, the number planned, the best record and the last.
+    :raises SearchError: if there is no such sampler, or a number is out of range.
     :raises TransformError: if no space of that name applies, or worker processes do not know it.
     :raises ShapeError: if a long axis has no length in `sizes`, or any axis is empty.
     :raises DeviceError: if no worker process can be started.
     :raises DatabaseError: if the store cannot be written; the message says where the last record is.
     """
+    _check_range("trials", trials, 1)
+    _check_range("timeout", timeout, 0)
+    _check_range("workers", workers, 1)
+    _check_range("trial_timeout", trial_timeout, 0)
     only = None if space is None else name_everywhere(space)
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(make_engine(scheduler, device, workers, trial_timeout))
@@ -102,6 +108,11 @@ def autotune(
             steps=steps,
             progress=progress,
         )
+
+
+def _check_range(name: str, value: float | None, least: int) -> None:
+    if value is not None and not value >= least:
+        raise SearchError(f"{name} is {value}; it is {least} or more")
 
 
 def tune_on(

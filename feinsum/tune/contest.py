@@ -82,7 +82,10 @@ class Contest:
         e = task.canonical.einsum
         matching = [s for s in matching_spaces(e) if only in (None, s.name)]
         if not matching:
-            raise TransformError(f"no transform space{f' named {only!r}' if only else ''} applies to '{e.subscripts}'")
+            able = ", ".join(s.name for s in matching_spaces(e))
+            raise TransformError(
+                f"no transform space named {only!r} applies to '{task.canonical.given.subscripts}'; {able} do"
+            )
         share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
         self._task, self._store = task, store
         self._contestants = {s.name: _contestant(task, store, s, share, sampler) for s in matching}

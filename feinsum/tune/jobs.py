@@ -97,7 +97,7 @@ def read_jobs(path: str | os.PathLike[str]) -> JobFile:
 
 def _job_file(data: Mapping[str, Any], directory: Path) -> JobFile:
     common = {key: value for key, value in data.items() if key not in ("einsum", "database")}
-    _check_keys(common, _COMMON, "the top of the file")
+    _check_keys(common, _COMMON, "the top of the file", "; each einsum is a table [[einsum]]")
     database = _text("database", data["database"]) if "database" in data else None
     if database is not None and "://" not in database:
         database = str(directory / Path(database).expanduser())
@@ -121,10 +121,10 @@ _COMMON = {"devices", "dtypes", "trials", "timeout", "space", "sampler", "seed",
 _OWN = {"subscripts", "shapes", "rows", "fixed", "sizes"}
 
 
-def _check_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
+def _check_keys(table: Mapping[str, Any], known: set[str], where: str, hint: str = "") -> None:
     for key in table:
         if key not in known:
-            raise JobError(f"{where} has the key {key[:80]!r}; known are {', '.join(sorted(known))}")
+            raise JobError(f"{where} has the key {key[:80]!r}; known are {', '.join(sorted(known))}{hint}")
 
 
 def _jobs(table: Mapping[str, Any]) -> Iterator[Job]:

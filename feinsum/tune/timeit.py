@@ -10,7 +10,7 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import ValidationError
+from feinsum.errors import TransformError, ValidationError
 from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Configuration, TransformSpace
 from feinsum.timing import Timing, buffer_sets_needed, time_executable
@@ -33,16 +33,22 @@ def timeit(
     """Prove that one configuration is right, then time it.  A kernel that hangs or crashes takes this process along.
 
     :param configuration: by default that which the space would try first.
-    :param space: a space or its name; by default the most specific that matches.
+    :param space: a space or its name; by default the most specific that matches and takes `configuration`, or has any for
+        this device.
     :param sizes: the lengths of long axes.
     :param seconds: the budget for samples.
     :raises TransformError: if the space refuses the configuration or the kernel does not compile.
     :raises ValidationError: if its results are wrong.
     """
     chosen = choose_device(device)
-    s = find_space(space) if isinstance(space, str) else space or matching_spaces(e)[0]
-    problem = s.problem(e, sizes, chosen.profile)
-    program = realize(e, dict(sizes or {}), s, configuration or s.default(problem), chosen.profile)
+    s = find_space(space) if isinstance(space, str) else space or _find_taker(e, configuration, sizes, chosen)
+    program = realize(
+        e,
+        dict(sizes or {}),
+        s,
+        s.default(s.problem(e, sizes, chosen.profile)) if configuration is None else configuration,
+        chosen.profile,
+    )
     executable = build(chosen.context, program)
     lengths = e.resolve(sizes)
     for at in (*odd_lengths(e, lengths), lengths):
@@ -52,6 +58,25 @@ def timeit(
             raise ValidationError(verdict.message)
     return time_executable(
         executable, chosen.queue, rotation(workload, executable, chosen), workload.parameters, seconds=seconds
+    )
+
+
+def _find_taker(
+    e: BatchedEinsum, configuration: Configuration | None, sizes: Mapping[str, int] | None, device: Device
+) -> TransformSpace:
+    """The most specific space that takes the configuration, or has any for this device."""
+    spaces = matching_spaces(e)
+    for s in spaces:
+        problem = s.problem(e, sizes, device.profile)
+        if configuration is None:
+            taken = next(s.configurations(problem), None) is not None
+        else:
+            taken = s.refusal(problem, configuration) is None
+        if taken:
+            return s
+    raise TransformError(
+        f"no space takes {dict(configuration or {})} for '{e.subscripts}' on {device.profile.name}; name one of "
+        f"{', '.join(s.name for s in spaces)} with space=... to see why"
     )
 
 

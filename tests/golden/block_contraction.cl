@@ -2,7 +2,7 @@
 // block_contraction, version 1
 
 // Some GPU: bda,dc->abc [a0 a1_0; a0 a1_1] a0: float64[6, 10, Na], a1_0: float64[10, 12], a1_1: float64[10, 12]
-// split=none packed=none rows=quick unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=12 run=4 shape=1 1 4 of 1 1
+// split=none packed=none rows=quick joined=False unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=12 run=4 ahead=False shape=1 1 4 of 1 1
 // feinsum('a0', 'a1_0', 'out_0', 'Na'): groups (('+', 1, ('//', ('+', 2, ('*', 3, ('//', ('+', -1, 'Na'), 4))), 4)), 1, 1) of (32, 4)
 // feinsum_0('a0', 'a1_1', 'out_1', 'Na'): groups (('+', 1, ('//', ('+', 2, ('*', 3, ('//', ('+', -1, 'Na'), 4))), 4)), 1, 1) of (32, 4)
 #define lid(N) ((int) get_local_id(N))

@@ -2,9 +2,9 @@
 // contraction_steps, version 3
 
 // Some CPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// split=none vectors=4 together=4 accumulators=24
+// split=none vectors=0 together=0 accumulators=0 turn=False
 // feinsum('a1', 'a2_0', 'a2_1', 'Ne', 'partial_0', 'partial_1'): groups (1, ('//', ('+', 31, 'Ne'), 32), 1) of (1,)
-// feinsum_0('a0', 'out_0', 'out_1', 'Ne', 'partial_0', 'partial_1'): groups (('//', ('+', 99, 'Ne'), 100),) of (1,)
+// feinsum_0('a0', 'out_0', 'out_1', 'Ne', 'partial_0', 'partial_1'): groups (('//', ('+', 103, 'Ne'), 104),) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -13,8 +13,8 @@
 
 __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, int const Ne, __global double *__restrict__ partial_0, __global double *__restrict__ partial_1)
 {
-  double8 a1_1_a2_0_2_kept[4 * 4];
-  double8 a1_1_a2_1_2_kept[4 * 4];
+  double8 a1_1_a2_0_2_kept[4];
+  double8 a1_1_a2_1_2_kept[4];
   double8 a1_vectors[4];
   double8 a1_vectors_0[4];
   double8 a2_0_vectors[4];
@@ -22,111 +22,119 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
   double8 partial_0_vectors[4];
   double8 partial_1_vectors[4];
 
-  for (int c_3 = 0; c_3 <= 2; ++c_3)
+  for (int c_3 = 0; c_3 <= 11; ++c_3)
     for (int d_3 = 0; d_3 <= 9; ++d_3)
     {
-      __attribute__((opencl_unroll_hint))
-      for (int a_copy = 0; a_copy <= 3; ++a_copy)
       {
-        int const b_copy = 0;
+        int const a_copy = 0;
 
-        __attribute__((opencl_unroll_hint))
-        for (int c_copy_piece = 0; c_copy_piece <= 3; ++c_copy_piece)
         {
-          int at = c_copy_piece + 0;
-          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_piece + 0) * 8;
-          int step = 1;
-          int first = 0 + (1 * (1 * gid(0) * 3 + c_3) * 4 + a_copy) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (c_copy_piece + 0) * 8 * 1;
+          int const b_copy = 0;
 
-          if (room >= 8) a1_vectors[at] = vload8(0, a1 + first);
-          else if (room > 0) a1_vectors[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
-          else a1_vectors[at] = (double8) 0;
-        }
-        __attribute__((opencl_unroll_hint))
-        for (int c_copy_piece_0 = 0; c_copy_piece_0 <= 3; ++c_copy_piece_0)
-        {
-          int at = c_copy_piece_0 + 0;
-          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_piece_0 + 0) * 8;
-          int step = 10;
-          int first = 0 + (1 * (1 * gid(0) * 3 + c_3) * 4 + a_copy) * 10 * Ne + (1 * gid(2) * 10 + d_3 + b_copy) * 1 + (1 * gid(1) * 32 + 0) * 10 + (c_copy_piece_0 + 0) * 8 * 10;
+          __attribute__((opencl_unroll_hint))
+          for (int c_copy_piece = 0; c_copy_piece <= 3; ++c_copy_piece)
+          {
+            int at = c_copy_piece + 0;
+            int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_piece + 0) * 8;
+            int step = 1;
+            int first = 0 + (1 * gid(0) * 12 + c_3 + a_copy) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (c_copy_piece + 0) * 8 * 1;
 
-          if (room >= 8) a2_0_vectors[at] = (double8) (a2_0[first + 0 * step], a2_0[first + 1 * step], a2_0[first + 2 * step], a2_0[first + 3 * step], a2_0[first + 4 * step], a2_0[first + 5 * step], a2_0[first + 6 * step], a2_0[first + 7 * step]);
-          else a2_0_vectors[at] = (double8) (a2_0[first + min(0, (int) room - 1) * step], a2_0[first + min(1, (int) room - 1) * step], a2_0[first + min(2, (int) room - 1) * step], a2_0[first + min(3, (int) room - 1) * step], a2_0[first + min(4, (int) room - 1) * step], a2_0[first + min(5, (int) room - 1) * step], a2_0[first + min(6, (int) room - 1) * step], a2_0[first + min(7, (int) room - 1) * step]);
+            if (room >= 8) a1_vectors[at] = vload8(0, a1 + first);
+            else if (room > 0) a1_vectors[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
+            else a1_vectors[at] = (double8) 0;
+          }
+          __attribute__((opencl_unroll_hint))
+          for (int c_copy_piece_0 = 0; c_copy_piece_0 <= 3; ++c_copy_piece_0)
+          {
+            int at = c_copy_piece_0 + 0;
+            int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_piece_0 + 0) * 8;
+            int step = 10;
+            int first = 0 + (1 * gid(0) * 12 + c_3 + a_copy) * 10 * Ne + (1 * gid(2) * 10 + d_3 + b_copy) * 1 + (1 * gid(1) * 32 + 0) * 10 + (c_copy_piece_0 + 0) * 8 * 10;
+
+            if (room >= 8) a2_0_vectors[at] = (double8) (a2_0[first + 0 * step], a2_0[first + 1 * step], a2_0[first + 2 * step], a2_0[first + 3 * step], a2_0[first + 4 * step], a2_0[first + 5 * step], a2_0[first + 6 * step], a2_0[first + 7 * step]);
+            else a2_0_vectors[at] = (double8) (a2_0[first + min(0, (int) room - 1) * step], a2_0[first + min(1, (int) room - 1) * step], a2_0[first + min(2, (int) room - 1) * step], a2_0[first + min(3, (int) room - 1) * step], a2_0[first + min(4, (int) room - 1) * step], a2_0[first + min(5, (int) room - 1) * step], a2_0[first + min(6, (int) room - 1) * step], a2_0[first + min(7, (int) room - 1) * step]);
+          }
+          __attribute__((opencl_unroll_hint))
+          for (int c_copy_block = 0; c_copy_block <= 3; ++c_copy_block)
+            a1_1_a2_0_2_kept[c_copy_block] = a1_vectors[c_copy_block] * a2_0_vectors[c_copy_block];
         }
-        __attribute__((opencl_unroll_hint))
-        for (int c_copy_block = 0; c_copy_block <= 3; ++c_copy_block)
-          a1_1_a2_0_2_kept[4 * a_copy + c_copy_block] = a1_vectors[c_copy_block] * a2_0_vectors[c_copy_block];
       }
-      __attribute__((opencl_unroll_hint))
-      for (int c_4 = 0; c_4 <= 3; ++c_4)
       {
-        int const d_4 = 0;
+        int const c_4 = 0;
 
-        __attribute__((opencl_unroll_hint))
-        for (int a_3_block = 0; a_3_block <= 3; ++a_3_block)
-          partial_0_vectors[a_3_block] = a1_1_a2_0_2_kept[4 * c_4 + a_3_block];
-        for (int a_3_piece = 0; a_3_piece <= 3; ++a_3_piece)
         {
-          int at = a_3_piece * 8 + 0;
-          int room = Ne + -1 * (gid(1) * 32 + 0) + -1 * (a_3_piece * 8 + 0);
-          int to = 0 + ((gid(0) * 3 + c_3) * 4 + c_4) * 1 * Ne * 10 + (gid(2) * 10 + d_3 + d_4) * 1 * Ne + (gid(1) * 32 + 0) * 1 + 1 * (a_3_piece * 8 + 0);
+          int const d_4 = 0;
 
-          if (room >= 8) vstore8(*(double8 const *) (((double const *) partial_0_vectors) + at), 0, partial_0 + to);
-          else for (int l = 0; l < (int) room; ++l) partial_0[to + l] = ((double const *) partial_0_vectors)[at + l];
+          __attribute__((opencl_unroll_hint))
+          for (int a_3_block = 0; a_3_block <= 3; ++a_3_block)
+            partial_0_vectors[a_3_block] = a1_1_a2_0_2_kept[a_3_block];
+          for (int a_3_piece = 0; a_3_piece <= 3; ++a_3_piece)
+          {
+            int at = a_3_piece * 8 + 0;
+            int room = Ne + -1 * (gid(1) * 32 + 0) + -1 * (a_3_piece * 8 + 0);
+            int to = 0 + (gid(0) * 12 + c_3 + c_4) * 1 * Ne * 10 + (gid(2) * 10 + d_3 + d_4) * 1 * Ne + (gid(1) * 32 + 0) * 1 + 1 * (a_3_piece * 8 + 0);
+
+            if (room >= 8) vstore8(*(double8 const *) (((double const *) partial_0_vectors) + at), 0, partial_0 + to);
+            else for (int l = 0; l < (int) room; ++l) partial_0[to + l] = ((double const *) partial_0_vectors)[at + l];
+          }
         }
       }
     }
-  for (int c_5 = 0; c_5 <= 2; ++c_5)
+  for (int c_5 = 0; c_5 <= 11; ++c_5)
     for (int d_5 = 0; d_5 <= 9; ++d_5)
     {
-      __attribute__((opencl_unroll_hint))
-      for (int a_copy_0 = 0; a_copy_0 <= 3; ++a_copy_0)
       {
-        int const b_copy_0 = 0;
+        int const a_copy_0 = 0;
 
-        __attribute__((opencl_unroll_hint))
-        for (int c_copy_0_piece = 0; c_copy_0_piece <= 3; ++c_copy_0_piece)
         {
-          int at = c_copy_0_piece + 0;
-          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_0_piece + 0) * 8;
-          int step = 1;
-          int first = 0 + (1 * (1 * gid(0) * 3 + c_5) * 4 + a_copy_0) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (c_copy_0_piece + 0) * 8 * 1;
+          int const b_copy_0 = 0;
 
-          if (room >= 8) a1_vectors_0[at] = vload8(0, a1 + first);
-          else if (room > 0) a1_vectors_0[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
-          else a1_vectors_0[at] = (double8) 0;
-        }
-        __attribute__((opencl_unroll_hint))
-        for (int c_copy_0_piece_0 = 0; c_copy_0_piece_0 <= 3; ++c_copy_0_piece_0)
-        {
-          int at = c_copy_0_piece_0 + 0;
-          int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_0_piece_0 + 0) * 8;
-          int step = 10;
-          int first = 0 + (1 * (1 * gid(0) * 3 + c_5) * 4 + a_copy_0) * 10 * Ne + (1 * gid(2) * 10 + d_5 + b_copy_0) * 1 + (1 * gid(1) * 32 + 0) * 10 + (c_copy_0_piece_0 + 0) * 8 * 10;
+          __attribute__((opencl_unroll_hint))
+          for (int c_copy_0_piece = 0; c_copy_0_piece <= 3; ++c_copy_0_piece)
+          {
+            int at = c_copy_0_piece + 0;
+            int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_0_piece + 0) * 8;
+            int step = 1;
+            int first = 0 + (1 * gid(0) * 12 + c_5 + a_copy_0) * 1 * Ne + (1 * gid(1) * 32 + 0) * 1 + (c_copy_0_piece + 0) * 8 * 1;
 
-          if (room >= 8) a2_1_vectors[at] = (double8) (a2_1[first + 0 * step], a2_1[first + 1 * step], a2_1[first + 2 * step], a2_1[first + 3 * step], a2_1[first + 4 * step], a2_1[first + 5 * step], a2_1[first + 6 * step], a2_1[first + 7 * step]);
-          else a2_1_vectors[at] = (double8) (a2_1[first + min(0, (int) room - 1) * step], a2_1[first + min(1, (int) room - 1) * step], a2_1[first + min(2, (int) room - 1) * step], a2_1[first + min(3, (int) room - 1) * step], a2_1[first + min(4, (int) room - 1) * step], a2_1[first + min(5, (int) room - 1) * step], a2_1[first + min(6, (int) room - 1) * step], a2_1[first + min(7, (int) room - 1) * step]);
+            if (room >= 8) a1_vectors_0[at] = vload8(0, a1 + first);
+            else if (room > 0) a1_vectors_0[at] = (double8) (a1[first + min(0, (int) room - 1) * step], a1[first + min(1, (int) room - 1) * step], a1[first + min(2, (int) room - 1) * step], a1[first + min(3, (int) room - 1) * step], a1[first + min(4, (int) room - 1) * step], a1[first + min(5, (int) room - 1) * step], a1[first + min(6, (int) room - 1) * step], a1[first + min(7, (int) room - 1) * step]);
+            else a1_vectors_0[at] = (double8) 0;
+          }
+          __attribute__((opencl_unroll_hint))
+          for (int c_copy_0_piece_0 = 0; c_copy_0_piece_0 <= 3; ++c_copy_0_piece_0)
+          {
+            int at = c_copy_0_piece_0 + 0;
+            int room = Ne + -1 + -1 * (1 * gid(1) * 32 + 0) + 1 + -1 * (c_copy_0_piece_0 + 0) * 8;
+            int step = 10;
+            int first = 0 + (1 * gid(0) * 12 + c_5 + a_copy_0) * 10 * Ne + (1 * gid(2) * 10 + d_5 + b_copy_0) * 1 + (1 * gid(1) * 32 + 0) * 10 + (c_copy_0_piece_0 + 0) * 8 * 10;
+
+            if (room >= 8) a2_1_vectors[at] = (double8) (a2_1[first + 0 * step], a2_1[first + 1 * step], a2_1[first + 2 * step], a2_1[first + 3 * step], a2_1[first + 4 * step], a2_1[first + 5 * step], a2_1[first + 6 * step], a2_1[first + 7 * step]);
+            else a2_1_vectors[at] = (double8) (a2_1[first + min(0, (int) room - 1) * step], a2_1[first + min(1, (int) room - 1) * step], a2_1[first + min(2, (int) room - 1) * step], a2_1[first + min(3, (int) room - 1) * step], a2_1[first + min(4, (int) room - 1) * step], a2_1[first + min(5, (int) room - 1) * step], a2_1[first + min(6, (int) room - 1) * step], a2_1[first + min(7, (int) room - 1) * step]);
+          }
+          __attribute__((opencl_unroll_hint))
+          for (int c_copy_0_block = 0; c_copy_0_block <= 3; ++c_copy_0_block)
+            a1_1_a2_1_2_kept[c_copy_0_block] = a1_vectors_0[c_copy_0_block] * a2_1_vectors[c_copy_0_block];
         }
-        __attribute__((opencl_unroll_hint))
-        for (int c_copy_0_block = 0; c_copy_0_block <= 3; ++c_copy_0_block)
-          a1_1_a2_1_2_kept[4 * a_copy_0 + c_copy_0_block] = a1_vectors_0[c_copy_0_block] * a2_1_vectors[c_copy_0_block];
       }
-      __attribute__((opencl_unroll_hint))
-      for (int c_6 = 0; c_6 <= 3; ++c_6)
       {
-        int const d_6 = 0;
+        int const c_6 = 0;
 
-        __attribute__((opencl_unroll_hint))
-        for (int a_4_block = 0; a_4_block <= 3; ++a_4_block)
-          partial_1_vectors[a_4_block] = a1_1_a2_1_2_kept[4 * c_6 + a_4_block];
-        for (int a_4_piece = 0; a_4_piece <= 3; ++a_4_piece)
         {
-          int at = a_4_piece * 8 + 0;
-          int room = Ne + -1 * (gid(1) * 32 + 0) + -1 * (a_4_piece * 8 + 0);
-          int to = 0 + ((gid(0) * 3 + c_5) * 4 + c_6) * 1 * Ne * 10 + (gid(2) * 10 + d_5 + d_6) * 1 * Ne + (gid(1) * 32 + 0) * 1 + 1 * (a_4_piece * 8 + 0);
+          int const d_6 = 0;
 
-          if (room >= 8) vstore8(*(double8 const *) (((double const *) partial_1_vectors) + at), 0, partial_1 + to);
-          else for (int l = 0; l < (int) room; ++l) partial_1[to + l] = ((double const *) partial_1_vectors)[at + l];
+          __attribute__((opencl_unroll_hint))
+          for (int a_4_block = 0; a_4_block <= 3; ++a_4_block)
+            partial_1_vectors[a_4_block] = a1_1_a2_1_2_kept[a_4_block];
+          for (int a_4_piece = 0; a_4_piece <= 3; ++a_4_piece)
+          {
+            int at = a_4_piece * 8 + 0;
+            int room = Ne + -1 * (gid(1) * 32 + 0) + -1 * (a_4_piece * 8 + 0);
+            int to = 0 + (gid(0) * 12 + c_5 + c_6) * 1 * Ne * 10 + (gid(2) * 10 + d_5 + d_6) * 1 * Ne + (gid(1) * 32 + 0) * 1 + 1 * (a_4_piece * 8 + 0);
+
+            if (room >= 8) vstore8(*(double8 const *) (((double const *) partial_1_vectors) + at), 0, partial_1 + to);
+            else for (int l = 0; l < (int) room; ++l) partial_1[to + l] = ((double const *) partial_1_vectors)[at + l];
+          }
         }
       }
     }
@@ -135,8 +143,8 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global double const *__restrict__ a0, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne, __global double const *__restrict__ partial_0, __global double const *__restrict__ partial_1)
 {
   double8 a0_0_kept[12 * 10];
-  double8 a0_0_partial_0__kept[4];
-  double8 a0_0_partial_1__kept[4];
+  double8 a0_0_partial_0__kept[8];
+  double8 a0_0_partial_1__kept[8];
   double8 a0_vectors[1];
   double8 out_0_vectors[1];
   double8 out_1_vectors[1];
@@ -159,10 +167,10 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
         a0_0_kept[10 * c_copy + d_copy] = a0_vectors[0];
       }
     }
-  for (int a_11 = 0; a_11 <= ((-98 + Ne + -100 * gid(0) >= 0) ? 24 : -1 + -25 * gid(0) + (3 + Ne) / 4); ++a_11)
+  for (int a_11 = 0; a_11 <= ((-98 + Ne + -104 * gid(0) >= 0) ? 12 : -1 + -13 * gid(0) + (7 + Ne) / 8); ++a_11)
   {
     __attribute__((opencl_unroll_hint))
-    for (int a_copy_3 = 0; a_copy_3 <= 3; ++a_copy_3)
+    for (int a_copy_3 = 0; a_copy_3 <= 7; ++a_copy_3)
     {
       int const b_copy_4_block = 0;
 
@@ -171,20 +179,20 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
     for (int c_1 = 0; c_1 <= 11; ++c_1)
       for (int d_1 = 0; d_1 <= 9; ++d_1)
       {
-        int partial_0_ahead = 0 + c_1 * 1 * Ne * 10 + d_1 * 1 * Ne + min(1 * (1 * gid(0) * 25 + a_11 + 1) * 4 + 0, Ne + -1) * 1;
+        int partial_0_ahead = 0 + c_1 * 1 * Ne * 10 + d_1 * 1 * Ne + min(1 * (1 * gid(0) * 13 + a_11 + 1) * 8 + 0, Ne + -1) * 1;
 
         __builtin_prefetch((void const *) (size_t) (partial_0 + partial_0_ahead + 0));
         __attribute__((opencl_unroll_hint))
-        for (int a_copy_1 = 0; a_copy_1 <= 3; ++a_copy_1)
+        for (int a_copy_1 = 0; a_copy_1 <= 7; ++a_copy_1)
         {
           int const b_copy_1_block = 0;
 
-          a0_0_partial_0__kept[a_copy_1] = a0_0_partial_0__kept[a_copy_1] + a0_0_kept[10 * c_1 + d_1] * partial_0[Ne * 10 * c_1 + Ne * d_1 + min((gid(0) * 25 + a_11) * 4 + a_copy_1, Ne + -1)];
+          a0_0_partial_0__kept[a_copy_1] = a0_0_partial_0__kept[a_copy_1] + a0_0_kept[10 * c_1 + d_1] * partial_0[Ne * 10 * c_1 + Ne * d_1 + min((gid(0) * 13 + a_11) * 8 + a_copy_1, Ne + -1)];
         }
       }
     __attribute__((opencl_unroll_hint))
-    for (int a_12 = 0; a_12 <= 3; ++a_12)
-      if ((gid(0) * 25 + a_11) * 4 + a_12 < Ne)
+    for (int a_12 = 0; a_12 <= 7; ++a_12)
+      if ((gid(0) * 13 + a_11) * 8 + a_12 < Ne)
       {
         {
           int const b_1_block = 0;
@@ -194,16 +202,16 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
         for (int b_1_piece = 0; b_1_piece <= 2; ++b_1_piece)
         {
           int at = b_1_piece * 2 + 0;
-          int to = 0 + ((gid(0) * 25 + a_11) * 4 + a_12) * 6 + 0 + 1 * (b_1_piece * 2 + 0);
+          int to = 0 + ((gid(0) * 13 + a_11) * 8 + a_12) * 6 + 0 + 1 * (b_1_piece * 2 + 0);
 
           __builtin_nontemporal_store(*(double2 const *) (((double const *) out_0_vectors) + at), (__global double2 *) (out_0 + to));
         }
       }
   }
-  for (int a_13 = 0; a_13 <= ((-98 + Ne + -100 * gid(0) >= 0) ? 24 : -1 + -25 * gid(0) + (3 + Ne) / 4); ++a_13)
+  for (int a_13 = 0; a_13 <= ((-98 + Ne + -104 * gid(0) >= 0) ? 12 : -1 + -13 * gid(0) + (7 + Ne) / 8); ++a_13)
   {
     __attribute__((opencl_unroll_hint))
-    for (int a_copy_4 = 0; a_copy_4 <= 3; ++a_copy_4)
+    for (int a_copy_4 = 0; a_copy_4 <= 7; ++a_copy_4)
     {
       int const b_copy_5_block = 0;
 
@@ -212,20 +220,20 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
     for (int c_7 = 0; c_7 <= 11; ++c_7)
       for (int d_7 = 0; d_7 <= 9; ++d_7)
       {
-        int partial_1_ahead = 0 + c_7 * 1 * Ne * 10 + d_7 * 1 * Ne + min(1 * (1 * gid(0) * 25 + a_13 + 1) * 4 + 0, Ne + -1) * 1;
+        int partial_1_ahead = 0 + c_7 * 1 * Ne * 10 + d_7 * 1 * Ne + min(1 * (1 * gid(0) * 13 + a_13 + 1) * 8 + 0, Ne + -1) * 1;
 
         __builtin_prefetch((void const *) (size_t) (partial_1 + partial_1_ahead + 0));
         __attribute__((opencl_unroll_hint))
-        for (int a_copy_2 = 0; a_copy_2 <= 3; ++a_copy_2)
+        for (int a_copy_2 = 0; a_copy_2 <= 7; ++a_copy_2)
         {
           int const b_copy_2_block = 0;
 
-          a0_0_partial_1__kept[a_copy_2] = a0_0_partial_1__kept[a_copy_2] + a0_0_kept[10 * c_7 + d_7] * partial_1[Ne * 10 * c_7 + Ne * d_7 + min((gid(0) * 25 + a_13) * 4 + a_copy_2, Ne + -1)];
+          a0_0_partial_1__kept[a_copy_2] = a0_0_partial_1__kept[a_copy_2] + a0_0_kept[10 * c_7 + d_7] * partial_1[Ne * 10 * c_7 + Ne * d_7 + min((gid(0) * 13 + a_13) * 8 + a_copy_2, Ne + -1)];
         }
       }
     __attribute__((opencl_unroll_hint))
-    for (int a_14 = 0; a_14 <= 3; ++a_14)
-      if ((gid(0) * 25 + a_13) * 4 + a_14 < Ne)
+    for (int a_14 = 0; a_14 <= 7; ++a_14)
+      if ((gid(0) * 13 + a_13) * 8 + a_14 < Ne)
       {
         {
           int const b_2_block = 0;
@@ -235,7 +243,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_0(__global
         for (int b_2_piece = 0; b_2_piece <= 2; ++b_2_piece)
         {
           int at = b_2_piece * 2 + 0;
-          int to = 0 + ((gid(0) * 25 + a_13) * 4 + a_14) * 6 + 0 + 1 * (b_2_piece * 2 + 0);
+          int to = 0 + ((gid(0) * 13 + a_13) * 8 + a_14) * 6 + 0 + 1 * (b_2_piece * 2 + 0);
 
           __builtin_nontemporal_store(*(double2 const *) (((double const *) out_1_vectors) + at), (__global double2 *) (out_1 + to));
         }

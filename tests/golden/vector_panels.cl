@@ -2,7 +2,7 @@
 // vector_panels, version 3
 
 // Some CPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// path=012 lane=b long=a panel=4 width=8 vectors=4 together=1 accumulators=24 tile=100 ahead=False slab=False rows=apart streaming=True
+// path=02 01 lane=b long=a panel=4 width=8 vectors=4 together=1 accumulators=24 tile=100 ahead=False slab=False rows=apart streaming=True
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (('//', ('+', 99, 'Ne'), 100),) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -12,53 +12,79 @@
 
 __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
 {
-  double8 a0_0_a1_1_a2_0_2_kept[1];
-  double8 a0_0_a1_1_a2_1_2_kept[1];
+  double8 a0_0_a2_0_2_kept[12];
+  double8 a0_0_a2_1_2_kept[12];
   double8 a0_0_kept[12 * 10];
   double8 a0_vectors[1];
+  double8 a1_1_a0_0_a2_0_2_kept[1];
+  double8 a1_1_a0_0_a2_1_2_kept[1];
   double8 out_0_vectors[1];
   double8 out_1_vectors[1];
 
-  for (int c_copy = 0; c_copy <= 11; ++c_copy)
+  for (int c_copy_1 = 0; c_copy_1 <= 11; ++c_copy_1)
     for (int d_copy = 0; d_copy <= 9; ++d_copy)
     {
       {
-        int const b_copy_1_piece = 0;
+        int const b_copy_3_piece = 0;
 
-        int at = b_copy_1_piece + 0;
+        int at = b_copy_3_piece + 0;
         int step = 120;
-        int first = 0 + c_copy * 10 + d_copy * 1 + 0 + (b_copy_1_piece + 0) * 8 * 120;
+        int first = 0 + c_copy_1 * 10 + d_copy * 1 + 0 + (b_copy_3_piece + 0) * 8 * 120;
 
         a0_vectors[at] = (double8) (a0[first + 0 * step], a0[first + 1 * step], a0[first + 2 * step], a0[first + 3 * step], a0[first + 4 * step], a0[first + 5 * step], 0, 0);
       }
       {
-        int const b_copy_1_block = 0;
+        int const b_copy_3_block = 0;
 
-        a0_0_kept[10 * c_copy + d_copy] = a0_vectors[0];
+        a0_0_kept[10 * c_copy_1 + d_copy] = a0_vectors[0];
       }
     }
   for (int e1 = 0; e1 <= ((-100 + Ne + -100 * gid(0) >= 0) ? 99 : -1 + Ne + -100 * gid(0)); ++e1)
   {
     {
-      int const a_copy_1 = 0;
+      int const a_copy_3 = 0;
 
       {
-        int const b_copy_2_block = 0;
+        int const b_copy_4_block = 0;
 
-        a0_0_a1_1_a2_0_2_kept[0] = (double) (0.0);
+        __attribute__((opencl_unroll_hint))
+        for (int c_copy_2 = 0; c_copy_2 <= 11; ++c_copy_2)
+          a0_0_a2_0_2_kept[c_copy_2] = (double) (0.0);
+      }
+    }
+    for (int j = 0; j <= 9; ++j)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int c_copy = 0; c_copy <= 11; ++c_copy)
+      {
+        int const a_copy_0 = 0;
+
+        {
+          int const b_copy_0_block = 0;
+
+          a0_0_a2_0_2_kept[c_copy] = a0_0_a2_0_2_kept[c_copy] + a0_0_kept[j + 10 * c_copy] * a2_0[10 * Ne * c_copy + 10 * (100 * gid(0) + e1) + j];
+        }
+      }
+    }
+    {
+      int const a_copy_4 = 0;
+
+      {
+        int const b_copy_5_block = 0;
+
+        a1_1_a0_0_a2_0_2_kept[0] = (double) (0.0);
       }
     }
     for (int f = 0; f <= 11; ++f)
-      for (int j = 0; j <= 9; ++j)
+    {
+      int const a_copy = 0;
+
       {
-        int const a_copy = 0;
+        int const b_copy_block = 0;
 
-        {
-          int const b_copy_block = 0;
-
-          a0_0_a1_1_a2_0_2_kept[0] = a0_0_a1_1_a2_0_2_kept[0] + a0_0_kept[10 * f + j] * a1[Ne * f + 100 * gid(0) + e1] * a2_0[10 * Ne * f + 10 * (100 * gid(0) + e1) + j];
-        }
+        a1_1_a0_0_a2_0_2_kept[0] = a1_1_a0_0_a2_0_2_kept[0] + a1[Ne * f + 100 * gid(0) + e1] * a0_0_a2_0_2_kept[f];
       }
+    }
     {
       int const e2 = 0;
 
@@ -67,7 +93,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
         {
           int const i_block = 0;
 
-          out_0_vectors[0] = a0_0_a1_1_a2_0_2_kept[0];
+          out_0_vectors[0] = a1_1_a0_0_a2_0_2_kept[0];
         }
         for (int i_piece = 0; i_piece <= 2; ++i_piece)
         {
@@ -82,25 +108,49 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
   for (int e1_0 = 0; e1_0 <= ((-100 + Ne + -100 * gid(0) >= 0) ? 99 : -1 + Ne + -100 * gid(0)); ++e1_0)
   {
     {
-      int const a_copy_2 = 0;
+      int const a_copy_5 = 0;
 
       {
-        int const b_copy_3_block = 0;
+        int const b_copy_6_block = 0;
 
-        a0_0_a1_1_a2_1_2_kept[0] = (double) (0.0);
+        __attribute__((opencl_unroll_hint))
+        for (int c_copy_3 = 0; c_copy_3 <= 11; ++c_copy_3)
+          a0_0_a2_1_2_kept[c_copy_3] = (double) (0.0);
+      }
+    }
+    for (int j_0 = 0; j_0 <= 9; ++j_0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int c_copy_0 = 0; c_copy_0 <= 11; ++c_copy_0)
+      {
+        int const a_copy_2 = 0;
+
+        {
+          int const b_copy_2_block = 0;
+
+          a0_0_a2_1_2_kept[c_copy_0] = a0_0_a2_1_2_kept[c_copy_0] + a0_0_kept[j_0 + 10 * c_copy_0] * a2_1[10 * Ne * c_copy_0 + 10 * (100 * gid(0) + e1_0) + j_0];
+        }
+      }
+    }
+    {
+      int const a_copy_6 = 0;
+
+      {
+        int const b_copy_7_block = 0;
+
+        a1_1_a0_0_a2_1_2_kept[0] = (double) (0.0);
       }
     }
     for (int f_0 = 0; f_0 <= 11; ++f_0)
-      for (int j_0 = 0; j_0 <= 9; ++j_0)
+    {
+      int const a_copy_1 = 0;
+
       {
-        int const a_copy_0 = 0;
+        int const b_copy_1_block = 0;
 
-        {
-          int const b_copy_0_block = 0;
-
-          a0_0_a1_1_a2_1_2_kept[0] = a0_0_a1_1_a2_1_2_kept[0] + a0_0_kept[10 * f_0 + j_0] * a1[Ne * f_0 + 100 * gid(0) + e1_0] * a2_1[10 * Ne * f_0 + 10 * (100 * gid(0) + e1_0) + j_0];
-        }
+        a1_1_a0_0_a2_1_2_kept[0] = a1_1_a0_0_a2_1_2_kept[0] + a1[Ne * f_0 + 100 * gid(0) + e1_0] * a0_0_a2_1_2_kept[f_0];
       }
+    }
     {
       int const e2_0 = 0;
 
@@ -109,7 +159,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
         {
           int const i_0_block = 0;
 
-          out_1_vectors[0] = a0_0_a1_1_a2_1_2_kept[0];
+          out_1_vectors[0] = a1_1_a0_0_a2_1_2_kept[0];
         }
         for (int i_0_piece = 0; i_0_piece <= 2; ++i_0_piece)
         {
