@@ -10,8 +10,8 @@ import math
 
 from feinsum.contraction import ContractionSchedule, Step
 from feinsum.cost import Work
+from feinsum.rewrites import last_together
 from feinsum.space import Configuration, Problem
-from feinsum.subscripts import Subscripts
 
 from .panel_limits import accumulators, core_cache_bytes, fill, lane_width, line_bytes, widths
 from .step_plans import lengths_of, schedule_of_steps
@@ -40,22 +40,11 @@ def _filled(p: Problem, schedule: ContractionSchedule) -> float:
     """Which part of the lanes of the device steps use, weighted with their operations; copies have none."""
     steps = [step.indexing for step in schedule.steps if len(step.operands) > 1 or step.indexing.summed]
     points = [p.count(indexing.indices) for indexing in steps]
-    rows = [p.count(_row(indexing)) if indexing.output else lane_width(p) for indexing in steps]
+    rows = [p.count(last_together(indexing)) if indexing.output else lane_width(p) for indexing in steps]
     widened = (
         n * (lane_width(p) / widths(p, row)[0]) / fill(row, widths(p, row)[0]) for n, row in zip(points, rows, strict=True)
     )
     return sum(points) / max(1.0, sum(widened))
-
-
-def _row(indexing: Subscripts) -> str:
-    """The last indices of a result that stand side by side wherever they stand, so that lanes run through them all."""
-    row = indexing.output[-1:]
-    for letter in reversed(indexing.output[:-1]):
-        wider = letter + row
-        if not all(wider in term or not set(wider) & set(term) for term in indexing.inputs):
-            break
-        row = wider
-    return row
 
 
 def _apart(p: Problem, step: Step) -> tuple[int, int]:

@@ -5,7 +5,7 @@ what it presumes, and returns the changed unit (and the changed match where oper
 """
 
 from feinsum.rewrites.complex_parts import contract_in_parts
-from feinsum.rewrites.fusion import fuse, fused, neighbours
+from feinsum.rewrites.fusion import fuse, fused, last_together, neighbours
 from feinsum.rewrites.loops import divide, iname_of, nest, place
 from feinsum.rewrites.memory import Kept, materialize
 from feinsum.rewrites.panels import Panel, Stage, vector_panel
@@ -28,6 +28,7 @@ __all__ = [
     "fuse",
     "fused",
     "iname_of",
+    "last_together",
     "materialize",
     "neighbours",
     "nest",

@@ -6,8 +6,9 @@ An index shorter than a vector leaves lanes idle; together with its neighbour it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import islpy as isl
@@ -34,15 +35,19 @@ def neighbours(e: BatchedEinsum) -> str:
     >>> neighbours(einsum("bgei,db->dgei", X, T))
     'gei'
     """
-    terms = (*e.indexing.inputs, e.indexing.output)
-    found = ""
-    for letter in reversed(e.indexing.output):
-        wider = letter + found
-        together = all(wider in term or not set(wider) & set(term) for term in terms)
-        if not together or not isinstance(e.index_sizes[letter], int):
+    row = last_together(e.indexing)
+    return "".join(takewhile(lambda letter: isinstance(e.index_sizes[letter], int), reversed(row)))[::-1]
+
+
+def last_together(indexing: Subscripts) -> str:
+    """The most indices, the last of the output among them, that stand side by side wherever they stand."""
+    row = ""
+    for letter in reversed(indexing.output):
+        wider = letter + row
+        if not all(wider in term or not set(wider) & set(term) for term in (*indexing.inputs, indexing.output)):
             break
-        found = wider
-    return found
+        row = wider
+    return row
 
 
 def fuse(t_unit: lp.TranslationUnit, match: Match, letters: str) -> tuple[lp.TranslationUnit, Match]:
@@ -73,19 +78,10 @@ def fuse(t_unit: lp.TranslationUnit, match: Match, letters: str) -> tuple[lp.Tra
     if len(sizes) < len(letters):
         raise TransformError(f"indices '{letters}' of '{e}' have lengths {lengths}, which are not all fixed")
     kernel = t_unit[match.kernel_name]
-    taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
-    iname = fresh_name("_".join(match.inames[x] for x in letters), taken)
-    rules: dict[str, lp.SubstitutionRule] = {}
-    for row in match.rules:
-        for rule, term in zip(row, e.indexing.inputs, strict=True):
-            if letters in term and rule not in rules:
-                rules[rule] = _with_one_argument(rule, fresh_name(f"{rule}_fused", taken), term, letters, sizes)
-    result = replace(
-        match,
-        einsum=fused(e, letters),
-        rules=tuple(tuple(str(rules[rule].name) if rule in rules else rule for rule in row) for row in match.rules),
-        loops=tuple({**{x: own for x, own in row.items() if x not in letters}, letters[-1]: iname} for row in match.loops),
+    result, rules = name_one_index(
+        kernel, match, letters, "fused", lambda rule, name, term: _with_one_argument(rule, name, term, letters, sizes)
     )
+    iname = result.inames[letters[-1]]
     changed = {}
     for number, (insn_id, loops) in enumerate(zip(match.insn_ids, match.loops, strict=True)):
         insn = kernel.id_to_insn[insn_id]
@@ -97,13 +93,57 @@ def fuse(t_unit: lp.TranslationUnit, match: Match, letters: str) -> tuple[lp.Tra
             predicates=frozenset(map(at, insn.predicates)),
             within_inames=(insn.within_inames - set(old)) | {iname},
         )
+    return put_one_loop(t_unit, result, changed, rules, math.prod(sizes)), result
+
+
+def name_one_index(
+    kernel: lp.LoopKernel,
+    match: Match,
+    letters: str,
+    suffix: str,
+    write_rule: Callable[[str, str, str], lp.SubstitutionRule],
+) -> tuple[Match, list[lp.SubstitutionRule]]:
+    """The match with one index for several, called by the last of them, and the rules of operands that have it.
+
+    Its loop and these rules have names that are new; the kernel has them after :func:`put_one_loop`.
+
+    :param suffix: ends the names of the rules.
+    :param write_rule: the rule of a name for another rule, whose arguments are the indices of a term.
+    """
+    e = match.einsum
+    taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
+    iname = fresh_name("_".join(match.inames[x] for x in letters), taken)
+    rules: dict[str, lp.SubstitutionRule] = {}
+    for row in match.rules:
+        for rule, term in zip(row, e.indexing.inputs, strict=True):
+            if letters in term and rule not in rules:
+                rules[rule] = write_rule(rule, fresh_name(f"{rule}_{suffix}", taken), term)
+    result = replace(
+        match,
+        einsum=fused(e, letters),
+        rules=tuple(tuple(str(rules[rule].name) if rule in rules else rule for rule in row) for row in match.rules),
+        loops=tuple({**{x: own for x, own in row.items() if x not in letters}, letters[-1]: iname} for row in match.loops),
+    )
+    return result, list(rules.values())
+
+
+def put_one_loop(
+    t_unit: lp.TranslationUnit, match: Match, changed: Mapping[str, Any], rules: Sequence[lp.SubstitutionRule], length: int
+) -> lp.TranslationUnit:
+    """The kernel with the loop and the rules of :func:`name_one_index`, and without loops that nothing is in any more.
+
+    :param match: with one index for several.
+    :param changed: instructions by their names.
+    """
+    kernel = t_unit[match.kernel_name]
+    (iname,) = set(match.inames.values()) - set(kernel.inames)
     kernel = kernel.copy(
         instructions=[changed.get(insn.id, insn) for insn in kernel.instructions],
-        domains=[*kernel.domains, isl.BasicSet(f"{{[{iname}]: 0 <= {iname} < {math.prod(sizes)}}}")],
+        domains=[*kernel.domains, isl.BasicSet(f"{{[{iname}]: 0 <= {iname} < {length}}}")],
         inames={**kernel.inames, iname: Iname(iname, frozenset())},
-        substitutions={**kernel.substitutions, **{rule.name: rule for rule in rules.values()}},
+        substitutions={**kernel.substitutions, **{rule.name: rule for rule in rules}},
     )
-    return t_unit.with_kernel(lp.remove_unused_inames(kernel)), result
+    return t_unit.with_kernel(lp.remove_unused_inames(kernel))
 
 
 def fused(e: BatchedEinsum, letters: str) -> BatchedEinsum:

@@ -6,21 +6,17 @@ them then.  Unlike :func:`feinsum.rewrites.fuse` it needs rows without gaps, and
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Any
 
-import islpy as isl
 import loopy as lp
-from loopy.kernel.data import Iname
 from pymbolic.primitives import Subscript, Variable
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.lower.steps import fresh_name
 from feinsum.match import Match
 from feinsum.rewrites.block_operands import in_rows
-from feinsum.rewrites.fusion import fused
+from feinsum.rewrites.fusion import name_one_index, put_one_loop
 from feinsum.rewrites.staging import product_of_rules
 
 
@@ -67,30 +63,14 @@ def join(t_unit: lp.TranslationUnit, match: Match, letters: str) -> tuple[lp.Tra
     if not any(letters in group for group in side_by_side(e)):
         raise TransformError(f"indices '{letters}' of '{e}' are not side by side in every array")
     kernel = t_unit[match.kernel_name]
-    taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
-    iname = fresh_name("_".join(match.inames[x] for x in letters), taken)
-    rules: dict[str, lp.SubstitutionRule] = {}
-    for row in match.rules:
-        for rule, term in zip(row, e.indexing.inputs, strict=True):
-            if letters in term and rule not in rules:
-                rules[rule] = _joined_rule(kernel, rule, fresh_name(f"{rule}_joined", taken), term, letters)
-    result = replace(
-        match,
-        einsum=fused(e, letters),
-        rules=tuple(tuple(str(rules[rule].name) if rule in rules else rule for rule in row) for row in match.rules),
-        loops=tuple({**{x: own for x, own in row.items() if x not in letters}, letters[-1]: iname} for row in match.loops),
+    result, rules = name_one_index(
+        kernel, match, letters, "joined", lambda rule, name, term: _joined_rule(kernel, rule, name, term, letters)
     )
     changed = {
         insn_id: _joined_row(kernel, match, result, number, letters) for number, insn_id in enumerate(match.insn_ids)
     }
     length = prod(int(e.index_sizes[x]) for x in letters)
-    kernel = kernel.copy(
-        instructions=[changed.get(insn.id, insn) for insn in kernel.instructions],
-        domains=[*kernel.domains, isl.BasicSet(f"{{[{iname}]: 0 <= {iname} < {length}}}")],
-        inames={**kernel.inames, iname: Iname(iname, frozenset())},
-        substitutions={**kernel.substitutions, **{rule.name: rule for rule in rules.values()}},
-    )
-    return t_unit.with_kernel(lp.remove_unused_inames(kernel)), result
+    return put_one_loop(t_unit, result, changed, rules, length), result
 
 
 def _joined_rule(kernel: lp.LoopKernel, rule: str, name: str, term: str, letters: str) -> lp.SubstitutionRule:
