@@ -5,7 +5,6 @@ See :mod:`feinsum.rewrites.complex_parts`; the real einsums are planned like tho
 
 from __future__ import annotations
 
-from feinsum.contraction import ContractionSchedule, pairwise_schedule
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import contract_in_parts, split_index
@@ -14,7 +13,7 @@ from feinsum.space import Choices, Configuration, Problem, space
 
 from .contraction_steps import OWN, transform_step
 from .panel_limits import PANEL_SHARES, fill, lane_width, panel_bytes
-from .step_plans import aligned, in_parts, lengths_of, parts_that_fit
+from .step_plans import in_parts, lengths_of, parts_that_fit, schedule_of_steps
 
 _PARTS = 2
 """Reals of a complex number."""
@@ -49,13 +48,9 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return None if p.device.simd_bytes else "the device has no vector registers"
 
 
-def _schedule(p: Problem) -> ContractionSchedule:
-    return aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
-
-
 def estimate(p: Problem, c: Configuration) -> Work:
     """The multiply-adds of the steps in vectors, and the traffic of the copies."""
-    steps, traffic, flops, launches = _schedule(p).steps, p.count(p.einsum.indexing.output), 0.0, 1
+    steps, traffic, flops, launches = schedule_of_steps(p).steps, p.count(p.einsum.indexing.output), 0.0, 1
     for step in steps:
         letters = step.indexing.output[-1:]
         row = _PARTS * (p.sizes[letters] if letters else 1)
@@ -79,7 +74,7 @@ def complex_steps(t_unit, match, p, *, split="none", **wanted):  # type: ignore[
     """A launch that copies an operand as matrices of reals, and one of vector panels, for each pairwise contraction."""
     sizes, chunks = dict(p.sizes), {}
     wanted = {name: value for name, value in wanted.items() if value != OWN}
-    schedule = _schedule(p)
+    schedule = schedule_of_steps(p)
     for letter, part in lengths_of(split).items():
         t_unit, match, chunks[letter] = split_index(t_unit, match, letter, part)
         sizes |= {chunks[letter]: sizes[letter] // part, letter: part}
