@@ -10,7 +10,6 @@ By the same rule a favourite of the cost model in any space may be better than w
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +21,8 @@ from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.favourites import SECONDS, Favourite, Oracle, expected_s
+from feinsum.favourites import SECONDS, Favourite, Oracle, expected_s, report_failure
 from feinsum.space import Choices, Configuration, Problem, TransformSpace, Value
-
-logger = logging.getLogger(__name__)
 
 _WORTHWHILE = 0.9
 """What is expected to take more than this share of the time is no reason to leave what was measured."""
@@ -60,7 +57,7 @@ def adapt(
     except FeinsumError:
         return None
     except Exception as error:  # a bug of a space is a miss
-        _report(space, error)
+        report_failure(space, error)
         return None
 
 
@@ -92,7 +89,7 @@ def is_better(
     except FeinsumError:
         pass  # nobody could try anything like it there
     except Exception as error:  # a bug of a space is a miss
-        _report(rival.space, error)
+        report_failure(rival.space, error)
         return False
     return gain < _WORTHWHILE
 
@@ -161,10 +158,6 @@ class _Place:
     def expected_s(self, configurations: Sequence[Configuration]) -> list[float]:
         """The times that the cost model expects of accepted configurations."""
         return self._oracle.predict(self.space, self.problem, self.choices, configurations)
-
-
-def _report(space: TransformSpace, error: Exception) -> None:
-    logger.warning("space '%s' fails when asked what it accepts: %s: %s", space.name, type(error).__name__, error)
 
 
 def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:

@@ -17,7 +17,7 @@ from feinsum.contraction import ContractionSchedule, step_einsums
 from feinsum.database import TuningRecord
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.favourites import SECONDS, favourites
+from feinsum.favourites import SECONDS, favourites, report_failure
 from feinsum.precedents import Inquiry, Question, time_at
 from feinsum.space import Configuration, Problem, TransformSpace
 
@@ -109,7 +109,7 @@ def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedu
     try:
         return tuple(space.schedules(problem)) if space.schedules else ()
     except Exception as error:  # a bug of a space is a miss
-        logger.warning("space '%s' fails when asked for its steps: %s: %s", space.name, type(error).__name__, error)
+        report_failure(space, error, "for its steps")
         return ()
 
 
@@ -167,5 +167,5 @@ def _refusal(space: TransformSpace, problem: Problem, configuration: Mapping[str
     try:
         return space.refusal(problem, configuration)
     except Exception as error:  # a bug of a space is a miss
-        logger.warning("space '%s' fails when asked what it accepts: %s: %s", space.name, type(error).__name__, error)
+        report_failure(space, error)
         return f"{type(error).__name__}: {error}"

@@ -72,19 +72,20 @@ def favourites(
         except TransformError:
             continue  # nothing of it is accepted on this device
         except Exception as error:  # a bug of a space is a miss
-            _report(s, error)
+            report_failure(s, error)
     end = time.monotonic() + seconds
     while looked_at > 0 and time.monotonic() < end and (promising := _promising(searches)):
         try:
             looked_at -= promising[0].step(looked_at, end)
         except Exception as error:  # as above; what it found before stands
-            _report(promising[0].space, error)
+            report_failure(promising[0].space, error)
     found = [f for search in searches for f in search.found(share)]
     return sorted(found, key=lambda f: f.expected_s)
 
 
-def _report(s: TransformSpace, error: Exception) -> None:
-    logger.warning("space '%s' fails when asked what it accepts: %s: %s", s.name, type(error).__name__, error)
+def report_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> None:
+    """Warn of a bug of a space, which is a miss."""
+    logger.warning("space '%s' fails when asked %s: %s: %s", s.name, question, type(error).__name__, error)
 
 
 def expected_s(

@@ -11,7 +11,6 @@ What is of another number of rows or of other types counts where it is near: bey
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -25,10 +24,8 @@ from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.favourites import expected_s
+from feinsum.favourites import expected_s, report_failure
 from feinsum.space import Configuration, TransformSpace
-
-logger = logging.getLogger(__name__)
 
 KINDS = ("exact", "lengths", "pattern", "driver", "architecture")
 
@@ -204,5 +201,5 @@ def time_at(
     except FeinsumError:
         return median_s  # it was accepted at other lengths, or on another device, only
     except Exception as error:  # a bug of a space is a miss
-        logger.warning("space '%s' fails when asked for its work: %s: %s", space.name, type(error).__name__, error)
+        report_failure(space, error, "for its work")
         return median_s
