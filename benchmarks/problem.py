@@ -91,6 +91,7 @@ def write_problem(
     lengths = e.resolve(sizes)
     inputs = random_inputs(e, lengths, seed)
     profile = device.profile
+    most = profile.global_memory_bytes // 16
     problem = Problem(
         directory=directory,
         subscripts=e.subscripts,
@@ -101,7 +102,7 @@ def write_problem(
         path=contraction_path(e, lengths),
         side=side,
         device=profile.id,
-        copies=buffer_sets_needed(e.min_bytes(sizes), profile.cache_bytes, profile.global_memory_bytes // 16),
+        copies=buffer_sets_needed(e.min_bytes(sizes), e.array_bytes(sizes), profile.cache_bytes, most),
     )
     arrays = dict(inputs)
     for i, reference in enumerate(references(e, lengths, inputs, seed)):

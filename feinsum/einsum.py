@@ -243,6 +243,15 @@ class BatchedEinsum:
         entries: dict[Array, int] = {}
         for a, letters in self.array_uses:
             entries[a] = max(entries.get(a, 0), math.prod(lengths[letter] for letter in set(letters)))
+        return self._bytes(entries, lengths)
+
+    def array_bytes(self, sizes: Mapping[str, int] | None = None) -> int:
+        """The bytes of all arrays, outputs among them: also what is not on a diagonal of which alone entries are needed."""
+        lengths = self.resolve(sizes)
+        return self._bytes({a: math.prod(lengths[letter] for letter in letters) for a, letters in self.array_uses}, lengths)
+
+    def _bytes(self, entries: Mapping[Array, int], lengths: Mapping[str, int]) -> int:
+        """The bytes of so many entries of inputs, and of the outputs."""
         total = sum(a.dtype.itemsize * count for a, count in entries.items())
         return total + sum(dt.itemsize for dt in self.dtypes) * math.prod(
             lengths[letter] for letter in self.indexing.output

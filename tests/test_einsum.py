@@ -424,3 +424,9 @@ def test_an_array_that_is_needed_whole_somewhere_counts_whole() -> None:
     """Though another operand takes its diagonal."""
     a = fe.array("A", (6, 6))
     assert fe.einsum("ii,ij->j", a, a).min_bytes() == 8 * (36 + 6)
+
+
+def test_arrays_take_their_bytes_whatever_is_needed_of_them() -> None:
+    a, x = fe.array("A", ("N", "N")), fe.array("x", "N")
+    assert fe.einsum("ii->i", a).array_bytes({"N": 10}) == 8 * (100 + 10)
+    assert fe.batched_einsum("ij,j->i", [[a, x], [a, x]]).array_bytes({"N": 10}) == 8 * (100 + 10 + 20)

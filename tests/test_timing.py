@@ -170,10 +170,15 @@ def test_events_that_carry_no_times_are_not_believed(monkeypatch: pytest.MonkeyP
 
 def test_enough_buffers_defeat_a_cache() -> None:
     """Twice the cache in all, 64 sets at most, and no more memory than there is."""
-    assert buffer_sets_needed(10 << 20, 32 << 20, 1 << 30) == 7
-    assert buffer_sets_needed(1 << 30, 32 << 20, 8 << 30) == 1
-    assert buffer_sets_needed(100, 32 << 20, 1 << 30) == 64
-    assert buffer_sets_needed(10 << 20, 32 << 20, 30 << 20) == 3
-    assert buffer_sets_needed(10 << 20, 32 << 20, 5 << 20) == 1
-    assert buffer_sets_needed(10 << 20, 0, 1 << 30) == 1
-    assert buffer_sets_needed(0, 32 << 20, 1 << 30) == 64
+    assert buffer_sets_needed(10 << 20, 10 << 20, 32 << 20, 1 << 30) == 7
+    assert buffer_sets_needed(1 << 30, 1 << 30, 32 << 20, 8 << 30) == 1
+    assert buffer_sets_needed(100, 100, 32 << 20, 1 << 30) == 64
+    assert buffer_sets_needed(10 << 20, 10 << 20, 32 << 20, 30 << 20) == 3
+    assert buffer_sets_needed(10 << 20, 10 << 20, 32 << 20, 5 << 20) == 1
+    assert buffer_sets_needed(10 << 20, 10 << 20, 0, 1 << 30) == 1
+    assert buffer_sets_needed(0, 0, 32 << 20, 1 << 30) == 64
+
+
+def test_diagonals_of_large_arrays_take_no_more_memory_than_there_is() -> None:
+    """The diagonal is small, so many sets would be wanted; each is a whole matrix."""
+    assert buffer_sets_needed(24_000, 72_000_000, 32 << 20, 1 << 30) == 14

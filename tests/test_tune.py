@@ -351,3 +351,9 @@ def test_missing_records_are_tuned_for_on_demand(cpu: Device, store: str) -> Non
     assert time.monotonic() - start < 3600
     with fe.Database(store) as database:
         assert len(database.query(status=None)) == count
+
+
+def test_diagonals_of_unknown_length_are_tuned_for(cpu: Device, store: str) -> None:
+    """At a length at which the whole matrix is to be had, though little of it is read."""
+    diagonal = fe.einsum("ii->i", fe.array("A", ("N", "N")))
+    assert fe.generate(diagonal, cpu, store, tune="missing", timeout=3).rung == "exact"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -316,6 +316,15 @@ def test_long_axes_are_also_checked_at_odd_lengths() -> None:
     for length, others in ((1000, (1, 24, 67)), (66, (1, 24, 31)), (20, (1, 12, 13)), (2, (1, 2, 1))):
         assert odd_lengths(MATVEC, MATVEC.resolve({"N": length})) == [{"i": n, "j": 50} for n in others]
     assert odd_lengths(fe.einsum("i", fe.array("x", 1000)), {"i": 1000}) == []
+
+
+def test_sets_of_buffers_count_what_no_index_reaches(cpu: Device) -> None:
+    """A diagonal is some kilobytes, its matrix takes megabytes: no more sets are made than there is memory for."""
+    e = fe.einsum("ii->i", fe.array("A", (500, 500)))
+    w = Workload(e, e.resolve(), cpu.queue)
+    assert w.nbytes == 500 * 500 * 8 + 500 * 8
+    small = replace(cpu.profile, cache_bytes=1 << 30, global_memory_bytes=4 * 5 * w.nbytes)
+    assert w.sets_to_rotate(small) == 5
 
 
 def test_empty_workloads_are_right(cpu: Device) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EXPECTED_BYTES = 64 << 20
-"""How much an einsum with long axes of unknown length is taken to move: more than caches hold."""
+"""How much the arrays of an einsum with long axes of unknown length are taken to hold: more than caches do."""
 
 
 def generate(
@@ -127,13 +127,13 @@ def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
 
 
 def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[str, int]:
-    """Lengths for the long axes: those given, and for the others one that makes the einsum move 64 MiB at most."""
+    """Lengths for the long axes: those given, and for the others one with which its arrays take 64 MiB at most."""
     given = dict(sizes or {})
     axes = {letter: axis for letter, axis in e.index_sizes.items() if isinstance(axis, str)}
     known = {key if key in e.long_axes else axes.get(key, key) for key in given}
     missing = [name for name in e.long_axes if name not in known]
     length = 1
-    while missing and length < 1 << 40 and e.min_bytes(given | dict.fromkeys(missing, 2 * length)) <= _EXPECTED_BYTES:
+    while missing and length < 1 << 40 and e.array_bytes(given | dict.fromkeys(missing, 2 * length)) <= _EXPECTED_BYTES:
         length *= 2
     return given | dict.fromkeys(missing, length)
 

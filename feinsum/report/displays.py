@@ -38,13 +38,13 @@ _EXAMPLE_LENGTH = 16
 _EXAMPLES = ("ij,jk->ik", "ij,ij->ij", "ij->ji", "ij->i", "ii->", "ij,jk,kl->il")
 """For spaces whose pattern is a predicate."""
 _NOMINAL_BYTES = 64 << 20
-"""What an einsum with long axes is taken to move where nobody says how long they are."""
+"""What the arrays of an einsum with long axes are taken to hold where nobody says how long they are."""
 
 
 def nominal_sizes(e: BatchedEinsum) -> dict[str, int]:
-    """A round length for the long axes: the largest power of ten at which the einsum moves 64 MiB at most."""
+    """A round length for the long axes: the largest power of ten at which its arrays take 64 MiB at most."""
     length = 1
-    while e.long_axes and length < 10**12 and e.min_bytes(dict.fromkeys(e.long_axes, 10 * length)) <= _NOMINAL_BYTES:
+    while e.long_axes and length < 10**12 and e.array_bytes(dict.fromkeys(e.long_axes, 10 * length)) <= _NOMINAL_BYTES:
         length *= 10
     return dict.fromkeys(e.long_axes, length)
 

@@ -110,15 +110,16 @@ def time_executable(
     return Timing(tuple(samples), runs)
 
 
-def buffer_sets_needed(nbytes: int, cache_bytes: int, most_bytes: int) -> int:
+def buffer_sets_needed(used_bytes: int, set_bytes: int, cache_bytes: int, most_bytes: int) -> int:
     """How many sets of buffers keep a rotation from being served by the cache: twice its size in all.
 
-    :param nbytes: bytes of one set.
+    :param used_bytes: bytes of one set that a run reads or writes; few of an array of which a diagonal is wanted.
+    :param set_bytes: bytes of one set.
     :param cache_bytes: the last-level cache of the device.
     :param most_bytes: what all sets together may take.
     """
-    wanted = math.ceil(2 * cache_bytes / max(nbytes, 1))
-    return max(1, min(wanted, 64, most_bytes // max(nbytes, 1)))
+    wanted = math.ceil(2 * cache_bytes / max(used_bytes, 1))
+    return max(1, min(wanted, 64, most_bytes // max(set_bytes, 1)))
 
 
 def _carry_times(queue: Any, events: Sequence[Any]) -> bool:

@@ -13,7 +13,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError, ValidationError
 from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Configuration, TransformSpace
-from feinsum.timing import Timing, buffer_sets_needed, time_executable
+from feinsum.timing import Timing, time_executable
 from feinsum.validate import Workload, odd_lengths
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ def _find_taker(
 
 def rotation(workload: Workload, executable: Any, device: Device) -> list[dict[str, Any]]:
     """Sets of buffers for :func:`feinsum.timing.time_executable`, enough to defeat the cache of a device."""
-    most = min(device.profile.global_memory_bytes // 4, 4 << 30)
-    count = buffer_sets_needed(workload.nbytes, device.profile.cache_bytes, most)
+    count = workload.sets_to_rotate(device.profile)
     scratch = executable.scratch(device.context, workload.parameters)
     return [{**(workload.upload() if k else workload.inputs), **workload.outputs(), **scratch} for k in range(count)]

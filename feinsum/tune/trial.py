@@ -188,12 +188,8 @@ class _Bench:
 
     def rotation(self, device: Any) -> list[dict[str, Any]]:
         """Sets of buffers, enough to defeat the cache of the device."""
-        from feinsum.timing import buffer_sets_needed
-
         main = self.workloads[-1]
-        free = min(device.profile.global_memory_bytes // 4, 4 << 30)
-        wanted = buffer_sets_needed(main.nbytes, device.profile.cache_bytes, free)
-        while len(self.buffer_sets) < wanted:
+        while len(self.buffer_sets) < main.sets_to_rotate(device.profile):
             self.buffer_sets.append({**(main.upload() if self.buffer_sets else main.inputs), **main.outputs()})
         return self.buffer_sets
 

@@ -16,10 +16,12 @@ import numpy as np
 
 from feinsum.compile.filling import enqueue_fill
 from feinsum.einsum import BatchedEinsum
+from feinsum.timing import buffer_sets_needed
 from feinsum.validate.reference import Reference, hides_terms, random_inputs, references, whole_inputs
 
 if TYPE_CHECKING:
     from feinsum.compile.executable import Executable
+    from feinsum.devices import DeviceProfile
 
 _GUARD_BYTES = 64 << 10
 """In front of each output and behind it: several rows or tiles, so that a miss by one of them stays within."""
@@ -28,6 +30,8 @@ _POISON = {"f": np.uint8(0xFF), "c": np.uint8(0xFF), "i": np.uint8(0x5A), "u": n
 """By kind of type.  All bits set are a NaN; as integers they would be -1, which sums of small numbers often are."""
 _OTHER_LENGTHS = ((1,), (24, 12, 6, 2, 1), (67, 31, 13, 7, 3, 1))
 """Lengths of long axes besides the one in use: one, a multiple of most strips, and a prime; the first up to that in use."""
+
+_MOST_BYTES_TO_ROTATE = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,13 @@ class Workload:
     @property
     def nbytes(self) -> int:
         """Bytes of one set of inputs and outputs."""
-        return self.einsum.min_bytes(self.einsum.sizes_from(self.lengths))
+        return self.einsum.array_bytes(self.einsum.sizes_from(self.lengths))
+
+    def sets_to_rotate(self, profile: DeviceProfile) -> int:
+        """How many sets of inputs and outputs keep timing from being served by the cache, in a quarter of the memory."""
+        used = self.einsum.min_bytes(self.einsum.sizes_from(self.lengths))
+        most = min(profile.global_memory_bytes // 4, _MOST_BYTES_TO_ROTATE)
+        return buffer_sets_needed(used, self.nbytes, profile.cache_bytes, most)
 
     def upload(self) -> dict[str, Any]:
         """A fresh copy of the inputs on the device, as buffers by name."""
