@@ -122,6 +122,22 @@ def test_what_leaves_the_caches_between_two_steps_is_traffic() -> None:
         assert (s.work(p, c).bytes > 2 * p.einsum.min_bytes()) == again
 
 
+def test_rows_together_share_the_registers() -> None:
+    """Eighteen sums of each of three rows find no room at once, and are loaded and stored for each product."""
+    J, D = fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20))
+    fields = [fe.array(f"u{k}", ("E", 20)) for k in range(3)]
+    e = fe.batched_einsum("xre,rij,ej->xei", [[J, D, u] for u in fields])
+    s = SPACES["vector_panels"]
+    p = s.problem(e, {"E": 10000}, CPU)
+    apart = next(c for c in s.configurations(p) if (c["rows"], c["accumulators"], c["together"]) == ("apart", 24, 2))
+    works = [s.work(p, {**apart, "rows": rows}) for rows in ("apart", "together")]
+    assert works[0].sums == works[1].sums == 18
+    assert works[1].loads > 1.5 * works[0].loads
+    few = {**apart, "accumulators": 12}
+    assert s.work(p, few).sums == 6
+    assert s.work(p, few).loads == s.work(p, {**few, "rows": "together"}).loads
+
+
 @pytest.mark.parametrize("subscripts", ["ab,bc,c->a", "ab,ac,bc->a", "a,ab,b->", "ab,bc,ca->"])
 def test_steps_reach_results_that_have_one_axis_or_none(subscripts: str) -> None:
     """Where no plan has a tile and lanes for all operands at once, steps have, or stream their longest operand by."""

@@ -9,6 +9,8 @@ What a row leaves behind its last whole vector is loaded in pieces, unless a cop
 step of a group reads more than a core's cache holds comes from memory again for every step; one that is copied across its
 rows comes in whole lines.
 
+Sums beyond the registers of the device are loaded and stored for every product; rows computed together share these.
+
 Operands that no step contracts are multiplied in where results are stored.
 
 Results are stored in vectors where they have the lane along their rows, else number by number; and unless the next steps
@@ -24,7 +26,7 @@ from feinsum.cost import Work
 from feinsum.rewrites import Panel, Stage
 from feinsum.space import Configuration, Problem
 
-from .panel_limits import core_cache_bytes, line_bytes
+from .panel_limits import core_cache_bytes, line_bytes, registers
 from .panel_paths import Contraction, contractions
 from .panel_plans import fused_problem, panel_plan
 
@@ -48,12 +50,15 @@ def plan_work(p: Problem, c: Configuration) -> Work:
     for step, stage in zip(steps, plan.stages, strict=True):
         row, letters = p.sizes[stage.lane], set("".join(step.inputs))
         again = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
-        products = again * p.count("".join(letters)) * _products(p, step) * (-(-row // plan.width) / row)
+        products = again * p.count("".join(letters)) * _rows(p, step) * (-(-row // plan.width) / row)
         vectors = plan.groups[stage.lane][1] // plan.width if stage.lane in plan.groups else -(-row // plan.width)
         own = 2 * _multiplications(step, stage) * products * plan.width
-        loads += products * _loads(step, stage, vectors, plan, row) * plan.width * p.itemsize
+        accumulators = vectors * math.prod(stage.registers.values())
+        together = 1 if plan.apart else _rows(p, step)
+        each = _loads(step, stage, vectors, plan, row) + _spills(p, accumulators * together)
+        loads += products * each * plan.width * p.itemsize
         if own > most:
-            most, sums = own, vectors * math.prod(stage.registers.values())
+            most, sums = own, accumulators
         flops += own
     left = [letters for k, letters in enumerate(e.indexing.inputs) if not any(k in step.own for step in steps)]
     if left:
@@ -131,11 +136,19 @@ def swept(p: Problem, plan: Panel) -> int:
     return total
 
 
-def _products(p: Problem, step: Contraction) -> int:
+def _rows(p: Problem, step: Contraction) -> int:
     """How often a step is done: for each row, or for each combination of factors that rows have in common."""
     if None in step.own or len(step.own) == p.einsum.n:
         return p.einsum.b
     return len({tuple(row[k] for k in step.own if k is not None) for row in p.einsum.args})
+
+
+def _spills(p: Problem, accumulators: int) -> float:
+    """Loads and stores for one product, of sums that find no register.
+
+    :param accumulators: vectors that are summed at once, of all rows that are computed together.
+    """
+    return 2 * max(0.0, 1 - registers(p) / accumulators)
 
 
 def _loads(step: Contraction, stage: Stage, vectors: int, plan: Panel, row: int) -> float:
