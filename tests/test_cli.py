@@ -156,7 +156,8 @@ def test_a_mistake_costs_one_line(run: Run, arguments: list[str], message: str) 
         (["bench", *GRADIENT], "the long axis 'E' needs a length to measure at; give --size E=LENGTH"),
         (["tune", *PRODUCT, "--trials", "0"], "0 is not in the range x>=1"),
         (["tune", *PRODUCT, "--space", "fancy", "--trials", "1"], "no transform space named 'fancy'"),
-        (["query", *PRODUCT, "--status", "fine"], "status is 'fine'"),
+        (["query", *PRODUCT, "--status", "fine"], "'fine' is no status; give one of ok, wrong, compile-failed, "),
+        (["db", "export", "--status", "fine"], "launch-failed, timeout, refused, or all"),
         (["db", "stats", "--database", "nowhere.sqlite"], "there is no store at"),
         (["db", "import", "nowhere.jsonl"], "nowhere.jsonl"),
         (["tune", *PRODUCT, "--trials", "1", "--html", "nowhere/report.html"], "cannot write nowhere/report.html"),
@@ -286,7 +287,8 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert json.loads(run("db", "stats", "--database", store, "--json").out)["records"] == 3
     lines, other = str(tmp_path / "records.jsonl"), str(tmp_path / "other.sqlite")
     assert run("db", "export", lines, "--database", store).err == f"3 records written to {lines}\n"
-    assert run("db", "export", "--database", store).out == Path(lines).read_text(encoding="utf-8")
+    for every in ([], ["--status", "all"]):
+        assert run("db", "export", "--database", store, *every).out == Path(lines).read_text(encoding="utf-8")
     assert "3 records added" in run("db", "import", lines, "--database", other).out
     assert "0 records added, 3 known before" in run("db", "merge", store, "--database", other).out
     merged = json.loads(run("db", "merge", store, "--database", other, "--json").out)
@@ -323,10 +325,19 @@ def test_an_interrupted_tuning_run(store: str) -> None:
         assert records.stats().records >= 1
 
 
+SCALARS = [",->", "--shape", "a=", "--shape", "b="]
+
+
 def test_text_is_plain_where_it_is_no_terminal(run: Run, store: str) -> None:
     """`bench` and `explain` print text without control sequences and without trailing spaces."""
-    for command in (["bench", "--seconds", "0.05"], ["explain"]):
-        result = run(*command, *PRODUCT, "--device", "cpu", "--database", store)
+    commands = (
+        ["bench", "--seconds", "0.05", *PRODUCT],
+        ["explain", *PRODUCT],
+        ["explain", *SCALARS],
+        ["generate", *SCALARS],
+    )
+    for command in commands:
+        result = run(*command, "--device", "cpu", "--database", store)
         assert result.code == 0
         assert "\x1b" not in result.out
         assert all(line == line.rstrip() for line in result.out.splitlines())

@@ -145,7 +145,7 @@ def _as_text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):
-        return listed(value)
+        return listed(value) or "none"
     return figure(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -46,6 +46,15 @@ def einsum_arguments(command: Command) -> Command:
     return described
 
 
+def _known_status(ctx: click.Context, parameter: click.Parameter, status: str) -> str | None:
+    """A status of records; None for ``all``."""
+    from feinsum.database.record import STATUSES
+
+    if status != "all" and status not in STATUSES:
+        raise click.BadParameter(f"'{status}' is no status; give one of {', '.join(STATUSES)}, or all")
+    return None if status == "all" else status
+
+
 def _note_absence(ctx: click.Context, parameter: click.Parameter, database: str | None) -> str | None:
     """Say that a store is not there, for its name may be mistyped."""
     if database is not None:
@@ -79,4 +88,18 @@ part_of_id_option = click.option(
 database_option = click.option("--database", **_STORE)
 known_database_option = click.option("--database", callback=_note_absence, **_STORE)
 """For commands that read a store."""
+
+
+def status_option(default: str, text: str) -> Callable[[Command], Command]:
+    """Only records of one status; the command gets None for all of them."""
+    return click.option(
+        "--status",
+        default=default,
+        metavar="STATUS",
+        callback=_known_status,
+        shell_complete=one_of(lambda: [*completion.statuses(), "all"]),
+        help=text,
+    )
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

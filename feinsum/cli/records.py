@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from feinsum.cli import completion
-from feinsum.cli.completion import one_of
-from feinsum.cli.options import database_option, json_option, part_of_id_option
+from feinsum.cli.options import database_option, json_option, part_of_id_option, status_option
 from feinsum.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ def db() -> None:
 @db.command("export")
 @click.argument("target", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="[FILE]")
 @part_of_id_option
-@click.option("--status", metavar="STATUS", shell_complete=one_of(completion.statuses), help="Only records of this status.")
+@status_option("all", "Only records of this status: ok, wrong, timeout, ...; all unless given.")
 @database_option
 def export(target: str, part: str | None, status: str | None, database: str | None) -> None:
     """Write records as JSON Lines.

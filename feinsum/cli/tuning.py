@@ -20,6 +20,7 @@ from feinsum.cli.options import (
     json_option,
     known_database_option,
     part_of_id_option,
+    status_option,
 )
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json
 from feinsum.report.units import listed
@@ -179,13 +180,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
 @einsum_arguments
 @part_of_id_option
 @known_database_option
-@click.option(
-    "--status",
-    default="ok",
-    metavar="STATUS",
-    shell_complete=one_of(lambda: [*completion.statuses(), "all"]),
-    help="ok unless given; wrong, timeout, ... or all.",
-)
+@status_option("ok", "ok unless given; wrong, timeout, ... or all.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, metavar="N", help="Records to print; 20 unless given.")
 @json_option
 @click.pass_context
@@ -194,7 +189,7 @@ def query(
     request: Request,
     part: str | None,
     database: str | None,
-    status: str,
+    status: str | None,
     limit: int,
     as_json: bool,
 ) -> None:
@@ -210,7 +205,7 @@ def query(
     import feinsum as fe
 
     e = request.einsum
-    known = fe.query(e, None, database, status=None if status == "all" else status)
+    known = fe.query(e, None, database, status=status)
     found = [record for record in known if (part or "").lower() in record.device]
     if as_json:
         print_json([record_as_json(record) for record in found[:limit]])

@@ -57,7 +57,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.status is not None and self.status not in STATUSES:
-            raise DatabaseError(f"status is {shown(self.status)}; it is None or one of {', '.join(STATUSES)}")
+            raise DatabaseError(f"status is {shown(self.status)}; it is one of {', '.join(STATUSES)}, or None for all")
         if self.sizes is not None:
             if self.einsum_key is None:
                 raise DatabaseError("sizes are given without einsum_key, whose letters they measure; give both")

@@ -23,7 +23,7 @@ def explain(kernel: Kernel, meaning: str, job: Job, origin: Origin, copied: Sequ
     given = kernel.expected | {letter: 0 for letter, axis in kernel.einsum.index_sizes.items() if axis == 0}
     lines = [
         f"{kernel.einsum.subscripts} on {kernel.device}",
-        f"  lengths   {_listed(given)}",
+        f"  lengths   {_listed(given) or 'none, for it has no indices'}",
         f"  rung      {origin.rung}: {meaning}",
         *_space(job, origin),
     ]
