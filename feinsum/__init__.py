@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,7 @@ from feinsum.errors import (
     ValidationError,
 )
 from feinsum.generate import generate
+from feinsum.interrupts import load as _load
 from feinsum.query import query
 from feinsum.space import Problem, TransformSpace, space
 
@@ -86,7 +86,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'feinsum' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    value = globals()[name] = getattr(_load(_LAZY[name]), name)
     return value
 
 

@@ -7,7 +7,6 @@ names files, which need not be installed; processes that tune inherit it.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import pkgutil
@@ -24,6 +23,7 @@ from typing import Any
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
+from feinsum.interrupts import load
 from feinsum.space import TransformSpace
 
 logger = logging.getLogger(__name__)
@@ -98,10 +98,10 @@ def _origin(s: TransformSpace) -> tuple[str, int, str]:
 
 
 def _own() -> Iterable[TransformSpace]:
-    package = importlib.import_module("feinsum.transforms")
+    package = load("feinsum.transforms")
     for module in pkgutil.iter_modules(package.__path__):
         name = f"feinsum.transforms.{module.name}"
-        yield from _spaces_of(_loaded(name, partial(importlib.import_module, name)))
+        yield from _spaces_of(_loaded(name, partial(load, name)))
 
 
 def _contributed() -> Iterable[TransformSpace]:

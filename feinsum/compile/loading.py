@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from feinsum.compile.pause import Pause
+from feinsum.interrupts import load
 
 
 class _Quick:
@@ -48,4 +49,4 @@ def load_loopy() -> None:
     if "loopy" in sys.modules:
         return
     with _waiting_paused:
-        import loopy  # noqa: F401
+        load("loopy")

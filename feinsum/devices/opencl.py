@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from feinsum.errors import DeviceError
+from feinsum.interrupts import load
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,6 +52,7 @@ class Address:
 
 def enumerate_devices() -> Iterator[tuple[Address, cl.Device]]:
     """Every device that this process sees."""
+    load("pyopencl")
     import pyopencl as cl
 
     try:

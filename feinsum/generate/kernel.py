@@ -96,6 +96,9 @@ class Kernel:
 
         :raises TransformError: if the space that made it has another version by now.
         """
+        from feinsum.compile.loading import load_loopy
+
+        load_loopy()
         from feinsum.compile.realize import transformed
 
         e, space = self._job.canonical.einsum, self._job.find_space(self._origin)
