@@ -188,3 +188,24 @@ def test_a_search_begins_with_winners_of_older_versions(task: Task, store: str) 
         database.add(record_of(task, quick, 0.5))
         assert _contestant(task, database, newer, None, "random").ask() == quick
         assert _contestant(task, database, space, None, "random").ask() != quick
+
+
+def test_a_search_begins_with_winners_of_other_rows_and_types(store: str) -> None:
+    """The nearest first, each made to fit: a choice that is none here gives way to the nearest that is."""
+
+    def products(rows: int, dtype: str) -> Task:
+        A, B = fe.array("A", (16, 16), dtype), [fe.array(f"B{k}", ("N", 16), dtype) for k in range(rows)]
+        return make_task(fe.batched_einsum("ij,nj->ni", [[A, b] for b in B]), {"N": 1000}, CPU)
+
+    space = find_space("vector_panels")
+    task, others = products(3, "float64"), [products(2, "float64"), products(3, "float32")]
+    recorded = [space.default(other.problem(space)) for other in others]
+    assert [c["width"] for c in recorded] == [8, 16]
+    recorded[1]["streaming"] = not recorded[0]["streaming"]
+    with fe.Database(store) as database:
+        for other, configuration in zip(others, recorded, strict=True):
+            trial = other.trial(space, configuration)
+            database.add(other.record(trial, Outcome("ok", samples_s=(1.0,))))
+        sampler = _contestant(task, database, space, None, "random").sampler
+        first = [sampler.ask(), sampler.ask()]
+    assert first == [recorded[0], recorded[1] | {"width": 8}]

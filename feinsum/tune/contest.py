@@ -4,7 +4,8 @@ A sampler is told what earlier runs found.  It begins with what was best where t
 the cost model expects to be quick and for what the space would try first, then explores::
 
     chains of the best that is known of the steps (:mod:`feinsum.composition`)
-    winners of the same pattern, nearest lengths first, on this device, then on others of its architecture
+    winners of this einsum at other lengths, then of others with the same subscripts, nearest first, on this device, then
+        on others of its architecture (:mod:`feinsum.precedents`); each made to fit (:mod:`feinsum.adaptation`)
     the favourites of the cost model
     the default configuration
     whatever the strategy proposes
@@ -14,15 +15,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
+from feinsum.adaptation import nearest
 from feinsum.composition import compositions
 from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import TransformError
 from feinsum.favourites import favourites
-from feinsum.precedents import Inquiry, distance
+from feinsum.precedents import Inquiry, Question
 from feinsum.registry import matching_spaces
 from feinsum.search.sampler import Sampler, make_sampler
 from feinsum.space import Problem, TransformSpace
@@ -183,7 +186,7 @@ def _contestant(task: Task, store: Database, space: TransformSpace, share: int |
         partial(space.refusal, problem),
         seed=task.seed,
         trials=share,
-        start=[*_alike(task, store, space), *_expected(task, space), *_first(space, problem)],
+        start=[*_alike(task, store, space, problem), *_expected(task, space), *_first(space, problem)],
         known=[(space.completed(configuration), record.median_s) for configuration, record in tried.items()],
     )
     known = list(tried.values())
@@ -192,13 +195,22 @@ def _contestant(task: Task, store: Database, space: TransformSpace, share: int |
     )
 
 
-def _alike(task: Task, store: Database, space: TransformSpace) -> list[Mapping[str, Any]]:
-    """What was best for the same pattern at other lengths, on other devices of the architecture, or by an older version."""
-    versions = [(space.name, version) for version in range(1, space.version + 1)]
-    found = open_stores(store).winners(pattern_key=task.canonical.pattern.key, spaces=versions)
-    near = [r for r in found if r.device == task.profile.id or r.architecture == task.profile.architecture]
-    near.sort(key=lambda r: (r.device != task.profile.id, distance(task.pattern_sizes, r.pattern_sizes)))
-    return [space.completed(record.configuration) for record in near[:_ALIKE]]
+def _alike(task: Task, store: Database, space: TransformSpace, problem: Problem) -> list[Mapping[str, Any]]:
+    """What was best for similar einsums, on this device and others of the architecture, or by an older version.
+
+    Each with those values changed that the problem has no use for.
+    """
+    versions = tuple((space.name, version) for version in range(1, space.version + 1))
+    question = replace(Question.about(task.canonical, task.sizes, [space]), spaces=versions)
+    inquiry = Inquiry(open_stores(store), task.profile)
+    found: list[Mapping[str, Any]] = []
+    for _, record in chain(inquiry.precedents(question), inquiry.of_other_types(question)):
+        fitting = nearest(problem, space, record.configuration)
+        if fitting is not None and fitting not in found:
+            found.append(fitting)
+        if len(found) == _ALIKE:
+            break
+    return found
 
 
 def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
