@@ -7,7 +7,7 @@ Row i of the matrix computes output i; the entry at column j is the set of array
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -161,6 +161,7 @@ class BatchedEinsum:
         """
         named = {axis for axis in self.index_sizes.values() if isinstance(axis, str)}
         known: dict[str, tuple[str, int]] = {}
+        require_mapping(sizes)
         for key, length in (sizes or {}).items():
             if key not in named and key not in self.index_sizes:
                 raise ShapeError(f"sizes has {key!r}, which is neither a long axis nor an index of '{self.subscripts}'")
@@ -358,7 +359,7 @@ def einsum(subscripts: Any, *operands: Any) -> BatchedEinsum:
     return batched_einsum(text, [[terms[k] for k in range(0, paired, 2)]])
 
 
-def batched_einsum(subscripts: str, rows: Sequence[Sequence[Any]]) -> BatchedEinsum:
+def batched_einsum(subscripts: str, rows: Iterable[Iterable[Any]]) -> BatchedEinsum:
     """Describe a batched einsum: the same subscripts applied to every row of operands.
 
     :param subscripts: in the grammar of :func:`numpy.einsum`.
@@ -372,6 +373,9 @@ def batched_einsum(subscripts: str, rows: Sequence[Sequence[Any]]) -> BatchedEin
     2
     """
     data: dict[int, tuple[Any, Array]] = {}
+    if isinstance(rows, Array):
+        raise SubscriptError(f"rows is the array '{rows.name}', not a list of rows; write [[...]] for a single row")
+    rows = tuple(rows)
     for i, row in enumerate(rows):
         if isinstance(row, Array):
             raise SubscriptError(
@@ -449,3 +453,12 @@ def require_einsum(e: Any) -> None:
     """
     if not isinstance(e, BatchedEinsum):
         raise SubscriptError(f"a batched einsum is needed, not {e!r}; make one with feinsum.einsum")
+
+
+def require_mapping(sizes: Any) -> None:
+    """Check that lengths are given by name, if at all.
+
+    :raises ShapeError: if they are not.
+    """
+    if not isinstance(sizes, Mapping | None):
+        raise ShapeError(f"sizes is {sizes!r}; it gives lengths by name of long axis or index, as in {{'E': 1000}}")

@@ -239,7 +239,7 @@ def test_steps_are_tuned_on_request(cpu: Device, store: str) -> None:
     assert all(f"step {step.einsum.subscripts}: " in report.table() for step in report.steps)
     assert [step["tried"] for step in report.to_json()["steps"]] == [2, 2]
     assert not fe.autotune(WHOLE, cpu, store, SIZES, trials=1, progress=False).steps
-    with pytest.raises(fe.FeinsumError, match="steps is 'often'; it is one of 'auto', 'always', 'never'"):
+    with pytest.raises(fe.SearchError, match="steps is 'often'; it is one of 'auto', 'always', 'never'"):
         fe.autotune(WHOLE, cpu, store, SIZES, steps="often", progress=False)
 
 

@@ -430,3 +430,42 @@ def test_arrays_take_their_bytes_whatever_is_needed_of_them() -> None:
     a, x = fe.array("A", ("N", "N")), fe.array("x", "N")
     assert fe.einsum("ii->i", a).array_bytes({"N": 10}) == 8 * (100 + 10)
     assert fe.batched_einsum("ij,j->i", [[a, x], [a, x]]).array_bytes({"N": 10}) == 8 * (100 + 10 + 20)
+
+
+def test_rows_may_be_iterators() -> None:
+    """Of rows that are iterators, as generator expressions give."""
+    assert fe.batched_einsum("xre,rij,ej->xei", ((a for a in row) for row in ([J, D, U], [J, D, V]))) == GRADIENT
+
+
+@pytest.mark.parametrize(
+    "call",
+    [fe.autotune, fe.explore, fe.timeit, fe.roofline, fe.generate, fe.generate_loopy, fe.query, fe.canonicalize_einsum],
+    ids=lambda call: call.__name__,
+)
+def test_what_takes_an_einsum_refuses_what_is_none(call: Callable[..., Any]) -> None:
+    """Before anything else happens, and says how one is made."""
+    with pytest.raises(SubscriptError, match=re.escape("is needed, not 'ij,jk->ik'; make one with feinsum.einsum")):
+        call("ij,jk->ik")
+
+
+@pytest.mark.parametrize(
+    "call", [fe.autotune, fe.explore, fe.timeit, fe.roofline, fe.generate], ids=lambda call: call.__name__
+)
+def test_lengths_are_given_by_name(call: Callable[..., Any]) -> None:
+    """Not as a number alone."""
+    with pytest.raises(ShapeError, match=re.escape("sizes is 100; it gives lengths by name of long axis or index, as in")):
+        call(GRADIENT, sizes=100)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fe.batched_einsum("ij->i", fe.array("A", (2, 3))), "rows is the array 'A', not a list of rows; write"),
+        (lambda: fe.generate_loopy(GRADIENT, "pairwise"), "schedule is 'pairwise'; give a ContractionSchedule"),
+        (lambda: fe.timeit(GRADIENT, sizes={"E": 3}, seconds=-1), "seconds is -1; it is 0 or more"),
+    ],
+)
+def test_other_mistakes_are_told(call: Callable[[], Any], message: str) -> None:
+    """Rows, schedules and budgets that are none."""
+    with pytest.raises(fe.FeinsumError, match=re.escape(message)):
+        call()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from feinsum.einsum import BatchedEinsum
+from feinsum.einsum import BatchedEinsum, require_einsum
 
 if TYPE_CHECKING:
     from feinsum.devices import Device, Peaks
@@ -49,8 +49,9 @@ def roofline(e: BatchedEinsum, device: Device | Any = None, sizes: Mapping[str, 
     """
     from feinsum.devices import device as choose
 
-    peaks = choose(device).peaks
+    require_einsum(e)
     flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
+    peaks = choose(device).peaks
     return Roofline(flops, nbytes, flops / peaks.flops_per_s(e.dtype), nbytes / peaks.copy_bytes_per_s)
 
 

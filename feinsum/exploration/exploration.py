@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.einsum import BatchedEinsum
+from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
 from feinsum.errors import TransformError
 from feinsum.exploration.points import Comparison, SpacePoint
 from feinsum.query import query
@@ -193,6 +193,8 @@ def explore(
     :param space: a space, registered or not, or the name of one; by default the first that matches and has a configuration.
     :raises TransformError: if the space does not apply to `e`.
     """
+    require_einsum(e)
+    require_mapping(sizes)
     chosen = choose_device(device)
     lengths = nominal_sizes(e) if sizes is None else dict(sizes)
     if isinstance(space, str):

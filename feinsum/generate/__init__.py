@@ -10,7 +10,7 @@ from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.opencl import wake_compiler
-from feinsum.einsum import BatchedEinsum, require_einsum
+from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def generate(
     from feinsum.generate.kernel import Kernel
 
     require_einsum(e)
+    require_mapping(sizes)
     if tune not in ("never", "missing", "always"):
         raise ValidationError(f"tune is {tune!r}; it is 'never', 'missing' or 'always'")
     chosen = choose_device(device)

@@ -21,7 +21,8 @@ from pymbolic.primitives import Product, Variable
 
 from feinsum.arrays import CONSTANT_PREFIXES
 from feinsum.contraction import ContractionSchedule, fused_schedule
-from feinsum.einsum import Array, BatchedEinsum
+from feinsum.einsum import Array, BatchedEinsum, require_einsum
+from feinsum.errors import SubscriptError
 from feinsum.lower.rules import keep_apart
 from feinsum.lower.steps import Length, Steps, fresh_name, read
 
@@ -46,9 +47,12 @@ def generate_loopy(
         temporaries in global memory, and a global barrier stands between steps.
     :param index_dtype: ``int32``, or ``int64`` for arrays of 2³¹ elements and more.
     :param target: what loopy generates code for; None is :class:`loopy.PyOpenCLTarget`.
-    :raises SubscriptError: if `schedule` does not evaluate `e`.
+    :raises SubscriptError: if `e` is no batched einsum, or `schedule` does not evaluate it.
     """
-    schedule = schedule or fused_schedule(e)
+    require_einsum(e)
+    schedule = fused_schedule(e) if schedule is None else schedule
+    if not isinstance(schedule, ContractionSchedule):
+        raise SubscriptError(f"schedule is {schedule!r}; give a ContractionSchedule, as feinsum.pairwise_schedule(e) is")
     schedule.check(e.indexing)
     lengths: dict[str, Length] = {letter: axis for letter, axis in e.index_sizes.items() if isinstance(axis, int)}
     lengths |= e.length_names

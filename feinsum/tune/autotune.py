@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.einsum import BatchedEinsum
+from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import SearchError
 from feinsum.registry import name_everywhere
 from feinsum.space import TransformSpace
@@ -87,6 +87,8 @@ def autotune(
     :raises DeviceError: if no worker process can be started.
     :raises DatabaseError: if the store cannot be written; the message says where the last record is.
     """
+    require_einsum(e)
+    e.resolve(sizes)
     _check_range("trials", trials, 1)
     _check_range("timeout", timeout, 0)
     _check_range("workers", workers, 1)

@@ -11,7 +11,7 @@ from feinsum.canonicalization import canonicalize_einsum
 from feinsum.composition import steps_of
 from feinsum.contraction import step_einsums
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import FeinsumError
+from feinsum.errors import SearchError
 from feinsum.space import TransformSpace
 from feinsum.tune.contest import Contest
 from feinsum.tune.report import TuningReport
@@ -39,12 +39,12 @@ class StepTuning:
     :param trials: of the whole run, if their number is given; steps are then tuned only if `when` is ``"always"``.
     :param timeout: of the whole run, in seconds.
     :ivar reports: of the steps that were tuned.
-    :raises FeinsumError: if `when` is something else.
+    :raises SearchError: if `when` is something else.
     """
 
     def __init__(self, when: str, trials: int | None, timeout: float | None, tune: TuneStep) -> None:
         if when not in WHEN:
-            raise FeinsumError(f"steps is {when!r}; it is one of {', '.join(map(repr, WHEN))}")
+            raise SearchError(f"steps is {when!r}; it is one of {', '.join(map(repr, WHEN))}")
         self.reports: list[TuningReport] = []
         self._when, self._timeout, self._tune = when, timeout, tune
         self._open = when == "always" or (when == "auto" and trials is None and timeout is not None)

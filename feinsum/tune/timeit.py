@@ -9,8 +9,8 @@ from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.einsum import BatchedEinsum
-from feinsum.errors import TransformError, ValidationError
+from feinsum.einsum import BatchedEinsum, require_einsum
+from feinsum.errors import SearchError, TransformError, ValidationError
 from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Configuration, TransformSpace
 from feinsum.timing import Timing, time_executable
@@ -37,9 +37,15 @@ def timeit(
         this device.
     :param sizes: the lengths of long axes.
     :param seconds: the budget for samples.
+    :raises ShapeError: if a long axis has no length in `sizes`.
+    :raises SearchError: if `seconds` is below 0.
     :raises TransformError: if the space refuses the configuration or the kernel does not compile.
     :raises ValidationError: if its results are wrong.
     """
+    require_einsum(e)
+    lengths = e.resolve(sizes)
+    if not seconds >= 0:
+        raise SearchError(f"seconds is {seconds}; it is 0 or more")
     chosen = choose_device(device)
     s = find_space(space) if isinstance(space, str) else space or _find_taker(e, configuration, sizes, chosen)
     program = realize(
@@ -50,7 +56,6 @@ def timeit(
         chosen.profile,
     )
     executable = build(chosen.context, program)
-    lengths = e.resolve(sizes)
     for at in (*odd_lengths(e, lengths), lengths):
         workload = Workload(e, at, chosen.queue, seed)
         verdict = workload.check(executable)
