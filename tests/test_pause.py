@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import loopy as lp
@@ -67,6 +68,18 @@ def test_kernels_leave_nothing_in_the_cache_of_loopy(cpu: Device, monkeypatch: p
     assert lp.CACHING_ENABLED
     lp.generate_code_v2(lp.make_kernel("{[i]: 0 <= i < 3}", "out[i] = 2 * i", name="own", lang_version=(2018, 2)))
     assert len(kept) == 1
+
+
+@pytest.mark.parametrize("heeded", ["error", "ignore"])
+def test_deprecations_of_dependencies_are_not_heeded(cpu: Device, heeded: str) -> None:
+    """loopy's calls of islpy fail no kernel where warnings are errors; afterwards the filters are as they were."""
+    e = fe.einsum("nj,ij->ni", fe.array("u", ("N", 7)), fe.array("A", (7, 7)))
+    space = find_space("vector_panels")
+    with warnings.catch_warnings():
+        warnings.simplefilter(heeded)  # type: ignore[arg-type]
+        before = list(warnings.filters)
+        realize(e, {"N": 100}, space, space.default(space.problem(e, {"N": 100}, cpu.profile)), cpu.profile)
+        assert list(warnings.filters) == before
 
 
 def test_loopy_is_loaded_without_waiting_for_the_disk(tmp_path: Path) -> None:

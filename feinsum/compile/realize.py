@@ -9,6 +9,7 @@ from loopy import AddressSpace
 
 from feinsum.compile.codegen import generate_program, to_extent
 from feinsum.compile.indices import has_large, index_dtype
+from feinsum.compile.pause import deprecations_paused
 from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.lower import generate_loopy
@@ -39,20 +40,21 @@ def transformed(
     :param target: see :func:`feinsum.lower.generate_loopy`.
     :raises TransformError: if the space refuses the configuration.
     """
-    lengths = e.resolve(sizes)
-    wide = wide or index_dtype(e, lengths) == "int64"
-    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target)
-    match = match_einsum(t_unit)
-    by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
-    if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
-        problem = space.problem(e, sizes, profile)
-    else:
-        own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
-        problem = space.problem(match.einsum, own, profile)
-    result = space.transform(t_unit, match, configuration, problem)
-    if not wide and has_large(_global_shapes(result), by_name):
-        return transformed(e, sizes, space, configuration, profile, wide=True, target=target)
-    return result
+    with deprecations_paused:
+        lengths = e.resolve(sizes)
+        wide = wide or index_dtype(e, lengths) == "int64"
+        t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target)
+        match = match_einsum(t_unit)
+        by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
+        if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
+            problem = space.problem(e, sizes, profile)
+        else:
+            own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
+            problem = space.problem(match.einsum, own, profile)
+        result = space.transform(t_unit, match, configuration, problem)
+        if not wide and has_large(_global_shapes(result), by_name):
+            return transformed(e, sizes, space, configuration, profile, wide=True, target=target)
+        return result
 
 
 def _global_shapes(t_unit: lp.TranslationUnit) -> list[list[Extent]]:

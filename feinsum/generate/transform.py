@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.executable import build
+from feinsum.compile.pause import deprecations_paused
 from feinsum.database import Database, open_stores
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
@@ -66,12 +67,13 @@ def transform(
     for choice in candidates(canonical, lengths, chosen.profile, open_stores(database)):
         problem = choice.space.problem(e, expected, chosen.profile)
         try:
-            transformed = choice.space.transform(t_unit, match, choice.configuration, problem)
-            unproved = unproved or transformed
-            if _is_opaque(t_unit, match):
-                alone = without_others(t_unit, match)
-                alone = choice.space.transform(alone, match, choice.configuration, problem)
-                build(chosen.context, generate_program(alone))
+            with deprecations_paused:
+                transformed = choice.space.transform(t_unit, match, choice.configuration, problem)
+                unproved = unproved or transformed
+                if _is_opaque(t_unit, match):
+                    alone = without_others(t_unit, match)
+                    alone = choice.space.transform(alone, match, choice.configuration, problem)
+                    build(chosen.context, generate_program(alone))
             return transformed
         except TransformError as error:
             logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
