@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -332,6 +333,30 @@ def test_device_arrays_that_cannot_be_used_are_refused(
     square = cla.empty(queue, (30, 30), np.float64)
     with pytest.raises(fe.ValidationError, match="out 'out_0' shares memory with 'A'"):
         two(A=square[:6, :5], B=given["D"][1], u=given["u"][:5], out=(square[:1].reshape(30)[:30].reshape(5, 6), one[:5]))
+
+
+@pytest.mark.usefixtures("nothing_launched")
+def test_queues_events_and_results_of_other_kinds_are_refused(
+    kernel: Kernel, two: Kernel, arrays: dict[str, Any], cpu: Device, queue: cl.CommandQueue
+) -> None:
+    """Each by its name, with what to pass."""
+    context = cl.Context([cpu.cl_device])
+    elsewhere = cl.UserEvent(context)
+    event = cl.UserEvent(queue.context)
+    pair = {"A": arrays["D"][0], "B": arrays["D"][1], "u": arrays["u"]}
+    refused: list[tuple[Callable[[], Any], str]] = [
+        (lambda: kernel(arrays["D"]), "arrays are passed by name, as in kernel(D=..., u=...), not as a ndarray"),
+        (lambda: kernel(**arrays, queue=5), "queue is 5; pass a pyopencl.CommandQueue of the kernel's device"),
+        (lambda: kernel(**arrays, queue=queue.context), "pass a pyopencl.CommandQueue of the kernel's device"),
+        (lambda: kernel(**arrays, wait_for=event), "wait_for is a UserEvent; pass a list of events"),
+        (lambda: kernel(**arrays, wait_for=[event, None]), "wait_for[1] is None; pass events of pyopencl"),
+        (lambda: kernel(**arrays, wait_for=[elsewhere]), "wait_for[0] belongs to another context than the kernel"),
+        (lambda: two(**pair, out={"out_0": arrays["u"]}), "out is a dict; the kernel has 2 outputs; pass a tuple"),
+        (lambda: two(**pair, out=5), "out is a int; the kernel has 2 outputs; pass a tuple of arrays"),
+    ]
+    for call, message in refused:
+        with pytest.raises(fe.ValidationError, match=re.escape(message)):
+            call()
 
 
 def test_outputs_may_be_parts_of_one_array(two: Kernel, queue: cl.CommandQueue) -> None:

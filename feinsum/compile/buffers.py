@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from feinsum.compile.filling import enqueue_fill
 from feinsum.compile.pages import LEAST_BYTES, large_pages
 from feinsum.compile.strided import copy_strided
+from feinsum.errors import ValidationError
 
 
 def library_of(value: Any) -> str | None:
@@ -24,6 +25,37 @@ def library_of(value: Any) -> str | None:
     if isinstance(value, np.ndarray | np.generic):
         return "numpy"
     return "pyopencl" if isinstance(value, cla.Array) else None
+
+
+def check_queue(queue: Any, context: Any) -> None:
+    """Check that something is a queue of a context.
+
+    :raises ValidationError: if it is not.
+    """
+    import pyopencl as cl
+
+    if not isinstance(queue, cl.CommandQueue):
+        raise ValidationError(f"queue is {queue!r}; pass a pyopencl.CommandQueue of the kernel's device")
+    if queue.context != context:
+        raise ValidationError("queue belongs to another context than the kernel; pass one of the kernel's device")
+
+
+def checked_events(wait_for: Any, context: Any) -> list[Any]:
+    """Events to wait for, as a list of its own.
+
+    :raises ValidationError: if there are other things among them, or events of another context.
+    """
+    import pyopencl as cl
+
+    if isinstance(wait_for, cl.Event) or not isinstance(wait_for, Iterable):
+        raise ValidationError(f"wait_for is a {type(wait_for).__name__}; pass a list of events")
+    events = list(wait_for)
+    for k, event in enumerate(events):
+        if not isinstance(event, cl.Event):
+            raise ValidationError(f"wait_for[{k}] is {event!r}; pass events of pyopencl")
+        if event.context != context:
+            raise ValidationError(f"wait_for[{k}] belongs to another context than the kernel; wait for it beforehand")
+    return events
 
 
 class Room:

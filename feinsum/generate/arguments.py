@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,12 @@ def check_outputs(
     :raises ShapeError, DTypeError, ValidationError: if there are too many or too few; if one is of another library than
         the inputs or of another shape or type than the result, is not C-contiguous or writable, or shares memory.
     """
-    given = [out] if e.b == 1 and not isinstance(out, (tuple, list)) else list(out)
+    if e.b == 1 and not isinstance(out, (tuple, list)):
+        given = [out]
+    elif isinstance(out, Iterable) and not isinstance(out, (Mapping, str)):
+        given = list(out)
+    else:
+        raise ValidationError(f"out is a {type(out).__name__}; the kernel has {e.b} outputs; pass a tuple of arrays")
     if len(given) != e.b:
         raise ValidationError(f"out has {len(given)} arrays but the kernel has {e.b} outputs")
     results = dict(zip(e.output_names, given, strict=True))

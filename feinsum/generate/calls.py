@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.compile.buffers import Room, deliver, fill_with_zeros, input_buffer, is_part, output_buffer
+from feinsum.compile.buffers import (
+    Room,
+    check_queue,
+    checked_events,
+    deliver,
+    fill_with_zeros,
+    input_buffer,
+    is_part,
+    output_buffer,
+)
 from feinsum.compile.executable import Executable
-from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
 
 if TYPE_CHECKING:
@@ -68,14 +76,14 @@ class Calls:
         """See :meth:`Kernel.__call__`."""
         prepared = self._prepare(inputs)
         values = [inputs[name] for name in self._names]
-        if queue is not None and queue.context != self._context:
-            raise ValidationError("queue belongs to another context than the kernel; pass one of the kernel's device")
+        if queue is not None:
+            check_queue(queue, self._context)
+        events = checked_events(wait_for, self._context) if wait_for is not None else []
         if prepared.library == "numpy":
             queue = queue or self._device_queue
             results = self._new(prepared) if out is None else self._given(out, prepared, inputs)
-            self._run(prepared, values, results, queue, list(wait_for or ()))
+            self._run(prepared, values, results, queue, events)
         else:
-            events = list(wait_for or ())
             for value in values:
                 if value.context != self._context:
                     check_context(inputs, self._device_queue)

@@ -14,6 +14,7 @@ from feinsum.compile.program import Program
 from feinsum.database import TuningRecord
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
+from feinsum.errors import ValidationError
 from feinsum.generate.calls import Calls
 from feinsum.generate.origin import Origin
 from feinsum.generate.workshop import Job
@@ -128,7 +129,15 @@ class Kernel:
         Device arrays are used where they are if they are C-contiguous; others are copied on the device, and
         :meth:`explain` says which.
         """
-        return self._calls.call({**arrays, **named} if arrays else named, out, queue, wait_for)
+        if arrays is not None:
+            if not isinstance(arrays, Mapping):
+                raise ValidationError(f"arrays are passed by name, as in {self._usage}, not as a {type(arrays).__name__}")
+            named = {**arrays, **named}
+        return self._calls.call(named, out, queue, wait_for)
+
+    @property
+    def _usage(self) -> str:
+        return f"kernel({', '.join(f'{a.name}=...' for a in self.einsum.arrays)})"
 
     def executable_for(self, lengths: Mapping[str, int]) -> Executable:
         """The executable, or one with 64-bit indices where an array needs them and the first has not.
