@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -330,6 +331,14 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]
         "the result would be float128; it can be one of",
     ),
     "casting": (("ij->", A), {"casting": "maybe"}, fe.DTypeError, "casting is 'maybe'; it is one of no, equiv, safe"),
+    "no type at all": (("ij->", A), {"dtype": "real"}, fe.DTypeError, "dtype is 'real', which is no data type: data type"),
+    "limit of memory": (
+        ("ij,jk,kl", A, B, C),
+        {"memory_limit": "little"},
+        fe.ValidationError,
+        "memory_limit is 'little'; it is a number of elements, -1 or None for no limit, or 'max_input'",
+    ),
+    "no memory": (("ij,jk,kl", A, B, C), {"memory_limit": 0}, fe.ValidationError, "memory_limit is 0; it is a number"),
     "order": (("ij->", A), {"order": "Z"}, fe.ValidationError, "order is 'Z'; it is 'C', 'F', 'A' or 'K'"),
     "shape of out": (("ij->i", A), {"out": np.ones(4)}, fe.ShapeError, "out has shape (4,) but the result has (3,)"),
     "type of out": (
@@ -399,6 +408,18 @@ def test_an_expression_is_evaluated_many_times(how: dict[str, Any], queue: cl.Co
         expression(A)
     with pytest.raises(fe.ShapeError, match="index 'j' is 4 in operand 0 but 5 in operand 1"):
         fe.contract_expression("ij,jk->ik", (3, 4), (5, 2))
+
+
+@pytest.mark.parametrize("shape", [4, (4, -1), (4, 2.0), (4, "E"), (4, None)], ids=str)
+def test_shapes_that_are_none_are_refused(shape: Any) -> None:
+    """As the expression is made, and so are names of types and lists of constants."""
+    with pytest.raises(fe.ShapeError, match=re.escape(f"operand 1 is {shape!r}; give its shape, as in (3, 4), or an")):
+        fe.contract_expression("ij,jk->ik", (3, 4), shape)
+    with pytest.raises(fe.ShapeError, match=re.escape("constants is 1; it is a list of numbers of operands, as [1]")):
+        fe.contract_expression("ij,jk->ik", (3, 4), B, constants=1)  # type: ignore[arg-type]
+    for wrong in ({"dtype": "real"}, {"casting": "maybe"}):
+        with pytest.raises(fe.DTypeError, match=r"is 'real', which is no data type|casting is 'maybe'"):
+            fe.contract_expression("ij,jk->ik", (3, 4), (4, 2), **wrong)
 
 
 @pytest.mark.parametrize("constants", [{"constants": [1, 2]}, {}], ids=["named", "seen"])

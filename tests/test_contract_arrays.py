@@ -112,6 +112,9 @@ def test_arrays_of_two_contexts_are_refused(queue: cl.CommandQueue, how: dict[st
     for b in (cla.to_device(other, B), cla.to_device(other, np.pad(B, 1))[1:-1, 1:-1]):
         with pytest.raises(fe.ValidationError, match="operand 1 belongs to another context than operand 0; make both with"):
             fe.contract("ij,jk", a, b, database=how["database"])
+    theirs = cla.to_device(other, A), cla.to_device(other, B)
+    with pytest.raises(fe.ValidationError, match=r"arrays of another context than that of .*; leave out"):
+        fe.contract("ij,jk", *theirs, **how)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", ">f8"])

@@ -5,12 +5,13 @@ Nothing is described beforehand: equation, shapes and types of the arrays are th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from feinsum.errors import ShapeError, SubscriptError
+from feinsum.errors import ShapeError, SubscriptError, ValidationError
 from feinsum.generate.evaluate import How, evaluate
 from feinsum.generate.plan import make_plan
 from feinsum.subscripts import from_names
@@ -97,7 +98,7 @@ class ContractExpression:
 def contract_expression(
     subscripts: Any,
     *shapes: Any,
-    constants: Sequence[int] | None = None,
+    constants: Collection[int] | None = None,
     dtype: Any = None,
     order: str = "K",
     casting: str = "safe",
@@ -118,19 +119,44 @@ def contract_expression(
     (2, 4)
     """
     text, operands = _equation(subscripts, shapes)
+    if not isinstance(constants, Collection | None):
+        raise ShapeError(f"constants is {constants!r}; it is a list of numbers of operands, as [{constants!r}]")
     constants = constants or ()
     held = {k: value for k, value in enumerate(operands) if k in constants or hasattr(value, "dtype")}
     missing = [k for k in constants if k not in held]
     if missing:
         raise ShapeError(f"constants has {missing[0]}, but the {len(operands)} operands are numbered from 0")
-    sizes = [None if k in held else tuple(shape) for k, shape in enumerate(operands)]
+    sizes = [None if k in held else _shape(k, shape) for k, shape in enumerate(operands)]
     optimize = _limited(optimize, memory_limit)
     expression = ContractExpression(text, sizes, held, How(dtype, order, casting, optimize, device, database))
     make_plan(text, expression._all_shapes(), optimize)
     return expression
 
 
+def _shape(k: int, shape: Any) -> tuple[int, ...]:
+    """The shape of an operand, as numbers of Python.
+
+    :raises ShapeError: if it is none.
+    """
+    try:
+        lengths = tuple(map(operator.index, shape))
+    except TypeError:
+        lengths = (-1,)
+    if min(lengths, default=0) < 0:
+        raise ShapeError(f"operand {k} is {shape!r}; give its shape, as in (3, 4), or an array that is constant")
+    return lengths
+
+
 def _limited(optimize: Any, memory_limit: Any) -> Any:
+    """What :func:`make_plan` takes for both keywords.
+
+    :raises ValidationError: if `memory_limit` is none.
+    """
+    number = isinstance(memory_limit, (int, float, np.integer)) and (memory_limit >= 1 or memory_limit == -1)
+    if memory_limit not in (None, "max_input") and not number:
+        raise ValidationError(
+            f"memory_limit is {memory_limit!r}; it is a number of elements, -1 or None for no limit, or 'max_input'"
+        )
     return optimize if memory_limit is None else (optimize, memory_limit)
 
 

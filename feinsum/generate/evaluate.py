@@ -20,7 +20,7 @@ from feinsum.devices import device as choose_device
 from feinsum.einsum import Array, BatchedEinsum, einsum
 from feinsum.errors import DTypeError, ShapeError, SubscriptError, ValidationError
 from feinsum.generate import generate
-from feinsum.generate.operands import STAND_INS, Operands, Types, choose_types, contiguous_order, take_operands
+from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order, take_operands
 from feinsum.generate.plan import Plan, Shape, Step, make_plan
 
 _COMPILED_IN_UP_TO = 64
@@ -37,6 +37,7 @@ class How:
     """What the keywords of :func:`feinsum.contract` say.
 
     :raises ValidationError: if `order` is none.
+    :raises DTypeError: if `dtype` or `casting` is none.
     """
 
     dtype: Any
@@ -50,7 +51,14 @@ class How:
         order = "K" if self.order is None else self.order
         if not isinstance(order, str) or order.upper() not in ("C", "F", "A", "K"):
             raise ValidationError(f"order is {order!r}; it is 'C', 'F', 'A' or 'K'")
+        if self.casting not in CASTINGS:
+            raise DTypeError(f"casting is {self.casting!r}; it is one of {', '.join(CASTINGS)}")
+        try:
+            dtype = None if self.dtype is None else np.dtype(self.dtype)
+        except TypeError as error:
+            raise DTypeError(f"dtype is {self.dtype!r}, which is no data type: {error}") from None
         object.__setattr__(self, "order", order.upper())
+        object.__setattr__(self, "dtype", dtype)
 
 
 @dataclass(frozen=True)
@@ -110,8 +118,7 @@ def _recipe_for(text: str, operands: Operands, how: How, out: Any) -> Recipe:
         backwards = how.order == "F" or (how.order == "A" and all(map(_is_fortran, operands.arrays)))
     dtypes = tuple(np.dtype(a.dtype) for a in operands.arrays)
     optimize = _frozen(how.optimize)
-    dtype = None if how.dtype is None else np.dtype(how.dtype)
-    return _make_recipe(text, operands.shapes, dtypes, orders, backwards, dtype, how.casting, optimize)
+    return _make_recipe(text, operands.shapes, dtypes, orders, backwards, how.dtype, how.casting, optimize)
 
 
 def _frozen(optimize: Any) -> Any:
@@ -224,6 +231,11 @@ class _Run:
         self._operands = operands
         self._database = how.database
         self._device = _device_of(first.context) if how.device is None and first is not None else choose_device(how.device)
+        if first is not None and first.context != self._device.context:
+            raise ValidationError(
+                f"the operands are arrays of another context than that of {self._device}; leave out device=, or make them"
+                " with its queue"
+            )
         self._queue = getattr(first, "queue", None) or self._device.queue
         self._constants = constants
         self._known = known
