@@ -88,6 +88,19 @@ def test_a_rule_may_depend_on_where_it_is_read(rule: str, cpu: Device, store: st
     assert_allclose(found["y"], run(t_unit, **data)["y"], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("rule", ["D[a, b]**2", "exp(-D[a, b]**2)/D[a, b]**0.5", "D[a, b]*(D[a, b] > 0.5)"])
+@pytest.mark.parametrize("array", ["D", "u"])
+def test_a_rule_may_be_any_function_of_an_array(array: str, rule: str, cpu: Device, store: str) -> None:
+    """loopy makes no vectors of powers; a plan without vectors is taken."""
+    other = "uD"[array == "u"]
+    rules = f"{array}_(a, b) := {rule.replace('D', array)}\n{other}_(a, b) := {other}[a, b]\n"
+    t_unit = make_kernel("y[e, i] = sum(j, D_(i, j)*u_(e, j))", rules=rules)
+    rng = np.random.default_rng(0)
+    data = {"D": rng.random((4, 4)) + 0.1, "u": rng.random((67, 4)) + 0.1}
+    found = run(fe.transform(t_unit, cpu, database=store, sizes={"n": 10_000}), **data)
+    assert_allclose(found["y"], run(t_unit, **data)["y"], rtol=1e-12)
+
+
 def test_lengths_are_expected_of_parameters_of_the_kernel(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a long axis is more than one of them; a name that no length has is an error that lists those that do."""
     t_unit = make_kernel("y[e, i] = sum(j, D_(i, j)*u_(e, j))", domain=DOMAIN.replace("e < n", "e < 2*n"))

@@ -18,6 +18,7 @@ from feinsum.errors import TransformError
 from feinsum.generate import expected_sizes
 from feinsum.generate.ladder import candidates
 from feinsum.match import Match, convert_operands, evaluate_lengths, fence, isolate, match_einsum, without_others
+from feinsum.match.expressions import is_arithmetic
 
 if TYPE_CHECKING:
     import loopy as lp
@@ -28,7 +29,8 @@ logger = logging.getLogger(__name__)
 def _is_opaque(t_unit: lp.TranslationUnit, match: Match) -> bool:
     """Whether a rule is more than arithmetic with array elements, which all spaces were proved with."""
     rules = t_unit[match.kernel_name].substitutions
-    return any(source in rules for source in match.arrays.values())
+    opaque = any(source in rules for source in match.arrays.values())
+    return opaque or not all(is_arithmetic(rules[name].expression) for row in match.rules for name in row)
 
 
 def transform(
