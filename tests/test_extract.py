@@ -229,3 +229,9 @@ def test_any_expression_keeps_its_value_at_every_point(body: Any) -> None:
     for e, i, j in product(range(2), repeat=3):
         context = {**data, "c": 1.25, "alpha": 0.75, "e": e, "i": i, "j": j}
         assert_allclose(evaluate(expanded, context), evaluate(body, context), rtol=1e-9, atol=1e-9)
+
+
+def test_instructions_that_are_not_there_are_named() -> None:
+    """Rather than nothing done in silence."""
+    with pytest.raises(MatchError, match="no instruction of kernel 'loopy_kernel' is chosen by id:aply; there are apply"):
+        extract_operands(make_kernel("y[e, i] = sum(j, D[i, j]*u[e, j]) {id=apply}"), insn_match="id:aply")

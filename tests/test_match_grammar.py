@@ -167,7 +167,7 @@ REFUSED = {
     ),
     "power": ("r[i] = sum(j, D_(i, j)*x_(j)**2)", r"the factor x_\(j\)\*\*2 invokes no"),
     "conversion": ("r[i] = sum(j, D_(i, j)*cast(np.float64, x_(j)))", "invokes no substitution rule"),
-    "number": ("r[i] = sum(j, 2*D_(i, j))", "the factor 2 invokes no substitution rule; feinsum.extract_operands turns"),
+    "number": ("r[i] = sum(j, 2*D_(i, j))", "the factor 2 invokes no substitution rule; feinsum.extract_operands makes"),
     "minus": (
         "r[i] = sum(j, -D_(i, j)*x_(j))",
         r"\(rule 7, operands\): its factors have a minus sign; feinsum.extract_oper",

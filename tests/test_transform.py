@@ -101,6 +101,16 @@ def test_a_rule_may_be_any_function_of_an_array(array: str, rule: str, cpu: Devi
     assert_allclose(found["y"], run(t_unit, **data)["y"], rtol=1e-12)
 
 
+def test_types_that_loopy_infers_need_not_be_given(cpu: Device, store: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Those of results, as kernels made by hand leave them; no transformation fails for want of them."""
+    t_unit = make_kernel("y[e, i] = sum(j, D_(i, j)*u_(e, j))", dtypes={"y": None})
+    rng = np.random.default_rng(0)
+    data = {"D": rng.normal(size=(4, 4)), "u": rng.normal(size=(67, 4))}
+    found = run(fe.transform(t_unit, cpu, database=store, sizes={"n": 10_000}), **data)
+    assert_allclose(found["y"], data["u"] @ data["D"].T, rtol=1e-12, atol=1e-12)
+    assert "passed over" not in caplog.text
+
+
 def test_lengths_are_expected_of_parameters_of_the_kernel(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a long axis is more than one of them; a name that no length has is an error that lists those that do."""
     t_unit = make_kernel("y[e, i] = sum(j, D_(i, j)*u_(e, j))", domain=DOMAIN.replace("e < n", "e < 2*n"))

@@ -20,12 +20,14 @@ from typing import Any
 import islpy as isl
 import loopy as lp
 import numpy as np
+from loopy.kernel.array import ArrayBase
 from loopy.kernel.data import InameImplementationTag
 from loopy.symbolic import Reduction, SubstitutionMapper
 from loopy.types import NumpyType
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Call, Product, Variable
 
+from feinsum.errors import MatchError
 from feinsum.lower.rules import keep_apart, rule_value
 from feinsum.match.domain import find_lengths, find_parameters, write_cube
 from feinsum.match.expressions import find_uses
@@ -46,7 +48,7 @@ def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUni
     :param match: a match in this translation unit.
     :returns: the translation unit, and the match in its new names.
     """
-    t_unit = _index_like_lengths(t_unit, match)
+    t_unit = _with_types(_index_like_lengths(t_unit, match), match)
     source = Source(t_unit, t_unit[match.kernel_name])
     kernel = source.kernel
     others = [insn for insn in kernel.instructions if insn.id not in match.insn_ids]
@@ -86,6 +88,27 @@ def _index_like_lengths(t_unit: lp.TranslationUnit, match: Match) -> lp.Translat
         arg.name in lengths and arg.dtype == NumpyType(np.dtype(np.int64)) for arg in kernel.args
     )
     return t_unit.with_kernel(kernel.copy(index_dtype=NumpyType(np.dtype(np.int64)))) if wide else t_unit
+
+
+def _with_types(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+    """The kernel with the types of arrays that loopy infers written down: a transformation makes others like them."""
+    source = Source(t_unit, t_unit[match.kernel_name])
+    kernel = source.kernel
+
+    def typed(array: Any) -> Any:
+        if not isinstance(array, ArrayBase) or isinstance(array.dtype, NumpyType):
+            return array
+        try:
+            return array.copy(dtype=NumpyType(source.dtype(array.name)))
+        except MatchError:
+            return array  # it has nothing to do with the einsum
+
+    arguments = [typed(arg) for arg in kernel.args]
+    temporaries = {name: typed(variable) for name, variable in kernel.temporary_variables.items()}
+    known = [*kernel.args, *kernel.temporary_variables.values()]
+    if all(one is other for one, other in zip([*arguments, *temporaries.values()], known, strict=True)):
+        return t_unit
+    return t_unit.with_kernel(kernel.copy(args=arguments, temporary_variables=temporaries))
 
 
 def _has_own_loops(source: Source, match: Match, others: list[Any]) -> bool:

@@ -24,6 +24,9 @@ from feinsum.match.group import Group, Reader
 from feinsum.match.source import Source
 from feinsum.subscripts import Subscripts
 
+_LISTED = 20
+"""Instructions that an error lists at most."""
+
 
 @dataclass(frozen=True)
 class Match:
@@ -107,7 +110,7 @@ def match_einsum(t_unit: lp.TranslationUnit, kernel_name: str | None = None, ins
     source = Source.of(t_unit, kernel_name)
     chosen = choose_instructions(source, insn_match)
     if not chosen:
-        raise MatchError(f"no instruction of kernel '{source.kernel.name}' is chosen by {insn_match or 'all'}")
+        raise MatchError(f"kernel '{source.kernel.name}' has no instruction that does something")
     reader = Reader(source)
     seen = [reader.read(insn) for insn in chosen]
     group = Group(reader, seen[0])
@@ -119,7 +122,7 @@ def match_einsum(t_unit: lp.TranslationUnit, kernel_name: str | None = None, ins
 def choose_instructions(source: Source, insn_match: Any) -> list[Any]:
     """The instructions that `insn_match` chooses and that do something.
 
-    :raises MatchError: if `insn_match` cannot be read.
+    :raises MatchError: if `insn_match` cannot be read or chooses none.
     """
     try:
         chosen = parse_match(insn_match)
@@ -127,11 +130,16 @@ def choose_instructions(source: Source, insn_match: Any) -> list[Any]:
         raise MatchError(
             f"insn_match {insn_match!r} cannot be read: {error}; write for example 'id:a or writes:y'"
         ) from None
-    return [
+    found = [
         insn
         for insn in source.kernel.instructions
         if chosen(source.kernel, insn) and not isinstance(insn, (lp.BarrierInstruction, lp.NoOpInstruction))
     ]
+    if insn_match is not None and not found:
+        ids = [insn.id for insn in source.kernel.instructions]
+        there = ", ".join(ids if len(ids) <= _LISTED else [*ids[:_LISTED], "..."])
+        raise MatchError(f"no instruction of kernel '{source.kernel.name}' is chosen by {insn_match}; there are {there}")
+    return found
 
 
 def to_match(source: Source, group: Group) -> Match:
