@@ -110,7 +110,7 @@ def _axis(axis: Any, k: int, name: str) -> Axis:
 def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
     try:
         result: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise DTypeError(f"{dtype!r}, the type of '{name}', is not a data type: {error}") from None
     result = result.newbyteorder("=")
     if result not in DTYPES:

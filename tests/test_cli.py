@@ -162,6 +162,12 @@ def test_a_mistake_costs_one_line(run: Run, arguments: list[str], message: str) 
         (["db", "import", "nowhere.jsonl"], "nowhere.jsonl"),
         (["tune", *PRODUCT, "--trials", "1", "--html", "nowhere/report.html"], "cannot write nowhere/report.html"),
         (["tun"], "No such command 'tun'"),
+        (["bench", "ij->i", "--size", "i=0,j=5"], "index 'i' of 'ij->i' is empty, so there is nothing to time"),
+        (["explain", "ij->i", "--shape", "A=3,-4"], "axis 1 of 'A' is -4; a length is not negative"),
+        (
+            ["explain", *PRODUCT, "--dtype", "A=float32,B=float64"],
+            "'float32,B=float64', the type of 'A', is not a data type",
+        ),
         (["bench", "ij,jk->ik", "--size", "i=4", "j=5", "k=6"], "several lengths are joined by commas"),
     ],
 )
@@ -174,6 +180,14 @@ def test_mistakes_of_other_commands(
     assert (result.code, result.out) == (2, "")
     assert message in result.err
     assert len(result.err.splitlines()) == 1
+
+
+def test_arrays_beyond_all_memory_are_told_in_one_line(run: Run, store: str) -> None:
+    """Nothing is known of such lengths, so the kernel would have to be tried."""
+    lengths = f"i={2**24},j={2**24}"
+    result = run("generate", "ij->i", "--size", lengths, "--device", "cpu", "--database", store)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[-1].startswith("feinsum: there is not enough memory for these lengths: ")
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)

@@ -462,6 +462,11 @@ def test_lengths_are_given_by_name(call: Callable[..., Any]) -> None:
     [
         (lambda: fe.batched_einsum("ij->i", fe.array("A", (2, 3))), "rows is the array 'A', not a list of rows; write"),
         (lambda: fe.generate_loopy(GRADIENT, "pairwise"), "schedule is 'pairwise'; give a ContractionSchedule"),
+        (
+            lambda: fe.timeit(GRADIENT, sizes={"E": 0}),
+            "index 'e' of 'xre,rij,ej->xei' is empty, so there is nothing to time",
+        ),
+        (lambda: fe.array("A", 3, "f4,x"), "'f4,x', the type of 'A', is not a data type"),
         (lambda: fe.timeit(GRADIENT, sizes={"E": 3}, seconds=-1), "seconds is -1; it is 0 or more"),
     ],
 )

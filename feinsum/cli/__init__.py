@@ -73,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _complain(f"feinsum: {error}", FAILED)
     except FeinsumError as error:
         code = _complain(f"feinsum: {error}", MISTAKE)
+    except MemoryError as error:
+        code = _complain(f"feinsum: there is not enough memory for these lengths: {error}", FAILED)
     except click.Abort:
         code = _complain("feinsum: interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)

@@ -119,7 +119,14 @@ def _axes(name: str, text: str) -> tuple[Axis, ...]:
     words = [word.strip() for word in text.strip("()").split(",")] if text.strip("()") else []
     if words and not words[-1]:
         words.pop()  # as in (20,)
-    return tuple(math.inf if word == "inf" else int(word) if word.isdecimal() else word for word in words)
+    return tuple(_axis(word) for word in words)
+
+
+def _axis(word: str) -> Axis:
+    try:
+        return math.inf if word == "inf" else int(word)
+    except ValueError:
+        return word
 
 
 def _matrix(

@@ -55,7 +55,7 @@ class How:
             raise DTypeError(f"casting is {self.casting!r}; it is one of {', '.join(CASTINGS)}")
         try:
             dtype = None if self.dtype is None else np.dtype(self.dtype)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise DTypeError(f"dtype is {self.dtype!r}, which is no data type: {error}") from None
         object.__setattr__(self, "order", order.upper())
         object.__setattr__(self, "dtype", dtype)

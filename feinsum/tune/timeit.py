@@ -10,7 +10,7 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, require_einsum
-from feinsum.errors import SearchError, TransformError, ValidationError
+from feinsum.errors import SearchError, ShapeError, TransformError, ValidationError
 from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Configuration, TransformSpace
 from feinsum.timing import Timing, time_executable
@@ -37,13 +37,16 @@ def timeit(
         this device.
     :param sizes: the lengths of long axes.
     :param seconds: the budget for samples.
-    :raises ShapeError: if a long axis has no length in `sizes`.
+    :raises ShapeError: if a long axis has no length in `sizes`, or any axis is empty.
     :raises SearchError: if `seconds` is below 0.
     :raises TransformError: if the space refuses the configuration or the kernel does not compile.
     :raises ValidationError: if its results are wrong.
     """
     require_einsum(e)
     lengths = e.resolve(sizes)
+    for letter, length in lengths.items():
+        if length == 0:
+            raise ShapeError(f"index '{letter}' of '{e.subscripts}' is empty, so there is nothing to time")
     if not seconds >= 0:
         raise SearchError(f"seconds is {seconds}; it is 0 or more")
     chosen = choose_device(device)
