@@ -268,3 +268,14 @@ def test_bundled_drivers_are_found_without_importing_pyopencl() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() in ("", "platformdirs")
     assert all(Path(name).is_absolute() for name in icd.bundled_libraries())
+
+
+@pytest.mark.parametrize(("text", "limit_s"), [(None, 60), ("", 60), ("2.5", 2.5), ("soon", 60), ("-1", 60), ("nan", 60)])
+def test_a_time_limit_that_is_none_gives_way_to_the_default(
+    text: str | None, limit_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a warning that names the variable, once."""
+    probe._limit_s.cache_clear()
+    assert [probe._limit_s(text), probe._limit_s(text)] == [limit_s, limit_s]
+    told = f"FEINSUM_PROBE_TIMEOUT is {text!r}; it is a number of seconds, so the default of 60 holds"
+    assert [record.getMessage() for record in caplog.records] == ([told] if text and limit_s == 60 else [])

@@ -10,6 +10,8 @@ import glob
 import hashlib
 import importlib.metadata
 import json
+import logging
+import math
 import os
 import signal
 import subprocess
@@ -19,6 +21,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,10 @@ from feinsum.devices.profile import DeviceProfile, unknown_profile
 from feinsum.devices.store import cache_directory, read_json, write_json
 from feinsum.errors import DeviceError
 
+logger = logging.getLogger(__name__)
+
+TIMEOUT_VARIABLE = "FEINSUM_PROBE_TIMEOUT"
+"""The environment variable with the seconds that trying a device may take."""
 _FORMAT = 1
 _TIME_LIMIT_S = 60.0
 """For one question; a driver that starts from cold on a network file system takes ten seconds."""
@@ -187,9 +194,20 @@ class _Answer:
     error: str
 
 
+@lru_cache(maxsize=8)
+def _limit_s(text: str | None) -> float:
+    if not text:
+        return _TIME_LIMIT_S
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    logger.warning("%s is %r; it is a number of seconds, so the default of %g holds", TIMEOUT_VARIABLE, text, _TIME_LIMIT_S)
+    return _TIME_LIMIT_S
+
+
 def _ask(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _Answer:
     """Let :mod:`feinsum.devices.worker` do `task` in a process that sees `libraries` only."""
-    limit_s = float(os.environ.get("FEINSUM_PROBE_TIMEOUT") or _TIME_LIMIT_S)
+    limit_s = _limit_s(os.environ.get(TIMEOUT_VARIABLE))
     with tempfile.TemporaryDirectory(prefix="feinsum-probe-", ignore_cleanup_errors=True) as directory:
         file, log = Path(directory, "answer.json"), Path(directory, "log")
         command = [sys.executable, "-P", "-W", "ignore", "-m", "feinsum.devices.worker"]
