@@ -58,8 +58,19 @@ def find_space(name: str) -> TransformSpace:
 
 
 def matching_spaces(e: BatchedEinsum) -> tuple[TransformSpace, ...]:
-    """The spaces whose pattern an einsum plays, most specific first; the generic space is always among them."""
-    return tuple(candidate for candidate in spaces() if candidate.roles(e) is not None)
+    """The spaces whose pattern an einsum plays, most specific first; the generic space is always among them.
+
+    One that fails when asked is left out, with a warning.
+    """
+    return tuple(candidate for candidate in spaces() if _applies(candidate, e))
+
+
+def _applies(s: TransformSpace, e: BatchedEinsum) -> bool:
+    try:
+        return s.roles(e) is not None
+    except Exception as error:  # a bug of a space is a miss
+        logger.warning("space '%s' fails when asked whether it applies: %s: %s", s.name, type(error).__name__, error)
+        return False
 
 
 def add_file(path: str | os.PathLike[str]) -> None:

@@ -283,7 +283,7 @@ class TransformSpace:
         """Apply one configuration to the instructions of a match, in a kernel that may hold others.
 
         :raises TransformError: if the configuration is refused or a rewrite's preconditions do not hold.
-        :raises SpaceError: if the transformation raises anything else, which is a fault of the space.
+        :raises SpaceError: if the transformation raises anything else or returns nothing, which is a fault of the space.
         """
         reason = self.refusal(problem, configuration)
         if reason is not None:
@@ -292,13 +292,18 @@ class TransformSpace:
         letters = {own: letter for letter, own in roles.indices.items()}
         try:
             own = match.relabel(letters, roles.operands)
-            return self.function(t_unit, own, problem, **self.completed(configuration))
+            result = self.function(t_unit, own, problem, **self.completed(configuration))
         except FeinsumError:
             raise
         except Exception as error:  # a bug of a space is a miss, never the end of a program
             raise SpaceError(
                 f"space '{self.name}' fails on {dict(configuration)}: {type(error).__name__}: {error}"
             ) from error
+        if result is None:
+            raise SpaceError(
+                f"space '{self.name}' returns nothing for {dict(configuration)}; it returns the kernel it made"
+            )
+        return result
 
     def _repr_html_(self) -> str:
         from feinsum.report.displays import space_html
@@ -341,7 +346,7 @@ def space(
     :param step_spaces: the spaces that may make kernels for the steps, beside the one declared.
     :param implied: what records mean that are older than a parameter: see :meth:`TransformSpace.completed`.
     """
-    if not isinstance(version, int) or version < 1:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise TransformError(f"the version of a space is a positive integer, not {version!r}")
     patterns: Any = pattern
     if not callable(pattern):

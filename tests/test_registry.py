@@ -13,6 +13,9 @@ from plugins import install, installing
 
 import feinsum as fe
 from feinsum import registry
+from feinsum.devices import Device
+from feinsum.tune.contest import Contest
+from feinsum.tune.task import make_task
 
 SPACE = '''
 from feinsum.space import space
@@ -166,3 +169,36 @@ def test_files_of_spaces_are_named_in_the_environment(
     registry.spaces.cache_clear()
     with pytest.raises(fe.TransformError, match=r"'mine' of .* is not known to worker processes"):
         registry.name_everywhere(first)
+
+
+FAULTY = {
+    "whether it applies": "pattern=lambda e: 1/0, version=1, parameters={'items': (16,)}",
+    "what it accepts": "pattern='ij,nj->ni', version=1, parameters={'items': (16,)}, constraint=lambda *_: 1/0",
+    "what there is": "pattern='ij,nj->ni', version=1, parameters=lambda problem: 1/0",
+    "for a kernel": "pattern='ij,nj->ni', version=1, parameters={'items': (16,)}",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_faulty_space_costs_nothing_but_itself(
+    fault: str, site: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, store: str, cpu: Device
+) -> None:
+    """Generating, timing and tuning go on without it, and the log has its name; it alone is an error that says why."""
+    file = site / "faulty_space.py"
+    file.write_text(f"import feinsum as fe\n@fe.space({FAULTY[fault]}, rank=9)\ndef faulty(*_, items):\n    pass\n")
+    monkeypatch.setenv(registry.VARIABLE, str(file))
+    e = fe.einsum("ij,ej->ei", fe.array("D", (6, 6)), fe.array("u", ("E", 6)))
+    assert fe.generate(e, cpu, store, {"E": 100}).space != "faulty"
+    assert "space 'faulty'" in caplog.text or "faulty {'items': 16} is passed over" in caplog.text
+    if fault == "for a kernel":
+        with pytest.raises(fe.SpaceError, match=r"space 'faulty' returns nothing for .*; it returns the kernel it made"):
+            fe.timeit(e, cpu, sizes={"E": 100})
+        return
+    assert fe.timeit(e, cpu, sizes={"E": 100}, seconds=0.01).median_s > 0
+    assert fe.explore(e, cpu, store, {"E": 100}).space.name != "faulty"
+    task = make_task(e, {"E": 100}, cpu)
+    with fe.Database(store) as database:
+        assert Contest(task, database, None, 5, None).next_trial() is not None
+        alone = "space 'faulty' fails when asked|no transform space named 'faulty' applies"
+        with pytest.raises((fe.SpaceError, fe.TransformError), match=alone):
+            Contest(task, database, "faulty", 5, None)

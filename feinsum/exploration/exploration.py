@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from feinsum.report.picture import Picture
     from feinsum.timing import Timing
     from feinsum.tune.report import TuningReport
+
+logger = logging.getLogger(__name__)
 
 Store = Database | str | os.PathLike[str] | None
 
@@ -200,11 +203,15 @@ def explore(
     if isinstance(space, str):
         space = find_space(space)
     if space is None:
-        space = next(s for s in matching_spaces(e) if _has_any(s, s.problem(e, lengths, chosen.profile)))
+        space = next(s for s in matching_spaces(e) if _has_any(s, e, lengths, chosen))
     found = Exploration(e, chosen, space, lengths, database)
     _ = found.problem  # refuses a space that does not apply
     return found
 
 
-def _has_any(space: TransformSpace, problem: Problem) -> bool:
-    return next(space.configurations(problem), None) is not None
+def _has_any(space: TransformSpace, e: BatchedEinsum, lengths: Mapping[str, int], device: Device) -> bool:
+    try:
+        return next(space.configurations(space.problem(e, lengths, device.profile)), None) is not None
+    except Exception as error:  # a bug of a space is a miss
+        logger.warning("space '%s' fails when asked what it accepts: %s: %s", space.name, type(error).__name__, error)
+        return False

@@ -13,6 +13,7 @@ the cost model expects to be quick and for what the space would try first, then 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from typing import Any
 from feinsum.adaptation import nearest
 from feinsum.composition import compositions
 from feinsum.database import Database, TuningRecord, best_known, open_stores
-from feinsum.errors import TransformError
+from feinsum.errors import FeinsumError, SpaceError, TransformError
 from feinsum.favourites import favourites
 from feinsum.precedents import Inquiry, Question
 from feinsum.registry import matching_spaces
@@ -32,6 +33,8 @@ from feinsum.space import Problem, TransformSpace
 from feinsum.timing import PROTOCOL
 from feinsum.tune.task import Task
 from feinsum.tune.trial import Trial
+
+logger = logging.getLogger(__name__)
 
 _GENERIC_TRIALS = 6
 """Trials given to the generic space where others match: enough to stand in for them."""
@@ -67,8 +70,12 @@ class Contestant:
     best_s: float = math.inf
 
     def ask(self) -> Mapping[str, Any] | None:
-        """A configuration that was not asked before; None when there is none left."""
-        return self.chains.pop(0) if self.chains else self.sampler.ask()
+        """A configuration that was not asked before; None when there is none left, or the space fails when asked."""
+        try:
+            return self.chains.pop(0) if self.chains else self.sampler.ask()
+        except Exception as error:  # a bug of a space ends its search
+            logger.warning(_failing(self.space, error))
+            return None
 
 
 class Contest:
@@ -91,7 +98,9 @@ class Contest:
             )
         share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
         self._task, self._store = task, store
-        self._contestants = {s.name: _contestant(task, store, s, share, sampler) for s in matching}
+        self._contestants = {
+            s.name: c for s in matching if (c := _entered(task, store, s, share, sampler, only)) is not None
+        }
         self.best = best_known(
             store,
             task.canonical.key,
@@ -172,6 +181,25 @@ class Contest:
         if parts:
             return sum(_changes(part.space, part.problem, part.configuration) for part in parts)
         return _changes(space, problem, record.configuration)
+
+
+def _entered(
+    task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None, only: str | None
+) -> Contestant | None:
+    """A contestant; None, with a warning, for a space that fails when asked what it accepts, unless it is the only one."""
+    try:
+        return _contestant(task, store, space, share, sampler)
+    except FeinsumError:
+        raise
+    except Exception as error:  # a bug of a space is a miss
+        if only is not None:
+            raise SpaceError(_failing(space, error)) from error
+        logger.warning(_failing(space, error))
+        return None
+
+
+def _failing(space: TransformSpace, error: Exception) -> str:
+    return f"space '{space.name}' fails when asked what it accepts: {type(error).__name__}: {error}"
 
 
 def _contestant(task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None) -> Contestant:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from feinsum.validate import Workload, odd_lengths
 
 if TYPE_CHECKING:
     import pyopencl as cl
+
+logger = logging.getLogger(__name__)
 
 
 def timeit(
@@ -75,11 +78,15 @@ def _find_taker(
     """The most specific space that takes the configuration, or has any for this device."""
     spaces = matching_spaces(e)
     for s in spaces:
-        problem = s.problem(e, sizes, device.profile)
-        if configuration is None:
-            taken = next(s.configurations(problem), None) is not None
-        else:
-            taken = s.refusal(problem, configuration) is None
+        try:
+            problem = s.problem(e, sizes, device.profile)
+            if configuration is None:
+                taken = next(s.configurations(problem), None) is not None
+            else:
+                taken = s.refusal(problem, configuration) is None
+        except Exception as error:  # a bug of a space is a miss
+            logger.warning("space '%s' fails when asked what it accepts: %s: %s", s.name, type(error).__name__, error)
+            continue
         if taken:
             return s
     raise TransformError(
