@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import pytest
 from einsums import check_against_numpy, inputs
 
 import feinsum as fe
-from feinsum.compile import buffers
-from feinsum.compile.executable import Executable
+from feinsum.compile import buffers, scratch
+from feinsum.compile.executable import Executable, build
+from feinsum.compile.realize import realize
 from feinsum.compile.strided import copy_strided
 from feinsum.devices import Device
+from feinsum.registry import find_space
 
 D, U = fe.array("D", (3, 6, 8)), fe.array("u", ("E", 8))
 E = fe.einsum("rij,ej->rei", D, U)
@@ -191,3 +194,52 @@ def test_arrays_of_two_to_the_31_elements_are_indexed_with_64_bits(cpu: Device, 
     wide = kernel.executable_for({"i": rows, "j": columns}).program
     assert {a.dtype for a in wide.arguments if a.kind == "length"} == {"int64"}
     assert "(int) get_group_id" not in wide.source
+
+
+@pytest.fixture
+def chain(cpu: Device) -> Executable:
+    """Two launches that share memory."""
+    axes = {"A": ("N", 9), "B": (9, 8), "C": (8, "N")}
+    e = fe.einsum("ij,jk,kl->il", *(fe.array(name, shape) for name, shape in axes.items()))
+    steps = {"schedule": "pairwise", "lane": "last", "items": 16}
+    return build(cpu.context, realize(e, {"N": 1000}, find_space("generic"), steps, cpu.profile))
+
+
+def test_calls_in_turn_share_the_memory_between_their_launches(chain: Executable, queue: cl.CommandQueue) -> None:
+    """Where launches of one queue and thread follow each other: new memory takes longer than a small kernel."""
+    [first] = chain.kept_scratch(queue, {"N": 1000}).values()
+    [less] = chain.kept_scratch(queue, {"N": 10}).values()
+    [more] = chain.kept_scratch(queue, {"N": 2000}).values()
+    assert less is first
+    assert more is not first
+    assert more.size >= 2 * first.size
+    with ThreadPoolExecutor(1) as pool:
+        [other] = pool.submit(chain.kept_scratch, queue, {"N": 10}).result().values()
+    assert other is not more
+    free = cl.CommandQueue(queue.context, properties=cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
+    held = [*chain.kept_scratch(free, {"N": 10}).values(), *chain.kept_scratch(free, {"N": 10}).values()]
+    assert held[0] is not held[1]
+
+
+def test_memory_between_launches_is_kept_up_to_a_part_of_that_of_the_device(
+    queue: cl.CommandQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not fit in is new each time, and no two arrays of a call share it."""
+    monkeypatch.setattr(scratch, "_SHARE", int(queue.device.global_mem_size) // 1000)
+    for sizes in ({"a": 600, "b": 300, "c": 10}, {"a": 5000, "b": 300, "c": 10}, {"a": 9, "b": 300, "c": 300}):
+        once, again = (scratch.kept_scratch(queue, sizes) for _ in range(2))
+        assert [name for name in sizes if once[name] is not again[name]] == [n for n, size in sizes.items() if size == 5000]
+        assert len({buffer.int_ptr for buffer in once.values()}) == 3
+        assert all(once[name].size >= size for name, size in sizes.items())
+
+
+def test_threads_on_one_queue_do_not_mix_their_results(cpu: Device, store: str) -> None:
+    """Kernels of several launches, called at the same time."""
+    e = fe.einsum("ij,jk,kl->il", *(fe.array(name, (120, 120)) for name in "ABC"))
+    kernel = fe.generate(e, cpu, store)
+    given = [inputs(e, {}, seed=seed) for seed in range(4)]
+    wanted = [np.einsum("ij,jk,kl->il", *arrays.values()) for arrays in given]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for found, right in zip(pool.map(kernel, given), wanted, strict=True):
+                np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-10)

@@ -14,6 +14,7 @@ import numpy as np
 
 from feinsum.compile.pages import large_pages
 from feinsum.compile.program import Launch, Program, evaluate
+from feinsum.compile.scratch import kept_scratch
 from feinsum.devices.opencl import build_binary, build_program
 from feinsum.errors import TransformError
 
@@ -120,11 +121,18 @@ class Executable:
         return known
 
     def scratch(self, context: Any, lengths: Mapping[str, int]) -> dict[str, Any]:
-        """Buffers for the memory that the launches share, at the given lengths."""
-        sizes = {
+        """New buffers for the memory that the launches share, at the given lengths."""
+        sizes = self._scratch_bytes(lengths)
+        return {name: large_pages(context).new_buffer(max(size, 1)) for name, size in sizes.items()}
+
+    def kept_scratch(self, queue: Any, lengths: Mapping[str, int]) -> dict[str, Any]:
+        """The same for launches that this thread enqueues next on `queue`; calls before and after it may use them, too."""
+        return kept_scratch(queue, self._scratch_bytes(lengths))
+
+    def _scratch_bytes(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        return {
             a.name: self._dtypes[a.name].itemsize * math.prod(evaluate(x, lengths) for x in a.shape) for a in self._scratch
         }
-        return {name: large_pages(context).new_buffer(max(size, 1)) for name, size in sizes.items()}
 
     def enqueue(
         self, queue: Any, buffers: Mapping[str, Any], lengths: Mapping[str, int], wait_for: Sequence[Any] | None = None

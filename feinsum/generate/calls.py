@@ -155,7 +155,7 @@ class Calls:
         buffers.update(zip(self._output_names, outputs, strict=True))
         executable = prepared.executable
         if executable.has_scratch:
-            buffers |= executable.scratch(self._context, prepared.values)
+            buffers |= executable.kept_scratch(queue, prepared.values)
         for copy in copies:
             events += copy.events
         done = executable.enqueue(queue, buffers, prepared.values, events or None)[-1]
