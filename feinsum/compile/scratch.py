@@ -19,6 +19,8 @@ _QUEUES = 4
 """That a thread keeps memory for."""
 _SHARE = 64
 """Part of the memory of a device that is kept at most for a queue; what does not fit in is new each time."""
+_MOST_BYTES = 256 << 20
+"""The same in bytes: every thread keeps as much."""
 
 
 @dataclass
@@ -69,4 +71,4 @@ def _most_bytes(queue: Any) -> int:
 
     if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
         return 0
-    return int(queue.device.global_mem_size) // _SHARE
+    return min(int(queue.device.global_mem_size) // _SHARE, _MOST_BYTES)
