@@ -33,7 +33,8 @@ TREES = {
     "random_state": 0,
 }
 LATE = 5.0
-"""What takes so many times longer than a first forest says was disturbed by what else ran, and the second does without."""
+"""What takes so many times longer than a first forest says, unlike others of its space, was disturbed by what else ran, and
+the second forest does without."""
 LEAST_ROWS = 30
 """Measured configurations from which trees are worth it."""
 
@@ -112,10 +113,22 @@ def _grow(rows: Sequence[Row], factor: float) -> Forest:
     wanted = np.log([row.time_s for row in rows]) - prior(features, [row.work_s for row in rows])
     columns, weights = columns_of(features, names), _weights(rows)
     booster = GradientBoostingRegressor(**TREES).fit(columns, wanted, sample_weight=weights)
-    in_time = wanted - booster.predict(columns) < math.log(LATE)
+    in_time = _delays(rows, wanted - booster.predict(columns)) < math.log(LATE)
     if not in_time.all():
         booster.fit(columns[in_time], wanted[in_time], sample_weight=weights[in_time])
     return _as_data(booster, names, factor)
+
+
+def _delays(rows: Sequence[Row], errors: Any) -> Any:
+    """How much later than expected rows are, as logarithms; less what all of a space are late for a problem.
+
+    Of a single one nobody knows whether it was disturbed.
+    """
+    by_space: dict[tuple[Problem, str], list[float]] = {}
+    for row, error in zip(rows, errors, strict=True):
+        by_space.setdefault((row.problem, row.space), []).append(error)
+    common = {at: max(0.0, min(own)) if len(own) > 1 else 0.0 for at, own in by_space.items()}
+    return np.array([error - common[row.problem, row.space] for row, error in zip(rows, errors, strict=True)])
 
 
 def _weights(rows: Sequence[Row]) -> Any:

@@ -79,6 +79,21 @@ def test_lanes_across_rows_load_more() -> None:
     assert (both.flops, both.launches) == (2 * near.flops, 2)
 
 
+def test_a_group_that_goes_across_rows_loads_more() -> None:
+    """Work-items that share a sum along one of several indices."""
+    alone, several = (
+        nest_work(parse_subscripts(text), {"i": 100, "j": 50}, 8, None, 16, shared="j") for text in ("j->", "ij->")
+    )
+    assert several.loads > 4 * 100 * alone.loads
+    generic = find_space("generic")
+    line, square = (
+        generic.problem(fe.einsum(text, fe.array("A", shape)), {}, CPU)
+        for text, shape in (("i->", (10**6,)), ("ij->", (10**3,) * 2))
+    )
+    times = [generic.work(p, generic.default(p)).seconds(CPU, 8) for p in (line, square)]
+    assert times[1] > 1.5 * times[0]
+
+
 def test_features_of_parameters() -> None:
     """A number is one; a word has one of its own; a letter is its length and how operands lie along it."""
     found = parameter_features(

@@ -12,7 +12,7 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from benchmarks import cost_model as command
-from benchmarks.forest import rows_of, train
+from benchmarks.forest import _delays, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, write_landscapes
 from feinsum.cost.model import CostModel
 from feinsum.registry import find_space
@@ -58,6 +58,22 @@ def test_a_forest_as_data_predicts_what_scikit_learn_predicts() -> None:
     model = CostModel.from_json(json.loads(json.dumps(train(rows, {"cpu": 1.5}).to_json())))
     for row, t in zip(rows, command.predict(model, rows), strict=True):
         assert t == pytest.approx(row.time_s, rel=0.5)
+
+
+def test_a_space_that_is_late_as_a_whole_is_believed() -> None:
+    """One time beyond all others was disturbed; where all of a space are, that is what it takes."""
+    rows = rows_of(evidence_of((8, 16, 24, 32, 48, 64), CPU))
+    errors = [0.0] * len(rows)
+    last = [k for k, row in enumerate(rows) if row.problem == rows[-1].problem]
+    errors[last[0]] = 3.0
+    assert list(_delays(rows, errors)) == errors
+    for k in last:
+        errors[k] = 3.0 + (k == last[0])
+    delays = _delays(rows, errors)
+    assert delays[last[0]] == 1
+    assert not any(delays[k] for k in last[1:])
+    alone = [row for k, row in enumerate(rows) if k not in last[1:]]
+    assert max(_delays(alone, [0.0] * (len(alone) - 1) + [3.0])) == 3
 
 
 def test_a_kind_of_device_of_which_little_was_measured_has_no_forest() -> None:

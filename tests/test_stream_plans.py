@@ -32,3 +32,20 @@ def default(subscripts: str, dtype: str = "float64", **sizes: int) -> Configurat
 def test_rows_are_summed_in_strips_rather_than_number_by_number(row: int, dtype: str, strips: int) -> None:
     """Four strips of vectors side by side where a row is long, as many as leave few numbers where it is short."""
     assert default("bij,bj->bi", dtype, b=1000, i=16, j=row)["accumulators"] == strips
+
+
+def expected(subscripts: str, **sizes: int) -> float:
+    """The time that follows from the work of the default configuration."""
+    terms = subscripts.split("->")[0].split(",")
+    e = fe.einsum(subscripts, *(fe.array(f"a{k}", [sizes[x] for x in term]) for k, term in enumerate(terms)))
+    s = find_space("reduction")
+    problem = s.problem(e, {}, CPU)
+    return s.work(problem, s.default(problem)).seconds(CPU, 8)
+
+
+def test_numbers_across_the_rows_of_an_operand_take_longer() -> None:
+    """One load each, and a line each where the lines of a column are more than a first cache holds."""
+    along, across = (expected(f"ijkl,{x}->ij", i=40, j=40, k=40, l=40) for x in ("ijkl", "klij"))
+    assert across > 2 * along
+    few, many = (expected("ij,ji->", i=n, j=10**6 // n) for n in (2000, 500))
+    assert many > 1.5 * few

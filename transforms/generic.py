@@ -69,7 +69,10 @@ def estimate(p: Problem, c: Configuration) -> Work:
 def _step_work(p: Problem, indexing: Subscripts, c: Configuration) -> Work:
     grouped = p.count(indexing.output) < c["items"]
     lane = None if grouped else _lane(p, indexing.output, c["lane"])
-    work = of_numbers(p, nest_work(indexing, p.sizes, p.itemsize, lane, c["items"], times=p.einsum.b))
+    # As spread_sum shares it.
+    shared = max(indexing.summed, key=lambda x: p.sizes[x], default="") if grouped else ""
+    nest = nest_work(indexing, p.sizes, p.itemsize, lane, c["items"], times=p.einsum.b, shared=shared)
+    work = of_numbers(p, nest)
     # Compilers for CPUs make no vectors of work-items that wait for each other.
     return replace(work, lanes=1) if grouped and p.device.simd_bytes else work
 

@@ -16,10 +16,16 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import Stream
 from feinsum.space import Choices, Configuration, Problem
 
+from .panel_limits import line_bytes
+
 GROUPS_PER_UNIT = 4
 """So many work-groups for each compute unit balance the load."""
-MOST_KEPT_BYTES = 16384
-"""Of the sums that a work-group keeps: a third of a first cache."""
+FIRST_CACHE_BYTES = 49152
+"""What processors of today have."""
+SECOND_CACHE = 0.5
+"""The time of a line from there, in that of one from memory."""
+MOST_KEPT_BYTES = FIRST_CACHE_BYTES // 3
+"""Of the sums that a work-group keeps."""
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess."""
 ITEMS = (256, 128, 512, 64, 32)
@@ -173,21 +179,33 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
 
 
 def stream_work(p: Problem, plan: Stream) -> Work:
-    """Every operand is read once; partial sums are few.  Work-items beyond the end of a row take their time, too."""
+    """Every operand is read once; partial sums are few.  Work-items beyond the end of a row take their time, too.
+
+    In a sum, vectors of an operand that has the lane across its rows are loaded number by number, and if its lines do not
+    stay in a first cache until the next number of each is wanted, each number brings a line, from the second one as a rule.
+    """
     indexing, row = p.einsum.indexing, p.sizes[plan.lane]
     idle = 1.0 if plan.vectors else -(-row // plan.width) * plan.width / row
     loaded = idle * p.count(indexing.indices) * p.einsum.n * p.einsum.b
+    apart = [x for x in indexing.inputs if plan.vectors and indexing.summed and plan.lane in x[:-1]]
+    lines = sum(p.count(x) * line_bytes(p) for x in apart if _lines_at_once(p, plan, x) > FIRST_CACHE_BYTES)
     kept = plan.accumulators if plan.lane in indexing.summed else plan.groups.get(plan.lane, plan.width) // plan.width
     return Work(
         flops=loaded,
-        bytes=p.einsum.min_bytes(p.lengths),
-        loads=loaded * p.itemsize,
+        bytes=p.einsum.min_bytes(p.lengths) + SECOND_CACHE * p.einsum.b * lines,
+        loads=p.itemsize * (loaded + p.einsum.b * p.count(indexing.indices) * len(apart) * (plan.width - 1)),
         launches=2 if any(x in indexing.summed for x in plan.groups) else 1,
         groups=math.prod(-(-p.sizes[x] // count) for x, count in plan.groups.items()),
         items=1 if plan.vectors else plan.width,
         lanes=plan.width if plan.vectors else 0,
         sums=kept if indexing.summed else 0,
     )
+
+
+def _lines_at_once(p: Problem, plan: Stream, letters: str) -> int:
+    """The bytes of the lines of an operand that are read from one number along its rows to the next."""
+    inner = plan.order.partition(letters[-1])[2]
+    return line_bytes(p) * math.prod(p.sizes[x] for x in inner if x in letters)
 
 
 def _multiple(count: int, of: int) -> int:

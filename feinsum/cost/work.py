@@ -139,7 +139,14 @@ class Work:
 
 
 def nest_work(
-    indexing: Subscripts, sizes: Mapping[str, int], itemsize: int, lane: str | None, items: int, *, times: int = 1
+    indexing: Subscripts,
+    sizes: Mapping[str, int],
+    itemsize: int,
+    lane: str | None,
+    items: int,
+    *,
+    times: int = 1,
+    shared: str = "",
 ) -> Work:
     """The work of a loop nest in which work-items are entries of the output.
 
@@ -148,9 +155,11 @@ def nest_work(
     :param lane: the index of the output that runs along the work-items of a group; None if a group sums one entry.
     :param items: work-items of a group.
     :param times: how many such nests there are.
+    :param shared: the summed index that the work-items of a group share, if a group sums one entry.
 
     Where neighbours along the lane lie apart in an operand, each work-item costs a load, elsewhere all cost one.  If what
-    lies beside it is for other groups, it has left the cache by then.
+    lies beside it is for other groups, it has left the cache by then.  Work-items that share a sum of several indices go
+    across rows.
     """
 
     def span(letters: str) -> int:
@@ -159,8 +168,13 @@ def nest_work(
     def passes(letters: str) -> int:
         return _PASSES if lane is not None and lane in letters[:-1] and letters[-1] not in indexing.summed else 1
 
+    def is_apart(letters: str) -> bool:
+        if lane is not None:
+            return lane in letters[:-1]
+        return shared in letters and any(x in indexing.summed and x != shared for x in letters)
+
     points, operands = times * span(indexing.indices), indexing.inputs
-    weights = (_APART if lane is not None and lane in letters[:-1] else 1 for letters in operands)
+    weights = (_APART if is_apart(letters) else 1 for letters in operands)
     groups = times * span(indexing.output.replace(lane, "") if lane else indexing.output)
     if lane:
         groups *= -(-sizes[lane] // items)
