@@ -182,6 +182,14 @@ def test_mistakes_of_other_commands(
     assert len(result.err.splitlines()) == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device here is always full")
+def test_a_full_disk_is_told_in_one_line(store: str) -> None:
+    """Where the output goes to a file."""
+    with open("/dev/full", "w") as full:
+        done = in_a_process(["spaces"], stdout=full, stderr=subprocess.PIPE, capture_output=False)
+    assert (done.returncode, done.stderr) == (1, "feinsum: cannot read or write: No space left on device\n")
+
+
 def test_arrays_beyond_all_memory_are_told_in_one_line(run: Run, store: str) -> None:
     """Nothing is known of such lengths, so the kernel would have to be tried."""
     lengths = f"i={2**24},j={2**24}"

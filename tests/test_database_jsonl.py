@@ -131,6 +131,21 @@ def test_a_file_that_is_not_there_or_cannot_be_written(tmp_path: Path) -> None:
             database.export_jsonl(tmp_path / "absent" / "records.jsonl")
 
 
+def test_an_export_goes_through_pipes_and_links(tmp_path: Path) -> None:
+    """What is no regular file is written to, not replaced by one."""
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with Database(tmp_path / "store.sqlite") as database:
+        database.add(make_record())
+        assert database.export_jsonl(pipe) == database.export_jsonl(link) == 1
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert os.read(reader, 1 << 16).decode() == file.read_text(encoding="utf-8") == make_record().to_json() + "\n"
+    os.close(reader)
+
+
 def test_an_export_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     """With the disk full in the middle, the export of yesterday is still whole and nothing lies about."""
     path = tmp_path / "records.jsonl"

@@ -75,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _complain(f"feinsum: {error}", MISTAKE)
     except MemoryError as error:
         code = _complain(f"feinsum: there is not enough memory for these lengths: {error}", FAILED)
+    except OSError as error:
+        place = "" if error.filename is None else f" {error.filename}"
+        code = _complain(f"feinsum: cannot read or write{place}: {error.strerror or error}", FAILED)
     except click.Abort:
         code = _complain("feinsum: interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)

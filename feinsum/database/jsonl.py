@@ -90,16 +90,19 @@ def numbered(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr | None]]:
 
 
 def write(lines: Iterable[str], target: PathLike | IO[str]) -> int:
-    """Write `lines` to a path or a text file; a path gets the whole file or stays as it was.
+    """Write `lines` to a path or a text file; a regular file is whole or stays as it was, and links stay links.
 
     :return: the number of lines.
     :raises DatabaseError: if the file cannot be written.
     """
     if not isinstance(target, (str, os.PathLike)):
         return _write(lines, target)
-    path = Path(target)
+    path = Path(os.path.realpath(target))
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device, which is written to and not replaced
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                return _write(lines, file)
         try:
             with open(part, "x", encoding="utf-8", newline="\n") as file:
                 written = _write(lines, file)
@@ -110,7 +113,7 @@ def write(lines: Iterable[str], target: PathLike | IO[str]) -> int:
             part.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise DatabaseError(f"cannot write {path}: {error.strerror}") from None
+        raise DatabaseError(f"cannot write {target}: {error.strerror}") from None
     return written
 
 
