@@ -1,7 +1,8 @@
 """Adaptation: what a record speaks for, as a configuration of an einsum of other lengths, types or number of rows.
 
-A value that is no choice here gives way to the nearest that is.  Then one parameter after the other is changed to what the
-cost model expects to be quicker *here*, unless it expected that *there* as well, where the record proves it wrong::
+A value that is no choice here gives way to the nearest that is; what was no choice *there*, of which the record says
+nothing, is chosen by the cost model.  Then one parameter after the other is changed to what that expects to be quicker
+*here*, unless it expected that *there* as well, where the record proves it wrong::
 
     gain(x)  =  t_here(x) / t_here(c)  /  min(1, t_there(x) / t_there(c))          c: the configuration of the record
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from typing import Any
 
 from feinsum.canonicalization import parse_key
@@ -53,7 +54,7 @@ def adapt(
         start = nearest(here.problem, space, record.configuration)
         if start is None or here.is_like(there):
             return start
-        return _improved(start, space.completed(record.configuration), here, there)
+        return _improved(_decided(start, here, there), space.completed(record.configuration), here, there)
     except FeinsumError:
         return None
     except Exception as error:  # a bug of a space is a miss
@@ -158,6 +159,17 @@ class _Place:
     def expected_s(self, configurations: Sequence[Configuration]) -> list[float]:
         """The times that the cost model expects of accepted configurations."""
         return self._oracle.predict(self.space, self.problem, self.choices, configurations)
+
+
+def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration:
+    """`start`, with what was no choice where the record was made as the cost model expects to be quickest here."""
+    names = [name for name, values in here.choices.items() if len(values) > 1 and len(there.choices[name]) == 1]
+    options = ({**start, **dict(zip(names, values, strict=True))} for values in product(*(here.choices[x] for x in names)))
+    accepted = [c for c in islice(options, _TRIED) if here.space.constraint(here.problem, c) is None]
+    if not names or not accepted:
+        return start
+    times = here.expected_s(accepted)
+    return accepted[times.index(min(times))]
 
 
 def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:

@@ -160,8 +160,10 @@ def test_a_record_of_other_parameters_is_near_to_nothing() -> None:
     assert nearest(picky.problem(product(6, 12), {"E": 100}, CPU), picky, {"width": 6}) is None
 
 
-def slow_where(feature: str, limit: float, other: str, other_limit: float, *, beyond: bool = True) -> CostModel:
-    """A model of what takes a thousand times as long where one feature is beyond its limit, or is not, and another is."""
+def slow_where(
+    feature: str, limit: float, other: str, other_limit: float, *, beyond: bool = True, times: float = 1000
+) -> CostModel:
+    """A model of what takes so many times as long where one feature is beyond its limit, or is not, and another is."""
     forest = Forest(
         (feature, other),
         asked=np.array([0, 1, -1, -1, 1, -1, -1]),
@@ -171,7 +173,7 @@ def slow_where(feature: str, limit: float, other: str, other_limit: float, *, be
         spaces=tuple(s.name for s in spaces()),
         factor=1.5,
     )
-    forest.numbers[6 if beyond else 3] = math.log(1000)
+    forest.numbers[6 if beyond else 3] = math.log(times)
     return CostModel({"cpu": forest})
 
 
@@ -197,3 +199,25 @@ def test_a_space_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu: Dev
     record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})
     assert adapt(record, product(9, 4), {"E": 100}, GPU, failing) is None
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_what_was_no_choice_is_left_to_the_cost_model(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of one row says nothing of several together, so the least gain is enough; of what it chose, it is not."""
+    panels = find_space("vector_panels")
+    there, here = ({"E": 10**5, "e": gradients(rows)} for rows in (1, 3))
+    problem = panels.problem(there["e"], {"E": there["E"]}, cpu.profile)
+    assert panels.parameters(problem)["rows"] == ("together",)
+    sums = ((c, panels.work(problem, c).sums) for c in panels.configurations(problem) if c["streaming"])
+    recorded = next(c for c, count in sums if 3 * count <= 32)
+    record = record_of(there["e"], cpu, {"E": there["E"]}, panels, recorded)
+    for times, rows in ((0.95, "apart"), (0.5, "together")):
+        model = slow_where("rows", 1.0, "vector_panels.rows choice", 0.5, times=times)
+        monkeypatch.setattr("feinsum.favourites.cost_model", lambda model=model: model)
+        found = adapt(record, here["e"], {"E": here["E"]}, cpu.profile, panels)
+        assert found is not None
+        assert found["rows"] == rows
+    model = slow_where("rows", 1.0, "vector_panels.streaming choice", 0.5, times=0.95)
+    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: model)
+    found = adapt(record, here["e"], {"E": here["E"]}, cpu.profile, panels)
+    assert found is not None
+    assert found["streaming"]
