@@ -6,10 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from feinsum.interrupts import deferred
+
+
+@pytest.fixture(autouse=True)
+def usual_course() -> Iterator[None]:
+    """Interrupts are exceptions, also where the shell ignores them for tests in the background, or another test does not
+    want them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
 
 INTERRUPTED = """
 import os, signal, sys

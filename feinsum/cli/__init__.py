@@ -78,9 +78,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         place = "" if error.filename is None else f" {error.filename}"
         code = _complain(f"feinsum: cannot read or write{place}: {error.strerror or error}", FAILED)
+        _drop_output()
     except click.Abort:
         code = _complain("feinsum: interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _drop_output() -> None:
+    """Give up what was not written, if it cannot be; Python would try once more as it ends, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _advice(error: click.UsageError) -> str:

@@ -17,7 +17,8 @@ from feinsum.devices import device as choose_device
 from feinsum.errors import TransformError
 from feinsum.generate import expected_sizes
 from feinsum.generate.ladder import candidates
-from feinsum.match import Match, convert_operands, evaluate_lengths, fence, isolate, match_einsum, without_others
+from feinsum.match import Match, convert_operands, fence, isolate, match_einsum, without_others
+from feinsum.match.domain import evaluate_lengths
 from feinsum.match.expressions import is_arithmetic
 
 if TYPE_CHECKING:

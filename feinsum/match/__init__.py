@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from feinsum.match.compare import match_t_unit_to_einsum
 from feinsum.match.convert import convert_operands
-from feinsum.match.domain import evaluate_lengths
 from feinsum.match.extract import extract_operands
 from feinsum.match.fence import fence
 from feinsum.match.find import find_einsums
@@ -17,7 +16,6 @@ from feinsum.match.match import Match, match_einsum
 __all__ = [
     "Match",
     "convert_operands",
-    "evaluate_lengths",
     "extract_operands",
     "fence",
     "find_einsums",
