@@ -122,6 +122,20 @@ def test_what_leaves_the_caches_between_two_steps_is_traffic() -> None:
         assert (s.work(p, c).bytes > 2 * p.einsum.min_bytes()) == again
 
 
+def test_partial_results_beyond_a_cache_are_refused() -> None:
+    """Where each row keeps 160 KB for each of an index: with four of them, PoCL has no stack, and the process ended."""
+    x, y = fe.array("x", ("O", "I", 20011), "float32"), fe.array("y", ("E", 20011), "float32")
+    z = [fe.array(f"z{k}", ("E", "I"), "float32") for k in range(2)]
+    e = fe.batched_einsum("oij,bj,bi->bo", [[x, y, z[k]] for k in (0, 0, 1)])
+    s = SPACES["vector_panels"]
+    p = s.problem(e, {"E": 1, "O": 2, "I": 5}, CPU)
+    paths = {c["path"] for c in s.configurations(p)}
+    assert paths
+    assert "02 01" not in paths
+    large = s.problem(e, {"E": 1, "O": 2, "I": 5}, replace(CPU, core_cache_bytes=1 << 23))
+    assert "02 01" in {c["path"] for c in s.configurations(large)}
+
+
 def test_rows_together_share_the_registers() -> None:
     """Eighteen sums of each of three rows find no room at once, and are loaded and stored for each product."""
     J, D = fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20))

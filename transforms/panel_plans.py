@@ -240,6 +240,9 @@ class _Planner:
             self._cover(x, tile, inside_group=not (math.isinf(self.inside[x]) or shared or few))
         if any(math.isinf(self.inside[x]) for step in self.steps for x in step.kept):
             raise RefusedError("a partial result has no fixed length")
+        partial = sum(self._bytes(step.kept) for step in self.steps[:-1]) * (1 if self.c["rows"] == "apart" else self.e.b)
+        if partial > core_cache_bytes(self.p):
+            raise RefusedError(f"{partial} bytes of partial results fit in no cache of a core")
         if self._bytes(self.steps[-1].kept) > inside_bytes(self.p):
             raise RefusedError(f"{self._bytes(self.steps[-1].kept)} bytes of results are kept at once")
 
