@@ -22,7 +22,8 @@ from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.favourites import SECONDS, Favourite, Oracle, expected_s, report_failure
+from feinsum.favourites import SECONDS, Favourite, Oracle, expected_s
+from feinsum.registry import report_failure
 from feinsum.space import Choices, Configuration, Problem, TransformSpace, Value
 
 _WORTHWHILE = 0.9
@@ -164,9 +165,11 @@ class _Place:
 def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration:
     """`start`, with what was no choice where the record was made as the cost model expects to be quickest here."""
     names = [name for name, values in here.choices.items() if len(values) > 1 and len(there.choices[name]) == 1]
+    if not names:
+        return start
     options = ({**start, **dict(zip(names, values, strict=True))} for values in product(*(here.choices[x] for x in names)))
     accepted = [c for c in islice(options, _TRIED) if here.space.constraint(here.problem, c) is None]
-    if not names or not accepted:
+    if not accepted:
         return start
     times = here.expected_s(accepted)
     return accepted[times.index(min(times))]

@@ -17,8 +17,9 @@ from feinsum.contraction import ContractionSchedule, step_einsums
 from feinsum.database import TuningRecord
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.favourites import SECONDS, favourites, report_failure
+from feinsum.favourites import SECONDS, favourites
 from feinsum.precedents import Inquiry, Question, time_at
+from feinsum.registry import report_failure
 from feinsum.space import Configuration, Problem, TransformSpace
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ looked at; spaces whose default is far behind are not searched.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +18,8 @@ from feinsum.cost.model import CostModel, cost_model
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.registry import matching_spaces
+from feinsum.registry import matching_spaces, report_failure
 from feinsum.space import Choices, Configuration, Problem, TransformSpace
-
-logger = logging.getLogger(__name__)
 
 LOOKED_AT = 80
 """Configurations that are asked about where time matters: a tenth of a millisecond each."""
@@ -81,11 +78,6 @@ def favourites(
             report_failure(promising[0].space, error)
     found = [f for search in searches for f in search.found(share)]
     return sorted(found, key=lambda f: f.expected_s)
-
-
-def report_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> None:
-    """Warn of a bug of a space, which is a miss."""
-    logger.warning("space '%s' fails when asked %s: %s: %s", s.name, question, type(error).__name__, error)
 
 
 def expected_s(

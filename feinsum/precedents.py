@@ -24,7 +24,8 @@ from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.favourites import expected_s, report_failure
+from feinsum.favourites import expected_s
+from feinsum.registry import report_failure
 from feinsum.space import Configuration, TransformSpace
 
 KINDS = ("exact", "lengths", "pattern", "driver", "architecture")

@@ -69,8 +69,18 @@ def _applies(s: TransformSpace, e: BatchedEinsum) -> bool:
     try:
         return s.roles(e) is not None
     except Exception as error:  # a bug of a space is a miss
-        logger.warning("space '%s' fails when asked whether it applies: %s: %s", s.name, type(error).__name__, error)
+        report_failure(s, error, "whether it applies")
         return False
+
+
+def report_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> None:
+    """Warn of a bug of a space, which is a miss."""
+    logger.warning(describe_failure(s, error, question))
+
+
+def describe_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> str:
+    """What a space fails at, and how, in one sentence."""
+    return f"space '{s.name}' fails when asked {question}: {type(error).__name__}: {error}"
 
 
 def add_file(path: str | os.PathLike[str]) -> None:

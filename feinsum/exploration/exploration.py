@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
 from feinsum.errors import TransformError
 from feinsum.exploration.points import Comparison, SpacePoint
 from feinsum.query import query
-from feinsum.registry import find_space, matching_spaces
+from feinsum.registry import find_space, matching_spaces, report_failure
 from feinsum.report.census import Census, take_census
 from feinsum.report.displays import nominal_sizes
 from feinsum.report.formula import mathml
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from feinsum.report.picture import Picture
     from feinsum.timing import Timing
     from feinsum.tune.report import TuningReport
-
-logger = logging.getLogger(__name__)
 
 Store = Database | str | os.PathLike[str] | None
 
@@ -213,5 +210,5 @@ def _has_any(space: TransformSpace, e: BatchedEinsum, lengths: Mapping[str, int]
     try:
         return next(space.configurations(space.problem(e, lengths, device.profile)), None) is not None
     except Exception as error:  # a bug of a space is a miss
-        logger.warning("space '%s' fails when asked what it accepts: %s: %s", space.name, type(error).__name__, error)
+        report_failure(space, error)
         return False

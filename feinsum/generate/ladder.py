@@ -16,7 +16,6 @@ types comes before what the cost model expects, unless that is clearly better he
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -33,10 +32,8 @@ from feinsum.errors import TransformError
 from feinsum.favourites import SECONDS, favourites
 from feinsum.generate.origin import Origin
 from feinsum.precedents import Inquiry, Question, time_at
-from feinsum.registry import matching_spaces
+from feinsum.registry import matching_spaces, report_failure
 from feinsum.space import Problem, TransformSpace
-
-logger = logging.getLogger(__name__)
 
 _FAVOURITES = 6
 """Configurations of the cost model that are tried before it is taken to be wrong about the einsum."""
@@ -128,7 +125,7 @@ def _climb(
         except TransformError:
             continue
         except Exception as error:  # a bug of a space is a miss
-            _report(s, error)
+            report_failure(s, error)
             continue
         yield Choice("default" if s.rank > 0 else "generic", s, configuration)
 
@@ -154,9 +151,5 @@ def _accepts(choice: Choice, problem: Problem) -> bool:
     try:
         return choice.space.refusal(problem, choice.configuration) is None
     except Exception as error:  # a bug of a space is a miss
-        _report(choice.space, error)
+        report_failure(choice.space, error)
         return False
-
-
-def _report(space: TransformSpace, error: Exception) -> None:
-    logger.warning("space '%s' fails when asked what it accepts: %s: %s", space.name, type(error).__name__, error)

@@ -13,7 +13,6 @@ the cost model expects to be quick and for what the space would try first, then 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,14 +26,12 @@ from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import FeinsumError, SpaceError, TransformError
 from feinsum.favourites import favourites
 from feinsum.precedents import Inquiry, Question
-from feinsum.registry import matching_spaces
+from feinsum.registry import describe_failure, matching_spaces, report_failure
 from feinsum.search.sampler import Sampler, make_sampler
 from feinsum.space import Problem, TransformSpace
 from feinsum.timing import PROTOCOL
 from feinsum.tune.task import Task
 from feinsum.tune.trial import Trial
-
-logger = logging.getLogger(__name__)
 
 _GENERIC_TRIALS = 6
 """Trials given to the generic space where others match: enough to stand in for them."""
@@ -74,7 +71,7 @@ class Contestant:
         try:
             return self.chains.pop(0) if self.chains else self.sampler.ask()
         except Exception as error:  # a bug of a space ends its search
-            logger.warning(_failing(self.space, error))
+            report_failure(self.space, error)
             return None
 
 
@@ -193,13 +190,9 @@ def _entered(
         raise
     except Exception as error:  # a bug of a space is a miss
         if only is not None:
-            raise SpaceError(_failing(space, error)) from error
-        logger.warning(_failing(space, error))
+            raise SpaceError(describe_failure(space, error)) from error
+        report_failure(space, error)
         return None
-
-
-def _failing(space: TransformSpace, error: Exception) -> str:
-    return f"space '{space.name}' fails when asked what it accepts: {type(error).__name__}: {error}"
 
 
 def _contestant(task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None) -> Contestant:

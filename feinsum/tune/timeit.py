@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,13 @@ from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import SearchError, ShapeError, TransformError, ValidationError
-from feinsum.registry import find_space, matching_spaces
+from feinsum.registry import find_space, matching_spaces, report_failure
 from feinsum.space import Configuration, TransformSpace
 from feinsum.timing import Timing, time_executable
 from feinsum.validate import Workload, odd_lengths
 
 if TYPE_CHECKING:
     import pyopencl as cl
-
-logger = logging.getLogger(__name__)
 
 
 def timeit(
@@ -85,7 +82,7 @@ def _find_taker(
             else:
                 taken = s.refusal(problem, configuration) is None
         except Exception as error:  # a bug of a space is a miss
-            logger.warning("space '%s' fails when asked what it accepts: %s: %s", s.name, type(error).__name__, error)
+            report_failure(s, error)
             continue
         if taken:
             return s
