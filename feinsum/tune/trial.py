@@ -189,7 +189,8 @@ class _Bench:
     def rotation(self, device: Any) -> list[dict[str, Any]]:
         """Sets of buffers, enough to defeat the cache of the device."""
         main = self.workloads[-1]
-        while len(self.buffer_sets) < main.sets_to_rotate(device.profile):
+        wanted = main.sets_to_rotate(device.profile)
+        while len(self.buffer_sets) < wanted:
             self.buffer_sets.append({**(main.upload() if self.buffer_sets else main.inputs), **main.outputs()})
         return self.buffer_sets
 
