@@ -70,6 +70,13 @@ def test_without_a_budget_a_job_takes_a_minute(tmp_path: Path) -> None:
     assert (job.timeout, job.trials, job.device) == (60.0, None, None)
 
 
+def test_a_job_says_what_to_begin_with(tmp_path: Path) -> None:
+    """Configurations of its space, or parts of them, as they stand in the file."""
+    path = tmp_path / "begin.toml"
+    path.write_text(einsum(space='"generic"', begin='[{work_group = 64, unroll = "all"}, {unroll = false}]'))
+    assert read_jobs(path).jobs[0].begin == ({"work_group": 64, "unroll": "all"}, {"unroll": False})
+
+
 def einsum(**changes: str) -> str:
     """One [[einsum]] as text, with keys changed."""
     lines = {"subscripts": '"ij,ej->ei"', "shapes": '{D = [4, 4], u = ["E", 4]}', "sizes": "{E = 10}", **changes}
@@ -103,6 +110,9 @@ MALFORMED = {
     "no trials": (einsum(trials="0"), "trials is 0; it is a number from 1 on"),
     "a budget that is none": (einsum(timeout="nan"), "timeout is nan; it is a number from 0 on"),
     "a sampler that is none": (einsum(sampler='"best"'), "sampler is 'best', not one of exhaustive, random"),
+    "a beginning of no space": (einsum(begin="[{a = 1}]"), "begin has values of parameters, so it needs the key 'space'"),
+    "a beginning that is none": (einsum(space='"generic"', begin='["x"]'), "begin is 'x', not a table of parameters"),
+    "a beginning of lists": (einsum(space='"generic"', begin="[{a = [1]}]"), "begin is .*, not a table of parameters"),
     "too many jobs": (einsum(sizes=f"{{E = {list(range(400))}, F = {list(range(400))}}}"), "more than 100000"),
     "nested deeply": ("a = " + "[" * 5000, "nested|Invalid|Unclosed|too deep"),
     "no text": (b"\xff\xfe", "it is no text in UTF-8"),

@@ -52,6 +52,12 @@ SPLIT = "tf32-mma-m16n8k8"
 STATEMENT = re.compile(r'asm\("mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f64|f32)[^"]*" : ([^;]*?) : ([^;]*?)\);')
 """The statement of a unit: its depth, type, outputs and inputs."""
 
+ASYNC_COPY = re.compile(
+    r'asm volatile\("cp\.async\.c[ag][^"]*\], (\d+), %2;" : : "r"\(\(uint\)\(size_t\)\((.*?)\)\), '
+    r'"l"\(\(size_t\)\((.*?)\)\), "r"\((\w+)\)\);'
+)
+"""An asynchronous copy: how many bytes it writes, where to and where from, and how many there are."""
+
 CUT = """
 static double first_bits(float a) { return as_float(as_uint(a) & 0xffffe000u); }
 static double cut(float a, float b) { return first_bits(a) * first_bits(b); }
@@ -85,7 +91,12 @@ def emulated(source: str) -> str:
         return "\n".join([*lines, *(f"{d[i]} = {'' if double else 'convert_float_rtz'}(e{i});" for i in range(4)), "}"])
 
     source = STATEMENT.sub(unit, source)
-    source = re.sub(r'asm volatile\("" : [^;]*;', "", source)
+    source = ASYNC_COPY.sub(
+        r"for (int at = 0; at < \1; ++at)"
+        r" ((__local char *) (\2))[at] = at < \4 ? ((__global char const *) (\3))[at] : (char) 0;",
+        source,
+    )
+    source = re.sub(r'asm volatile\("(cp\.async\.[^;]*;)?" ?:[^;]*;', "", source)
     source = re.sub(
         r'asm volatile\("bar\.warp\.sync[^;]*;" ::: "memory"\);', "sub_group_barrier(CLK_LOCAL_MEM_FENCE);", source
     )
@@ -174,6 +185,11 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
         (8, 9, 1, "float64", {"burst": 8, "wide": True, "tiles": 2, "together": 1}),
         (28, 9, 2, "float64", {"staged": False, "burst": 8, "wide": True, "sub_groups": 8, "together": 1}),
         (5, 4, 1, "float32", {}),
+        (11, 10, 2, "float32", {"unit": SPLIT, "sums": "split", "prefetch": "copies"}),
+        (5, 7, 2, "float64", {"prefetch": "copies"}),
+        (8, 9, 1, "float32", {"prefetch": "copies", "tiles": 2, "together": 1}),
+        (9, 13, 2, "float32", {"unit": SPLIT, "sums": "whole", "prefetch": "copies and held", "burst": 0}),
+        (28, 5, 1, "float64", {"staged": False, "sub_groups": 8, "together": 1, "burst": 0, "wide": True}),
     ],
 )
 def test_the_gradient_is_right_at_any_length(
@@ -217,6 +233,37 @@ def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str) ->
     assert verdict.ok, verdict.message
 
 
+@pytest.mark.parametrize(
+    ("name", "i", "j", "dtype", "choices"),
+    [
+        (
+            "dg_divergence_mma",
+            68,
+            37,
+            "float64",
+            {"staged": False, "parts": 3, "sub_groups": 8, "together": 1, "slices": 3},
+        ),
+        ("dg_divergence_mma", 9, 33, "float32", {"slices": 5}),
+        ("dg_divergence_mma", 12, 34, "float32", {"unit": SPLIT, "sums": "split", "slices": 3}),
+        ("dg_divergence_mma", 10, 33, "float64", {"unit": "fp64-mma-m16n8k8", "slices": 2}),
+        ("dg_divergence_mma", 9, 34, "float64", {"prefetch": "copies", "slices": 2}),
+        ("dg_divergence_mma", 12, 36, "float32", {"unit": SPLIT, "sums": "whole", "slices": 2, "prefetch": "copies"}),
+        ("dg_divergence_mma", 9, 6, "float64", {"prefetch": "copies", "tiles": 2, "together": 1}),
+    ],
+)
+def test_sums_may_go_slice_by_slice_and_values_be_copied(
+    player: fe.Device, name: str, i: int, j: int, dtype: str, choices: dict[str, Any]
+) -> None:
+    """With the accumulators of all columns in registers, and the values of one slice of the sum."""
+    e, s = operator(name, 2, dtype, i=i, j=j), find_space(name)
+    small = replace(GPU, compute_units=2)
+    program = realize(e, {"E": 1000}, s, configuration(**choices), small)
+    executable = build(player.context, replace(program, source=emulated(program.source)))
+    for length in (1, 131):
+        verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        assert verdict.ok, verdict.message
+
+
 @pytest.mark.parametrize("name", ["dg_divergence_mma", "dg_derivative_mma"])
 def test_matrices_of_120_nodes_are_shared_by_groups(name: str) -> None:
     """Three of float64 are larger than any local memory: a space has a configuration for them all the same."""
@@ -224,13 +271,14 @@ def test_matrices_of_120_nodes_are_shared_by_groups(name: str) -> None:
     assert s.default(s.problem(e, {"E": 1000}, GPU))["parts"] > 1
 
 
-def test_outputs_that_share_no_product_are_written_one_after_the_other(player: fe.Device) -> None:
-    """The three components of a gradient: each output has a metric of its own, and all are staged in one place."""
+@pytest.mark.parametrize("choices", [{}, {"staged": False, "wide": True}])
+def test_outputs_that_share_no_product_are_written_in_turn(player: fe.Device, choices: dict[str, Any]) -> None:
+    """The three components of a gradient: each output has a metric of its own, and all pass through one place."""
     metrics = [fe.array(f"J{x}", (3, "E")) for x in range(3)]
-    matrix, field = fe.array("D", (3, 11, 9)), fe.array("u", ("E", 9))
+    matrix, field = fe.array("D", (3, 28, 9)), fe.array("u", ("E", 9))
     e = fe.batched_einsum("re,rij,ej->ei", [[metric, matrix, field] for metric in metrics])
-    small = replace(GPU, compute_units=2)
-    program = realize(e, {"E": 1000}, find_space("dg_derivative_mma"), configuration(), small)
+    small, c = replace(GPU, compute_units=2), configuration(sub_groups=8, together=1, **choices)
+    program = realize(e, {"E": 1000}, find_space("dg_derivative_mma"), c, small)
     executable = build(player.context, replace(program, source=emulated(program.source)))
     verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
     assert verdict.ok, verdict.message

@@ -13,6 +13,7 @@ from profiles import CPU
 
 import feinsum as fe
 from feinsum.devices import Device
+from feinsum.errors import SearchError
 from feinsum.registry import find_space
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune import final
@@ -120,6 +121,19 @@ def test_a_search_begins_with_what_was_best_for_similar_problems(
     assert first[:2] == [cs[7], cs[9]]
     assert all(configuration["items"] < 50 for configuration in first[2:5])
     assert first[5] == cs[0]
+
+
+def test_a_search_may_be_told_what_to_begin_with(task: Task, store: str) -> None:
+    """Parts of configurations, the rest being the default's; what is refused is the nearest there is; no other names."""
+    begin = [{"items": 128}, {"items": 250, "lane": "longest"}]
+    with fe.Database(store) as database:
+        database.add([record_of(make_task(GEMM, {"N": 2000}, CPU), choices(task)[7], 1.0)])
+        contest = Contest(task, database, "generic", None, "random", begin)
+        first = [trial.configuration for _ in range(2) if (trial := contest.next_trial()) is not None]
+        default = choices(task)[0]
+        assert first == [{**default, "items": 128}, {**default, "items": 256, "lane": "longest"}]
+        with pytest.raises(SearchError, match=r"begin has 'size', which is no parameter of 'generic'; items, lane, .* are"):
+            Contest(task, database, "generic", None, None, [{"size": 3}])
 
 
 def test_a_space_gets_trials_by_how_quick_its_best_is(store: str) -> None:

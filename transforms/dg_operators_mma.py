@@ -11,14 +11,20 @@ from collections.abc import Callable
 
 from feinsum.cost import Work as Cost
 from feinsum.rewrites import contract_first, expand_sum
+from feinsum.rewrites.matrix_units import DEPTH
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
-from feinsum.space import Choices, Configuration, Problem
+from feinsum.space import Choices, Configuration, Problem, Value
 
 from .sub_group_plans import LONG, SHORT, SPLIT, Work, choices, estimate, refusal, tile_space, tiling
 
 
 def _distinct(p: Problem, operand: int) -> int:
     return len({row[operand] for row in p.einsum.args})
+
+
+def _copies_last(own: Choices) -> tuple[Value, ...]:
+    """Of the choices of ``prefetch`` those that values have which are computed from what is loaded."""
+    return tuple(choice for choice in ("none", "copies") if choice in own["prefetch"])
 
 
 def _constraint(work: Callable[[Problem], Work]) -> Callable[[Problem, Configuration], str | None]:
@@ -51,7 +57,8 @@ def dg_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
 
 
 def lift_work(p: Problem) -> Work:
-    return Work((p.sizes["f"], p.sizes["j"]), matrices=_distinct(p, 0), held=_distinct(p, 1) * p.count("f"))
+    faces = p.count("f")
+    return Work((p.sizes["f"], p.sizes["j"]), matrices=_distinct(p, 0), held=_distinct(p, 1) * faces, planes=faces)
 
 
 def lift_parameters(p: Problem) -> Choices:
@@ -59,7 +66,8 @@ def lift_parameters(p: Problem) -> Choices:
     few, many = p.sizes["i"] <= 4, p.count("fj") > 40
     own = choices(p, lift_work(p), (SPLIT, LONG, SHORT) if many else (SHORT, LONG, SPLIT))
     tiles = (2, 4, 0) if few else own["tiles"]
-    return {**own, "tiles": tiles, "prefetch": ("none",), "everywhere": (False, True) if few else (True, False)}
+    everywhere = (False, True) if few else (True, False)
+    return {**own, "tiles": tiles, "prefetch": _copies_last(own), "everywhere": everywhere}
 
 
 @tile_space(
@@ -75,11 +83,17 @@ def dg_face_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
 
 
 def divergence_work(p: Problem) -> Work:
-    return Work((p.sizes["r"], p.sizes["j"]), matrices=_distinct(p, 1), held=_distinct(p, 0) * p.count("xr"))
+    held = _distinct(p, 0) * p.count("xr")
+    return Work((p.sizes["r"], p.sizes["j"]), matrices=_distinct(p, 1), held=held, planes=p.count("x"))
 
 
 def divergence_parameters(p: Problem) -> Choices:
-    return {**choices(p, divergence_work(p)), "prefetch": ("none",)}
+    """``slices``: of the sum over j, of which each is multiplied for all r, so that u is loaded once."""
+    steps, many = -(-p.sizes["j"] // DEPTH), p.count("rj") > 200
+    # Three steps of each are the most that registers have room for, beside the sums of all columns.
+    slices = sorted({-(-steps // length) for length in range(2, 8)}, key=lambda n: abs(-(-steps // n) - 3))
+    own = {**choices(p, divergence_work(p)), "slices": (*slices, 1) if many else (1, *slices) if steps > 8 else (1,)}
+    return {**own, "prefetch": _copies_last(own) if steps < 20 else _copies_last(own)[::-1]}
 
 
 @tile_space(

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from feinsum.cost import Work as Cost
-from feinsum.devices.ptx import MatrixUnit
+from feinsum.rewrites.async_copies import WIDEST_BYTES
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit, split_error
 from feinsum.rewrites.summing_units import sum_error
-from feinsum.rewrites.tiling import Tiling, local_bytes, steps
+from feinsum.rewrites.tiling import Tiling, blocks, local_bytes, steps
 from feinsum.space import Configuration, Problem, Value, space
 
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
 UNITS = {"float64": (SHORT, LONG), "float32": (SHORT, LONG, SPLIT)}
 """By the type of all operands and outputs.  Units for float64 multiply float32 exactly, but for the last rounding."""
-IMPLIED: dict[str, Value] = {"sums": "apart", "burst": 1, "wide": False, "parts": 1}
+IMPLIED: dict[str, Value] = {"sums": "apart", "burst": 1, "wide": False, "parts": 1, "slices": 1}
 """What configurations mean that were recorded before these parameters existed."""
 tile_space = partial(space, version=2, rank=3, implied=IMPLIED)
 """Declares a space of these plans."""
@@ -38,6 +38,7 @@ class Work:
     :ivar matrices: distinct matrices for each of them.
     :ivar results: numbers for each e and i that are staged at a time.
     :ivar held: numbers for each e that stay in registers.
+    :ivar planes: of rows that A is made of.
     """
 
     sums: tuple[int, ...]
@@ -45,6 +46,7 @@ class Work:
     matrices: int = 1
     results: int = 1
     held: int = 0
+    planes: int = 1
 
 
 def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequence[Value]]:
@@ -55,20 +57,27 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
     ``sub_groups``: of a group; ``together``: groups that stay on a compute unit.
     ``tiles``: tiles of a sub-group of groups that come and go; 0 for groups that stay.
     ``staged``: whether results leave in whole rows, through local memory, or a lane at a time.
-    ``prefetch``: what of the next tile is loaded before the products of the one at hand: its values, or also what is held.
+    ``prefetch``: what of the next tile is loaded before the products of the one at hand: its values, or also what is held,
+    into registers; or copies of its values into local memory, through which they come in wide pieces.
     ``sums``: whether the unit for tf32 adds the steps of a sum by itself, with the matrix whole or split in local memory,
     as far as that keeps the bound too; or they are added apart.
-    ``burst``: what a sub-group loads of the matrices before it stores any of it in local memory.
+    ``burst``: what a sub-group loads of the matrices before it stores any of it in local memory; 0 to copy all at once.
     ``wide``: whether a lane writes 16 bytes of what is staged at once, or else two neighbours in rows of even length.
     ``parts``: groups that share the columns of a tile, each with its part of the matrices in local memory.
+    ``slices``: of the sum, so that registers hold the values of one, and the sums of all columns; see the spaces.
     """
     rows, itemsize = p.sizes["i"], p.einsum.dtypes[0].itemsize
     units = units or ((SPLIT, SHORT, LONG) if math.prod(work.sums) > _LONG_SUM else (SHORT, SPLIT, LONG))
     own = tuple(unit for unit in units if unit in UNITS.get(p.einsum.dtypes[0].name, units))
     # About a third more than the least; more cannot be known without the compiler.
-    likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * registers(p, work, fragment_unit(own[0]), "none"))
+    least = registers(p, {**IMPLIED, "unit": own[0], "prefetch": "none"}, work)
+    likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * least)
     # With too many, numbers go to memory; with too few, latency shows: half as bad.
     numbers: list[int] = sorted((4, 8, 12, 16, 20, 24), key=lambda n: n - likely if n > likely else (likely - n) / 2)
+    copied = "cp-async-16" in p.device.instructions
+    prefetch = ("none", "values", "copies", "all") if copied else ("none", "values", "all")
+    # Long rows need the registers and the local memory for the matrix.
+    prefetch = ("copies and held", *prefetch) if copied and rows <= 40 else prefetch
     # Memory is written in sectors of 32 bytes: a lane at a time only where rows are whole ones, or what fits is so.
     direct = rows > 24 and rows * itemsize % 32 == 0
     return {
@@ -76,11 +85,12 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
         "tiles": (0, 2) if rows <= 10 else (0,),
         "sub_groups": numbers,
         "together": (1, 2) if rows <= 24 else (1,),
-        "prefetch": ("none", "values", "all"),
+        "prefetch": prefetch,
         "unit": own,
         "sums": ("whole", "split", "apart") if SPLIT in own else ("apart",),
-        "burst": (8, 1),
+        "burst": (0, 8, 1) if copied else (8, 1),
         "wide": (True, False),
+        "slices": (1,),
         "parts": (1, 3, 2) if rows > 64 else (1,),
     }
 
@@ -102,6 +112,12 @@ def refusal(p: Problem, c: Configuration, work: Work) -> str | None:
         return f"{c['sub_groups'] * c['together']} sub-groups leave a compute unit idle, or in each other's way"
     if c["wide"] and not c["staged"] and p.sizes["i"] % 2:
         return "pairs of numbers do not make rows of odd length"
+    unit, itemsize = fragment_unit(c["unit"]), p.einsum.dtypes[0].itemsize
+    apart = work.planes > 1 or c["slices"] > 1
+    if c["prefetch"].startswith("copies") and apart and work.sums[-1] * itemsize % WIDEST_BYTES:
+        return f"rows of {work.sums[-1]} numbers are not whole pieces of {WIDEST_BYTES} bytes"
+    if c["burst"] == 0 and (c["sums"] == "split" or fragment_dtype(unit) != p.einsum.dtypes[0]):
+        return "copies do not turn numbers into those that the unit multiplies"
     if c["sums"] != "apart" and c["unit"] != SPLIT:
         return "the units for float64 add the steps of a sum by themselves"
     return inexact(p, c, work) or beyond_limits(p, c, work)
@@ -124,35 +140,42 @@ def inexact(p: Problem, c: Configuration, work: Work) -> str | None:
 
 def beyond_limits(p: Problem, c: Configuration, work: Work) -> str | None:
     """Why a compute unit has not the registers or the local memory, or None."""
-    needed = registers(p, work, fragment_unit(c["unit"]), c["prefetch"])
+    needed = registers(p, c, work)
     items, limit = 32 * c["sub_groups"] * c["together"], p.device.registers_per_compute_unit or 0
     if items * needed > limit:
         return f"{needed} registers of {items} work-items exceed the {limit} of a compute unit"
-    itemsize = p.einsum.dtypes[0].itemsize
-    used = local_bytes(tiling(p, c), p.sizes["i"], work.sums, work.batch * work.matrices, work.results, itemsize)
-    return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=c["together"] * (used + 1024) - 1024)
+    return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=c["together"] * (_local(p, c, work) + 1024) - 1024)
 
 
-def registers(p: Problem, work: Work, unit: MatrixUnit, prefetch: str) -> int:
+def _local(p: Problem, c: Configuration, work: Work) -> int:
+    itemsize, matrices = p.einsum.dtypes[0].itemsize, work.batch * work.matrices
+    return local_bytes(tiling(p, c), p.sizes["i"], work.sums, matrices, work.results, itemsize, work.planes)
+
+
+def registers(p: Problem, c: Configuration, work: Work) -> int:
     """What a work-item needs at least: numbers of the unit, two words or split; what waits, as in memory; addresses."""
-    loaded = 2 * steps(work.sums, unit)
-    waiting = 2 * work.held * (2 if prefetch == "all" else 1) + (0 if prefetch == "none" else loaded)
-    return min(2 * (4 * work.batch + loaded) + waiting * p.einsum.dtypes[0].itemsize // 4 + 16, 255)
+    unit, sliced = fragment_unit(c["unit"]), c["slices"] > 1
+    loaded = 2 * steps(work.sums, unit, c["slices"]) // c["slices"]
+    sums = 4 * work.batch * (blocks(p.sizes["i"], c["parts"]) if sliced else 1)
+    held = 0 if sliced else 2 * work.held * (2 if c["prefetch"] in ("all", "copies and held") else 1)
+    waiting = held + (loaded if c["prefetch"] in ("values", "all") else 0)
+    needed: int = 2 * (sums + loaded) + waiting * p.einsum.dtypes[0].itemsize // 4 + 16
+    return min(needed, 255)
 
 
 def estimate(p: Problem, c: Configuration, work: Work) -> Cost:
     """The work of a configuration, columns and steps padded; what some sub-groups load, others hide by their products."""
     plan, unit, rows = tiling(p, c), fragment_unit(c["unit"]), p.sizes["i"]
     itemsize, number = p.einsum.dtypes[0].itemsize, fragment_dtype(unit).itemsize
-    padded = COLUMNS * -(-rows // COLUMNS) / rows * DEPTH * steps(work.sums, unit) / math.prod(work.sums)
+    padded = COLUMNS * -(-rows // COLUMNS) / rows * DEPTH * steps(work.sums, unit, c["slices"]) / math.prod(work.sums)
     tiles = -(-p.sizes["e"] // ROWS)
     return Cost(
         flops=padded * p.einsum.flops(p.lengths) * (2 if number > itemsize else 1),  # float64 takes twice as long
         bytes=p.einsum.min_bytes(p.lengths),
         groups=plan.groups * plan.parts or -(-tiles // (plan.sub_groups * plan.tiles)),
         items=32 * plan.sub_groups,
-        registers_bytes=4 * registers(p, work, unit, c["prefetch"]),
-        local_bytes=local_bytes(plan, rows, work.sums, work.batch * work.matrices, work.results, itemsize),
+        registers_bytes=4 * registers(p, c, work),
+        local_bytes=_local(p, c, work),
         matrix=True,
     )
 
@@ -171,4 +194,5 @@ def tiling(p: Problem, c: Configuration) -> Tiling:
         sums=c["sums"],
         burst=c["burst"],
         wide=c["wide"],
+        slices=c["slices"],
     )

@@ -7,7 +7,7 @@ Conversion Instructions: Asynchronous copy", non-bulk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import loopy as lp
@@ -56,6 +56,18 @@ def copy_asynchronously(
     )
 
 
+def copy_in_rows(to: str, begin: str, size: str, places: Sequence[tuple[str, Any]], **kwargs: Any) -> CInstruction:
+    """The instruction that begins to copy 16 bytes to local memory, zeros in place of those that are not there.
+
+    :param to: a pointer to local memory, as an expression of C in terms of the names of `places`, as are the others; both
+        pointers are multiples of 16 bytes.
+    :param begin: a pointer to global memory; where no byte is there it may lead anywhere.
+    :param size: how many bytes there are.
+    :param places: names and their values, as expressions of loopy.
+    """
+    return CInstruction(tuple(places), _statement(WIDEST_BYTES, to, begin, size), **kwargs)
+
+
 def commit_copies(**kwargs: Any) -> CInstruction:
     """The instruction that closes a group of copies."""
     return CInstruction((), 'asm volatile("cp.async.commit_group;" ::: "memory");', **kwargs)
@@ -69,6 +81,16 @@ def wait_for_copies(left: int, **kwargs: Any) -> CInstruction:
 def keep_loads_before(**kwargs: Any) -> CInstruction:
     """An instruction of no code; the compiler, which would put each load next to what needs it, moves none past it."""
     return CInstruction((), 'asm volatile("" ::: "memory");', **kwargs)
+
+
+def _statement(size: int, to: str, begin: str, there: str) -> str:
+    # Whole sectors pass by the first level of cache; smaller pieces, of which several make a sector, do not.
+    cache = "cg" if size == WIDEST_BYTES else "ca"
+    # A __local pointer is an address of the shared window already; converting it with cvta would be wrong.
+    return (
+        f'asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"'
+        f' : : "r"((uint)(size_t)({to})), "l"((size_t)({begin})), "r"({there}));'
+    )
 
 
 def _name(dtype: np.dtype[Any], width: int) -> str:
@@ -103,13 +125,9 @@ class _Copy(lp.ScalarCallable):  # type: ignore[misc]
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
         dtype, width = _parsed(self.name)
         kind, size = _DTYPES[dtype], width * dtype.itemsize
-        # Whole sectors pass by the first level of cache; smaller pieces, of which several make a sector, do not.
-        cache = "cg" if size == WIDEST_BYTES else "ca"
         # Nothing may use what is copied before it was waited for, which is said there, so other accesses may pass this one.
-        # A __local pointer is an address of the shared window already; converting it with cvta would be wrong.
         text = (
             f"static inline void {self.name}(__local {kind} *to, __global {kind} const *from, int bytes)\n{{\n"
-            f'  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"\n'
-            '    : : "r"((uint)(size_t)to), "l"((size_t)from), "r"(bytes));\n}'
+            f"  {_statement(size, 'to', 'from', 'bytes')}\n}}"
         )
         yield f"61_{self.name}", text

@@ -7,12 +7,14 @@ which lanes read it; what is loaded of A stays in registers; no work-group ever 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import loopy as lp
 from pymbolic.primitives import Variable
 
 from feinsum.match import Match
+from feinsum.rewrites.async_copies import register_async_copies
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, multiply_accumulate, register_matrix_unit
 from feinsum.rewrites.products import MatrixProduct
 from feinsum.rewrites.summing_units import multiply_and_sum, register_summing_unit
@@ -64,6 +66,8 @@ def multiply_in_tiles(
     """
     work = _Products(t_unit[match.kernel_name], match, operand, m, n, tiling)
     t_unit = t_unit.with_kernel(work.result(held or {}))
+    if tiling.burst == 0:
+        t_unit = register_async_copies(t_unit, work.dtype)
     if tiling.sums == "apart":
         return register_matrix_unit(t_unit, work.unit)
     return register_summing_unit(t_unit, work.unit, tiling.sums)
@@ -94,8 +98,13 @@ class _Products(TileResults):
         rows: dict[MatrixProduct, list[int]] = {}
         for row, p in enumerate(self.products):
             rows.setdefault(p, []).append(row)
-        loads = self.loads(rows, held)
         previous: tuple[str, ...] = (after,)
+        if self.tiling.slices > 1:
+            loads_of = self.loads_of_slices(list(rows))
+            for number, (p, own) in enumerate(rows.items()):
+                previous = self._product_by_slices(own, p, matrices[p.b], partial(loads_of, number), previous)
+            return
+        loads = self.loads(rows, held)
         for number, (p, own) in enumerate(rows.items()):
             previous = self._product(own, p, matrices[p.b], loads(number, previous))
 
@@ -108,40 +117,81 @@ class _Products(TileResults):
             self.draft.domain(self.part, [block], f"0 <= {block} < {self.blocks} and {begun}")
         else:
             self.draft.domain("", [block], f"0 <= {block} < {self.blocks}")
-        return self.store(rows, block, self._multiplied(p, matrix, block, after))
+        around = self.inside | {block}
+        cleared = self._cleared(around, after)
+        return self.store(rows, block, self._added(self._multiplied(p, matrix, block, around, cleared), around))
 
-    def _multiplied(self, p: MatrixProduct, matrix: str, block: str, after: tuple[str, ...]) -> str:
-        """A block of products in the accumulators; the id of the instruction that finishes them."""
-        around, sums, rest = self.inside | {block}, self.accumulators, self.corrections
-        cleared = self._each("zero", sums, lambda at: 0.0, around, after)
+    def _product_by_slices(
+        self,
+        rows: list[int],
+        p: MatrixProduct,
+        matrix: str,
+        loads: Callable[[str, tuple[str, ...]], tuple[str, ...]],
+        after: tuple[str, ...],
+    ) -> tuple[str, ...]:
+        """All columns of a tile: their products slice by slice of the sum, and what instructions make of them."""
+        slice_ = self.draft.fresh("slice")
+        self.draft.domain("", [slice_], f"0 <= {slice_} < {self.tiling.slices}")
+        cleared = self._cleared(self.inside, after)
+        loaded = loads(slice_, after)
+        block, last = self.draft.unrolled(("block", "block"), (self.blocks, self.blocks))
+        multiplied = self._multiplied(p, matrix, block, self.inside | {slice_, block}, (*cleared, *loaded), slice_)
+        return self.store(rows, last, self._added(multiplied, self.inside))
+
+    def _cleared(self, around: frozenset[str], after: tuple[str, ...]) -> tuple[str, ...]:
+        """Zeros in all accumulators; the ids of the instructions."""
+        arrays = filter(None, (self.accumulators, self.corrections))
+        return tuple(self._each("zero", array, lambda at: 0.0, around, after) for array in arrays)
+
+    def _added(self, multiplied: str, around: frozenset[str]) -> str:
+        """What the units could not sum, added; the id of the instruction that finishes the accumulators."""
+        sums, rest = Variable(self.accumulators), self.corrections
+        if not rest:
+            return multiplied
+        return self._each("add", self.accumulators, lambda at: sums[at] + Variable(rest)[at], around, (multiplied,))
+
+    def _multiplied(
+        self,
+        p: MatrixProduct,
+        matrix: str,
+        block: str,
+        around: frozenset[str],
+        after: tuple[str, ...],
+        slice_: str | None = None,
+    ) -> str:
+        """A block of products in the accumulators, or what a slice of the sum adds to it; the id of the instruction."""
         batch = self.draft.unrolled(tuple(self.batch), tuple(self.batch.values()))
-        (step,) = self.draft.unrolled(("step",), (self.steps * DEPTH // self.unit.k,))
-        self.draft.priorities.append(",".join((self.round, block, step, *batch)))
-        a, b = self.registers_of_a(p, step, batch), self.registers_of_b(matrix, block, step, batch)
+        count = self.steps // self.tiling.slices * DEPTH // self.unit.k
+        (step,) = self.draft.unrolled(("step",), (count,))
+        outside = (block,) if slice_ is None else (slice_, block)
+        self.draft.priorities.append(",".join((self.round, *outside, step, *batch)))
+        place = Variable(step) if slice_ is None else Variable(slice_) * count + Variable(step)
+        a, b = self.registers_of_a(p, step, batch), self.registers_of_b(matrix, block, place, batch)
         kwargs = {
             "id": self.draft.fresh_id("multiply"),
             "within_inames": around | {step, *batch},
             "within_inames_is_final": True,
-            "depends_on": frozenset([cleared]),
+            "depends_on": frozenset(after),
             "depends_on_is_final": True,
         }
+        kept = () if slice_ is None else (Variable(block),)
 
         def registers(array: str) -> tuple[Any, ...]:
-            return tuple(Variable(array)[(*map(Variable, batch), half, number)] for half in range(2) for number in range(2))
+            at = (*kept, *map(Variable, batch))
+            return tuple(Variable(array)[(*at, half, number)] for half in range(2) for number in range(2))
 
-        if self.tiling.sums == "apart":
-            self.draft.instructions.append(multiply_accumulate(self.unit, registers(sums), a, b, **kwargs))
-            return str(kwargs["id"])
-        kwargs["depends_on"] = frozenset([cleared, self._each("zero", rest, lambda at: 0.0, around, after)])
-        self.draft.instructions.append(
-            multiply_and_sum(self.unit, self.tiling.sums, registers(sums), registers(rest), a, b, **kwargs)
-        )
-        return self._each("add", sums, lambda at: Variable(sums)[at] + Variable(rest)[at], around, (kwargs["id"],))
+        sums = registers(self.accumulators)
+        if self.corrections:
+            insn = multiply_and_sum(self.unit, self.tiling.sums, sums, registers(self.corrections), a, b, **kwargs)
+        else:
+            insn = multiply_accumulate(self.unit, sums, a, b, **kwargs)
+        self.draft.instructions.append(insn)
+        return str(kwargs["id"])
 
     def _each(
         self, base: str, array: str, value: Callable[[Any], Any], around: frozenset[str], after: tuple[Any, ...]
     ) -> str:
-        """Assign to every number that a lane has of a block of products; the id of the instruction."""
-        loops = self.draft.unrolled((base,) * (len(self.batch) + 2), (*self.batch.values(), 2, 2))
+        """Assign to every number that a lane has of the accumulators; the id of the instruction."""
+        loops = self.draft.unrolled((base,) * len(self.accumulated), self.accumulated)
         at = tuple(map(Variable, loops))
         return self.draft.assign(Variable(array)[at], value(at), around | set(loops), after)

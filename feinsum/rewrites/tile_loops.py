@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,9 @@ from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.draft import Draft
 from feinsum.rewrites.loops import fixed_length
-from feinsum.rewrites.matrix_units import DEPTH, ROWS, fragment_dtype, fragment_unit
+from feinsum.rewrites.matrix_units import DEPTH, ROWS, fragment_dtype, fragment_unit, synchronize_sub_group
 from feinsum.rewrites.products import MatrixProduct, matrix_product
-from feinsum.rewrites.tiling import Tiling, blocks, steps
+from feinsum.rewrites.tiling import Tiling, blocks, slice_length, steps
 
 
 @dataclass
@@ -28,6 +29,7 @@ class TileLoops:
 
     :ivar rows: the instructions of the match; ``products[row]`` is what each multiplies.
     :ivar sums: lengths of the indices summed over.
+    :ivar steps: of all slices of the sum; in a slice the last index is the quickest.
     :ivar batch: index letters with a product of their own -> their lengths.
     :ivar dtype: the type of operands and results in memory.
     :ivar number: the type of the unit's registers.
@@ -55,7 +57,7 @@ class TileLoops:
             raise TransformError(f"instruction '{self.rows[0].id}' has a predicate, which lanes of a product cannot have")
         self.products = [matrix_product(kernel, match, row, self.operand, self.m, self.n) for row in range(len(self.rows))]
         self.sums = [fixed_length(kernel, iname) for iname in self.products[0].sums]
-        self.steps = steps(self.sums, self.unit)
+        self.steps = steps(self.sums, self.unit, self.tiling.slices)
         self.rows_m = pw_aff_to_expr(kernel.get_iname_bounds(match.inames[self.m]).size)
         self.columns = fixed_length(kernel, match.inames[self.n])
         self.blocks = blocks(self.columns, self.tiling.parts)
@@ -100,13 +102,22 @@ class TileLoops:
         others = tuple(sorted(self.rows[row].within_inames - {loops[self.m], loops[self.n]}))
         return others, tuple(fixed_length(self.kernel, iname) for iname in others)
 
-    def sums_at(self, p: MatrixProduct, step: Any, *, inside: bool = False) -> tuple[dict[str, Any], list[Any]]:
-        """The indices summed over that a lane holds in a step, and when there are such; with `inside`, always some."""
-        inner, several = -(-self.sums[-1] // DEPTH), len(self.sums) > 1
+    def sums_at(
+        self, p: MatrixProduct, step: Any, *, inside: bool = False, slice_: Any = None
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """The indices summed over that a lane holds in a step, and when there are such; with `inside`, always some.
+
+        :param slice_: the number of the slice that the step belongs to; by default steps are counted through all slices.
+        """
+        several, slices = len(self.sums) > 1, self.tiling.slices
+        inner = -(-self.sums[-1] // DEPTH) if slices == 1 else slice_length(self.sums, self.unit, slices)
+        if slices > 1 and slice_ is None:
+            slice_, step = FloorDiv(step, self.steps // slices), Remainder(step, self.steps // slices)
         within, rest = (Remainder(step, inner), FloorDiv(step, inner)) if several else (step, 0)
+        within, inner = (slice_ * inner + within, slices * inner) if slices > 1 else (within, inner)
         last = DEPTH * within + Remainder(self.lane, DEPTH)
         conditions = []
-        if self.sums[-1] % DEPTH or (self.steps > inner and not several):
+        if DEPTH * inner > self.sums[-1] or (self.steps > inner and not several):
             conditions.append(Comparison(last, "<", self.sums[-1]))
             last = If(conditions[0], last, self.sums[-1] - 1) if inside else last
         at = {p.sums[-1]: last}
@@ -119,9 +130,26 @@ class TileLoops:
             at[p.sums[0]] = rest
         return at, conditions
 
+    def synchronize(self, after: Sequence[str], around: frozenset[str] | None = None) -> str:
+        """Let the lanes of a sub-group wait for each other, by default for each tile; the id of what does."""
+        insn = synchronize_sub_group(
+            id=self.draft.fresh_id("synchronize"),
+            within_inames=around or self.inside,
+            within_inames_is_final=True,
+            depends_on=frozenset(after),
+            depends_on_is_final=True,
+        )
+        self.draft.instructions.append(insn)
+        return str(insn.id)
+
 
 def guarded(conditions: list[Any], value: Any) -> Any:
     """`value` where the conditions hold, else zero."""
     if not conditions:
         return value
-    return If(conditions[0] if len(conditions) == 1 else LogicalAnd(tuple(conditions)), value, 0.0)
+    return If(all_of(conditions), value, 0.0)
+
+
+def all_of(conditions: list[Any]) -> Any:
+    """The condition that all conditions hold."""
+    return conditions[0] if len(conditions) == 1 else LogicalAnd(tuple(conditions))

@@ -9,16 +9,18 @@ from typing import Any
 
 import loopy as lp
 from loopy.symbolic import IdentityMapper, get_dependencies
-from pymbolic.primitives import Call, Comparison, FloorDiv, If, Remainder, Sum, Variable
+from pymbolic.primitives import Call, Comparison, FloorDiv, If, Min, Remainder, Sum, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
+from feinsum.rewrites.async_copies import commit_copies, copy_asynchronously, wait_for_copies
 from feinsum.rewrites.local_layouts import VECTOR_BYTES
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, column_of, column_of_b, row_of
 from feinsum.rewrites.products import MatrixProduct, substituted
 from feinsum.rewrites.summing_units import first_bits
-from feinsum.rewrites.tile_loops import TileLoops, guarded
+from feinsum.rewrites.tile_copies import TileCopies
+from feinsum.rewrites.tile_loops import TileLoops, all_of, guarded
 
 Loads = Callable[[int, tuple[str, ...]], tuple[str, ...]]
 """Adds the loads ahead of the product of a number, after some instructions; returns the ids of the loads."""
@@ -59,11 +61,14 @@ class TileOperands(TileLoops):
         alignment = VECTOR_BYTES if self._is_interleaved else None
         name = self.draft.array("matrix", (parts * count * SUB_GROUP,), lp.AddressSpace.LOCAL, self.number, alignment)
         copy = self.draft.fresh("fragment")
-        begun = f"0 <= {copy} and {burst * shared} * {copy} + {self.sub_group} < {count}"
+        begun = f"0 <= {copy} and {max(1, burst) * shared} * {copy} + {self.sub_group} < {count}"
         self.draft.domain(str(self.sub_group), [copy], begun)
         around = self.around | {copy}
+        place = Variable(copy) * shared + self.sub_group
+        if burst == 0:
+            self._copy_matrix(name, p, place, around)
+            return name
         if burst == 1 and parts == 1:
-            place = Variable(copy) * shared + self.sub_group
             self.draft.assign(self._place_of_b(name, place, 0), self._entry_of_b(p, place), around, self.before)
             return name
         moved = Variable(self.draft.array("moved", (burst,), dtype=self.dtype))
@@ -84,6 +89,27 @@ class TileOperands(TileLoops):
         each(lambda number, place: (self._place_of_b(name, place, 1), number - first_bits(number)), after, alone=True)
         return name
 
+    def _copy_matrix(self, name: str, p: MatrixProduct, place: Any, around: frozenset[str]) -> None:
+        """Copy fragments of B asynchronously, and wait for the last: numbers go to local memory as they are."""
+        if self.number != self.dtype or self.tiling.sums == "split":
+            raise TransformError(f"copies do not turn {self.dtype} into what '{self.unit.name}' multiplies")
+        at, conditions = self._place_of_entry(p, place, inside=True)
+        kwargs = {"within_inames_is_final": True, "depends_on_is_final": True}
+        copied = copy_asynchronously(
+            self._place_of_b(name, place, 0),
+            substituted(p.b, at),
+            If(all_of(conditions), 1, 0) if conditions else 1,
+            self.dtype,
+            id=self.draft.fresh_id("copy_matrix"),
+            within_inames=around,
+            depends_on=self.before,
+            **kwargs,
+        )
+        own = {"within_inames": self.around, **kwargs}
+        committed = commit_copies(id=self.draft.fresh_id("commit"), depends_on=frozenset([copied.id]), **own)
+        waited = wait_for_copies(0, id=self.draft.fresh_id("wait"), depends_on=frozenset([committed.id]), **own)
+        self.draft.instructions += [copied, committed, waited]
+
     @property
     def _is_interleaved(self) -> bool:
         """Whether a lane's numbers of an instruction are neighbours, to be read at once."""
@@ -99,14 +125,20 @@ class TileOperands(TileLoops):
 
     def _entry_of_b(self, p: MatrixProduct, place: Any) -> Any:
         """The number of B that a lane holds of a fragment, zero where there is none."""
+        at, conditions = self._place_of_entry(p, place)
+        return guarded(conditions, substituted(p.b, at))
+
+    def _place_of_entry(self, p: MatrixProduct, place: Any, inside: bool = False) -> tuple[dict[str, Any], list[Any]]:
+        """The indices of the number of B that a lane holds of a fragment, and when there is one; with `inside`, of any."""
         step, rest = Remainder(place, self.steps), FloorDiv(place, self.steps)
-        at, conditions = self.sums_at(p, step)
+        at, conditions = self.sums_at(p, step, inside=inside)
         for letter, length in reversed(self.batch.items()):
             at[p.names[letter]], rest = Remainder(rest, length), FloorDiv(rest, length)
         at[p.names[self.n]] = column = COLUMNS * (rest + self.first_block) + self.column_of_b
         if self.columns % COLUMNS or self.tiling.parts > 1:
             conditions.append(Comparison(column, "<", self.columns))
-        return guarded(conditions, substituted(p.b, at))
+            at[p.names[self.n]] = Min((column, self.columns - 1)) if inside else column
+        return at, conditions
 
     @property
     def column_of_b(self) -> Any:
@@ -124,6 +156,9 @@ class TileOperands(TileLoops):
     def loads(self, products: Iterable[MatrixProduct], held: Mapping[str, str]) -> Loads:
         """The loads of A ahead of each product and, ahead of the first, of what is held."""
         values = self._held_fragments(held)
+        products = list(products)
+        if self.tiling.prefetch.startswith("copies"):
+            return self._copied(products, values)
         sources = [self._fragments_of_a(p) for p in products]
         return self._loaded(sources, values) if self.tiling.prefetch == "none" else self._prefetched(sources, values)
 
@@ -157,16 +192,65 @@ class TileOperands(TileLoops):
 
         return loads
 
-    def _fragments_of_a(self, p: MatrixProduct) -> Fragments:
+    def _copied(self, products: list[MatrixProduct], held: list[Fragments]) -> Loads:
+        """Loads of a product from local memory, to which those of the next are copied during the product."""
+        early_held, late_held = (held, []) if self.tiling.prefetch == "copies and held" else ([], held)
+        copies = TileCopies(self, products)
+        sources = [self._fragments_of_a(p, copies=copies) for p in products]
+        coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=self.dtype) for f in early_held}
+        first, following = (substituted(self.tile, {self.round: x}) for x in (0, Variable(self.round) + 1))
+        early = [self._load(coming[f.name], f, first, self.around, ()) for f in early_held]
+        early.append(copies.begin(products[0], first, 0, self.around, [*self.before]))
+
+        def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
+            begun: tuple[str, ...] = ()
+            if number == 0:
+                begun = tuple(self._take(f, coming[f.name], (*after, *early)) for f in early_held)
+                begun += tuple(self._load(f.name, f, self.tile, self.inside, after) for f in late_held)
+            there = copies.wait(self.inside, (*after, *begun, *early))
+            source, last = sources[number], number == len(products) - 1
+            taken = self.synchronize((self._load(source.name, source, self.tile, self.inside, (there,), alone=True),))
+            then, tile = (products[0], following) if last else (products[number + 1], self.tile)
+            copied = copies.begin(then, tile, 0, self.inside, (taken,))
+            ahead = early_held if number == 0 else ()
+            return (copied, *(self._load(coming[f.name], f, following, self.inside, (copied,)) for f in ahead))
+
+        return loads
+
+    def loads_of_slices(self, products: Sequence[MatrixProduct]) -> Callable[[int, str, tuple[str, ...]], tuple[str, ...]]:
+        """Adds the loads of a slice of the product of a number; nothing is held, as a slice needs little of it."""
+        copies = TileCopies(self, products) if self.tiling.prefetch == "copies" else None
+        first, following = (substituted(self.tile, {self.round: x}) for x in (0, Variable(self.round) + 1))
+        early = [] if copies is None else [copies.begin(products[0], first, 0, self.around, [*self.before])]
+
+        def loads(number: int, slice_: str, after: tuple[str, ...]) -> tuple[str, ...]:
+            self._row(self.tile, self.inside)
+            p, around = products[number], self.inside | {slice_}
+            source = self._fragments_of_a(p, Variable(slice_), copies)
+            if copies is None:
+                return (self._load(source.name, source, self.tile, around, after),)
+            there = copies.wait(around, (*after, *early))
+            loaded = self._load(source.name, source, self.tile, around, (there,), alone=True)
+            taken = (self.synchronize((loaded,), around),)
+            then, tile = (products[0], following) if number == len(products) - 1 else (products[number + 1], self.tile)
+            ended = Comparison(Variable(slice_), "==", self.tiling.slices - 1)
+            more = Comparison(Variable(slice_), "<", self.tiling.slices - 1)
+            begun = copies.begin(p, self.tile, Variable(slice_) + 1, around, taken, more)
+            return (copies.begin(then, tile, 0, around, (begun,), ended),)
+
+        return loads
+
+    def _fragments_of_a(self, p: MatrixProduct, slice_: Any = None, copies: TileCopies | None = None) -> Fragments:
         letters = [letter for letter in self.batch if p.names[letter] in get_dependencies(p.a)]
         everywhere = self.tiling.everywhere or isinstance(p.a, Sum)
 
         def value(row: Any, index: tuple[Any, ...]) -> Any:
             *batch, step, half = index
-            at, conditions = self.sums_at(p, step, inside=everywhere)
+            at, conditions = self.sums_at(p, step, inside=everywhere, slice_=slice_)
             at |= {p.names[letter]: place for letter, place in zip(letters, batch, strict=True)}
+            a = p.a if copies is None else copies.values(p, step, half)
             # What is held belongs to the tile at hand, so loads ahead of it cannot use it.
-            a = Held(self.held, half)(p.a) if self.tiling.prefetch == "none" else p.a
+            a = Held(self.held, half)(a) if self.tiling.prefetch not in ("values", "all") else a
             row = row + 8 * half
             there = Comparison(row, "<", self.rows_m)
             if everywhere:
@@ -174,9 +258,9 @@ class TileOperands(TileLoops):
             return guarded([*conditions, there], substituted(a, {**at, p.names[self.m]: row}))
 
         def valid(index: tuple[Any, ...]) -> list[Any]:
-            return self.sums_at(p, index[-2])[1] if everywhere else []
+            return self.sums_at(p, index[-2], slice_=slice_)[1] if everywhere else []
 
-        shape = (*(self.batch[letter] for letter in letters), self.steps, 2)
+        shape = (*(self.batch[letter] for letter in letters), self.steps // self.tiling.slices, 2)
         self._a = self._a or self.draft.array("a", shape, dtype=self.number)
         return Fragments(self._a, shape, value, valid)
 
@@ -203,24 +287,27 @@ class TileOperands(TileLoops):
         own = [Variable(i) for letter, i in zip(self.batch, batch, strict=True) if p.names[letter] in names]
         return tuple(Variable(self._a)[(*own, Variable(step) * width + i // 2, i % 2)] for i in range(2 * width))
 
-    def registers_of_b(self, matrix: str, block: str, step: str, batch: Sequence[str]) -> tuple[Any, ...]:
+    def registers_of_b(self, matrix: str, block: str, step: Any, batch: Sequence[str]) -> tuple[Any, ...]:
         place: Any = Variable(block)
         for iname, length in zip(batch, self.batch.values(), strict=True):
             place = place * length + Variable(iname)
         width = self.unit.k // DEPTH
         if self._is_interleaved:
             numbers = width * (2 if self.tiling.sums == "split" else 1)
-            lane = (place * (self.steps // width) + Variable(step)) * SUB_GROUP + self.lane
+            lane = (place * (self.steps // width) + step) * SUB_GROUP + self.lane
             return tuple(Variable(matrix)[lane * numbers + i] for i in range(numbers))
-        place = place * self.steps + Variable(step) * width
+        place = place * self.steps + step * width
         return tuple(Variable(matrix)[(place + i) * SUB_GROUP + self.lane] for i in range(width))
 
-    def _load(self, name: str, f: Fragments, tile: Any, around: frozenset[str], after: Sequence[str]) -> str:
+    def _load(
+        self, name: str, f: Fragments, tile: Any, around: frozenset[str], after: Sequence[str], alone: bool = False
+    ) -> str:
         loops = self.draft.unrolled(("load",) * len(f.shape), f.shape)
         index = tuple(map(Variable, loops))
         row, known = self._row(tile, around)
         ready = {*after, *self.before, known}
-        loaded = self.draft.assign(Variable(name)[index], f.value(row, index), around | set(loops), ready)
+        value = f.value(row, index)
+        loaded = self.draft.assign(Variable(name)[index], value, around | set(loops), ready, alone=alone)
         if not f.valid(index):
             return loaded
         loops = self.draft.unrolled(("valid",) * len(f.shape), f.shape)

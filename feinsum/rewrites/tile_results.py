@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,10 @@ from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remai
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.local_layouts import VECTOR_BYTES
-from feinsum.rewrites.matrix_units import COLUMNS, ROWS, row_of, synchronize_sub_group
+from feinsum.rewrites.matrix_units import COLUMNS, ROWS, row_of
 from feinsum.rewrites.products import substituted
 from feinsum.rewrites.tile_operands import Held, TileOperands
-from feinsum.rewrites.wide_stores import Rows, wide_store, written_rows
+from feinsum.rewrites.wide_stores import Rows, rows_in_memory, wide_store
 
 _PAIR = 2
 """Numbers that a lane has of each row of a block."""
@@ -35,9 +35,11 @@ class TileResults(TileOperands):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shape = (*self.batch.values(), 2, 2)
-        self.accumulators = self.draft.array("acc", shape, dtype=self.number)
-        self.corrections = self.draft.array("rest", shape, dtype=self.number) if self.tiling.sums != "apart" else ""
+        kept = (self.blocks,) if self.tiling.slices > 1 else ()
+        self.accumulated = (*kept, *self.batch.values(), 2, 2)
+        self.accumulators = self.draft.array("acc", self.accumulated, dtype=self.number)
+        apart = self.tiling.sums == "apart"
+        self.corrections = "" if apart else self.draft.array("rest", self.accumulated, dtype=self.number)
         self._staged = ""
         self._temporaries: dict[str, str] = {}
         self._written: tuple[str, ...] = ()
@@ -48,9 +50,9 @@ class TileResults(TileOperands):
             return tuple(self._store(row, block, after, None) for row in rows)
         staged = self._staged_array(rows)
         gathered = tuple(self._store(row, block, after, Staging(staged, number)) for number, row in enumerate(rows))
-        ready = self._synchronize(gathered)
+        ready = self.synchronize(gathered)
         written = tuple(self._write(row, Staging(staged, number), ready) for number, row in enumerate(rows))
-        return (self._synchronize(written),)
+        return (self.synchronize(written),)
 
     def _store(self, row: int, block: str, after: str, staging: Staging | None) -> str:
         """What an instruction makes of the accumulators, to its output or to where results are staged."""
@@ -61,9 +63,9 @@ class TileResults(TileOperands):
         there = row_of(self.lane, Variable(half))
         place = ROWS * self.tile + there
         at = {loops[self.m]: place, loops[self.n]: column, **copies}
-        value = substituted(_Results(self, row, (Variable(half), Variable(number)))(insn.expression), at)
+        value = substituted(_Results(self, row, block, (Variable(half), Variable(number)))(insn.expression), at)
         inside = self.inside | {block, half, number, *(copy.name for copy in copies.values())}
-        predicates = [Comparison(column, "<", self.columns)] if self.columns % COLUMNS else []
+        predicates = [Comparison(column, "<", self.columns)] if self._passes_columns else []
         if staging is not None:
             index = (self.sub_group, staging.row, *copies.values(), there, column)
             return self.draft.assign(
@@ -75,6 +77,11 @@ class TileResults(TileOperands):
                 substituted(insn.assignee, at), value, inside, (after,), predicates=predicates, insn_id=insn.id
             )
         return self._write_pair(row, number, at, value, inside, after)
+
+    @property
+    def _passes_columns(self) -> bool:
+        """Whether blocks go beyond the last column: each but the last is whole, unless all parts have as many."""
+        return bool(self.columns % COLUMNS) or COLUMNS * self.blocks * self.tiling.parts > self.columns
 
     def _write_pair(
         self, row: int, number: str, at: Mapping[str, Any], value: Any, inside: frozenset[str], after: str
@@ -90,9 +97,11 @@ class TileResults(TileOperands):
         m, n = first[loops[self.m]], first[loops[self.n]]
         # The same on both instructions, so that one branch goes around them.
         predicates = [Comparison(m, "<", self.rows_m)]
-        predicates += [Comparison(n, "<", self.columns)] if self.columns % COLUMNS else []
+        predicates += [Comparison(n, "<", self.columns)] if self._passes_columns else []
         pair = self._temporary("pair", (_PAIR,), self.dtype)
-        kept = self.draft.assign(Variable(pair)[Variable(number)], value, inside, (after,), predicates=predicates)
+        # All rows keep their pairs in one place, so each begins after the one before.
+        ready = (after, *self._written)
+        kept = self.draft.assign(Variable(pair)[Variable(number)], value, inside, ready, predicates=predicates)
         store = wide_store(
             rows,
             substituted(insn.assignee, first),
@@ -108,6 +117,7 @@ class TileResults(TileOperands):
             depends_on_is_final=True,
         )
         self.draft.instructions.append(store)
+        self._written = (str(store.id),)
         return str(store.id)
 
     def _write(self, row: int, staging: Staging, after: str) -> str:
@@ -196,7 +206,7 @@ class TileResults(TileOperands):
     def _rows_of(self, row: int) -> Rows:
         loops = self.match.loops[row]
         others = self.other_loops(row)[0]
-        return written_rows(self.kernel, self.rows[row].assignee, loops[self.m], loops[self.n], self.columns, others)
+        return rows_in_memory(self.kernel, self.rows[row].assignee, loops[self.m], loops[self.n], self.columns, others)
 
     def _temporary(self, name: str, shape: tuple[int, ...] = (), dtype: Any = None) -> str:
         """Registers that all rows share, by default for a whole number."""
@@ -214,23 +224,13 @@ class TileResults(TileOperands):
             self._staged = self.draft.array("staged", shape, lp.AddressSpace.LOCAL, self.dtype, alignment)
         return self._staged
 
-    def _synchronize(self, after: Sequence[str]) -> str:
-        insn = synchronize_sub_group(
-            id=self.draft.fresh_id("synchronize"),
-            within_inames=self.inside,
-            within_inames_is_final=True,
-            depends_on=frozenset(after),
-            depends_on_is_final=True,
-        )
-        self.draft.instructions.append(insn)
-        return str(insn.id)
-
 
 class _Results(Held):
     """Reads products from accumulators too."""
 
-    def __init__(self, tiles: TileResults, row: int, register: tuple[Any, Any]) -> None:
+    def __init__(self, tiles: TileResults, row: int, block: str, register: tuple[Any, Any]) -> None:
         super().__init__(tiles.held, register[0])
+        self.kept = (Variable(block),) if tiles.tiling.slices > 1 else ()
         self.tiles, self.product, self.register = tiles, tiles.products[row], register
 
     def map_reduction(self, expr: Any) -> Any:
@@ -244,5 +244,5 @@ class _Results(Held):
 
     def _accumulator(self, batch: Iterable[Any]) -> Any:
         tiles = self.tiles
-        value = Variable(tiles.accumulators)[(*batch, *self.register)]
+        value = Variable(tiles.accumulators)[(*self.kept, *batch, *self.register)]
         return value if tiles.number == tiles.dtype else TypeCast(tiles.dtype, value)

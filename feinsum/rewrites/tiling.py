@@ -22,12 +22,17 @@ class Tiling:
     :ivar parts: work-groups that share the columns of a tile, for a B too large for local memory.
     :ivar staged: whether results pass through local memory, so that they leave in whole rows.
     :ivar prefetch: what is loaded for the next product before one, into registers of its own: "none"; "values", which are
-        A; or "all", also what is held, although it is not needed before the first results are there.
+        A; or "all", also what is held, although it is not needed before the first results are there; or into local
+        memory, by copies that no lane waits for: "copies" of A, if that is rows of an array, or "copies and held", what is
+        held in registers.
     :ivar everywhere: whether A is computed beyond the last row and k too, from the last there are, rather than on a
         condition.  Compilers predicate a single load; around more they branch, and then each waits for the one before.
         So sums are computed everywhere in any case; a product of two is as a rule faster so, a single load slower.
     :ivar sums: how the steps of a sum are added: one of :data:`feinsum.rewrites.summing_units.SUMS`.
-    :ivar burst: fragments of B that a sub-group loads before it stores any of them in local memory.
+    :ivar burst: fragments of B that a sub-group loads before it stores any of them in local memory; 0 to copy all of them
+        asynchronously, where they have the type that the unit multiplies.
+    :ivar slices: of the sum, along the last index summed over.  With one, all values of A are in registers, and
+        accumulators of a block of columns; with several, the values of a slice, and accumulators of all blocks.
     :ivar wide: whether a lane writes several numbers of an output at once: 16 bytes of what is staged, or else two
         neighbours in a row.
     """
@@ -42,21 +47,28 @@ class Tiling:
     everywhere: bool = False
     sums: str = "apart"
     burst: int = 1
+    slices: int = 1
     wide: bool = False
 
 
-def local_bytes(tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int, itemsize: int = 8) -> int:
+def local_bytes(
+    tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int, itemsize: int = 8, planes: int = 1
+) -> int:
     """Local memory of a work-group of :func:`feinsum.rewrites.sub_group_tiles.multiply_in_tiles`.
 
     :param sums: lengths of the indices summed over.
     :param matrices: distinct matrices B, each of the points of a batch index counted.
     :param results: numbers for each m and n that are staged at a time.
     :param itemsize: bytes of a number in memory; those of B have the type of the unit.
+    :param planes: of rows that are copied: see :class:`feinsum.rewrites.tile_copies.TileCopies`.
     """
     unit = fragment_unit(tiling.unit)
-    kept = matrices * blocks(n, tiling.parts) * steps(sums, unit) * SUB_GROUP * (2 if tiling.sums == "split" else 1)
+    fragments = matrices * blocks(n, tiling.parts) * steps(sums, unit, tiling.slices)
+    kept = fragments * SUB_GROUP * (2 if tiling.sums == "split" else 1)
     staged = tiling.sub_groups * results * ROWS * n if tiling.staged else 0
-    return kept * fragment_dtype(unit).itemsize + staged * itemsize
+    with_copies = tiling.prefetch.startswith("copies")
+    copied = tiling.sub_groups * copied_numbers(copied_depth(tiling, sums), planes) if with_copies else 0
+    return kept * fragment_dtype(unit).itemsize + (staged + copied) * itemsize
 
 
 def blocks(n: int, parts: int) -> int:
@@ -64,7 +76,27 @@ def blocks(n: int, parts: int) -> int:
     return -(-n // (COLUMNS * parts))
 
 
-def steps(sums: Sequence[int], unit: MatrixUnit) -> int:
-    """Steps of a product, in whole instructions."""
-    count, width = math.prod(sums[:-1]) * -(-sums[-1] // DEPTH), unit.k // DEPTH
-    return -(-count // width) * width
+def steps(sums: Sequence[int], unit: MatrixUnit, slices: int = 1) -> int:
+    """Steps of a product, in whole instructions; those of each slice are, where there are several."""
+    first, width = math.prod(sums[:-1]), unit.k // DEPTH
+    if slices > 1:
+        return slices * first * slice_length(sums, unit, slices)
+    return -(-first * -(-sums[-1] // DEPTH) // width) * width
+
+
+def slice_length(sums: Sequence[int], unit: MatrixUnit, slices: int) -> int:
+    """Steps along the last index in each of several slices, which are whole instructions."""
+    length, width = -(-sums[-1] // (DEPTH * slices)), unit.k // DEPTH
+    while math.prod(sums[:-1]) * length % width:
+        length += 1
+    return length
+
+
+def copied_depth(tiling: Tiling, sums: Sequence[int]) -> int:
+    """Numbers of a row that are copied at a time: all, or those of a slice."""
+    return sums[-1] if tiling.slices == 1 else DEPTH * slice_length(sums, fragment_unit(tiling.unit), tiling.slices)
+
+
+def copied_numbers(depth: int, planes: int) -> int:
+    """Numbers of local memory for the rows of a sub-group, and for those that the last step reads beyond the last row."""
+    return ROWS * depth * planes + (2 * DEPTH if depth % (2 * DEPTH) else 0)

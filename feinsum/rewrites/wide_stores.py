@@ -1,4 +1,4 @@
-"""Stores of several numbers at once, to rows that lie one after the other in memory: ``out[begin + columns m + n]``."""
+"""Accesses of several numbers at once, in rows that lie one after the other in memory: ``x[begin + columns m + n]``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from feinsum.rewrites.vector_access import NAMES
 
 @dataclass(frozen=True)
 class Rows:
-    """Where an instruction writes: number n of row m goes to ``begin + columns m + n`` of an array.
+    """Where rows are in an array: number n of row m is at ``begin + columns m + n``.
 
     :ivar begin: depends on other loops; :ivar steps: what each of these adds to it.
     """
@@ -38,23 +38,25 @@ class Rows:
         return [Comparison(Remainder(step, numbers), "==", 0) for step in open_]
 
 
-def written_rows(
-    kernel: lp.LoopKernel, assignee: Subscript, m: str, n: str, columns: int, others: Collection[str] = ()
+def rows_in_memory(
+    kernel: lp.LoopKernel, element: Subscript, m: str, n: str, columns: int, others: Collection[str] = ()
 ) -> Rows:
-    """The rows that loops m and n of an assignment write, among other loops.
+    """The rows of which loops m and n make an element of an array, among other loops.
 
     :raises TransformError: if they do not lie one after the other from the beginning of a buffer.
     """
-    array = kernel.arg_dict.get(assignee.aggregate.name)
+    array = kernel.arg_dict.get(element.aggregate.name)
     tags = getattr(array, "dim_tags", ())
     if array is None or not all(isinstance(tag, FixedStrideArrayDimTag) for tag in tags) or array.offset != 0:
         raise TransformError(
-            f"'{assignee}' is no part of an array from its beginning, which wide stores take to be aligned"
+            f"'{element}' is no part of an array from its beginning, which wide accesses take to be aligned"
         )
-    place = sum((tag.stride * index for tag, index in zip(tags, assignee.index_tuple, strict=True)), 0)
+    indices = ((tag.stride, index) for tag, index in zip(tags, element.index_tuple, strict=True))
+    # The collector takes no products with zero.
+    place = sum((stride * index for stride, index in indices if not (isinstance(index, int) and index == 0)), 0)
     coefficients = dict(CoefficientCollector([m, n, *others])(place))
     if coefficients.pop(Variable(n), 0) != 1 or coefficients.pop(Variable(m), 0) != columns:
-        raise TransformError(f"rows of {columns} numbers do not lie one after the other where '{assignee}' is written")
+        raise TransformError(f"rows of {columns} numbers do not lie one after the other where '{element}' is")
     begin = sum((step if loop == 1 else step * loop for loop, step in coefficients.items()), 0)
     return Rows(array.name, NAMES[array.dtype.numpy_dtype.name], begin, tuple(coefficients.values()))
 

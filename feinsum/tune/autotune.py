@@ -18,7 +18,7 @@ from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import SearchError
 from feinsum.registry import name_everywhere
-from feinsum.space import TransformSpace
+from feinsum.space import Configuration, TransformSpace
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune import final
 from feinsum.tune.budget import Budget
@@ -130,12 +130,16 @@ def tune_on(
     seed: int,
     progress: bool | Progress,
     steps: str = "auto",
+    begin: Sequence[Configuration] = (),
 ) -> TuningReport:
-    """:func:`autotune` with processes that are there already, and a store that is open."""
+    """:func:`autotune` with processes that are there already, and a store that is open.
+
+    :param begin: see :class:`feinsum.tune.jobs.Job`.
+    """
     start, budget = time.monotonic(), Budget(timeout)
     task = make_task(e, sizes, engine.profile, seed)
     require_writable(store)
-    contest = Contest(task, store, space, trials, sampler)
+    contest = Contest(task, store, space, trials, sampler, begin)
     records: list[TuningRecord] = []
     decided, interrupted = None, False
 

@@ -143,6 +143,7 @@ def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], p
         sampler=job.sampler,
         seed=job.seed,
         steps=job.steps,
+        begin=job.begin,
         progress=progress,
     )
     return Result(job, "interrupted" if report.interrupted else "tuned", report=report)

@@ -3,6 +3,7 @@
 A sampler is told what earlier runs found.  It begins with what was best where the problem was alike, then asks for what
 the cost model expects to be quick and for what the space would try first, then explores::
 
+    what a job says to begin with
     chains of the best that is known of the steps (:mod:`feinsum.composition`)
     winners of this einsum at other lengths, then of others with the same subscripts, nearest first, on this device, then
         on others of its architecture (:mod:`feinsum.precedents`); each made to fit (:mod:`feinsum.adaptation`)
@@ -14,7 +15,7 @@ the cost model expects to be quick and for what the space would try first, then 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -23,12 +24,12 @@ from typing import Any
 from feinsum.adaptation import nearest
 from feinsum.composition import compositions
 from feinsum.database import Database, TuningRecord, best_known, open_stores
-from feinsum.errors import FeinsumError, SpaceError, TransformError
+from feinsum.errors import FeinsumError, SearchError, SpaceError, TransformError
 from feinsum.favourites import favourites
 from feinsum.precedents import Inquiry, Question
 from feinsum.registry import describe_failure, matching_spaces, report_failure
 from feinsum.search.sampler import Sampler, make_sampler
-from feinsum.space import Problem, TransformSpace
+from feinsum.space import Configuration, Problem, TransformSpace
 from feinsum.timing import PROTOCOL
 from feinsum.tune.task import Task
 from feinsum.tune.trial import Trial
@@ -81,11 +82,21 @@ class Contest:
     :param only: the name of the only space that takes part; None for all.
     :param trials: how many configurations are going to be asked for, if that is known.
     :param sampler: see :func:`feinsum.search.make_sampler`.
+    :param begin: configurations to try first, or parts of some: see :class:`feinsum.tune.jobs.Job`.
     :ivar best: the winner of the last final, or else the quickest record; None while none is right.
     :raises TransformError: if no space takes part.
+    :raises SearchError: if `begin` names what is no parameter of a space that does.
     """
 
-    def __init__(self, task: Task, store: Database, only: str | None, trials: int | None, sampler: str | None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        store: Database,
+        only: str | None,
+        trials: int | None,
+        sampler: str | None,
+        begin: Sequence[Configuration] = (),
+    ) -> None:
         e = task.canonical.einsum
         matching = [s for s in matching_spaces(e) if only in (None, s.name)]
         if not matching:
@@ -96,7 +107,7 @@ class Contest:
         share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
         self._task, self._store = task, store
         self._contestants = {
-            s.name: c for s in matching if (c := _entered(task, store, s, share, sampler, only)) is not None
+            s.name: c for s in matching if (c := _entered(task, store, s, share, sampler, only, begin)) is not None
         }
         self.best = best_known(
             store,
@@ -181,11 +192,17 @@ class Contest:
 
 
 def _entered(
-    task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None, only: str | None
+    task: Task,
+    store: Database,
+    space: TransformSpace,
+    share: int | None,
+    sampler: str | None,
+    only: str | None,
+    begin: Sequence[Configuration],
 ) -> Contestant | None:
     """A contestant; None, with a warning, for a space that fails when asked what it accepts, unless it is the only one."""
     try:
-        return _contestant(task, store, space, share, sampler)
+        return _contestant(task, store, space, share, sampler, begin)
     except FeinsumError:
         raise
     except Exception as error:  # a bug of a space is a miss
@@ -195,7 +212,14 @@ def _entered(
         return None
 
 
-def _contestant(task: Task, store: Database, space: TransformSpace, share: int | None, sampler: str | None) -> Contestant:
+def _contestant(
+    task: Task,
+    store: Database,
+    space: TransformSpace,
+    share: int | None,
+    sampler: str | None,
+    begin: Sequence[Configuration] = (),
+) -> Contestant:
     """A space with a sampler that knows what was tried before, and where to begin."""
     problem, profile = task.problem(space), task.profile
     tried = store.configurations_tried(
@@ -207,13 +231,29 @@ def _contestant(task: Task, store: Database, space: TransformSpace, share: int |
         partial(space.refusal, problem),
         seed=task.seed,
         trials=share,
-        start=[*_alike(task, store, space, problem), *_expected(task, space), *_first(space, problem)],
+        start=[
+            *_asked_for(space, problem, begin),
+            *_alike(task, store, space, problem),
+            *_expected(task, space),
+            *_first(space, problem),
+        ],
         known=[(space.completed(configuration), record.median_s) for configuration, record in tried.items()],
     )
     known = list(tried.values())
     return Contestant(
         space, made, known, best_s=min((r.median_s for r in known if r.median_s is not None), default=math.inf)
     )
+
+
+def _asked_for(space: TransformSpace, problem: Problem, begin: Sequence[Configuration]) -> list[dict[str, Any]]:
+    """Configurations with some values given, the others being those of the default."""
+    parameters = space.parameters(problem)
+    for part in begin:
+        if unknown := part.keys() - parameters.keys():
+            known = ", ".join(sorted(parameters))
+            raise SearchError(f"begin has {min(unknown)!r}, which is no parameter of '{space.name}'; {known} are")
+    found = (nearest(problem, space, {**default, **part}) for default in _first(space, problem) for part in begin)
+    return [configuration for configuration in found if configuration is not None]
 
 
 def _alike(task: Task, store: Database, space: TransformSpace, problem: Problem) -> list[Mapping[str, Any]]:

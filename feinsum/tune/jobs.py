@@ -12,6 +12,8 @@
     dtypes = ["float32", "float64"]
     fixed = {n = [4, 10, 20]}             # lengths that are part of the einsum, each combination another one
     sizes = {E = [1000, 100_000]}         # lengths of long axes, each combination another job
+    space = "dg_gradient"                 # the only one to search; without it, all that match
+    begin = [{elements = 32}]             # what to try first of it, the rest being that of its default
 
 What stands above the first ``[[einsum]]`` holds for all of them, unless one says otherwise.  Several outputs are ``rows``
 of names, where ``a*b`` is an elementwise product.  A job file is data: it is read by :mod:`tomllib` and checked key by key.
@@ -31,6 +33,7 @@ from typing import Any
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
 from feinsum.errors import FeinsumError, JobError
 from feinsum.search import SAMPLERS
+from feinsum.space import Value
 from feinsum.tune.steps import WHEN
 
 _MOST_JOBS = 100_000
@@ -46,6 +49,8 @@ class Job:
     :ivar trials: configurations to try in all, those of earlier runs included; None for as many as the time allows.
     :ivar timeout: in seconds; None for as long as it takes.
     :ivar steps: whether to tune the steps, too; see :func:`feinsum.autotune`.
+    :ivar begin: configurations of `space` to try before all else, or parts of some: what a part leaves open is that of the
+        default, and what the space refuses, the nearest that it accepts.
     """
 
     einsum: BatchedEinsum
@@ -57,6 +62,7 @@ class Job:
     sampler: str | None = None
     seed: int = 0
     steps: str = "auto"
+    begin: tuple[Mapping[str, Value], ...] = ()
 
     def __str__(self) -> str:
         lengths = " ".join(f"{name}={length}" for name, length in self.sizes.items())
@@ -118,7 +124,7 @@ def _job_file(data: Mapping[str, Any], directory: Path) -> JobFile:
 
 
 _COMMON = {"devices", "dtypes", "trials", "timeout", "space", "sampler", "seed", "steps"}
-_OWN = {"subscripts", "shapes", "rows", "fixed", "sizes"}
+_OWN = {"subscripts", "shapes", "rows", "fixed", "sizes", "begin"}
 
 
 def _check_keys(table: Mapping[str, Any], known: set[str], where: str, hint: str = "") -> None:
@@ -136,7 +142,10 @@ def _jobs(table: Mapping[str, Any]) -> Iterator[Job]:
         "sampler": _one_of("sampler", table["sampler"], SAMPLERS) if "sampler" in table else None,
         "seed": _number("seed", table.get("seed", 0), int, 0),
         "steps": _one_of("steps", table.get("steps", "auto"), WHEN),
+        "begin": tuple(_list("begin", table["begin"], _configuration)) if "begin" in table else (),
     }
+    if budget["begin"] and budget["space"] is None:
+        raise JobError("begin has values of parameters, so it needs the key 'space'")
     if budget["trials"] is None and budget["timeout"] is None:
         budget["timeout"] = 60.0
     devices = _list("devices", table["devices"], _text) if "devices" in table else [None]
@@ -201,6 +210,12 @@ def _number(key: str, value: object, kind: type, least: int) -> Any:
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise JobError(f"{key} is {value!r}, not a text")
+    return value
+
+
+def _configuration(key: str, value: object) -> dict[str, Value]:
+    if not isinstance(value, dict) or not all(isinstance(choice, (bool, int, float, str)) for choice in value.values()):
+        raise JobError(f"{key} is {value!r}, not a table of parameters and values")
     return value
 
 
