@@ -103,7 +103,10 @@ def divergence_parameters(p: Problem) -> Choices:
     estimate=_estimate(divergence_work),
 )
 def dg_divergence_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
-    """``out[e,i] = Σ_r,j D[r,i,j] (Σ_x J[x,r,e] u[x,e,j])``: u is turned to the reference element as it is loaded."""
+    """``out[e,i] = Σ_r,j D[r,i,j] (Σ_x J[x,r,e] u[x,e,j])``: u is turned to the reference element as it is loaded.
+
+    ``slices`` of the sum over j go one after the other where registers have no room for all values of an element.
+    """
     held = {row[0]: "xre" for row in m.rules}
     t_unit, m = contract_first(t_unit, m, (0, 2))
     return multiply_in_tiles(t_unit, m, None, "e", "i", tiling(p, c), held=held)
