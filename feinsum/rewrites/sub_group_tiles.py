@@ -52,8 +52,8 @@ def multiply_in_tiles(
 
     Numbers beyond an operand are zeros, and results beyond the output are not stored, so any m, n and k will do; of
     several indices k the last is padded to whole steps.  Rows with the same product share it.
-    Registers of a lane: two for each step of A, four for each r, two for each entry of what is held.  With several slices of
-    the sum: two for each step of one slice, and four for each r and block; the loop over blocks is in that over slices.
+    Registers of a lane: two for each step of A, four for each r, two for each entry of what is held.  With several slices
+    of the sum: two for each step of one, and four for each r and block; the loop over blocks is in that over slices.
 
     :param operand: the operand whose rule is the sum of products (see :func:`feinsum.rewrites.contract_first`); None
         if the instructions of the match are such sums themselves.
