@@ -34,6 +34,9 @@ from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Outcome
 from feinsum.validate import Workload
 
+# loopy raises the limit for deep kernels and leaves it there; hypothesis, which raises it too, wonders.
+pytestmark = pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")
+
 EXAMPLES = int(os.environ.get("FEINSUM_FUZZ", "0"))
 ATTEMPTS = 100
 """Random points of a space that are asked for one it accepts."""

@@ -8,9 +8,11 @@ from profiles import CPU
 from running import run
 
 import feinsum as fe
+from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
+from feinsum.validate import Workload
 
 GENERIC = find_space("generic")
 LENGTHS = {"i": 9, "j": 8, "k": 7, "l": 70}
@@ -43,3 +45,17 @@ def test_the_first_schedule_saves_work(text: str, schedules: list[str], cpu: Dev
         configuration = GENERIC.default(problem) | {"schedule": schedule}
         found = run(realize(e, {}, GENERIC, configuration, CPU), cpu, e, arrays)
         np.testing.assert_allclose(found, np.einsum(text, *arrays.values()), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("text", ["ba->ab", "ab->ab"])
+def test_copies_of_complex_numbers_stay_within_their_array(text: str, dtype: str, cpu: Device) -> None:
+    """Where the last group has work-items too many: Intel's compiler forgot their condition for structures of two doubles."""
+    e = fe.einsum(text, fe.array("x", (np.inf, np.inf), dtype))
+    sizes = dict.fromkeys(e.long_axes, 100)
+    for items in (16, 32):
+        program = realize(e, sizes, GENERIC, {"schedule": "fused", "lane": "longest", "items": items}, cpu.profile)
+        executable = build(cpu.context, program)
+        for length in (17, 24, 67):
+            verdict = Workload(e, dict.fromkeys(e.index_sizes, length), cpu.queue).check(executable)
+            assert verdict.ok, verdict.message
