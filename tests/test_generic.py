@@ -50,7 +50,7 @@ def test_the_first_schedule_saves_work(text: str, schedules: list[str], cpu: Dev
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("text", ["ba->ab", "ab->ab"])
 def test_copies_of_complex_numbers_stay_within_their_array(text: str, dtype: str, cpu: Device) -> None:
-    """Where the last group has work-items too many: Intel's compiler forgot their condition for structures of two doubles."""
+    """Where the last group has work-items too many, whose condition Intel's compiler forgot."""
     e = fe.einsum(text, fe.array("x", (np.inf, np.inf), dtype))
     sizes = dict.fromkeys(e.long_axes, 100)
     for items in (16, 32):
