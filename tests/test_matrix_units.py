@@ -54,7 +54,7 @@ STATEMENT = re.compile(r'asm\("mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f64|f
 
 ASYNC_COPY = re.compile(
     r'asm volatile\("cp\.async\.c[ag][^"]*\], (\d+), %2;" : : "r"\(\(uint\)\(size_t\)\((.*?)\)\), '
-    r'"l"\(\(size_t\)\((.*?)\)\), "r"\((\w+)\)\);'
+    r'"l"\(\(size_t\)\((.*?)\)\), "r"\(\(int\)\((\w+)\)\)\);'
 )
 """An asynchronous copy: how many bytes it writes, where to and where from, and how many there are."""
 
@@ -325,6 +325,14 @@ def test_the_code_calls_the_unit_in_step_with_its_depth(depth: int) -> None:
     assert len(re.findall(rf"= feinsum_mma_m16n8k{depth}\(", source)) == 1
     assert f"for (int step = 0; step <= {-(-10 // depth) - 1}; ++step)" in source
     assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 1, "no work-group waits in the loop over tiles"
+
+
+def test_copies_of_long_arrays_pass_sizes_of_32_bits() -> None:
+    """Which the instruction takes, where indices, and numbers computed with them, have 64."""
+    c = configuration(prefetch="copies")
+    source = realize(gradient(10, 10), {"E": 1000}, find_space("dg_gradient_mma"), c, GPU, wide=True).source
+    assert "long size = " in source
+    assert '"r"((int)(size))' in source
 
 
 def test_local_memory_is_what_the_code_declares() -> None:

@@ -89,7 +89,7 @@ def _statement(size: int, to: str, begin: str, there: str) -> str:
     # A __local pointer is an address of the shared window already; converting it with cvta would be wrong.
     return (
         f'asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"'
-        f' : : "r"((uint)(size_t)({to})), "l"((size_t)({begin})), "r"({there}));'
+        f' : : "r"((uint)(size_t)({to})), "l"((size_t)({begin})), "r"((int)({there})));'
     )
 
 
