@@ -2,7 +2,7 @@
 // dg_derivative_mma, version 2
 
 // Some GPU: re,rij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[12, Ne], a1: float64[12, 6, 10], a2_0: float64[Ne, 10], a2_1: float64[Ne, 10]
-// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=8 wide=True parts=1
+// staged=True tiles=0 sub_groups=8 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 parts=1
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 8)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -23,16 +23,6 @@
     }
 LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
 #undef LOOPY_DEFINE_FLOOR_DIV_POS_B
-#define LOOPY_DEFINE_MOD_POS_B(SUFFIX, TYPE) \
-    static inline TYPE loopy_mod_pos_b_##SUFFIX(TYPE a, TYPE b) \
-    { \
-        TYPE result = a%b; \
-        if (result < 0) \
-            result += b; \
-        return result; \
-    }
-LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_MOD_POS_B)
-#undef LOOPY_DEFINE_MOD_POS_B
 #undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
@@ -40,48 +30,97 @@ static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double
   *r1 = d1; *r2 = d2; *r3 = d3;
   return d0;
 }
+static inline void feinsum_copy_float64(__local double *to, __global double const *from, int bytes)
+{
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" : : "r"((uint)(size_t)(to)), "l"((size_t)(from)), "r"((int)(bytes)));
+}
 
 __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
 {
   double a[3 * 2];
   double a0_0_held[12 * 2];
   double acc[12 * 2 * 2];
+  __local double coming[8 * 168] __attribute__ ((aligned (16)));
+  int left;
   int limit;
   __local double matrix[1152];
-  double moved[8];
+  double next_a0_0_held[12 * 2];
   int quotient;
   int row;
+  int row_0;
+  int row_1;
   __local double staged[8 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
-  {
-    int const fragment = 0;
-
-    __attribute__((opencl_unroll_hint))
-    for (int ahead = 0; ahead <= 7; ++ahead)
-      moved[ahead] = ((4 * loopy_mod_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3) + lid(0) % 4 < 10 && 8 * (loopy_floor_div_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3), 12) + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[60 * loopy_mod_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3), 12) + 10 * (8 * loopy_floor_div_pos_b_int32(loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3), 12) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2)) + 4 * loopy_mod_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 3) + lid(0) % 4] : (double) (0.0));
-    __attribute__((opencl_unroll_hint))
-    for (int ahead_0 = 0; ahead_0 <= 7; ++ahead_0)
-      matrix[(((8 * fragment + ahead_0) * 8 + lid(1) < 36) ? (8 * fragment + ahead_0) * 8 + lid(1) : 35) * 32 + lid(0)] = moved[ahead_0];
-  }
+  left = Ne + -1 * 16 * ((0 * 132 + gid(0)) * 8 + lid(1));
+  asm volatile("" : "+r"(left));
+  row = 16 * ((0 * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
+  asm volatile("" : "+r"(row));
+  for (int fragment = 0; fragment <= 4 + -1 * lid(1) + (3 + 7 * lid(1)) / 8; ++fragment)
+    feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0) + 256 * fragment]), &(a1[60 * (3 * fragment + loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)) + 10 * min(8 * (((fragment * 8 + lid(1)) / 3) / 12) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 5) + ((4 * ((fragment * 8 + lid(1)) % 3) + lid(0) % 4 < 10) ? 4 * ((fragment * 8 + lid(1)) % 3) + lid(0) % 4 : 9)]), ((4 * ((fragment * 8 + lid(1)) % 3) + lid(0) % 4 < 10 && 8 * (((fragment * 8 + lid(1)) / 3) / 12 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? 1 : 0) * 8);
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
+  __attribute__((opencl_unroll_hint))
+  for (int load = 0; load <= 11; ++load)
+  {
+    __attribute__((opencl_unroll_hint))
+    for (int load_0 = 0; load_0 <= 1; ++load_0)
+      next_a0_0_held[2 * load + load_0] = ((row + 8 * load_0 < Ne) ? a0[Ne * load + 8 * load_0 + row] : (double) (0.0));
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int piece = 0; piece <= 2; ++piece)
+    if (2 * (piece * 32 + lid(0)) < 160)
+    {
+      int to = lid(1) * 168 + 0 + 2 * (piece * 32 + lid(0));
+      int begin = 0 + 160 * ((0 * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece * 32 + lid(0));
+      int size = ((left * 10 + -1 * 2 * (piece * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece * 32 + lid(0)), 0) : 2) * 8;
+
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
+    }
+  asm volatile("cp.async.commit_group;" ::: "memory");
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16768 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {
-    row = 16 * ((round * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row));
+    row_0 = 16 * ((round * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_0));
+    row_1 = 16 * (((round + 1) * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_1));
     __attribute__((opencl_unroll_hint))
-    for (int load = 0; load <= 11; ++load)
+    for (int take = 0; take <= 11; ++take)
     {
       __attribute__((opencl_unroll_hint))
-      for (int load_0 = 0; load_0 <= 1; ++load_0)
-        a0_0_held[2 * load + load_0] = ((row + 8 * load_0 < Ne) ? a0[Ne * load + 8 * load_0 + row] : (double) (0.0));
+      for (int take_0 = 0; take_0 <= 1; ++take_0)
+        a0_0_held[2 * take + take_0] = next_a0_0_held[2 * take + take_0];
     }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
     for (int load_1 = 0; load_1 <= 2; ++load_1)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_2 = 0; load_2 <= 1; ++load_2)
-        a[2 * load_1 + load_2] = ((4 * load_1 + lid(0) % 4 < 10 && row + 8 * load_2 < Ne) ? a2_0[10 * (8 * load_2 + row) + lid(0) + 4 * load_1 + -4 * (lid(0) / 4)] : (double) (0.0));
+        a[2 * load_1 + load_2] = ((4 * load_1 + lid(0) % 4 < 10 && row_0 + 8 * load_2 < Ne) ? coming[168 * lid(1) + lid(0) + 4 * load_1 + 80 * load_2 + 6 * (lid(0) / 4)] : (double) (0.0));
+    }
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    left = Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1));
+    asm volatile("" : "+r"(left));
+    __attribute__((opencl_unroll_hint))
+    for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
+      if (2 * (piece_0 * 32 + lid(0)) < 160)
+      {
+        int to = lid(1) * 168 + 0 + 2 * (piece_0 * 32 + lid(0));
+        int begin = 0 + 160 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+        int size = ((left * 10 + -1 * 2 * (piece_0 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_0 * 32 + lid(0)), 0) : 2) * 8;
+
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
+      }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    __attribute__((opencl_unroll_hint))
+    for (int load_3 = 0; load_3 <= 11; ++load_3)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int load_4 = 0; load_4 <= 1; ++load_4)
+        next_a0_0_held[2 * load_3 + load_4] = ((row_1 + 8 * load_4 < Ne) ? a0[Ne * load_3 + 8 * load_4 + row_1] : (double) (0.0));
     }
     {
       int const block = 0;
@@ -120,11 +159,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_0 = 0; piece_0 <= 1; ++piece_0)
-        if (2 * (piece_0 * 32 + lid(0)) < 96)
+      for (int piece_2 = 0; piece_2 <= 1; ++piece_2)
+        if (2 * (piece_2 * 32 + lid(0)) < 96)
         {
-          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
-          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_0 * 32 + lid(0));
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
 
           *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
         }
@@ -132,21 +171,37 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece = 0; piece <= 2; ++piece)
+      for (int piece_1 = 0; piece_1 <= 2; ++piece_1)
       {
-        quotient = (piece * 32 + lid(0)) / 6;
-        if (piece * 32 + lid(0) < limit)
-          out_0[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+        quotient = (piece_1 * 32 + lid(0)) / 6;
+        if (piece_1 * 32 + lid(0) < limit)
+          out_0[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
-    for (int load_3 = 0; load_3 <= 2; ++load_3)
+    for (int load_5 = 0; load_5 <= 2; ++load_5)
     {
       __attribute__((opencl_unroll_hint))
-      for (int load_4 = 0; load_4 <= 1; ++load_4)
-        a[2 * load_3 + load_4] = ((4 * load_3 + lid(0) % 4 < 10 && row + 8 * load_4 < Ne) ? a2_1[10 * (8 * load_4 + row) + lid(0) + 4 * load_3 + -4 * (lid(0) / 4)] : (double) (0.0));
+      for (int load_6 = 0; load_6 <= 1; ++load_6)
+        a[2 * load_5 + load_6] = ((4 * load_5 + lid(0) % 4 < 10 && row_0 + 8 * load_6 < Ne) ? coming[168 * lid(1) + lid(0) + 4 * load_5 + 80 * load_6 + 6 * (lid(0) / 4)] : (double) (0.0));
     }
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    left = Ne + -1 * 16 * (((round + 1) * 132 + gid(0)) * 8 + lid(1));
+    asm volatile("" : "+r"(left));
+    __attribute__((opencl_unroll_hint))
+    for (int piece_3 = 0; piece_3 <= 2; ++piece_3)
+      if (2 * (piece_3 * 32 + lid(0)) < 160)
+      {
+        int to = lid(1) * 168 + 0 + 2 * (piece_3 * 32 + lid(0));
+        int begin = 0 + 160 * (((round + 1) * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_3 * 32 + lid(0));
+        int size = ((left * 10 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
+
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
+      }
+    asm volatile("cp.async.commit_group;" ::: "memory");
     {
       int const block_0 = 0;
 
@@ -184,11 +239,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_2 = 0; piece_2 <= 1; ++piece_2)
-        if (2 * (piece_2 * 32 + lid(0)) < 96)
+      for (int piece_5 = 0; piece_5 <= 1; ++piece_5)
+        if (2 * (piece_5 * 32 + lid(0)) < 96)
         {
-          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
-          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_5 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_5 * 32 + lid(0));
 
           *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
         }
@@ -196,11 +251,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_1 = 0; piece_1 <= 2; ++piece_1)
+      for (int piece_4 = 0; piece_4 <= 2; ++piece_4)
       {
-        quotient = (piece_1 * 32 + lid(0)) / 6;
-        if (piece_1 * 32 + lid(0) < limit)
-          out_1[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
+        quotient = (piece_4 * 32 + lid(0)) / 6;
+        if (piece_4 * 32 + lid(0) < limit)
+          out_1[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_4 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_4 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");

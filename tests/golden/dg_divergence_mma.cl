@@ -2,43 +2,22 @@
 // dg_divergence_mma, version 2
 
 // Some GPU: xre,rij,xej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[12, 10, Ne], a1: float64[10, 6, 14], a2_0: float64[12, Ne, 14], a2_1: float64[12, Ne, 14]
-// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=8 wide=True parts=1
+// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 parts=1
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (264,) of (32, 4)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
-#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
-    MACRO_NAME(int8, char) \
-    MACRO_NAME(int16, short) \
-    MACRO_NAME(int32, int) \
-    MACRO_NAME(int64, long)
-#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
-    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
-    { \
-        if (a<0) \
-            a = a - (b-1); \
-        return a/b; \
-    }
-LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
-#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
-#define LOOPY_DEFINE_MOD_POS_B(SUFFIX, TYPE) \
-    static inline TYPE loopy_mod_pos_b_##SUFFIX(TYPE a, TYPE b) \
-    { \
-        TYPE result = a%b; \
-        if (result < 0) \
-            result += b; \
-        return result; \
-    }
-LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_MOD_POS_B)
-#undef LOOPY_DEFINE_MOD_POS_B
-#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((b0)));
   *r1 = d1; *r2 = d2; *r3 = d3;
   return d0;
+}
+static inline void feinsum_copy_float64(__local double *to, __global double const *from, int bytes)
+{
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" : : "r"((uint)(size_t)(to)), "l"((size_t)(from)), "r"((int)(bytes)));
 }
 
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
@@ -48,21 +27,15 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   double acc[2 * 2];
   int limit;
   __local double matrix[1280];
-  double moved[8];
   int quotient;
   int row;
   __local double staged[4 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
-  for (int fragment = 0; fragment <= 1; ++fragment)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int ahead = 0; ahead <= 7; ++ahead)
-      moved[ahead] = ((4 * loopy_mod_pos_b_int32(loopy_mod_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 40) ? (8 * fragment + ahead) * 4 + lid(1) : 39), 40), 4) + lid(0) % 4 < 14 && 8 * (loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 40) ? (8 * fragment + ahead) * 4 + lid(1) : 39), 40) + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[84 * loopy_floor_div_pos_b_int32(loopy_mod_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 40) ? (8 * fragment + ahead) * 4 + lid(1) : 39), 40), 4) + 14 * (8 * loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 40) ? (8 * fragment + ahead) * 4 + lid(1) : 39), 40) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2)) + 4 * loopy_mod_pos_b_int32(loopy_mod_pos_b_int32((((8 * fragment + ahead) * 4 + lid(1) < 40) ? (8 * fragment + ahead) * 4 + lid(1) : 39), 40), 4) + lid(0) % 4] : (double) (0.0));
-    __attribute__((opencl_unroll_hint))
-    for (int ahead_0 = 0; ahead_0 <= 7; ++ahead_0)
-      matrix[(((8 * fragment + ahead_0) * 4 + lid(1) < 40) ? (8 * fragment + ahead_0) * 4 + lid(1) : 39) * 32 + lid(0)] = moved[ahead_0];
-  }
+  for (int fragment = 0; fragment <= 9; ++fragment)
+    feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0) + 128 * fragment]), &(a1[84 * fragment + 14 * min(8 * ((fragment * 4 + lid(1)) / 40) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 5) + ((4 * (((fragment * 4 + lid(1)) % 40) % 4) + lid(0) % 4 < 14) ? 4 * (((fragment * 4 + lid(1)) % 40) % 4) + lid(0) % 4 : 13)]), ((4 * (((fragment * 4 + lid(1)) % 40) % 4) + lid(0) % 4 < 14 && 8 * ((fragment * 4 + lid(1)) / 40 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? 1 : 0) * 8);
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16832 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {

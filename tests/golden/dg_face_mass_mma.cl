@@ -2,7 +2,7 @@
 // dg_face_mass_mma, version 2
 
 // Some GPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k8 sums=apart burst=8 wide=True parts=1 everywhere=True
+// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k8 sums=apart burst=0 wide=True slices=1 parts=1 everywhere=True
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 8)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -23,22 +23,16 @@
     }
 LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
 #undef LOOPY_DEFINE_FLOOR_DIV_POS_B
-#define LOOPY_DEFINE_MOD_POS_B(SUFFIX, TYPE) \
-    static inline TYPE loopy_mod_pos_b_##SUFFIX(TYPE a, TYPE b) \
-    { \
-        TYPE result = a%b; \
-        if (result < 0) \
-            result += b; \
-        return result; \
-    }
-LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_MOD_POS_B)
-#undef LOOPY_DEFINE_MOD_POS_B
 #undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k8(double d0, double d1, double d2, double d3, double a0, double a1, double a2, double a3, double b0, double b1, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((a2)), "d"((a3)), "d"((b0)), "d"((b1)));
   *r1 = d1; *r2 = d2; *r3 = d3;
   return d0;
+}
+static inline void feinsum_copy_float64(__local double *to, __global double const *from, int bytes)
+{
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" : : "r"((uint)(size_t)(to)), "l"((size_t)(from)), "r"((int)(bytes)));
 }
 
 __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
@@ -48,22 +42,15 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
   double acc[2 * 2];
   int limit;
   __local double matrix[1152];
-  double moved[8];
   int quotient;
   int row;
   __local double staged[8 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
-  {
-    int const fragment = 0;
-
-    __attribute__((opencl_unroll_hint))
-    for (int ahead = 0; ahead <= 7; ++ahead)
-      moved[ahead] = ((4 * loopy_mod_pos_b_int32(loopy_mod_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 36), 3) + lid(0) % 4 < 10 && 8 * (loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 36) + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a0[120 * (8 * loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 36) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2)) + 10 * loopy_floor_div_pos_b_int32(loopy_mod_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 36), 3) + 4 * loopy_mod_pos_b_int32(loopy_mod_pos_b_int32((((8 * fragment + ahead) * 8 + lid(1) < 36) ? (8 * fragment + ahead) * 8 + lid(1) : 35), 36), 3) + lid(0) % 4] : (double) (0.0));
-    __attribute__((opencl_unroll_hint))
-    for (int ahead_0 = 0; ahead_0 <= 7; ++ahead_0)
-      matrix[(((8 * fragment + ahead_0) * 8 + lid(1) < 36) ? (8 * fragment + ahead_0) * 8 + lid(1) : 35) * 32 + lid(0)] = moved[ahead_0];
-  }
+  for (int fragment = 0; fragment <= 4 + -1 * lid(1) + (3 + 7 * lid(1)) / 8; ++fragment)
+    feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0) + 256 * fragment]), &(a0[120 * min(8 * ((fragment * 8 + lid(1)) / 36) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 5) + 10 * (3 * fragment + loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)) + ((4 * (((fragment * 8 + lid(1)) % 36) % 3) + lid(0) % 4 < 10) ? 4 * (((fragment * 8 + lid(1)) % 36) % 3) + lid(0) % 4 : 9)]), ((4 * (((fragment * 8 + lid(1)) % 36) % 3) + lid(0) % 4 < 10 && 8 * ((fragment * 8 + lid(1)) / 36 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? 1 : 0) * 8);
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16768 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {

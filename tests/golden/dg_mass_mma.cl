@@ -2,43 +2,22 @@
 // dg_mass_mma, version 2
 
 // Some GPU: e,ij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[Ne], a1: float64[6, 12], a2_0: float64[Ne, 12], a2_1: float64[Ne, 12]
-// staged=True tiles=0 sub_groups=24 together=1 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=8 wide=True parts=1
+// staged=True tiles=0 sub_groups=24 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 parts=1
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 24)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
-#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
-    MACRO_NAME(int8, char) \
-    MACRO_NAME(int16, short) \
-    MACRO_NAME(int32, int) \
-    MACRO_NAME(int64, long)
-#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
-    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
-    { \
-        if (a<0) \
-            a = a - (b-1); \
-        return a/b; \
-    }
-LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
-#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
-#define LOOPY_DEFINE_MOD_POS_B(SUFFIX, TYPE) \
-    static inline TYPE loopy_mod_pos_b_##SUFFIX(TYPE a, TYPE b) \
-    { \
-        TYPE result = a%b; \
-        if (result < 0) \
-            result += b; \
-        return result; \
-    }
-LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_MOD_POS_B)
-#undef LOOPY_DEFINE_MOD_POS_B
-#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((b0)));
   *r1 = d1; *r2 = d2; *r3 = d3;
   return d0;
+}
+static inline void feinsum_copy_float64(__local double *to, __global double const *from, int bytes)
+{
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" : : "r"((uint)(size_t)(to)), "l"((size_t)(from)), "r"((int)(bytes)));
 }
 
 __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
@@ -46,42 +25,80 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
   double a[3 * 2];
   double a0_0_held[2];
   double acc[2 * 2];
+  __local double coming[24 * 200] __attribute__ ((aligned (16)));
+  int left;
   int limit;
   __local double matrix[96];
-  double moved[8];
+  double next_a0_0_held[2];
   int quotient;
   int row;
+  int row_0;
+  int row_1;
   __local double staged[24 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
+  left = Ne + -1 * 16 * ((0 * 132 + gid(0)) * 24 + lid(1));
+  asm volatile("" : "+r"(left));
+  row = 16 * ((0 * 132 + gid(0)) * 24 + lid(1)) + lid(0) / 4 + 0;
+  asm volatile("" : "+r"(row));
   {
     int const fragment = 0;
 
     if (2 + -1 * lid(1) >= 0)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int ahead = 0; ahead <= 7; ++ahead)
-        moved[ahead] = ((8 * (loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 24 + lid(1) < 3) ? (8 * fragment + ahead) * 24 + lid(1) : 2), 3) + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? a1[12 * (8 * loopy_floor_div_pos_b_int32((((8 * fragment + ahead) * 24 + lid(1) < 3) ? (8 * fragment + ahead) * 24 + lid(1) : 2), 3) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2)) + 4 * loopy_mod_pos_b_int32((((8 * fragment + ahead) * 24 + lid(1) < 3) ? (8 * fragment + ahead) * 24 + lid(1) : 2), 3) + lid(0) % 4] : (double) (0.0));
-      __attribute__((opencl_unroll_hint))
-      for (int ahead_0 = 0; ahead_0 <= 7; ++ahead_0)
-        matrix[(((8 * fragment + ahead_0) * 24 + lid(1) < 3) ? (8 * fragment + ahead_0) * 24 + lid(1) : 2) * 32 + lid(0)] = moved[ahead_0];
-    }
+      feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0)]), &(a1[12 * min(8 * ((fragment * 24 + lid(1)) / 3) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 5) + 4 * lid(1) + lid(0) + -4 * (lid(0) / 4)]), ((8 * ((fragment * 24 + lid(1)) / 3 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? 1 : 0) * 8);
   }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
+  __attribute__((opencl_unroll_hint))
+  for (int load = 0; load <= 1; ++load)
+    next_a0_0_held[load] = ((row + 8 * load < Ne) ? a0[8 * load + row] : (double) (0.0));
+  __attribute__((opencl_unroll_hint))
+  for (int piece = 0; piece <= 2; ++piece)
+    if (2 * (piece * 32 + lid(0)) < 192)
+    {
+      int to = lid(1) * 200 + 0 + 2 * (piece * 32 + lid(0));
+      int begin = 0 + 192 * ((0 * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece * 32 + lid(0));
+      int size = ((left * 12 + -1 * 2 * (piece * 32 + lid(0)) < 2) ? max(left * 12 + -1 * 2 * (piece * 32 + lid(0)), 0) : 2) * 8;
+
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
+    }
+  asm volatile("cp.async.commit_group;" ::: "memory");
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (50687 + Ne + 50304 * gid(0) + 50672 * lid(1)) / 50688; ++round)
   {
-    row = 16 * ((round * 132 + gid(0)) * 24 + lid(1)) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row));
+    row_0 = 16 * ((round * 132 + gid(0)) * 24 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_0));
+    row_1 = 16 * (((round + 1) * 132 + gid(0)) * 24 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_1));
     __attribute__((opencl_unroll_hint))
-    for (int load = 0; load <= 1; ++load)
-      a0_0_held[load] = ((row + 8 * load < Ne) ? a0[8 * load + row] : (double) (0.0));
+    for (int take = 0; take <= 1; ++take)
+      a0_0_held[take] = next_a0_0_held[take];
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
     for (int load_0 = 0; load_0 <= 2; ++load_0)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_1 = 0; load_1 <= 1; ++load_1)
-        a[2 * load_0 + load_1] = ((row + 8 * load_1 < Ne) ? a2_0[12 * (8 * load_1 + row) + lid(0) + 4 * load_0 + -4 * (lid(0) / 4)] : (double) (0.0));
+        a[2 * load_0 + load_1] = ((row_0 + 8 * load_1 < Ne) ? coming[200 * lid(1) + lid(0) + 4 * load_0 + 96 * load_1 + 8 * (lid(0) / 4)] : (double) (0.0));
     }
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    left = Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1));
+    asm volatile("" : "+r"(left));
+    __attribute__((opencl_unroll_hint))
+    for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
+      if (2 * (piece_0 * 32 + lid(0)) < 192)
+      {
+        int to = lid(1) * 200 + 0 + 2 * (piece_0 * 32 + lid(0));
+        int begin = 0 + 192 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+        int size = ((left * 12 + -1 * 2 * (piece_0 * 32 + lid(0)) < 2) ? max(left * 12 + -1 * 2 * (piece_0 * 32 + lid(0)), 0) : 2) * 8;
+
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
+      }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    __attribute__((opencl_unroll_hint))
+    for (int load_2 = 0; load_2 <= 1; ++load_2)
+      next_a0_0_held[load_2] = ((row_1 + 8 * load_2 < Ne) ? a0[8 * load_2 + row_1] : (double) (0.0));
     {
       int const block = 0;
 
@@ -111,11 +128,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_0 = 0; piece_0 <= 1; ++piece_0)
-        if (2 * (piece_0 * 32 + lid(0)) < 96)
+      for (int piece_2 = 0; piece_2 <= 1; ++piece_2)
+        if (2 * (piece_2 * 32 + lid(0)) < 96)
         {
-          int to = 0 + 96 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
-          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_0 * 32 + lid(0));
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
 
           *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
         }
@@ -123,21 +140,37 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece = 0; piece <= 2; ++piece)
+      for (int piece_1 = 0; piece_1 <= 2; ++piece_1)
       {
-        quotient = (piece * 32 + lid(0)) / 6;
-        if (piece * 32 + lid(0) < limit)
-          out_0[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+        quotient = (piece_1 * 32 + lid(0)) / 6;
+        if (piece_1 * 32 + lid(0) < limit)
+          out_0[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
-    for (int load_2 = 0; load_2 <= 2; ++load_2)
+    for (int load_3 = 0; load_3 <= 2; ++load_3)
     {
       __attribute__((opencl_unroll_hint))
-      for (int load_3 = 0; load_3 <= 1; ++load_3)
-        a[2 * load_2 + load_3] = ((row + 8 * load_3 < Ne) ? a2_1[12 * (8 * load_3 + row) + lid(0) + 4 * load_2 + -4 * (lid(0) / 4)] : (double) (0.0));
+      for (int load_4 = 0; load_4 <= 1; ++load_4)
+        a[2 * load_3 + load_4] = ((row_0 + 8 * load_4 < Ne) ? coming[200 * lid(1) + lid(0) + 4 * load_3 + 96 * load_4 + 8 * (lid(0) / 4)] : (double) (0.0));
     }
+    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    left = Ne + -1 * 16 * (((round + 1) * 132 + gid(0)) * 24 + lid(1));
+    asm volatile("" : "+r"(left));
+    __attribute__((opencl_unroll_hint))
+    for (int piece_3 = 0; piece_3 <= 2; ++piece_3)
+      if (2 * (piece_3 * 32 + lid(0)) < 192)
+      {
+        int to = lid(1) * 200 + 0 + 2 * (piece_3 * 32 + lid(0));
+        int begin = 0 + 192 * (((round + 1) * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_3 * 32 + lid(0));
+        int size = ((left * 12 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 12 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
+
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
+      }
+    asm volatile("cp.async.commit_group;" ::: "memory");
     {
       int const block_0 = 0;
 
@@ -167,11 +200,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_2 = 0; piece_2 <= 1; ++piece_2)
-        if (2 * (piece_2 * 32 + lid(0)) < 96)
+      for (int piece_5 = 0; piece_5 <= 1; ++piece_5)
+        if (2 * (piece_5 * 32 + lid(0)) < 96)
         {
-          int to = 0 + 96 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
-          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_5 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_5 * 32 + lid(0));
 
           *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
         }
@@ -179,11 +212,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_1 = 0; piece_1 <= 2; ++piece_1)
+      for (int piece_4 = 0; piece_4 <= 2; ++piece_4)
       {
-        quotient = (piece_1 * 32 + lid(0)) / 6;
-        if (piece_1 * 32 + lid(0) < limit)
-          out_1[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
+        quotient = (piece_4 * 32 + lid(0)) / 6;
+        if (piece_4 * 32 + lid(0) < limit)
+          out_1[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece_4 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_4 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
