@@ -222,6 +222,7 @@ def _contestant(
 ) -> Contestant:
     """A space with a sampler that knows what was tried before, and where to begin."""
     problem, profile = task.problem(space), task.profile
+    first = _first(space, problem)
     tried = store.configurations_tried(
         task.canonical.key, task.sizes, profile.id, space.name, space.version, profile.driver, PROTOCOL
     )
@@ -232,10 +233,10 @@ def _contestant(
         seed=task.seed,
         trials=share,
         start=[
-            *_asked_for(space, problem, begin),
+            *_asked_for(space, problem, first, begin),
             *_alike(task, store, space, problem),
             *_expected(task, space),
-            *_first(space, problem),
+            *first,
         ],
         known=[(space.completed(configuration), record.median_s) for configuration, record in tried.items()],
     )
@@ -245,14 +246,16 @@ def _contestant(
     )
 
 
-def _asked_for(space: TransformSpace, problem: Problem, begin: Sequence[Configuration]) -> list[dict[str, Any]]:
+def _asked_for(
+    space: TransformSpace, problem: Problem, first: Sequence[Configuration], begin: Sequence[Configuration]
+) -> list[dict[str, Any]]:
     """Configurations with some values given, the others being those of the default."""
     parameters = space.parameters(problem)
     for part in begin:
         if unknown := part.keys() - parameters.keys():
             known = ", ".join(sorted(parameters))
             raise SearchError(f"begin has {min(unknown)!r}, which is no parameter of '{space.name}'; {known} are")
-    found = (nearest(problem, space, {**default, **part}) for default in _first(space, problem) for part in begin)
+    found = (nearest(problem, space, {**default, **part}) for default in first for part in begin)
     return [configuration for configuration in found if configuration is not None]
 
 
