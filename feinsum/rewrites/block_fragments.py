@@ -42,14 +42,16 @@ class FragmentsAhead:
         work, step = self.work, Variable(self.work.step)
         inside = work.inside | {work.step}
         kept = [self._registers(side) for side in (0, 1)]
-        there = work.barrier([work.other(partial(wait_for_copies, ahead - 1), started, work.around)], work.around)
+        waited = work.draft.add(partial(wait_for_copies, ahead - 1), "copies", work.around, started)
+        there = work.barrier([waited], work.around)
         first = self._load(kept, 0, (0, 0), work.around, [there])
         copied = [operand.copy(work.tile + ahead, work.inside, first, work.step) for operand in self.operands]
         coming = self._load(kept, Remainder(step + 1, 2), (work.tile, step + 1), inside, first)
         multiplied = self._products(kept, Remainder(step, 2), inside, coming)
         work.draft.priorities.append(f"{work.tile},{work.step}")
-        committed = work.other(commit_copies, [*copied, multiplied], work.inside)
-        there = work.barrier([work.other(partial(wait_for_copies, ahead - 1), [committed], work.inside)], work.inside)
+        committed = work.draft.add(commit_copies, "copies", work.inside, [*copied, multiplied])
+        waited = work.draft.add(partial(wait_for_copies, ahead - 1), "copies", work.inside, [committed])
+        there = work.barrier([waited], work.inside)
         again = self._load(kept, 0, (work.tile + 1, 0), work.inside, [there])
         return self._products(kept, work.steps % 2, work.inside, again)
 
@@ -68,7 +70,7 @@ class FragmentsAhead:
             for k in range(plan.fragments.registers[side]):
                 register, place = kept[side][number, Variable(loop), k], operand.fragment(*of, loop, k)
                 loads.append(work.draft.assign(register, place, inside | {loop}, after, alone=True))
-        return [work.other(keep_loads_before, loads, inside)]
+        return [work.draft.add(keep_loads_before, "copies", inside, loads)]
 
     def _products(self, kept: Sequence[Any], number: Any, inside: frozenset[str], after: Collection[str]) -> str:
         """Multiply one of the sets."""
@@ -77,17 +79,8 @@ class FragmentsAhead:
         place = tuple(map(Variable, loops))
         counts = plan.fragments.registers
         a, b = (tuple(kept[side][number, place[side], k] for k in range(counts[side])) for side in (0, 1))
-        insn = multiply_accumulate(
-            self.unit,
-            tuple(work.acc[(*place, k)] for k in range(counts[2])),
-            a,
-            b,
-            id=work.draft.fresh_id("multiply"),
-            within_inames=inside | set(loops),
-            within_inames_is_final=True,
-            depends_on=frozenset(after),
-            depends_on_is_final=True,
-        )
+        results = tuple(work.acc[(*place, k)] for k in range(counts[2]))
         work.draft.priorities.append(",".join(loops))
-        work.draft.instructions.append(insn)
-        return str(insn.id)
+        return work.draft.add(
+            partial(multiply_accumulate, self.unit, results, a, b), "multiply", inside | set(loops), after
+        )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import loopy as lp
-from pymbolic.primitives import Call, Comparison, FloorDiv, If, LogicalAnd, Min, Remainder, Subscript, Variable
+from pymbolic.primitives import Call, Comparison, FloorDiv, If, Min, Remainder, Subscript, Variable
 
 from feinsum.errors import TransformError
 from feinsum.rewrites.async_copies import WIDEST_BYTES, copy_asynchronously
+from feinsum.rewrites.draft import all_of
+from feinsum.rewrites.reads import with_rules
 
 if TYPE_CHECKING:
     from feinsum.rewrites.block_tiles import Blocked
@@ -102,7 +105,7 @@ class Operand:
         # A condition of the value, not of the instruction: compilers branch around the latter, and order nothing across.
         conditions += [there] * (there is not None)
         if conditions:
-            value = If(_all(conditions), value, 0.0)
+            value = If(all_of(conditions), value, 0.0)
         return self.work.draft.assign(self.coming[number], value, inside, {*after, *self.decoded}, predicates=predicates)
 
     def keep(self, after: Sequence[str]) -> str:
@@ -119,23 +122,10 @@ class Operand:
         value, conditions = self._value(tile, number)
         if work.several:
             conditions.append(Comparison(tile, "<", work.tiles))
-        there = If(_all(conditions), 1, 0) if conditions else 1
-        insn = copy_asynchronously(
-            self.kept[self._place(tile, *self._coordinates(number))],
-            value,
-            there,
-            dtype,
-            self.wide,
-            id=work.draft.fresh_id(f"copy_{self.rule}"),
-            predicates=frozenset(present),
-            within_inames=inside,
-            within_inames_is_final=True,
-            depends_on=frozenset({*after, *self.decoded}),
-            depends_on_is_final=True,
-        )
-        work.draft.instructions.append(insn)
-        work.draft.alone.add(insn.id)
-        return str(insn.id)
+        there = If(all_of(conditions), 1, 0) if conditions else 1
+        place = self.kept[self._place(tile, *self._coordinates(number))]
+        copy = partial(copy_asynchronously, place, value, there, dtype, self.wide, predicates=frozenset(present))
+        return work.draft.add(copy, f"copy_{self.rule}", inside, {*after, *self.decoded}, alone=True)
 
     def fragment(self, tile: Any, step: Any, loop: str, register: int) -> Any:
         """Where a lane finds what it holds in a register in a step of a tile."""
@@ -166,10 +156,7 @@ class Operand:
 
 def _is_read(kernel: lp.LoopKernel, rule: str) -> bool:
     """Whether a rule is an element of an array, by itself or through other rules."""
-    value = kernel.substitutions[rule].expression
-    while isinstance(value, Call) and value.function.name in kernel.substitutions:
-        value = kernel.substitutions[value.function.name].expression
-    return isinstance(value, Subscript)
+    return isinstance(with_rules(kernel, kernel.substitutions[rule].expression), Subscript)
 
 
 def in_rows(array: Any) -> bool:
@@ -182,7 +169,3 @@ def in_rows(array: Any) -> bool:
             return False
         stride = stride * array.shape[axis]
     return True
-
-
-def _all(conditions: list[Any]) -> Any:
-    return conditions[0] if len(conditions) == 1 else LogicalAnd(tuple(conditions))

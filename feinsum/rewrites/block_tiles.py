@@ -171,27 +171,16 @@ class Blocked:
         last: list[str] = [cleared]
         for number in range(ahead):
             copied = [operand.copy(number, self.around, {*self.before, *last}) for operand in operands]
-            last = [self.other(commit_copies, copied, self.around)]
+            last = [self.draft.add(commit_copies, "copies", self.around, copied)]
         if self.ahead and self.plan.fragments.unit is not None:
             return FragmentsAhead(self, operands, self.plan.fragments.unit).multiply(last, ahead)
-        ready = self.barrier([self.other(partial(wait_for_copies, ahead - 1), last, self.inside)], self.inside)
+        waited = self.draft.add(partial(wait_for_copies, ahead - 1), "copies", self.inside, last)
+        ready = self.barrier([waited], self.inside)
         if self.several:
             copied = [operand.copy(self.tile + ahead, self.inside, [ready], self.step) for operand in operands]
             # Committed even where nothing was copied, so that the number of groups tells which tile has come.
-            self.other(commit_copies, copied, self.inside)
+            self.draft.add(commit_copies, "copies", self.inside, copied)
         return self._multiply(operands, [ready])
-
-    def other(self, make: Any, after: Sequence[str], inside: frozenset[str]) -> str:
-        """Add an instruction that `make` makes; its id."""
-        insn = make(
-            id=self.draft.fresh_id("copies"),
-            within_inames=inside,
-            within_inames_is_final=True,
-            depends_on=frozenset(after),
-            depends_on_is_final=True,
-        )
-        self.draft.instructions.append(insn)
-        return str(insn.id)
 
     def barrier(self, after: Sequence[str], inside: frozenset[str]) -> str:
         """Add a barrier of the work-group; its id."""
@@ -229,19 +218,7 @@ class Blocked:
         if unit is None:
             draft.tags |= dict.fromkeys((step, down, across, *fragments), UNROLL)
             return draft.assign(results[0], results[0] + a[0] * b[0], inside, loaded)
-        insn = multiply_accumulate(
-            unit,
-            results,
-            a,
-            b,
-            id=draft.fresh_id("multiply"),
-            within_inames=frozenset(inside),
-            within_inames_is_final=True,
-            depends_on=frozenset(loaded),
-            depends_on_is_final=True,
-        )
-        draft.instructions.append(insn)
-        return str(insn.id)
+        return draft.add(partial(multiply_accumulate, unit, results, a, b), "multiply", inside, loaded)
 
     def _store(self, after: str) -> None:
         """Write the results that there are."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import islpy as isl
 import loopy as lp
 import numpy as np
 from loopy.kernel.data import Iname
-from pymbolic.primitives import Variable
+from pymbolic.primitives import LogicalAnd, Variable
+
+
+def all_of(conditions: Sequence[Any]) -> Any:
+    """The condition that all of some conditions hold, of which there is one at least."""
+    return conditions[0] if len(conditions) == 1 else LogicalAnd(tuple(conditions))
 
 
 @dataclass
@@ -91,22 +97,42 @@ class Draft:
             self.alone.add(insn.id)
         return str(insn.id)
 
-    def hide(self, name: str, loops: Iterable[str], after: Collection[str]) -> str:
-        """Let the compiler of NVIDIA devices forget what it knows of a whole number in a temporary; the id of what does."""
-        register = "l" if self.temporaries[name].dtype.itemsize == 8 else "r"
-        insn = lp.CInstruction(
-            (),
-            f'asm volatile("" : "+{register}"({name}));',
-            read_variables=frozenset([name]),
-            assignees=(Variable(name),),
-            id=self.fresh_id(f"hide_{name}"),
+    def add(
+        self,
+        make: Callable[..., Any],
+        name: str,
+        loops: Iterable[str],
+        after: Collection[str],
+        *,
+        alone: bool = False,
+    ) -> str:
+        """Add an instruction that `make` makes within `loops`, after the instructions `after`; its id, made of `name`.
+
+        See :attr:`alone`.
+        """
+        insn = make(
+            id=self.fresh_id(name),
             within_inames=frozenset(loops),
             within_inames_is_final=True,
             depends_on=frozenset(after),
             depends_on_is_final=True,
         )
         self.instructions.append(insn)
+        if alone:
+            self.alone.add(insn.id)
         return str(insn.id)
+
+    def hide(self, name: str, loops: Iterable[str], after: Collection[str]) -> str:
+        """Let the compiler of NVIDIA devices forget what it knows of a whole number in a temporary; the id of what does."""
+        register = "l" if self.temporaries[name].dtype.itemsize == 8 else "r"
+        forget = partial(
+            lp.CInstruction,
+            (),
+            f'asm volatile("" : "+{register}"({name}));',
+            read_variables=frozenset([name]),
+            assignees=(Variable(name),),
+        )
+        return self.add(forget, f"hide_{name}", loops, after)
 
     def finished(self, replaced: Collection[str], rules: Collection[str]) -> lp.LoopKernel:
         """The kernel with what was added, without the instructions `replaced` and the substitution rules `rules`."""

@@ -129,20 +129,15 @@ class MatrixContraction:
         self._each("load", (self.blocks, width), lambda i: (b[i], self._b(Variable(step), *i)), inside)
         loops = draft.unrolled(("tile", "block"), (self.tiles, self.blocks))
         m, n = map(Variable, loops)
-        product = multiply_accumulate(
+        multiply = partial(
+            multiply_accumulate,
             self.unit,
             tuple(d[(m, n, half, number)] for half in range(2) for number in range(2)),
             tuple(a[(*(Variable(step) for _ in ahead), m, i)] for i in range(2 * width)),
             tuple(b[(n, i)] for i in range(width)),
-            id=draft.fresh_id("multiply"),
-            within_inames=inside | set(loops),
-            within_inames_is_final=True,
-            depends_on=self.work.last,
-            depends_on_is_final=True,
         )
-        draft.instructions.append(product)
         draft.priorities.append(",".join((*self.turns, step, *loops)))
-        self.work.last |= {product.id}
+        self.work.last |= {draft.add(multiply, "multiply", inside | set(loops), self.work.last)}
         self._store(d)
 
     def _store(self, d: Any) -> None:

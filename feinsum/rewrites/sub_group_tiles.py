@@ -168,13 +168,6 @@ class _Products(TileResults):
         self.draft.priorities.append(",".join((self.round, *outside, step, *batch)))
         place = Variable(step) if slice_ is None else Variable(slice_) * count + Variable(step)
         a, b = self.registers_of_a(p, step, batch), self.registers_of_b(matrix, block, place, batch)
-        kwargs = {
-            "id": self.draft.fresh_id("multiply"),
-            "within_inames": around | {step, *batch},
-            "within_inames_is_final": True,
-            "depends_on": frozenset(after),
-            "depends_on_is_final": True,
-        }
         kept = () if slice_ is None else (Variable(block),)
 
         def registers(array: str) -> tuple[Any, ...]:
@@ -183,11 +176,10 @@ class _Products(TileResults):
 
         sums = registers(self.accumulators)
         if self.corrections:
-            insn = multiply_and_sum(self.unit, self.tiling.sums, sums, registers(self.corrections), a, b, **kwargs)
+            multiply = partial(multiply_and_sum, self.unit, self.tiling.sums, sums, registers(self.corrections), a, b)
         else:
-            insn = multiply_accumulate(self.unit, sums, a, b, **kwargs)
-        self.draft.instructions.append(insn)
-        return str(kwargs["id"])
+            multiply = partial(multiply_accumulate, self.unit, sums, a, b)
+        return self.draft.add(multiply, "multiply", around | {step, *batch}, after)
 
     def _each(
         self, base: str, array: str, value: Callable[[Any], Any], around: frozenset[str], after: tuple[Any, ...]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import loopy as lp
 from loopy.symbolic import IdentityMapper, get_dependencies
-from pymbolic.primitives import Call, Comparison, FloorDiv, If, LogicalAnd, Max, Remainder, Subscript, Variable
+from pymbolic.primitives import Call, Comparison, FloorDiv, If, Max, Remainder, Subscript, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.async_copies import WIDEST_BYTES, commit_copies, copy_in_rows, wait_for_copies
+from feinsum.rewrites.draft import all_of
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import DEPTH, ROWS, depth_of, row_of
 from feinsum.rewrites.products import MatrixProduct, substituted
+from feinsum.rewrites.reads import with_rules
 from feinsum.rewrites.tile_loops import TileLoops
 from feinsum.rewrites.tiling import copied_depth, copied_numbers
 from feinsum.rewrites.wide_stores import Rows, rows_in_memory
@@ -79,10 +82,8 @@ class TileCopies:
         return _Source(rules.pop(), elements, loops)
 
     def _rows(self, p: MatrixProduct, value: Any, loops: tuple[str, ...]) -> Rows:
-        tiles, kernel, element = self.tiles, self.tiles.kernel, value
-        while isinstance(element, Call) and element.function.name in kernel.substitutions:
-            rule = kernel.substitutions[element.function.name]
-            element = substituted(rule.expression, dict(zip(rule.arguments, element.parameters, strict=True)))
+        tiles, kernel = self.tiles, self.tiles.kernel
+        element = with_rules(kernel, value)
         if not isinstance(element, Subscript):
             raise TransformError(f"'{value}' is no element of an array, and only such are copied")
         rows, wide = rows_in_memory(kernel, element, p.names[tiles.m], p.sums[-1], tiles.sums[-1], loops), self._wide
@@ -114,7 +115,8 @@ class TileCopies:
             begin, there = self._place(number, tile, slice_)
             plane = self._plane(count, [Variable(loop) for loop in loops])
             first = substituted(rows.begin, dict(zip(source.loops, map(Variable, loops), strict=True)))
-            insn = copy_in_rows(
+            copy = partial(
+                copy_in_rows,
                 f"{self._coming} + to",
                 f"{rows.array} + begin",
                 "size",
@@ -123,19 +125,12 @@ class TileCopies:
                     ("begin", first + begin),
                     ("size", there * tiles.dtype.itemsize),
                 ),
-                id=draft.fresh_id(f"copy_{rows.array}"),
                 assignees=(Variable(self._coming)[tiles.sub_group, plane * numbers + number],),
                 read_variables=frozenset([rows.array, self._left]),
                 predicates=frozenset([*only, Comparison(number, "<", numbers)]),
-                within_inames=around | {piece, *loops},
-                within_inames_is_final=True,
-                depends_on=frozenset([ready]),
-                depends_on_is_final=True,
             )
-            draft.instructions.append(insn)
-            draft.alone.add(insn.id)
-            copied.append(insn.id)
-        return self._add(commit_copies, "commit", around, copied)
+            copied.append(draft.add(copy, f"copy_{rows.array}", around | {piece, *loops}, (ready,), alone=True))
+        return draft.add(commit_copies, "commit", around, copied)
 
     def _place(self, number: Any, tile: Any, slice_: Any) -> tuple[Any, Any]:
         """Where in a plane a piece is that begins with a number of the slice, and how many numbers of it there are."""
@@ -147,8 +142,7 @@ class TileCopies:
         conditions = [Comparison(row, "<", left)]
         if self.depth * self.tiles.tiling.slices > columns:
             conditions.append(Comparison(column, "<", columns))
-        known = conditions[0] if len(conditions) == 1 else LogicalAnd(tuple(conditions))
-        return columns * (ROWS * tile + row) + column, If(known, wide, 0)
+        return columns * (ROWS * tile + row) + column, If(all_of(conditions), wide, 0)
 
     def _plane(self, element: int, at: Sequence[Any]) -> Any:
         plane: Any = element
@@ -158,14 +152,13 @@ class TileCopies:
 
     def wait(self, around: frozenset[str], after: Sequence[str]) -> str:
         """Wait for what was copied, until all lanes see it; the id of the instruction."""
-        waited = self._add(lambda **kwargs: wait_for_copies(0, **kwargs), "wait", around, after)
+        waited = self.tiles.draft.add(partial(wait_for_copies, 0), "wait", around, after)
         return self.tiles.synchronize((waited,), around)
 
     def values(self, p: MatrixProduct, step: Any, half: Any) -> Any:
         """A in terms of what was copied, for a lane's row and a step of a slice, in formal names otherwise."""
         tiles = self.tiles
-        inner = self.depth // DEPTH if tiles.tiling.slices > 1 else -(-self.depth // DEPTH)
-        within = step if len(tiles.sums) == 1 else Remainder(step, inner)
+        within = step if len(tiles.sums) == 1 else Remainder(step, -(-self.depth // DEPTH))
         place = self.depth * row_of(tiles.lane, half) + depth_of(tiles.lane, within)
         return _Copied(self, self.sources[p], place)(p.a)
 
@@ -175,17 +168,6 @@ class TileCopies:
         at = [Variable(loop) for loop in source.loops]
         plane = self._plane(known.index(call.parameters), at)
         return Variable(self._coming)[self.tiles.sub_group, ROWS * self.depth * plane + place]
-
-    def _add(self, instruction: Any, name: str, around: frozenset[str], after: Sequence[str]) -> str:
-        insn = instruction(
-            id=self.tiles.draft.fresh_id(name),
-            within_inames=around,
-            within_inames_is_final=True,
-            depends_on=frozenset(after),
-            depends_on_is_final=True,
-        )
-        self.tiles.draft.instructions.append(insn)
-        return str(insn.id)
 
 
 class _Calls(IdentityMapper):  # type: ignore[misc]

@@ -9,12 +9,12 @@ from typing import Any
 
 import loopy as lp
 from loopy.symbolic import get_dependencies, pw_aff_to_expr
-from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Remainder, Variable
+from pymbolic.primitives import Comparison, FloorDiv, If, Remainder, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.match import Match
-from feinsum.rewrites.draft import Draft
+from feinsum.rewrites.draft import Draft, all_of
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import DEPTH, ROWS, fragment_dtype, fragment_unit, synchronize_sub_group
 from feinsum.rewrites.products import MatrixProduct, matrix_product
@@ -132,15 +132,7 @@ class TileLoops:
 
     def synchronize(self, after: Sequence[str], around: frozenset[str] | None = None) -> str:
         """Let the lanes of a sub-group wait for each other, by default for each tile; the id of what does."""
-        insn = synchronize_sub_group(
-            id=self.draft.fresh_id("synchronize"),
-            within_inames=around or self.inside,
-            within_inames_is_final=True,
-            depends_on=frozenset(after),
-            depends_on_is_final=True,
-        )
-        self.draft.instructions.append(insn)
-        return str(insn.id)
+        return self.draft.add(synchronize_sub_group, "synchronize", around or self.inside, after)
 
 
 def guarded(conditions: list[Any], value: Any) -> Any:
@@ -148,8 +140,3 @@ def guarded(conditions: list[Any], value: Any) -> Any:
     if not conditions:
         return value
     return If(all_of(conditions), value, 0.0)
-
-
-def all_of(conditions: list[Any]) -> Any:
-    """The condition that all conditions hold."""
-    return conditions[0] if len(conditions) == 1 else LogicalAnd(tuple(conditions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import loopy as lp
@@ -12,11 +13,12 @@ from pymbolic.primitives import Comparison, FloorDiv, If, Min, Remainder, Variab
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.async_copies import commit_copies, copy_asynchronously, wait_for_copies
+from feinsum.rewrites.draft import all_of
 from feinsum.rewrites.local_layouts import VECTOR_BYTES
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, column_of, column_of_b
 from feinsum.rewrites.products import MatrixProduct, substituted
 from feinsum.rewrites.summing_units import first_bits
-from feinsum.rewrites.tile_loops import TileLoops, all_of, guarded
+from feinsum.rewrites.tile_loops import TileLoops, guarded
 
 
 class TileMatrices(TileLoops):
@@ -65,21 +67,11 @@ class TileMatrices(TileLoops):
         if self.number != self.dtype or self.tiling.sums == "split":
             raise TransformError(f"copies do not turn {self.dtype} into what '{self.unit.name}' multiplies")
         at, conditions = self._place_of_entry(p, place, inside=True)
-        kwargs = {"within_inames_is_final": True, "depends_on_is_final": True}
-        copied = copy_asynchronously(
-            self._place_of_b(name, place, 0),
-            substituted(p.b, at),
-            If(all_of(conditions), 1, 0) if conditions else 1,
-            self.dtype,
-            id=self.draft.fresh_id("copy_matrix"),
-            within_inames=around,
-            depends_on=self.before,
-            **kwargs,
-        )
-        own = {"within_inames": self.around, **kwargs}
-        committed = commit_copies(id=self.draft.fresh_id("commit"), depends_on=frozenset([copied.id]), **own)
-        waited = wait_for_copies(0, id=self.draft.fresh_id("wait"), depends_on=frozenset([committed.id]), **own)
-        self.draft.instructions += [copied, committed, waited]
+        there = If(all_of(conditions), 1, 0) if conditions else 1
+        copy = partial(copy_asynchronously, self._place_of_b(name, place, 0), substituted(p.b, at), there, self.dtype)
+        copied = self.draft.add(copy, "copy_matrix", around, self.before)
+        committed = self.draft.add(commit_copies, "commit", self.around, (copied,))
+        self.draft.add(partial(wait_for_copies, 0), "wait", self.around, (committed,))
 
     @property
     def _is_interleaved(self) -> bool:

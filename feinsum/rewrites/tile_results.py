@@ -80,8 +80,9 @@ class TileResults(TileOperands):
 
     @property
     def _passes_columns(self) -> bool:
-        """Whether blocks go beyond the last column: each but the last is whole, unless all parts have as many."""
-        return bool(self.columns % COLUMNS) or COLUMNS * self.blocks * self.tiling.parts > self.columns
+        """Whether blocks go beyond the last column: the last one, or, with sums of all of them, whole blocks of a part."""
+        padded = COLUMNS * self.blocks * self.tiling.parts > self.columns
+        return bool(self.columns % COLUMNS) or (self.tiling.slices > 1 and padded)
 
     def _write_pair(
         self, row: int, number: str, at: Mapping[str, Any], value: Any, inside: frozenset[str], after: str
