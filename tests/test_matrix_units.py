@@ -21,6 +21,7 @@ from feinsum.errors import DeviceError, TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
 from feinsum.registry import find_space
+from feinsum.rewrites import contract_first
 from feinsum.rewrites.matrix_units import (
     COLUMNS,
     DEPTH,
@@ -96,7 +97,7 @@ def emulated(source: str) -> str:
         r" ((__local char *) (\2))[at] = at < \4 ? ((__global char const *) (\3))[at] : (char) 0;",
         source,
     )
-    source = re.sub(r'asm volatile\("(cp\.async\.[^;]*;)?" ?:[^;]*;', "", source)
+    source = re.sub(r'asm volatile\("((cp\.async|nanosleep)\.[^;]*;)?" ?:[^;]*;', "", source)
     source = re.sub(
         r'asm volatile\("bar\.warp\.sync[^;]*;" ::: "memory"\);', "sub_group_barrier(CLK_LOCAL_MEM_FENCE);", source
     )
@@ -190,6 +191,7 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
         (8, 9, 1, "float32", {"prefetch": "copies", "tiles": 2, "together": 1}),
         (9, 13, 2, "float32", {"unit": SPLIT, "sums": "whole", "prefetch": "copies and held", "burst": 0}),
         (28, 5, 1, "float64", {"staged": False, "sub_groups": 8, "together": 1, "burst": 0, "wide": True}),
+        (28, 6, 1, "float64", {"sub_groups": 8, "together": 1, "burst": 0, "prefetch": "copies and held", "stagger": 500}),
     ],
 )
 def test_the_gradient_is_right_at_any_length(
@@ -248,6 +250,15 @@ def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str) ->
         ("dg_divergence_mma", 10, 33, "float64", {"unit": "fp64-mma-m16n8k8", "slices": 2}),
         ("dg_divergence_mma", 9, 34, "float64", {"prefetch": "copies", "slices": 2}),
         ("dg_divergence_mma", 12, 36, "float32", {"unit": SPLIT, "sums": "whole", "slices": 2, "prefetch": "copies"}),
+        ("dg_divergence_mma", 9, 34, "float64", {"prefetch": "copies and held", "slices": 3, "burst": 0}),
+        (
+            "dg_divergence_mma",
+            12,
+            36,
+            "float32",
+            {"unit": SPLIT, "sums": "split", "slices": 2, "prefetch": "copies and held"},
+        ),
+        ("dg_divergence_mma", 9, 6, "float64", {"prefetch": "copies and held", "tiles": 2, "together": 1}),
         ("dg_divergence_mma", 9, 6, "float64", {"prefetch": "copies", "tiles": 2, "together": 1}),
     ],
 )
@@ -262,6 +273,32 @@ def test_sums_may_go_slice_by_slice_and_values_be_copied(
     for length in (1, 131):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
         assert verdict.ok, verdict.message
+
+
+def test_what_is_held_is_copied_where_values_come_in_slices() -> None:
+    """For no slice is it read from global memory again; and it has to be an element of an array."""
+    e, s = operator("dg_divergence_mma", 2, i=9, j=34), find_space("dg_divergence_mma")
+    choices = configuration(prefetch="copies and held", slices=3)
+    loop = realize(e, {"E": 1000}, s, choices, GPU).source.partition("for (int slice")[2]
+    assert loop.count("A0[") == loop.count("&(A0[") > 0
+    t_unit = generate_loopy(e)
+    m = match_einsum(t_unit)
+    metric, kernel = m.rules[0][0], t_unit[m.kernel_name]
+    rule = kernel.substitutions[metric]
+    doubled = {**kernel.substitutions, metric: rule.copy(expression=2 * rule.expression)}
+    t_unit, m = contract_first(t_unit.with_kernel(kernel.copy(substitutions=doubled)), m, (0, 2))
+    plan = Tiling(SHORT, 4, groups=2, slices=3, prefetch="copies and held")
+    with pytest.raises(TransformError, match=f"'{metric}' is computed"):
+        multiply_in_tiles(t_unit, m, None, "e", "i", plan, held={metric: "xre"})
+
+
+def test_sub_groups_begin_late_where_several_share_a_scheduler() -> None:
+    """Four by four; groups that come and go begin when others end."""
+    e, s = operator("dg_mass_mma", 1, i=28), find_space("dg_mass_mma")
+    choices = configuration(sub_groups=8, together=1, stagger=1000)
+    assert "int late = 1000 * (lid(1) / 4);" in realize(e, {"E": 1000}, s, choices, GPU).source
+    p = s.problem(e, {"E": 1000}, GPU)
+    assert "not staggered" in (s.constraint(p, {**choices, "sub_groups": 4, "together": 2}) or "")
 
 
 @pytest.mark.parametrize("name", ["dg_divergence_mma", "dg_derivative_mma"])

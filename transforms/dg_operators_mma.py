@@ -93,7 +93,8 @@ def divergence_parameters(p: Problem) -> Choices:
     # Three steps of each are the most that registers have room for, beside the sums of all columns.
     slices = sorted({-(-steps // length) for length in range(2, 8)}, key=lambda n: abs(-(-steps // n) - 3))
     own = {**choices(p, divergence_work(p)), "slices": (*slices, 1) if many else (1, *slices) if steps > 8 else (1,)}
-    return {**own, "prefetch": _copies_last(own) if steps < 20 else _copies_last(own)[::-1]}
+    known = _copies_last(own) if steps < 20 else _copies_last(own)[::-1]
+    return {**own, "prefetch": (*known, "copies and held") if "copies" in known else known}
 
 
 @tile_space(

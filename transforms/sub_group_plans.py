@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from feinsum.cost import Work as Cost
+from feinsum.devices.ptx import SCHEDULERS
 from feinsum.rewrites.async_copies import WIDEST_BYTES
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit, split_error
 from feinsum.rewrites.summing_units import sum_error
@@ -21,10 +22,11 @@ from feinsum.space import Configuration, Problem, Value, space
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
 UNITS = {"float64": (SHORT, LONG), "float32": (SHORT, LONG, SPLIT)}
 """By the type of all operands and outputs.  Units for float64 multiply float32 exactly, but for the last rounding."""
-IMPLIED: dict[str, Value] = {"sums": "apart", "burst": 1, "wide": False, "parts": 1, "slices": 1}
+IMPLIED: dict[str, Value] = {"sums": "apart", "burst": 1, "wide": False, "parts": 1, "slices": 1, "stagger": 0}
 """What configurations mean that were recorded before these parameters existed."""
 tile_space = partial(space, version=2, rank=3, implied=IMPLIED)
 """Declares a space of these plans."""
+_FEW_TILES = 8
 _LONG_SUM = 24
 """Products of a sum beyond which float32 is better split than multiplied as float64."""
 
@@ -65,6 +67,7 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
     ``wide``: whether a lane writes 16 bytes of what is staged at once, or else two neighbours in rows of even length.
     ``parts``: groups that share the columns of a tile, each with its part of the matrices in local memory.
     ``slices``: of the sum, so that registers hold the values of one, and the sums of all columns; see the spaces.
+    ``stagger``: nanoseconds by which every further four sub-groups of a group begin late.
     """
     rows, itemsize = p.sizes["i"], p.einsum.dtypes[0].itemsize
     units = units or ((SPLIT, SHORT, LONG) if math.prod(work.sums) > _LONG_SUM else (SHORT, SPLIT, LONG))
@@ -74,6 +77,7 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
     likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * least)
     # With too many, numbers go to memory; with too few, latency shows: half as bad.
     numbers: list[int] = sorted((4, 8, 12, 16, 20, 24), key=lambda n: n - likely if n > likely else (likely - n) / 2)
+    numbers += [10, 14]  # uneven for schedulers, but few tiles may go into fewer rounds
     copied = "cp-async-16" in p.device.instructions
     prefetch = ("none", "values", "copies", "all") if copied else ("none", "values", "all")
     # Long rows need the registers and the local memory for the matrix.
@@ -91,8 +95,16 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
         "burst": (0, 8, 1) if copied else (8, 1),
         "wide": (True, False),
         "slices": (1,),
+        "stagger": _staggers(p, numbers[0]) if copied else (0,),
         "parts": (1, 3, 2) if rows > 64 else (1,),
     }
+
+
+def _staggers(p: Problem, sub_groups: int) -> tuple[int, ...]:
+    """Nanoseconds to begin late, none first where a sub-group has so few tiles that it would not make up for them."""
+    late = (4000, 2000, 1000) if p.sizes["i"] > 40 else (500, 1000, 2000)
+    tiles = p.sizes["e"] / (ROWS * p.device.compute_units * sub_groups)
+    return (*late, 0) if tiles >= _FEW_TILES else (0, *late)
 
 
 def refusal(p: Problem, c: Configuration, work: Work) -> str | None:
@@ -110,6 +122,8 @@ def refusal(p: Problem, c: Configuration, work: Work) -> str | None:
         return "groups that do not stay are small, and as many as they are"
     if not c["tiles"] and not 8 <= c["sub_groups"] * c["together"] <= 32:
         return f"{c['sub_groups'] * c['together']} sub-groups leave a compute unit idle, or in each other's way"
+    if c["stagger"] and (c["tiles"] or c["sub_groups"] <= SCHEDULERS):
+        return "groups that do not stay, or have but one sub-group for each scheduler, are not staggered"
     if c["wide"] and not c["staged"] and p.sizes["i"] % 2:
         return "pairs of numbers do not make rows of odd length"
     unit, itemsize = fragment_unit(c["unit"]), p.einsum.dtypes[0].itemsize
@@ -149,7 +163,7 @@ def beyond_limits(p: Problem, c: Configuration, work: Work) -> str | None:
 
 def _local(p: Problem, c: Configuration, work: Work) -> int:
     itemsize, matrices = p.einsum.dtypes[0].itemsize, work.batch * work.matrices
-    return local_bytes(tiling(p, c), p.sizes["i"], work.sums, matrices, work.results, itemsize, work.planes)
+    return local_bytes(tiling(p, c), p.sizes["i"], work.sums, matrices, work.results, itemsize, work.planes, work.held)
 
 
 def registers(p: Problem, c: Configuration, work: Work) -> int:
@@ -195,4 +209,5 @@ def tiling(p: Problem, c: Configuration) -> Tiling:
         burst=c["burst"],
         wide=c["wide"],
         slices=c["slices"],
+        stagger=c["stagger"],
     )

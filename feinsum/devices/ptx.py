@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SUB_GROUP = 32
+SCHEDULERS = 4
+"""Of a multiprocessor; each issues instructions of every fourth sub-group."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from loopy.kernel.instruction import CallInstruction, CInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
 
-from feinsum.devices.ptx import MATRIX_UNITS, MatrixUnit, matrix_unit
+from feinsum.devices.ptx import MATRIX_UNITS, SCHEDULERS, MatrixUnit, matrix_unit
 from feinsum.errors import TransformError
 
 ROWS, COLUMNS, DEPTH = 16, 8, 4
@@ -100,6 +100,12 @@ def multiply_accumulate(
 def synchronize_sub_group(**kwargs: Any) -> CInstruction:
     """The instruction after which the lanes of a sub-group see what the others wrote to local memory."""
     return CInstruction((), 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");', **kwargs)
+
+
+def begin_late(nanoseconds: int, sub_group: Any, **kwargs: Any) -> CInstruction:
+    """The instruction by which every further sub-group of a scheduler waits so long, more or less, before it goes on."""
+    late = nanoseconds * FloorDiv(sub_group, SCHEDULERS)
+    return CInstruction((("late", late),), 'asm volatile("nanosleep.u32 %0;" :: "r"(late) : "memory");', **kwargs)
 
 
 def row_of(lane: Any, half: Any) -> Any:

@@ -15,11 +15,11 @@ from pymbolic.primitives import Variable
 
 from feinsum.match import Match
 from feinsum.rewrites.async_copies import register_async_copies
-from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, multiply_accumulate, register_matrix_unit
+from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, begin_late, multiply_accumulate, register_matrix_unit
 from feinsum.rewrites.products import MatrixProduct
 from feinsum.rewrites.summing_units import multiply_and_sum, register_summing_unit
 from feinsum.rewrites.tile_results import TileResults
-from feinsum.rewrites.tiling import Tiling
+from feinsum.rewrites.tiling import Tiling, copies_held
 
 
 def multiply_in_tiles(
@@ -67,11 +67,15 @@ def multiply_in_tiles(
     """
     work = _Products(t_unit[match.kernel_name], match, operand, m, n, tiling)
     t_unit = t_unit.with_kernel(work.result(held or {}))
-    if tiling.burst == 0:
+    if tiling.burst == 0 or copies_held(tiling):
         t_unit = register_async_copies(t_unit, work.dtype)
     if tiling.sums == "apart":
         return register_matrix_unit(t_unit, work.unit)
     return register_summing_unit(t_unit, work.unit, tiling.sums)
+
+
+_AddProduct = Callable[[int, MatrixProduct, str, tuple[str, ...]], tuple[str, ...]]
+"""Adds the product of a number and its matrix, after some instructions; returns the ids of the last."""
 
 
 class _Products(TileResults):
@@ -79,9 +83,20 @@ class _Products(TileResults):
 
     def result(self, held: Mapping[str, str]) -> lp.LoopKernel:
         matrices: dict[Any, str] = {}
-        for p in self.products:
+        rows: dict[MatrixProduct, list[int]] = {}
+        for row, p in enumerate(self.products):
+            rows.setdefault(p, []).append(row)
             if p.b not in matrices:
                 matrices[p.b] = self.matrix(p)
+        begun = self._begun()
+        product = self._products_by_slices(rows, held) if self.tiling.slices > 1 else self._products(rows, held)
+        previous: tuple[str, ...] = (begun,)
+        for number, p in enumerate(rows):
+            previous = product(number, p, matrices[p.b], previous)
+        return self.draft.finished(self.match.insn_ids, {p.rule for p in self.products if p.rule is not None})
+
+    def _begun(self) -> str:
+        """Wait for the matrices, and as each sub-group is to begin; the id of the instruction after which tiles may."""
         barrier = lp.BarrierInstruction(
             self.draft.fresh_id("matrices_are_there"),
             depends_on=frozenset(insn.id for insn in self.draft.instructions),
@@ -91,23 +106,20 @@ class _Products(TileResults):
             within_inames_is_final=True,
         )
         self.draft.instructions.append(barrier)
-        self._compute(matrices, held, barrier.id)
-        return self.draft.finished(self.match.insn_ids, {p.rule for p in self.products if p.rule is not None})
+        if not self.tiling.stagger:
+            return str(barrier.id)
+        late = partial(begin_late, self.tiling.stagger, self.sub_group)
+        return self.draft.add(late, "stagger", self.around, (str(barrier.id),))
 
-    def _compute(self, matrices: Mapping[Any, str], held: Mapping[str, str], after: str) -> None:
-        """Load, multiply and store, product after product, in the loop over tiles."""
-        rows: dict[MatrixProduct, list[int]] = {}
-        for row, p in enumerate(self.products):
-            rows.setdefault(p, []).append(row)
-        previous: tuple[str, ...] = (after,)
-        if self.tiling.slices > 1:
-            loads_of = self.loads_of_slices(list(rows))
-            for number, (p, own) in enumerate(rows.items()):
-                previous = self._product_by_slices(own, p, matrices[p.b], partial(loads_of, number), previous)
-            return
+    def _products(self, rows: Mapping[MatrixProduct, list[int]], held: Mapping[str, str]) -> _AddProduct:
+        """Adds the product of a number, with what is loaded before it."""
         loads = self.loads(rows, held)
-        for number, (p, own) in enumerate(rows.items()):
-            previous = self._product(own, p, matrices[p.b], loads(number, previous))
+        return lambda number, p, matrix, after: self._product(rows[p], p, matrix, loads(number, after))
+
+    def _products_by_slices(self, rows: Mapping[MatrixProduct, list[int]], held: Mapping[str, str]) -> _AddProduct:
+        """Adds the product of a number, with what is loaded before each slice."""
+        loads = self.loads_of_slices(list(rows), held)
+        return lambda number, p, matrix, after: self._product_by_slices(rows[p], p, matrix, partial(loads, number), after)
 
     def _product(self, rows: list[int], p: MatrixProduct, matrix: str, after: tuple[str, ...]) -> tuple[str, ...]:
         """All columns of a tile: products by blocks of columns, and what instructions make of them."""

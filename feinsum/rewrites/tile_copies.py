@@ -16,6 +16,7 @@ from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.async_copies import WIDEST_BYTES, commit_copies, copy_in_rows, wait_for_copies
 from feinsum.rewrites.draft import all_of
+from feinsum.rewrites.held_copies import HeldCopies
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import DEPTH, ROWS, depth_of, row_of
 from feinsum.rewrites.products import MatrixProduct, substituted
@@ -54,9 +55,12 @@ class TileCopies:
     The operand u may have further indices, summed over within A or outside; each value of them is a *plane* of rows.
 
     ``cache_read`` into a buffer that is filled asynchronously, in TVM.
+
+    :param held: factors of A that are copied, too.
     """
 
-    def __init__(self, tiles: TileLoops, products: Sequence[MatrixProduct]) -> None:
+    def __init__(self, tiles: TileLoops, products: Sequence[MatrixProduct], held: HeldCopies | None = None) -> None:
+        self.held = held
         self.tiles, self.depth = tiles, copied_depth(tiles.tiling, tiles.sums)
         self.sources = {p: self._source(p) for p in products}
         first = self.sources[products[0]]
@@ -160,7 +164,8 @@ class TileCopies:
         tiles = self.tiles
         within = step if len(tiles.sums) == 1 else Remainder(step, -(-self.depth // DEPTH))
         place = self.depth * row_of(tiles.lane, half) + depth_of(tiles.lane, within)
-        return _Copied(self, self.sources[p], place)(p.a)
+        a = _Copied(self, self.sources[p], place)(p.a)
+        return a if self.held is None else self.held.values(a, half)
 
     def element(self, source: _Source, call: Call, place: Any) -> Any:
         """The place in local memory of what a call of the rule stands for."""

@@ -10,12 +10,14 @@ from loopy.symbolic import IdentityMapper, get_dependencies
 from pymbolic.primitives import Call, Comparison, If, Sum, Variable
 
 from feinsum.errors import TransformError
+from feinsum.rewrites.held_copies import HeldCopies
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import DEPTH, ROWS, row_of
 from feinsum.rewrites.products import MatrixProduct, substituted
 from feinsum.rewrites.tile_copies import TileCopies
 from feinsum.rewrites.tile_loops import guarded
 from feinsum.rewrites.tile_matrices import TileMatrices
+from feinsum.rewrites.tiling import copies_held
 
 Loads = Callable[[int, tuple[str, ...]], tuple[str, ...]]
 """Adds the loads ahead of the product of a number, after some instructions; returns the ids of the loads."""
@@ -110,11 +112,17 @@ class TileOperands(TileMatrices):
 
         return loads
 
-    def loads_of_slices(self, products: Sequence[MatrixProduct]) -> Callable[[int, str, tuple[str, ...]], tuple[str, ...]]:
-        """Adds the loads of a slice of the product of a number; nothing is held, as a slice needs little of it."""
-        copies = TileCopies(self, products) if self.tiling.prefetch == "copies" else None
+    def loads_of_slices(
+        self, products: Sequence[MatrixProduct], held: Mapping[str, str]
+    ) -> Callable[[int, str, tuple[str, ...]], tuple[str, ...]]:
+        """Adds the loads of a slice of the product of a number; what is held is at most in local memory."""
+        factors = HeldCopies(self, held) if copies_held(self.tiling) else None
+        copies = TileCopies(self, products, factors) if self.tiling.prefetch.startswith("copies") else None
         first, following = (substituted(self.tile, {self.round: x}) for x in (0, Variable(self.round) + 1))
-        early = [] if copies is None else [copies.begin(products[0], first, 0, self.around, [*self.before])]
+        early: list[str] = []
+        if copies is not None:
+            begun = factors.begin(first, self.around, self.before) if factors else ()
+            early.append(copies.begin(products[0], first, 0, self.around, [*self.before, *begun]))
 
         def loads(number: int, slice_: str, after: tuple[str, ...]) -> tuple[str, ...]:
             self._row(self.tile, self.inside)
@@ -125,11 +133,14 @@ class TileOperands(TileMatrices):
             there = copies.wait(around, (*after, *early))
             loaded = self._load(source.name, source, self.tile, around, (there,), alone=True)
             taken = (self.synchronize((loaded,), around),)
-            then, tile = (products[0], following) if number == len(products) - 1 else (products[number + 1], self.tile)
+            last = number == len(products) - 1
+            then, tile = (products[0], following) if last else (products[number + 1], self.tile)
             ended = Comparison(Variable(slice_), "==", self.tiling.slices - 1)
             more = Comparison(Variable(slice_), "<", self.tiling.slices - 1)
-            begun = copies.begin(p, self.tile, Variable(slice_) + 1, around, taken, more)
-            return (copies.begin(then, tile, 0, around, (begun,), ended),)
+            begun = [copies.begin(p, self.tile, Variable(slice_) + 1, around, taken, more)]
+            if factors is not None and last:
+                begun += factors.begin(following, around, frozenset(taken), ended)
+            return (copies.begin(then, tile, 0, around, begun, ended),)
 
         return loads
 

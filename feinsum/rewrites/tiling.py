@@ -23,8 +23,8 @@ class Tiling:
     :ivar staged: whether results pass through local memory, so that they leave in whole rows.
     :ivar prefetch: what is loaded for the next product before one, into registers of its own: "none"; "values", which are
         A; or "all", also what is held, although it is not needed before the first results are there; or into local
-        memory, by copies that no lane waits for: "copies" of A, if that is rows of an array, or "copies and held", what is
-        held in registers.
+        memory, by copies that no lane waits for: "copies" of A, if that is rows of an array, or "copies and held", where
+        what is held is loaded into registers, or with several slices copied, too.
     :ivar everywhere: whether A is computed beyond the last row and k too, from the last there are, rather than on a
         condition.  Compilers predicate a single load; around more they branch, and then each waits for the one before.
         So sums are computed everywhere in any case; a product of two is as a rule faster so, a single load slower.
@@ -35,6 +35,8 @@ class Tiling:
         accumulators of a block of columns; with several, the values of a slice, and accumulators of all blocks.
     :ivar wide: whether a lane writes several numbers of an output at once: 16 bytes of what is staged, or else two
         neighbours in a row.
+    :ivar stagger: nanoseconds by which every further four sub-groups begin late, one of which each scheduler of a
+        multiprocessor has, so that some multiply while others load and store.
     """
 
     unit: str
@@ -49,10 +51,18 @@ class Tiling:
     burst: int = 1
     slices: int = 1
     wide: bool = False
+    stagger: int = 0
 
 
 def local_bytes(
-    tiling: Tiling, n: int, sums: Sequence[int], matrices: int, results: int, itemsize: int = 8, planes: int = 1
+    tiling: Tiling,
+    n: int,
+    sums: Sequence[int],
+    matrices: int,
+    results: int,
+    itemsize: int = 8,
+    planes: int = 1,
+    held: int = 0,
 ) -> int:
     """Local memory of a work-group of :func:`feinsum.rewrites.sub_group_tiles.multiply_in_tiles`.
 
@@ -61,6 +71,7 @@ def local_bytes(
     :param results: numbers for each m and n that are staged at a time.
     :param itemsize: bytes of a number in memory; those of B have the type of the unit.
     :param planes: of rows that are copied: see :class:`feinsum.rewrites.tile_copies.TileCopies`.
+    :param held: numbers for each m that are held.
     """
     unit = fragment_unit(tiling.unit)
     fragments = matrices * blocks(n, tiling.parts) * steps(sums, unit, tiling.slices)
@@ -68,7 +79,13 @@ def local_bytes(
     staged = tiling.sub_groups * results * ROWS * n if tiling.staged else 0
     with_copies = tiling.prefetch.startswith("copies")
     copied = tiling.sub_groups * copied_numbers(copied_depth(tiling, sums), planes) if with_copies else 0
+    copied += tiling.sub_groups * ROWS * held if copies_held(tiling) else 0
     return kept * fragment_dtype(unit).itemsize + (staged + copied) * itemsize
+
+
+def copies_held(tiling: Tiling) -> bool:
+    """Whether what is held lies in local memory."""
+    return tiling.prefetch == "copies and held" and tiling.slices > 1
 
 
 def blocks(n: int, parts: int) -> int:

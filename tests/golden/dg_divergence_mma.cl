@@ -2,7 +2,7 @@
 // dg_divergence_mma, version 2
 
 // Some GPU: xre,rij,xej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[12, 10, Ne], a1: float64[10, 6, 14], a2_0: float64[12, Ne, 14], a2_1: float64[12, Ne, 14]
-// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 parts=1
+// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (264,) of (32, 4)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))

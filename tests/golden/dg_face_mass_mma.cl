@@ -2,7 +2,7 @@
 // dg_face_mass_mma, version 2
 
 // Some GPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k8 sums=apart burst=0 wide=True slices=1 parts=1 everywhere=True
+// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k8 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 everywhere=True
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 8)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))

@@ -2,7 +2,7 @@
 // dg_mass_mma, version 2
 
 // Some GPU: e,ij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[Ne], a1: float64[6, 12], a2_0: float64[Ne, 12], a2_1: float64[Ne, 12]
-// staged=True tiles=0 sub_groups=24 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 parts=1
+// staged=True tiles=0 sub_groups=24 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 24)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
