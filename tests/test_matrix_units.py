@@ -42,7 +42,7 @@ from feinsum.rewrites.summing_units import (
     sum_error,
     summing_definition,
 )
-from feinsum.rewrites.tiling import Tiling, local_bytes
+from feinsum.rewrites.tiling import Share, Tiling, local_bytes, shares
 from feinsum.space import space
 from feinsum.validate import Workload
 
@@ -222,17 +222,37 @@ def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> 
     assert verdict.ok, verdict.message
 
 
+IN_PARTS: dict[str, Any] = {"staged": False, "parts": 2, "weighted": True, "sub_groups": 8, "together": 1}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
-def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str) -> None:
-    """Each with its part of the matrices, where all of them do not fit local memory, the last part a shorter one."""
+def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str, weighted: bool) -> None:
+    """Each with its part of the matrices, where all of them do not fit local memory, the last part a shorter one.
+
+    Of 9 blocks of columns, three times 3, or 5 for two groups and 4 for two others.
+    """
     e, s = operator(name, 2, i=68), find_space(name)
     small = replace(GPU, compute_units=2)
     own = {"everywhere": True} if name == "dg_face_mass_mma" else {}
-    choices = configuration(staged=False, parts=3, sub_groups=8, together=1, **own)
+    small = replace(small, compute_units=4) if weighted else small
+    shared = {"parts": 2, "weighted": True} if weighted else {"parts": 3}
+    choices = configuration(staged=False, sub_groups=8, together=1, **shared, **own)
     program = realize(e, {"E": 1000}, s, choices, small)
     executable = build(player.context, replace(program, source=emulated(program.source)))
-    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
-    assert verdict.ok, verdict.message
+    for length in (1, 700):
+        verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        assert verdict.ok, verdict.message
+
+
+def test_parts_have_groups_by_their_columns() -> None:
+    """Of 15 blocks two parts have 8 and 7, and groups in proportion; a part has none twice, nor none at all."""
+    plan = Tiling(SHORT, 8, groups=66, parts=2, weighted=True)
+    assert shares(plan, 120) == [Share(0, 70, 0, 8), Share(70, 62, 8, 7)]
+    assert shares(replace(plan, weighted=False), 120) == [Share(0, 66, 0, 8)]
+    e, s = operator("dg_divergence_mma", 1, i=72, j=34), find_space("dg_divergence_mma")
+    p = s.problem(e, {"E": 1000}, GPU)
+    assert "as many columns" in (s.refusal(p, configuration(**{**IN_PARTS, "parts": 3}, slices=3)) or "")
 
 
 @pytest.mark.parametrize(
@@ -271,6 +291,35 @@ def test_sums_may_go_slice_by_slice_and_values_be_copied(
     program = realize(e, {"E": 1000}, s, configuration(**choices), small)
     executable = build(player.context, replace(program, source=emulated(program.source)))
     for length in (1, 131):
+        verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("name", "i", "j", "choices"),
+    [
+        ("dg_mass_mma", 9, 10, {}),
+        ("dg_mass_mma", 9, 10, {"prefetch": "values"}),
+        ("dg_gradient_mma", 9, 7, {"prefetch": "all"}),
+        ("dg_gradient_mma", 9, 10, {"prefetch": "copies"}),
+        ("dg_gradient_mma", 9, 10, {"prefetch": "copies and held", "burst": 0}),
+        ("dg_face_mass_mma", 9, 6, {"prefetch": "copies"}),
+        ("dg_derivative_mma", 28, 9, {"staged": False, "wide": True, "sub_groups": 8, "together": 1}),
+        ("dg_divergence_mma", 68, 34, {"staged": False, "parts": 3, "slices": 3, "sub_groups": 8, "together": 1}),
+        ("dg_divergence_mma", 9, 34, {"slices": 3, "prefetch": "copies"}),
+        ("dg_divergence_mma", 9, 34, {"slices": 3, "prefetch": "copies and held", "sub_groups": 8, "together": 1}),
+        ("dg_gradient_mma", 68, 8, {**IN_PARTS, "prefetch": "copies"}),
+        ("dg_divergence_mma", 68, 34, {**IN_PARTS, "slices": 3, "prefetch": "copies and held", "wide": True}),
+    ],
+)
+def test_products_may_be_computed_in_turn(player: fe.Device, name: str, i: int, j: int, choices: dict[str, Any]) -> None:
+    """Each where the one before left off: with fewer tiles than sub-groups, as many, and some more."""
+    e, s = operator(name, 3, i=i, j=j), find_space(name)
+    small = replace(GPU, compute_units=2)
+    own = {"everywhere": True} if name == "dg_face_mass_mma" else {}
+    program = realize(e, {"E": 1000}, s, configuration(in_turn=True, **own, **choices), small)
+    executable = build(player.context, replace(program, source=emulated(program.source)))
+    for length in (1, 131, 256, 300, 700):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
         assert verdict.ok, verdict.message
 

@@ -17,7 +17,8 @@ from .sub_group_plans import Work, choices, estimate, refusal, tile_space, tilin
 
 def work(p: Problem) -> Work:
     matrices = len({row[1] for row in p.einsum.args})
-    return Work((p.sizes["j"],), batch=p.count("r"), matrices=matrices, results=p.count("x"), held=p.count("xr"))
+    held, products = p.count("xr"), len({row[1:] for row in p.einsum.args})
+    return Work((p.sizes["j"],), p.count("r"), matrices, results=p.count("x"), held=held, products=products)
 
 
 def parameters(p: Problem) -> Choices:

@@ -22,6 +22,11 @@ def _distinct(p: Problem, operand: int) -> int:
     return len({row[operand] for row in p.einsum.args})
 
 
+def _products(p: Problem) -> int:
+    """Distinct products of a matrix and values, without what scales them."""
+    return len({row[1:] for row in p.einsum.args})
+
+
 def _copies_last(own: Choices) -> tuple[Value, ...]:
     """Of the choices of ``prefetch`` those that values have which are computed from what is loaded."""
     return tuple(choice for choice in ("none", "copies") if choice in own["prefetch"])
@@ -40,7 +45,7 @@ def _parameters(work: Callable[[Problem], Work]) -> Callable[[Problem], Choices]
 
 
 def mass_work(p: Problem) -> Work:
-    return Work((p.sizes["j"],), matrices=_distinct(p, 1), held=_distinct(p, 0))
+    return Work((p.sizes["j"],), matrices=_distinct(p, 1), held=_distinct(p, 0), products=_products(p))
 
 
 @tile_space(
@@ -58,7 +63,8 @@ def dg_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
 
 def lift_work(p: Problem) -> Work:
     faces = p.count("f")
-    return Work((p.sizes["f"], p.sizes["j"]), matrices=_distinct(p, 0), held=_distinct(p, 1) * faces, planes=faces)
+    sums, held = (p.sizes["f"], p.sizes["j"]), _distinct(p, 1) * faces
+    return Work(sums, matrices=_distinct(p, 0), held=held, planes=faces, products=len(set(p.einsum.args)))
 
 
 def lift_parameters(p: Problem) -> Choices:
@@ -84,7 +90,8 @@ def dg_face_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
 
 def divergence_work(p: Problem) -> Work:
     held = _distinct(p, 0) * p.count("xr")
-    return Work((p.sizes["r"], p.sizes["j"]), matrices=_distinct(p, 1), held=held, planes=p.count("x"))
+    sums, products = (p.sizes["r"], p.sizes["j"]), len(set(p.einsum.args))
+    return Work(sums, matrices=_distinct(p, 1), held=held, planes=p.count("x"), products=products)
 
 
 def divergence_parameters(p: Problem) -> Choices:
@@ -93,8 +100,8 @@ def divergence_parameters(p: Problem) -> Choices:
     # Three steps of each are the most that registers have room for, beside the sums of all columns.
     slices = sorted({-(-steps // length) for length in range(2, 8)}, key=lambda n: abs(-(-steps // n) - 3))
     own = {**choices(p, divergence_work(p)), "slices": (*slices, 1) if many else (1, *slices) if steps > 8 else (1,)}
-    known = _copies_last(own) if steps < 20 else _copies_last(own)[::-1]
-    return {**own, "prefetch": (*known, "copies and held") if "copies" in known else known}
+    known = (*_copies_last(own), *(("copies and held",) if "copies" in own["prefetch"] else ()))
+    return {**own, "prefetch": known if steps < 20 else known[::-1]}
 
 
 @tile_space(
@@ -115,9 +122,9 @@ def dg_divergence_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
 
 def derivative_work(p: Problem) -> Work:
     held = _distinct(p, 0) * p.count("r")
-    products = len({row[1:] for row in p.einsum.args})
+    products = _products(p)
     most = -(-p.einsum.b // products)
-    return Work((p.sizes["j"],), batch=p.count("r"), matrices=_distinct(p, 1), results=most, held=held)
+    return Work((p.sizes["j"],), p.count("r"), _distinct(p, 1), results=most, held=held, products=products)
 
 
 @tile_space(

@@ -22,11 +22,22 @@ from feinsum.space import Configuration, Problem, Value, space
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
 UNITS = {"float64": (SHORT, LONG), "float32": (SHORT, LONG, SPLIT)}
 """By the type of all operands and outputs.  Units for float64 multiply float32 exactly, but for the last rounding."""
-IMPLIED: dict[str, Value] = {"sums": "apart", "burst": 1, "wide": False, "parts": 1, "slices": 1, "stagger": 0}
+IMPLIED: dict[str, Value] = {
+    "sums": "apart",
+    "burst": 1,
+    "wide": False,
+    "parts": 1,
+    "slices": 1,
+    "stagger": 0,
+    "in_turn": False,
+    "weighted": False,
+}
 """What configurations mean that were recorded before these parameters existed."""
 tile_space = partial(space, version=2, rank=3, implied=IMPLIED)
 """Declares a space of these plans."""
-_FEW_TILES = 8
+_FEW_TILES = 2
+_UNEVEN = 1.05
+"""By how much more time some sub-groups take than the average that products are better computed in turn."""
 _LONG_SUM = 24
 """Products of a sum beyond which float32 is better split than multiplied as float64."""
 
@@ -41,6 +52,7 @@ class Work:
     :ivar results: numbers for each e and i that are staged at a time.
     :ivar held: numbers for each e that stay in registers.
     :ivar planes: of rows that A is made of.
+    :ivar products: that are distinct, of all outputs.
     """
 
     sums: tuple[int, ...]
@@ -49,6 +61,7 @@ class Work:
     results: int = 1
     held: int = 0
     planes: int = 1
+    products: int = 1
 
 
 def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequence[Value]]:
@@ -68,6 +81,8 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
     ``parts``: groups that share the columns of a tile, each with its part of the matrices in local memory.
     ``slices``: of the sum, so that registers hold the values of one, and the sums of all columns; see the spaces.
     ``stagger``: nanoseconds by which every further four sub-groups of a group begin late.
+    ``in_turn``: whether all tiles of a product come before those of the next, to be dealt more evenly.
+    ``weighted``: whether parts of fewer columns have fewer groups.
     """
     rows, itemsize = p.sizes["i"], p.einsum.dtypes[0].itemsize
     units = units or ((SPLIT, SHORT, LONG) if math.prod(work.sums) > _LONG_SUM else (SHORT, SPLIT, LONG))
@@ -96,15 +111,29 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
         "wide": (True, False),
         "slices": (1,),
         "stagger": _staggers(p, numbers[0]) if copied else (0,),
-        "parts": (1, 3, 2) if rows > 64 else (1,),
+        "parts": (1, 2, 3) if rows > 64 else (1,),
+        "in_turn": _in_turn(p, work, numbers[0]),
+        "weighted": (True, False) if rows > 64 else (False,),
     }
+
+
+def _in_turn(p: Problem, work: Work, sub_groups: int) -> tuple[bool, ...]:
+    """Whether products are computed in turn, first where sub-groups otherwise had very different numbers of tiles."""
+    if work.products == 1:
+        return (False,)
+    tiles = _tiles(p, sub_groups)
+    return (True, False) if math.ceil(tiles) >= _UNEVEN * tiles else (False, True)
+
+
+def _tiles(p: Problem, sub_groups: int) -> float:
+    """Tiles of a sub-group on average."""
+    return p.sizes["e"] / (ROWS * p.device.compute_units * sub_groups)
 
 
 def _staggers(p: Problem, sub_groups: int) -> tuple[int, ...]:
     """Nanoseconds to begin late, none first where a sub-group has so few tiles that it would not make up for them."""
     late = (4000, 2000, 1000) if p.sizes["i"] > 40 else (500, 1000, 2000)
-    tiles = p.sizes["e"] / (ROWS * p.device.compute_units * sub_groups)
-    return (*late, 0) if tiles >= _FEW_TILES else (0, *late)
+    return (*late, 0) if _tiles(p, sub_groups) >= _FEW_TILES else (0, *late)
 
 
 def refusal(p: Problem, c: Configuration, work: Work) -> str | None:
@@ -124,6 +153,10 @@ def refusal(p: Problem, c: Configuration, work: Work) -> str | None:
         return f"{c['sub_groups'] * c['together']} sub-groups leave a compute unit idle, or in each other's way"
     if c["stagger"] and (c["tiles"] or c["sub_groups"] <= SCHEDULERS):
         return "groups that do not stay, or have but one sub-group for each scheduler, are not staggered"
+    if c["in_turn"] and (c["tiles"] or work.products == 1):
+        return "tiles are dealt product by product where there are several, and groups that stay"
+    if c["weighted"] and blocks(p.sizes["i"], 1) % c["parts"] == 0:
+        return "parts have as many columns"
     if c["wide"] and not c["staged"] and p.sizes["i"] % 2:
         return "pairs of numbers do not make rows of odd length"
     unit, itemsize = fragment_unit(c["unit"]), p.einsum.dtypes[0].itemsize
@@ -210,4 +243,6 @@ def tiling(p: Problem, c: Configuration) -> Tiling:
         wide=c["wide"],
         slices=c["slices"],
         stagger=c["stagger"],
+        in_turn=c["in_turn"],
+        weighted=c["weighted"],
     )

@@ -18,6 +18,7 @@ from feinsum.rewrites.async_copies import register_async_copies
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, begin_late, multiply_accumulate, register_matrix_unit
 from feinsum.rewrites.products import MatrixProduct
 from feinsum.rewrites.summing_units import multiply_and_sum, register_summing_unit
+from feinsum.rewrites.tile_loops import Turn
 from feinsum.rewrites.tile_results import TileResults
 from feinsum.rewrites.tiling import Tiling, copies_held
 
@@ -88,12 +89,19 @@ class _Products(TileResults):
             rows.setdefault(p, []).append(row)
             if p.b not in matrices:
                 matrices[p.b] = self.matrix(p)
-        begun = self._begun()
-        product = self._products_by_slices(rows, held) if self.tiling.slices > 1 else self._products(rows, held)
-        previous: tuple[str, ...] = (begun,)
-        for number, p in enumerate(rows):
-            previous = product(number, p, matrices[p.b], previous)
-        return self.draft.finished(self.match.insn_ids, {p.rule for p in self.products if p.rule is not None})
+        self.prepare(list(rows), held)
+        previous: tuple[str, ...] = (self._begun(),)
+        for number, turn in enumerate(self.turns(list(rows))):
+            ended = previous if number else ()
+            previous += self.deal_tiles(turn, ended)
+            product = self._products_by_slices if self.tiling.slices > 1 else self._products
+            add = product(turn, rows, ended)
+            for k, p in enumerate(turn.products):
+                previous = add(k, p, matrices[p.b], previous)
+        kernel = self.draft.finished(self.match.insn_ids, {p.rule for p in self.products if p.rule is not None})
+        # A tile's place may be in a temporary, which does not show loopy that it is this sub-group's alone.
+        races = {f"write_race({insn.id})" for insn in self.draft.instructions if self.placed}
+        return kernel.copy(silenced_warnings=kernel.silenced_warnings | races)
 
     def _begun(self) -> str:
         """Wait for the matrices, and as each sub-group is to begin; the id of the instruction after which tiles may."""
@@ -111,14 +119,16 @@ class _Products(TileResults):
         late = partial(begin_late, self.tiling.stagger, self.sub_group)
         return self.draft.add(late, "stagger", self.around, (str(barrier.id),))
 
-    def _products(self, rows: Mapping[MatrixProduct, list[int]], held: Mapping[str, str]) -> _AddProduct:
+    def _products(self, turn: Turn, rows: Mapping[MatrixProduct, list[int]], after: tuple[str, ...]) -> _AddProduct:
         """Adds the product of a number, with what is loaded before it."""
-        loads = self.loads(rows, held)
+        loads = self.loads(turn.products, after)
         return lambda number, p, matrix, after: self._product(rows[p], p, matrix, loads(number, after))
 
-    def _products_by_slices(self, rows: Mapping[MatrixProduct, list[int]], held: Mapping[str, str]) -> _AddProduct:
+    def _products_by_slices(
+        self, turn: Turn, rows: Mapping[MatrixProduct, list[int]], after: tuple[str, ...]
+    ) -> _AddProduct:
         """Adds the product of a number, with what is loaded before each slice."""
-        loads = self.loads_of_slices(list(rows), held)
+        loads = self.loads_of_slices(turn.products, after)
         return lambda number, p, matrix, after: self._product_by_slices(rows[p], p, matrix, partial(loads, number), after)
 
     def _product(self, rows: list[int], p: MatrixProduct, matrix: str, after: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import loopy as lp
 from loopy.symbolic import get_dependencies, pw_aff_to_expr
-from pymbolic.primitives import Comparison, FloorDiv, If, Remainder, Variable
+from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Remainder, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
@@ -18,7 +18,19 @@ from feinsum.rewrites.draft import Draft, all_of
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import DEPTH, ROWS, fragment_dtype, fragment_unit, synchronize_sub_group
 from feinsum.rewrites.products import MatrixProduct, matrix_product
-from feinsum.rewrites.tiling import Tiling, blocks, slice_length, steps
+from feinsum.rewrites.tiling import Share, Tiling, blocks, shares, slice_length, steps
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Products that share a loop over tiles.
+
+    :ivar number: of the first of them.
+    """
+
+    number: int
+    products: tuple[MatrixProduct, ...]
+    share: Share
 
 
 @dataclass
@@ -34,6 +46,8 @@ class TileLoops:
     :ivar dtype: the type of operands and results in memory.
     :ivar number: the type of the unit's registers.
     :ivar tile: the number of the tile at hand, in terms of the loops `around` it and `round`.
+    :ivar placed: the ids of what sets temporaries that `tile` is in terms of, if there are any.
+    :ivar first_block: of columns of a group, and `blocks`, how many it has at most: in a turn those of its share.
     """
 
     kernel: lp.LoopKernel
@@ -70,31 +84,84 @@ class TileLoops:
         self._deal()
 
     def _deal(self) -> None:
-        """Loops over groups, sub-groups, lanes and the tiles of a sub-group, and the number of the tile at hand."""
-        tiling, stride = self.tiling, self.tiling.sub_groups * ROWS
-        group, sub_group, lane, around = (self.draft.fresh(name) for name in ("group", "sub_group", "lane", "round"))
-        self.sub_group, self.lane, self.round = Variable(sub_group), Variable(lane), around
-        parts = [self.draft.fresh("part")] if tiling.parts > 1 else []
-        self.part = parts[0] if parts else ""
-        self.first_block: Any = Variable(self.part) * self.blocks if parts else 0
-        lengths = ", ".join(sorted(get_dependencies(self.rows_m)))
-        if tiling.groups:
-            groups, last = f"{group} < {tiling.groups}", ""
-            number, start = Variable(around) * tiling.groups + Variable(group), f"{around} * {tiling.groups} + {group}"
-        else:
-            groups, last = f"{group} * {tiling.tiles * stride} < {self.rows_m}", f" and {around} < {tiling.tiles}"
-            number, start = Variable(group) * tiling.tiles + Variable(around), f"{group} * {tiling.tiles} + {around}"
+        """Loops over groups, sub-groups and lanes, and which blocks of columns are whose."""
+        tiling, draft = self.tiling, self.draft
+        group, sub_group, lane = (draft.fresh(name) for name in ("group", "sub_group", "lane"))
+        self.group, self.sub_group, self.lane = map(Variable, (group, sub_group, lane))
+        self.part = draft.fresh("part") if tiling.parts > 1 and not tiling.weighted else ""
+        self.first_block: Any = Variable(self.part) * self.blocks if self.part else 0
+        self.shares = shares(tiling, self.columns)
+        for share in self.shares[1:]:
+            self.first_block = If(Comparison(self.group, "<", share.group), self.first_block, share.block)
+        dealt = f"{group} * {tiling.tiles * tiling.sub_groups * ROWS} < {self.rows_m}"
+        groups = f"{group} < {sum(share.groups for share in self.shares)}" if tiling.groups else dealt
         places = f"0 <= {group} and {groups} and 0 <= {sub_group} < {tiling.sub_groups} and 0 <= {lane} < {SUB_GROUP}"
-        places += "".join(f" and 0 <= {part} < {tiling.parts}" for part in parts)
-        self.draft.domain(lengths, [group, *parts, sub_group, lane], places)
-        begun = f"({start}) * {stride} + {sub_group} * {ROWS} < {self.rows_m}"
-        self.draft.domain(
-            ", ".join(filter(None, (lengths, group, sub_group))), [around], f"0 <= {around} and {begun}{last}"
-        )
-        self.tile = number * tiling.sub_groups + self.sub_group
-        self.draft.tags |= {group: "g.0", sub_group: "l.1", lane: "l.0"} | dict.fromkeys(parts, "g.1")
+        places += f" and 0 <= {self.part} < {tiling.parts}" if self.part else ""
+        parts = [self.part] if self.part else []
+        draft.domain(", ".join(self._lengths), [group, *parts, sub_group, lane], places)
+        draft.tags |= {group: "g.0", sub_group: "l.1", lane: "l.0"} | dict.fromkeys(parts, "g.1")
         self.around = frozenset([group, *parts, sub_group, lane])
-        self.inside = self.around | {around}
+
+    @property
+    def _lengths(self) -> list[str]:
+        """The parameters that the number of rows depends on."""
+        return sorted(get_dependencies(self.rows_m))
+
+    def turns(self, products: Sequence[MatrixProduct]) -> list[Turn]:
+        """What has a loop over tiles of its own, in order."""
+        if not self.tiling.in_turn:
+            return [Turn(0, tuple(products), share) for share in self.shares]
+        return [Turn(number, (p,), share) for share in self.shares for number, p in enumerate(products)]
+
+    def deal_tiles(self, turn: Turn, after: tuple[str, ...]) -> tuple[str, ...]:
+        """A new loop over the tiles of a sub-group.
+
+        With products in turn, the tiles of one are dealt from where those of the product before ended.
+
+        :param after: instructions after which temporaries may be set that say where a later loop begins and ends.
+        :return: the ids of what sets them.
+        """
+        around = self.draft.fresh("round")
+        self.round, self.inside, self.share = around, self.around | {around}, turn.share
+        if turn.number or self.tiling.weighted:
+            self._deal_from_a_place(turn, after)
+        else:
+            self._deal_evenly()
+        return self.placed
+
+    def _deal_evenly(self) -> None:
+        """Tiles one after the other to sub-groups, and group by group."""
+        tiling, around, group, sub_group = self.tiling, self.round, self.group.name, self.sub_group.name
+        if tiling.groups:
+            number, last = Variable(around) * tiling.groups + self.group, ""
+            start = f"{around} * {tiling.groups} + {group}"
+        else:
+            number, last = self.group * tiling.tiles + Variable(around), f" and {around} < {tiling.tiles}"
+            start = f"{group} * {tiling.tiles} + {around}"
+        self.placed: tuple[str, ...] = ()
+        self.tile = number * tiling.sub_groups + self.sub_group
+        begun = f"(({start}) * {tiling.sub_groups} + {sub_group}) * {ROWS} < {self.rows_m}{last}"
+        self.draft.domain(", ".join([*self._lengths, group, sub_group]), [around], f"0 <= {around} and {begun}")
+
+    def _deal_from_a_place(self, turn: Turn, after: tuple[str, ...]) -> None:
+        """Tiles to the sub-groups of a share, the first to the one at a place; none to those of other shares."""
+        share, tiles, index = turn.share, FloorDiv(self.rows_m + ROWS - 1, ROWS), self.kernel.index_dtype.numpy_dtype
+        together = share.groups * self.tiling.sub_groups
+        own: Any = (self.group - share.group) * self.tiling.sub_groups + self.sub_group
+        if turn.number:
+            own = Remainder(own + together - Remainder(turn.number * tiles, together), together)
+        if len(self.shares) > 1:
+            first, last = share.group, share.group + share.groups
+            inside = LogicalAnd((Comparison(self.group, ">=", first), Comparison(self.group, "<", last)))
+            own = If(inside, own, tiles)
+            self.first_block, self.blocks = share.block, share.blocks
+        # In temporaries, as bounds of loops in terms of all this would overflow.
+        place, rounds = (self.draft.array(name, (), dtype=index) for name in ("place", "rounds"))
+        placed = self.draft.assign(Variable(place), own, self.around, {*after, *self.before})
+        dealt = FloorDiv(tiles + together - 1 - Variable(place), together)
+        self.placed = (placed, self.draft.assign(Variable(rounds), dealt, self.around, (placed,)))
+        self.tile = Variable(self.round) * together + Variable(place)
+        self.draft.domain(rounds, [self.round], f"0 <= {self.round} < {rounds}")
 
     def other_loops(self, row: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Loops of an instruction besides those of m and n, and their lengths."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,14 +48,24 @@ class TileOperands(TileMatrices):
         self._a = ""
         self._rows: dict[Any, tuple[Any, str]] = {}
 
-    def loads(self, products: Iterable[MatrixProduct], held: Mapping[str, str]) -> Loads:
-        """The loads of A ahead of each product and, ahead of the first, of what is held."""
-        values = self._held_fragments(held)
-        products = list(products)
-        if self.tiling.prefetch.startswith("copies"):
-            return self._copied(products, values)
+    def prepare(self, products: Sequence[MatrixProduct], held: Mapping[str, str]) -> None:
+        """Keep room for what is held and copied, the same for all turns."""
+        sliced = self.tiling.slices > 1
+        self._held_copied = HeldCopies(self, held) if copies_held(self.tiling) else None
+        self._fragments = [] if sliced else self._held_fragments(held)
+        copied = self.tiling.prefetch.startswith("copies")
+        self._values_copied = TileCopies(self, products, self._held_copied) if copied else None
+
+    def loads(self, products: Sequence[MatrixProduct], after: tuple[str, ...]) -> Loads:
+        """The loads of A ahead of each product of a turn and, ahead of the first, of what is held.
+
+        :param after: what the turn begins after, if it is not the first.
+        """
+        if self._values_copied is not None:
+            return self._copied(products, self._fragments, self._values_copied, after)
         sources = [self._fragments_of_a(p) for p in products]
-        return self._loaded(sources, values) if self.tiling.prefetch == "none" else self._prefetched(sources, values)
+        prefetched = self.tiling.prefetch != "none"
+        return self._prefetched(sources, self._fragments, after) if prefetched else self._loaded(sources, self._fragments)
 
     def _loaded(self, sources: list[Fragments], held: list[Fragments]) -> Loads:
         """Loads of a product right before it."""
@@ -67,13 +77,12 @@ class TileOperands(TileMatrices):
 
         return loads
 
-    def _prefetched(self, sources: list[Fragments], held: list[Fragments]) -> Loads:
+    def _prefetched(self, sources: list[Fragments], held: list[Fragments], after: tuple[str, ...]) -> Loads:
         """Loads of the next product right before a product, whose own were loaded before; the first, ahead of the loop."""
         early_held, late_held = (held, []) if self.tiling.prefetch == "all" else ([], held)
         coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=self.dtype) for f in (sources[0], *early_held)}
-        first = substituted(self.tile, {self.round: 0})
-        following = substituted(self.tile, {self.round: Variable(self.round) + 1})
-        early = tuple(self._load(coming[f.name], f, first, self.around, ()) for f in (sources[0], *early_held))
+        first, following = self._first_and_following
+        early = tuple(self._load(coming[f.name], f, first, self.around, after) for f in (sources[0], *early_held))
 
         def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
             taken = (sources[number], *(early_held if number == 0 else ()))
@@ -87,15 +96,22 @@ class TileOperands(TileMatrices):
 
         return loads
 
-    def _copied(self, products: list[MatrixProduct], held: list[Fragments]) -> Loads:
+    @property
+    def _first_and_following(self) -> tuple[Any, Any]:
+        """The numbers of the first tile of a sub-group, and of the one after that at hand."""
+        return tuple(substituted(self.tile, {self.round: x}) for x in (0, Variable(self.round) + 1))
+
+    def _copied(
+        self, products: Sequence[MatrixProduct], held: list[Fragments], copies: TileCopies, after: tuple[str, ...]
+    ) -> Loads:
         """Loads of a product from local memory, to which those of the next are copied during the product."""
         early_held, late_held = (held, []) if self.tiling.prefetch == "copies and held" else ([], held)
-        copies = TileCopies(self, products)
         sources = [self._fragments_of_a(p, copies=copies) for p in products]
         coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=self.dtype) for f in early_held}
-        first, following = (substituted(self.tile, {self.round: x}) for x in (0, Variable(self.round) + 1))
-        early = [self._load(coming[f.name], f, first, self.around, ()) for f in early_held]
-        early.append(copies.begin(products[0], first, 0, self.around, [*self.before]))
+        first, following = self._first_and_following
+        early = [self._load(coming[f.name], f, first, self.around, after) for f in early_held]
+        free = (copies.wait(self.around, after),) if after else ()
+        early.append(copies.begin(products[0], first, 0, self.around, [*self.before, *self.placed, *free]))
 
         def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
             begun: tuple[str, ...] = ()
@@ -113,16 +129,19 @@ class TileOperands(TileMatrices):
         return loads
 
     def loads_of_slices(
-        self, products: Sequence[MatrixProduct], held: Mapping[str, str]
+        self, products: Sequence[MatrixProduct], after: tuple[str, ...]
     ) -> Callable[[int, str, tuple[str, ...]], tuple[str, ...]]:
-        """Adds the loads of a slice of the product of a number; what is held is at most in local memory."""
-        factors = HeldCopies(self, held) if copies_held(self.tiling) else None
-        copies = TileCopies(self, products, factors) if self.tiling.prefetch.startswith("copies") else None
-        first, following = (substituted(self.tile, {self.round: x}) for x in (0, Variable(self.round) + 1))
+        """Adds the loads of a slice of the product of a number; what is held is at most in local memory.
+
+        :param after: what the turn begins after, if it is not the first.
+        """
+        copies, factors = self._values_copied, self._held_copied
+        first, following = self._first_and_following
         early: list[str] = []
         if copies is not None:
-            begun = factors.begin(first, self.around, self.before) if factors else ()
-            early.append(copies.begin(products[0], first, 0, self.around, [*self.before, *begun]))
+            free = self.before.union(self.placed, (copies.wait(self.around, after),) if after else ())
+            begun = factors.begin(first, self.around, free) if factors else ()
+            early.append(copies.begin(products[0], first, 0, self.around, [*free, *begun]))
 
         def loads(number: int, slice_: str, after: tuple[str, ...]) -> tuple[str, ...]:
             self._row(self.tile, self.inside)
@@ -214,7 +233,9 @@ class TileOperands(TileMatrices):
         """
         if tile not in self._rows:
             name = self.draft.array("row", (), dtype=self.kernel.index_dtype.numpy_dtype)
-            known = self.draft.assign(Variable(name), ROWS * tile + row_of(self.lane, 0), around, self.before)
+            known = self.draft.assign(
+                Variable(name), ROWS * tile + row_of(self.lane, 0), around, {*self.before, *self.placed}
+            )
             self._rows[tile] = Variable(name), self.draft.hide(name, around, (known,))
         return self._rows[tile]
 

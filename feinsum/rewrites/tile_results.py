@@ -74,14 +74,24 @@ class TileResults(TileOperands):
         predicates.append(Comparison(place, "<", self.rows_m))
         if not self.tiling.wide:
             return self.draft.assign(
-                substituted(insn.assignee, at), value, inside, (after,), predicates=predicates, insn_id=insn.id
+                substituted(insn.assignee, at),
+                value,
+                inside,
+                (after,),
+                predicates=predicates,
+                alone=len(self.shares) > 1,
+                insn_id=self._id_of(insn),
             )
         return self._write_pair(row, number, at, value, inside, after)
+
+    def _id_of(self, insn: Any) -> str:
+        """That of an instruction of the match for what stores its last results, which others may wait for."""
+        return str(insn.id if self.share == self.shares[-1] else self.draft.fresh_id(insn.id))
 
     @property
     def _passes_columns(self) -> bool:
         """Whether blocks go beyond the last column: the last one, or, with sums of all of them, whole blocks of a part."""
-        padded = COLUMNS * self.blocks * self.tiling.parts > self.columns
+        padded = COLUMNS * self.blocks * self.tiling.parts > self.columns and not self.tiling.weighted
         return bool(self.columns % COLUMNS) or (self.tiling.slices > 1 and padded)
 
     def _write_pair(
@@ -109,7 +119,7 @@ class TileResults(TileOperands):
             substituted(rows.begin, first) + self.columns * m + n,
             _PAIR,
             f"({rows.scalar}{_PAIR}) ({pair}[0], {pair}[1])",
-            id=insn.id,
+            id=self._id_of(insn),
             read_variables=frozenset([pair]),
             within_inames=inside - {number},
             within_inames_is_final=True,
@@ -118,6 +128,8 @@ class TileResults(TileOperands):
             depends_on_is_final=True,
         )
         self.draft.instructions.append(store)
+        if len(self.shares) > 1:
+            self.draft.alone.add(store.id)
         self._written = (str(store.id),)
         return str(store.id)
 
@@ -147,7 +159,7 @@ class TileResults(TileOperands):
         value = Variable(staging.name)[(self.sub_group, staging.row, *copies.values(), *place)]
         assignee = substituted(insn.assignee, at)
         written = self.draft.assign(
-            assignee, value, inside, (divided, limited), predicates=predicates, alone=True, insn_id=insn.id
+            assignee, value, inside, (divided, limited), predicates=predicates, alone=True, insn_id=self._id_of(insn)
         )
         self._written = (written,)
         return written

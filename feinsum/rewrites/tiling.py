@@ -37,6 +37,11 @@ class Tiling:
         neighbours in a row.
     :ivar stagger: nanoseconds by which every further four sub-groups begin late, one of which each scheduler of a
         multiprocessor has, so that some multiply while others load and store.
+    :ivar in_turn: whether all tiles of a product come before those of the next, which are dealt from where they ended,
+        rather than all products of a tile one after the other: few tiles are so dealt more evenly, and what is held is
+        loaded for each product.
+    :ivar weighted: whether parts of fewer columns have fewer groups, and loops of their own; else all have as many, and
+        the last part multiplies zeros, or ends early.
     """
 
     unit: str
@@ -52,6 +57,18 @@ class Tiling:
     slices: int = 1
     wide: bool = False
     stagger: int = 0
+    in_turn: bool = False
+    weighted: bool = False
+
+
+@dataclass(frozen=True)
+class Share:
+    """Groups with the same blocks of columns: the first group and how many there are, and the same of blocks."""
+
+    group: int
+    groups: int
+    block: int
+    blocks: int
 
 
 def local_bytes(
@@ -91,6 +108,19 @@ def copies_held(tiling: Tiling) -> bool:
 def blocks(n: int, parts: int) -> int:
     """Blocks of columns of a part."""
     return -(-n // (COLUMNS * parts))
+
+
+def shares(tiling: Tiling, n: int) -> list[Share]:
+    """Whose columns are whose: with weighted parts those of each, as equal as may be; else one share of all there is."""
+    if not tiling.weighted:
+        return [Share(0, tiling.groups, 0, blocks(n, tiling.parts))]
+    most, groups = blocks(n, 1), tiling.groups * tiling.parts
+    ends = [-(-most * part // tiling.parts) for part in range(tiling.parts + 1)]
+    bounds = [round(groups * end / most) for end in ends]
+    return [
+        Share(bounds[part], bounds[part + 1] - bounds[part], ends[part], ends[part + 1] - ends[part])
+        for part in range(tiling.parts)
+    ]
 
 
 def steps(sums: Sequence[int], unit: MatrixUnit, slices: int = 1) -> int:

@@ -2,7 +2,7 @@
 // dg_derivative_mma, version 2
 
 // Some GPU: re,rij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[12, Ne], a1: float64[12, 6, 10], a2_0: float64[Ne, 10], a2_1: float64[Ne, 10]
-// staged=True tiles=0 sub_groups=8 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1
+// staged=True tiles=0 sub_groups=8 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 8)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -45,10 +45,16 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
   int limit;
   __local double matrix[1152];
   double next_a0_0_held[12 * 2];
+  double next_a0_0_held_0[12 * 2];
+  int place;
   int quotient;
+  int rounds;
   int row;
   int row_0;
   int row_1;
+  int row_2;
+  int row_3;
+  int row_4;
   __local double staged[8 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
@@ -102,17 +108,17 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
         a[2 * load_1 + load_2] = ((4 * load_1 + lid(0) % 4 < 10 && row_0 + 8 * load_2 < Ne) ? coming[168 * lid(1) + lid(0) + 4 * load_1 + 80 * load_2 + 6 * (lid(0) / 4)] : (double) (0.0));
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1));
+    left = Ne + -1 * 16 * (((round + 1) * 132 + gid(0)) * 8 + lid(1));
     asm volatile("" : "+r"(left));
     __attribute__((opencl_unroll_hint))
     for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
       if (2 * (piece_0 * 32 + lid(0)) < 160)
       {
         int to = lid(1) * 168 + 0 + 2 * (piece_0 * 32 + lid(0));
-        int begin = 0 + 160 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+        int begin = 0 + 160 * (((round + 1) * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
         int size = ((left * 10 + -1 * 2 * (piece_0 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_0 * 32 + lid(0)), 0) : 2) * 8;
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
       }
     asm volatile("cp.async.commit_group;" ::: "memory");
     __attribute__((opencl_unroll_hint))
@@ -179,29 +185,76 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  }
+  place = ((gid(0) + 0) * 8 + lid(1) + 1056 + -1 * ((1 * ((Ne + 16 + -1) / 16)) % 1056)) % 1056;
+  rounds = loopy_floor_div_pos_b_int32((Ne + 16 + -1) / 16 + 1056 + -1 + -1 * place, 1056);
+  row_2 = 16 * (0 * 1056 + place) + lid(0) / 4 + 0;
+  asm volatile("" : "+r"(row_2));
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  left = Ne + -1 * 16 * (0 * 1056 + place);
+  asm volatile("" : "+r"(left));
+  __attribute__((opencl_unroll_hint))
+  for (int load_5 = 0; load_5 <= 11; ++load_5)
+  {
+    __attribute__((opencl_unroll_hint))
+    for (int load_6 = 0; load_6 <= 1; ++load_6)
+      next_a0_0_held_0[2 * load_5 + load_6] = ((row_2 + 8 * load_6 < Ne) ? a0[Ne * load_5 + 8 * load_6 + row_2] : (double) (0.0));
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int piece_3 = 0; piece_3 <= 2; ++piece_3)
+    if (2 * (piece_3 * 32 + lid(0)) < 160)
+    {
+      int to = lid(1) * 168 + 0 + 2 * (piece_3 * 32 + lid(0));
+      int begin = 0 + 160 * (0 * 1056 + place) + 2 * (piece_3 * 32 + lid(0));
+      int size = ((left * 10 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
+
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
+    }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  for (int round_0 = 0; round_0 <= -1 + rounds; ++round_0)
+  {
+    row_3 = 16 * (round_0 * 1056 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_3));
+    row_4 = 16 * ((round_0 + 1) * 1056 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_4));
+    __attribute__((opencl_unroll_hint))
+    for (int take_1 = 0; take_1 <= 11; ++take_1)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int take_2 = 0; take_2 <= 1; ++take_2)
+        a0_0_held[2 * take_1 + take_2] = next_a0_0_held_0[2 * take_1 + take_2];
+    }
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
-    for (int load_5 = 0; load_5 <= 2; ++load_5)
+    for (int load_7 = 0; load_7 <= 2; ++load_7)
     {
       __attribute__((opencl_unroll_hint))
-      for (int load_6 = 0; load_6 <= 1; ++load_6)
-        a[2 * load_5 + load_6] = ((4 * load_5 + lid(0) % 4 < 10 && row_0 + 8 * load_6 < Ne) ? coming[168 * lid(1) + lid(0) + 4 * load_5 + 80 * load_6 + 6 * (lid(0) / 4)] : (double) (0.0));
+      for (int load_8 = 0; load_8 <= 1; ++load_8)
+        a[2 * load_7 + load_8] = ((4 * load_7 + lid(0) % 4 < 10 && row_3 + 8 * load_8 < Ne) ? coming[168 * lid(1) + lid(0) + 4 * load_7 + 80 * load_8 + 6 * (lid(0) / 4)] : (double) (0.0));
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * (((round + 1) * 132 + gid(0)) * 8 + lid(1));
+    left = Ne + -1 * 16 * ((round_0 + 1) * 1056 + place);
     asm volatile("" : "+r"(left));
     __attribute__((opencl_unroll_hint))
-    for (int piece_3 = 0; piece_3 <= 2; ++piece_3)
-      if (2 * (piece_3 * 32 + lid(0)) < 160)
+    for (int piece_4 = 0; piece_4 <= 2; ++piece_4)
+      if (2 * (piece_4 * 32 + lid(0)) < 160)
       {
-        int to = lid(1) * 168 + 0 + 2 * (piece_3 * 32 + lid(0));
-        int begin = 0 + 160 * (((round + 1) * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_3 * 32 + lid(0));
-        int size = ((left * 10 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
+        int to = lid(1) * 168 + 0 + 2 * (piece_4 * 32 + lid(0));
+        int begin = 0 + 160 * ((round_0 + 1) * 1056 + place) + 2 * (piece_4 * 32 + lid(0));
+        int size = ((left * 10 + -1 * 2 * (piece_4 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_4 * 32 + lid(0)), 0) : 2) * 8;
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
       }
     asm volatile("cp.async.commit_group;" ::: "memory");
+    __attribute__((opencl_unroll_hint))
+    for (int load_10 = 0; load_10 <= 1; ++load_10)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int load_9 = 0; load_9 <= 11; ++load_9)
+        next_a0_0_held_0[2 * load_9 + load_10] = ((row_4 + 8 * load_10 < Ne) ? a0[Ne * load_9 + 8 * load_10 + row_4] : (double) (0.0));
+    }
     {
       int const block_0 = 0;
 
@@ -233,17 +286,17 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 : 96);
+    limit = (((Ne + -1 * 16 * (round_0 * 1056 + place)) * 6 < 96) ? (Ne + -1 * 16 * (round_0 * 1056 + place)) * 6 : 96);
     asm volatile("" : "+r"(limit));
     whole = ((limit == 96) ? 1 : 0);
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_5 = 0; piece_5 <= 1; ++piece_5)
-        if (2 * (piece_5 * 32 + lid(0)) < 96)
+      for (int piece_6 = 0; piece_6 <= 1; ++piece_6)
+        if (2 * (piece_6 * 32 + lid(0)) < 96)
         {
-          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_5 * 32 + lid(0));
-          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_5 * 32 + lid(0));
+          int to = 0 + 96 * (round_0 * 1056 + place) + 2 * (piece_6 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_6 * 32 + lid(0));
 
           *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
         }
@@ -251,11 +304,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_4 = 0; piece_4 <= 2; ++piece_4)
+      for (int piece_5 = 0; piece_5 <= 2; ++piece_5)
       {
-        quotient = (piece_4 * 32 + lid(0)) / 6;
-        if (piece_4 * 32 + lid(0) < limit)
-          out_1[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_4 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_4 + -6 * quotient];
+        quotient = (piece_5 * 32 + lid(0)) / 6;
+        if (piece_5 * 32 + lid(0) < limit)
+          out_1[6 * (16896 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_5 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_5 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");

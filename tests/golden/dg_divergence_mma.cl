@@ -2,13 +2,28 @@
 // dg_divergence_mma, version 2
 
 // Some GPU: xre,rij,xej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[12, 10, Ne], a1: float64[10, 6, 14], a2_0: float64[12, Ne, 14], a2_1: float64[12, Ne, 14]
-// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1
+// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (264,) of (32, 4)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
+#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
+    MACRO_NAME(int8, char) \
+    MACRO_NAME(int16, short) \
+    MACRO_NAME(int32, int) \
+    MACRO_NAME(int64, long)
+#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        if (a<0) \
+            a = a - (b-1); \
+        return a/b; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
+#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((b0)));
@@ -27,8 +42,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   double acc[2 * 2];
   int limit;
   __local double matrix[1280];
+  int place;
   int quotient;
+  int rounds;
   int row;
+  int row_0;
   __local double staged[4 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
@@ -115,12 +133,30 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  }
+  place = ((gid(0) + 0) * 4 + lid(1) + 1056 + -1 * ((1 * ((Ne + 16 + -1) / 16)) % 1056)) % 1056;
+  rounds = loopy_floor_div_pos_b_int32((Ne + 16 + -1) / 16 + 1056 + -1 + -1 * place, 1056);
+  for (int round_0 = 0; round_0 <= -1 + rounds; ++round_0)
+  {
+    row_0 = 16 * (round_0 * 1056 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_0));
     __attribute__((opencl_unroll_hint))
-    for (int load_4 = 0; load_4 <= 39; ++load_4)
+    for (int load_4 = 0; load_4 <= 11; ++load_4)
     {
       __attribute__((opencl_unroll_hint))
-      for (int load_5 = 0; load_5 <= 1; ++load_5)
-        a[2 * load_4 + load_5] = a0_0_held[load_5 + 2 * (load_4 / 4)] * a2_1[14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[20 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[40 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 2 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[60 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 3 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[80 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 4 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[100 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 5 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[120 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 6 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[140 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 7 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[160 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 8 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[180 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 9 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[200 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 10 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)] + a0_0_held[220 + load_5 + 2 * (load_4 / 4)] * a2_1[14 * Ne * 11 + 14 * ((row + 8 * load_5 < Ne) ? row + 8 * load_5 : Ne + -1) + ((4 * (load_4 % 4) + lid(0) % 4 < 14) ? 4 * (load_4 % 4) + lid(0) % 4 : 13)];
+      for (int load_5 = 0; load_5 <= 9; ++load_5)
+      {
+        __attribute__((opencl_unroll_hint))
+        for (int load_6 = 0; load_6 <= 1; ++load_6)
+          a0_0_held[20 * load_4 + 2 * load_5 + load_6] = ((row_0 + 8 * load_6 < Ne) ? a0[Ne * 10 * load_4 + Ne * load_5 + 8 * load_6 + row_0] : (double) (0.0));
+      }
+    }
+    __attribute__((opencl_unroll_hint))
+    for (int load_7 = 0; load_7 <= 39; ++load_7)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int load_8 = 0; load_8 <= 1; ++load_8)
+        a[2 * load_7 + load_8] = a0_0_held[load_8 + 2 * (load_7 / 4)] * a2_1[14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[20 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[40 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 2 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[60 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 3 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[80 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 4 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[100 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 5 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[120 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 6 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[140 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 7 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[160 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 8 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[180 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 9 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[200 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 10 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)] + a0_0_held[220 + load_8 + 2 * (load_7 / 4)] * a2_1[14 * Ne * 11 + 14 * ((row_0 + 8 * load_8 < Ne) ? row_0 + 8 * load_8 : Ne + -1) + ((4 * (load_7 % 4) + lid(0) % 4 < 14) ? 4 * (load_7 % 4) + lid(0) % 4 : 13)];
     }
     __attribute__((opencl_unroll_hint))
     for (int valid_1 = 0; valid_1 <= 39; ++valid_1)
@@ -152,7 +188,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = (((Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 6 : 96);
+    limit = (((Ne + -1 * 16 * (round_0 * 1056 + place)) * 6 < 96) ? (Ne + -1 * 16 * (round_0 * 1056 + place)) * 6 : 96);
     asm volatile("" : "+r"(limit));
     whole = ((limit == 96) ? 1 : 0);
     if (whole == 1)
@@ -161,7 +197,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       for (int piece_2 = 0; piece_2 <= 1; ++piece_2)
         if (2 * (piece_2 * 32 + lid(0)) < 96)
         {
-          int to = 0 + 96 * ((round * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
+          int to = 0 + 96 * (round_0 * 1056 + place) + 2 * (piece_2 * 32 + lid(0));
           int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
 
           *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
@@ -174,7 +210,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       {
         quotient = (piece_1 * 32 + lid(0)) / 6;
         if (piece_1 * 32 + lid(0) < limit)
-          out_1[6 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
+          out_1[6 * (16896 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");

@@ -2,7 +2,7 @@
 // dg_face_mass_mma, version 2
 
 // Some GPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k8 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 everywhere=True
+// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k8 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False everywhere=True
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 8)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -42,8 +42,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
   double acc[2 * 2];
   int limit;
   __local double matrix[1152];
+  int place;
   int quotient;
+  int rounds;
   int row;
+  int row_0;
   __local double staged[8 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
@@ -126,12 +129,26 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  }
+  place = ((gid(0) + 0) * 8 + lid(1) + 1056 + -1 * ((1 * ((Ne + 16 + -1) / 16)) % 1056)) % 1056;
+  rounds = loopy_floor_div_pos_b_int32((Ne + 16 + -1) / 16 + 1056 + -1 + -1 * place, 1056);
+  for (int round_0 = 0; round_0 <= -1 + rounds; ++round_0)
+  {
+    row_0 = 16 * (round_0 * 1056 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_0));
     __attribute__((opencl_unroll_hint))
-    for (int load_3 = 0; load_3 <= 35; ++load_3)
+    for (int load_3 = 0; load_3 <= 11; ++load_3)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_4 = 0; load_4 <= 1; ++load_4)
-        a[2 * load_3 + load_4] = a1_1_held[load_4 + 2 * (load_3 / 3)] * a2_1[10 * Ne * (load_3 / 3) + 10 * ((row + 8 * load_4 < Ne) ? row + 8 * load_4 : Ne + -1) + ((4 * (load_3 % 3) + lid(0) % 4 < 10) ? 4 * (load_3 % 3) + lid(0) % 4 : 9)];
+        a1_1_held[2 * load_3 + load_4] = ((row_0 + 8 * load_4 < Ne) ? a1[Ne * load_3 + 8 * load_4 + row_0] : (double) (0.0));
+    }
+    __attribute__((opencl_unroll_hint))
+    for (int load_5 = 0; load_5 <= 35; ++load_5)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int load_6 = 0; load_6 <= 1; ++load_6)
+        a[2 * load_5 + load_6] = a1_1_held[load_6 + 2 * (load_5 / 3)] * a2_1[10 * Ne * (load_5 / 3) + 10 * ((row_0 + 8 * load_6 < Ne) ? row_0 + 8 * load_6 : Ne + -1) + ((4 * (load_5 % 3) + lid(0) % 4 < 10) ? 4 * (load_5 % 3) + lid(0) % 4 : 9)];
     }
     __attribute__((opencl_unroll_hint))
     for (int valid_1 = 0; valid_1 <= 35; ++valid_1)
@@ -163,7 +180,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 : 96);
+    limit = (((Ne + -1 * 16 * (round_0 * 1056 + place)) * 6 < 96) ? (Ne + -1 * 16 * (round_0 * 1056 + place)) * 6 : 96);
     asm volatile("" : "+r"(limit));
     whole = ((limit == 96) ? 1 : 0);
     if (whole == 1)
@@ -172,7 +189,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
       for (int piece_2 = 0; piece_2 <= 1; ++piece_2)
         if (2 * (piece_2 * 32 + lid(0)) < 96)
         {
-          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
+          int to = 0 + 96 * (round_0 * 1056 + place) + 2 * (piece_2 * 32 + lid(0));
           int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
 
           *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
@@ -185,7 +202,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
       {
         quotient = (piece_1 * 32 + lid(0)) / 6;
         if (piece_1 * 32 + lid(0) < limit)
-          out_1[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
+          out_1[6 * (16896 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");

@@ -2,13 +2,28 @@
 // dg_gradient_mma, version 2
 
 // Some GPU: xre,rij,ej->xei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[8, 10, Ne], a1: float64[10, 12, 14], a2_0: float64[Ne, 14], a2_1: float64[Ne, 14]
-// staged=True tiles=0 sub_groups=4 together=2 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1
+// staged=True tiles=0 sub_groups=4 together=2 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (264,) of (32, 4)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
+#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
+    MACRO_NAME(int8, char) \
+    MACRO_NAME(int16, short) \
+    MACRO_NAME(int32, int) \
+    MACRO_NAME(int64, long)
+#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        if (a<0) \
+            a = a - (b-1); \
+        return a/b; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
+#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((b0)));
@@ -30,10 +45,16 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   int limit;
   __local double matrix[2560];
   double next_a0_0_held[8 * 10 * 2];
+  double next_a0_0_held_0[8 * 10 * 2];
+  int place;
   int quotient;
+  int rounds;
   int row;
   int row_0;
   int row_1;
+  int row_2;
+  int row_3;
+  int row_4;
   __local double staged[4 * 8 * 16 * 12] __attribute__ ((aligned (16)));
   int whole;
 
@@ -95,17 +116,17 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         a[2 * load_2 + load_3] = ((4 * load_2 + lid(0) % 4 < 14 && row_0 + 8 * load_3 < Ne) ? coming[232 * lid(1) + lid(0) + 4 * load_2 + 112 * load_3 + 10 * (lid(0) / 4)] : (double) (0.0));
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1));
+    left = Ne + -1 * 16 * (((round + 1) * 264 + gid(0)) * 4 + lid(1));
     asm volatile("" : "+r"(left));
     __attribute__((opencl_unroll_hint))
     for (int piece_0 = 0; piece_0 <= 3; ++piece_0)
       if (2 * (piece_0 * 32 + lid(0)) < 224)
       {
         int to = lid(1) * 232 + 0 + 2 * (piece_0 * 32 + lid(0));
-        int begin = 0 + 224 * ((round * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+        int begin = 0 + 224 * (((round + 1) * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
         int size = ((left * 14 + -1 * 2 * (piece_0 * 32 + lid(0)) < 2) ? max(left * 14 + -1 * 2 * (piece_0 * 32 + lid(0)), 0) : 2) * 8;
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
       }
     asm volatile("cp.async.commit_group;" ::: "memory");
     __attribute__((opencl_unroll_hint))
@@ -187,29 +208,88 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  }
+  place = ((gid(0) + 0) * 4 + lid(1) + 1056 + -1 * ((1 * ((Ne + 16 + -1) / 16)) % 1056)) % 1056;
+  rounds = loopy_floor_div_pos_b_int32((Ne + 16 + -1) / 16 + 1056 + -1 + -1 * place, 1056);
+  row_2 = 16 * (0 * 1056 + place) + lid(0) / 4 + 0;
+  asm volatile("" : "+r"(row_2));
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  left = Ne + -1 * 16 * (0 * 1056 + place);
+  asm volatile("" : "+r"(left));
+  __attribute__((opencl_unroll_hint))
+  for (int load_7 = 0; load_7 <= 7; ++load_7)
+  {
+    __attribute__((opencl_unroll_hint))
+    for (int load_8 = 0; load_8 <= 9; ++load_8)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int load_9 = 0; load_9 <= 1; ++load_9)
+        next_a0_0_held_0[20 * load_7 + 2 * load_8 + load_9] = ((row_2 + 8 * load_9 < Ne) ? a0[Ne * 10 * load_7 + Ne * load_8 + 8 * load_9 + row_2] : (double) (0.0));
+    }
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int piece_3 = 0; piece_3 <= 3; ++piece_3)
+    if (2 * (piece_3 * 32 + lid(0)) < 224)
+    {
+      int to = lid(1) * 232 + 0 + 2 * (piece_3 * 32 + lid(0));
+      int begin = 0 + 224 * (0 * 1056 + place) + 2 * (piece_3 * 32 + lid(0));
+      int size = ((left * 14 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 14 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
+
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
+    }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  for (int round_0 = 0; round_0 <= -1 + rounds; ++round_0)
+  {
+    row_3 = 16 * (round_0 * 1056 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_3));
+    row_4 = 16 * ((round_0 + 1) * 1056 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_4));
+    __attribute__((opencl_unroll_hint))
+    for (int take_2 = 0; take_2 <= 7; ++take_2)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int take_3 = 0; take_3 <= 9; ++take_3)
+      {
+        __attribute__((opencl_unroll_hint))
+        for (int take_4 = 0; take_4 <= 1; ++take_4)
+          a0_0_held[20 * take_2 + 2 * take_3 + take_4] = next_a0_0_held_0[20 * take_2 + 2 * take_3 + take_4];
+      }
+    }
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
-    for (int load_7 = 0; load_7 <= 3; ++load_7)
+    for (int load_10 = 0; load_10 <= 3; ++load_10)
     {
       __attribute__((opencl_unroll_hint))
-      for (int load_8 = 0; load_8 <= 1; ++load_8)
-        a[2 * load_7 + load_8] = ((4 * load_7 + lid(0) % 4 < 14 && row_0 + 8 * load_8 < Ne) ? coming[232 * lid(1) + lid(0) + 4 * load_7 + 112 * load_8 + 10 * (lid(0) / 4)] : (double) (0.0));
+      for (int load_11 = 0; load_11 <= 1; ++load_11)
+        a[2 * load_10 + load_11] = ((4 * load_10 + lid(0) % 4 < 14 && row_3 + 8 * load_11 < Ne) ? coming[232 * lid(1) + lid(0) + 4 * load_10 + 112 * load_11 + 10 * (lid(0) / 4)] : (double) (0.0));
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * (((round + 1) * 264 + gid(0)) * 4 + lid(1));
+    left = Ne + -1 * 16 * ((round_0 + 1) * 1056 + place);
     asm volatile("" : "+r"(left));
     __attribute__((opencl_unroll_hint))
-    for (int piece_3 = 0; piece_3 <= 3; ++piece_3)
-      if (2 * (piece_3 * 32 + lid(0)) < 224)
+    for (int piece_4 = 0; piece_4 <= 3; ++piece_4)
+      if (2 * (piece_4 * 32 + lid(0)) < 224)
       {
-        int to = lid(1) * 232 + 0 + 2 * (piece_3 * 32 + lid(0));
-        int begin = 0 + 224 * (((round + 1) * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_3 * 32 + lid(0));
-        int size = ((left * 14 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 14 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
+        int to = lid(1) * 232 + 0 + 2 * (piece_4 * 32 + lid(0));
+        int begin = 0 + 224 * ((round_0 + 1) * 1056 + place) + 2 * (piece_4 * 32 + lid(0));
+        int size = ((left * 14 + -1 * 2 * (piece_4 * 32 + lid(0)) < 2) ? max(left * 14 + -1 * 2 * (piece_4 * 32 + lid(0)), 0) : 2) * 8;
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
       }
     asm volatile("cp.async.commit_group;" ::: "memory");
+    __attribute__((opencl_unroll_hint))
+    for (int load_12 = 0; load_12 <= 7; ++load_12)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int load_13 = 0; load_13 <= 9; ++load_13)
+      {
+        __attribute__((opencl_unroll_hint))
+        for (int load_14 = 0; load_14 <= 1; ++load_14)
+          next_a0_0_held_0[20 * load_12 + 2 * load_13 + load_14] = ((row_4 + 8 * load_14 < Ne) ? a0[Ne * 10 * load_12 + Ne * load_13 + 8 * load_14 + row_4] : (double) (0.0));
+      }
+    }
     for (int block_0 = 0; block_0 <= 1; ++block_0)
     {
       __attribute__((opencl_unroll_hint))
@@ -244,20 +324,20 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = (((Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 < 192) ? (Ne + -1 * 16 * ((round * 264 + gid(0)) * 4 + lid(1))) * 12 : 192);
+    limit = (((Ne + -1 * 16 * (round_0 * 1056 + place)) * 12 < 192) ? (Ne + -1 * 16 * (round_0 * 1056 + place)) * 12 : 192);
     asm volatile("" : "+r"(limit));
     whole = ((limit == 192) ? 1 : 0);
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_5 = 0; piece_5 <= 2; ++piece_5)
-        if (2 * (piece_5 * 32 + lid(0)) < 192)
+      for (int piece_6 = 0; piece_6 <= 2; ++piece_6)
+        if (2 * (piece_6 * 32 + lid(0)) < 192)
         {
           __attribute__((opencl_unroll_hint))
           for (int x_5 = 0; x_5 <= 7; ++x_5)
           {
-            int to = 0 + 12 * Ne * x_5 + 192 * ((round * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_5 * 32 + lid(0));
-            int from = ((lid(1) * 1 + 0) * 8 + x_5) * 192 + 2 * (piece_5 * 32 + lid(0));
+            int to = 0 + 12 * Ne * x_5 + 192 * (round_0 * 1056 + place) + 2 * (piece_6 * 32 + lid(0));
+            int from = ((lid(1) * 1 + 0) * 8 + x_5) * 192 + 2 * (piece_6 * 32 + lid(0));
 
             *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
           }
@@ -266,14 +346,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_4 = 0; piece_4 <= 5; ++piece_4)
+      for (int piece_5 = 0; piece_5 <= 5; ++piece_5)
       {
-        quotient = (piece_4 * 32 + lid(0)) / 12;
-        if (piece_4 * 32 + lid(0) < limit)
+        quotient = (piece_5 * 32 + lid(0)) / 12;
+        if (piece_5 * 32 + lid(0) < limit)
         {
           __attribute__((opencl_unroll_hint))
           for (int x_4 = 0; x_4 <= 7; ++x_4)
-            out_1[12 * Ne * x_4 + 12 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_4 + -12 * quotient] = staged[1536 * lid(1) + 192 * x_4 + 12 * quotient + lid(0) + 32 * piece_4 + -12 * quotient];
+            out_1[12 * Ne * x_4 + 12 * (16896 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_5 + -12 * quotient] = staged[1536 * lid(1) + 192 * x_4 + 12 * quotient + lid(0) + 32 * piece_5 + -12 * quotient];
         }
       }
     }

@@ -2,13 +2,28 @@
 // dg_mass_mma, version 2
 
 // Some GPU: e,ij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[Ne], a1: float64[6, 12], a2_0: float64[Ne, 12], a2_1: float64[Ne, 12]
-// staged=True tiles=0 sub_groups=24 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1
+// staged=True tiles=0 sub_groups=24 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 24)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
+#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
+    MACRO_NAME(int8, char) \
+    MACRO_NAME(int16, short) \
+    MACRO_NAME(int32, int) \
+    MACRO_NAME(int64, long)
+#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        if (a<0) \
+            a = a - (b-1); \
+        return a/b; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
+#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((b0)));
@@ -30,10 +45,16 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
   int limit;
   __local double matrix[96];
   double next_a0_0_held[2];
+  double next_a0_0_held_0[2];
+  int place;
   int quotient;
+  int rounds;
   int row;
   int row_0;
   int row_1;
+  int row_2;
+  int row_3;
+  int row_4;
   __local double staged[24 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
@@ -83,17 +104,17 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
         a[2 * load_0 + load_1] = ((row_0 + 8 * load_1 < Ne) ? coming[200 * lid(1) + lid(0) + 4 * load_0 + 96 * load_1 + 8 * (lid(0) / 4)] : (double) (0.0));
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1));
+    left = Ne + -1 * 16 * (((round + 1) * 132 + gid(0)) * 24 + lid(1));
     asm volatile("" : "+r"(left));
     __attribute__((opencl_unroll_hint))
     for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
       if (2 * (piece_0 * 32 + lid(0)) < 192)
       {
         int to = lid(1) * 200 + 0 + 2 * (piece_0 * 32 + lid(0));
-        int begin = 0 + 192 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+        int begin = 0 + 192 * (((round + 1) * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
         int size = ((left * 12 + -1 * 2 * (piece_0 * 32 + lid(0)) < 2) ? max(left * 12 + -1 * 2 * (piece_0 * 32 + lid(0)), 0) : 2) * 8;
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
       }
     asm volatile("cp.async.commit_group;" ::: "memory");
     __attribute__((opencl_unroll_hint))
@@ -148,29 +169,64 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  }
+  place = ((gid(0) + 0) * 24 + lid(1) + 3168 + -1 * ((1 * ((Ne + 16 + -1) / 16)) % 3168)) % 3168;
+  rounds = loopy_floor_div_pos_b_int32((Ne + 16 + -1) / 16 + 3168 + -1 + -1 * place, 3168);
+  row_2 = 16 * (0 * 3168 + place) + lid(0) / 4 + 0;
+  asm volatile("" : "+r"(row_2));
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  left = Ne + -1 * 16 * (0 * 3168 + place);
+  asm volatile("" : "+r"(left));
+  __attribute__((opencl_unroll_hint))
+  for (int load_3 = 0; load_3 <= 1; ++load_3)
+    next_a0_0_held_0[load_3] = ((row_2 + 8 * load_3 < Ne) ? a0[8 * load_3 + row_2] : (double) (0.0));
+  __attribute__((opencl_unroll_hint))
+  for (int piece_3 = 0; piece_3 <= 2; ++piece_3)
+    if (2 * (piece_3 * 32 + lid(0)) < 192)
+    {
+      int to = lid(1) * 200 + 0 + 2 * (piece_3 * 32 + lid(0));
+      int begin = 0 + 192 * (0 * 3168 + place) + 2 * (piece_3 * 32 + lid(0));
+      int size = ((left * 12 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 12 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
+
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
+    }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  for (int round_0 = 0; round_0 <= -1 + rounds; ++round_0)
+  {
+    row_3 = 16 * (round_0 * 3168 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_3));
+    row_4 = 16 * ((round_0 + 1) * 3168 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_4));
+    __attribute__((opencl_unroll_hint))
+    for (int take_0 = 0; take_0 <= 1; ++take_0)
+      a0_0_held[take_0] = next_a0_0_held_0[take_0];
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
-    for (int load_3 = 0; load_3 <= 2; ++load_3)
+    for (int load_4 = 0; load_4 <= 2; ++load_4)
     {
       __attribute__((opencl_unroll_hint))
-      for (int load_4 = 0; load_4 <= 1; ++load_4)
-        a[2 * load_3 + load_4] = ((row_0 + 8 * load_4 < Ne) ? coming[200 * lid(1) + lid(0) + 4 * load_3 + 96 * load_4 + 8 * (lid(0) / 4)] : (double) (0.0));
+      for (int load_5 = 0; load_5 <= 1; ++load_5)
+        a[2 * load_4 + load_5] = ((row_3 + 8 * load_5 < Ne) ? coming[200 * lid(1) + lid(0) + 4 * load_4 + 96 * load_5 + 8 * (lid(0) / 4)] : (double) (0.0));
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * (((round + 1) * 132 + gid(0)) * 24 + lid(1));
+    left = Ne + -1 * 16 * ((round_0 + 1) * 3168 + place);
     asm volatile("" : "+r"(left));
     __attribute__((opencl_unroll_hint))
-    for (int piece_3 = 0; piece_3 <= 2; ++piece_3)
-      if (2 * (piece_3 * 32 + lid(0)) < 192)
+    for (int piece_4 = 0; piece_4 <= 2; ++piece_4)
+      if (2 * (piece_4 * 32 + lid(0)) < 192)
       {
-        int to = lid(1) * 200 + 0 + 2 * (piece_3 * 32 + lid(0));
-        int begin = 0 + 192 * (((round + 1) * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_3 * 32 + lid(0));
-        int size = ((left * 12 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 12 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
+        int to = lid(1) * 200 + 0 + 2 * (piece_4 * 32 + lid(0));
+        int begin = 0 + 192 * ((round_0 + 1) * 3168 + place) + 2 * (piece_4 * 32 + lid(0));
+        int size = ((left * 12 + -1 * 2 * (piece_4 * 32 + lid(0)) < 2) ? max(left * 12 + -1 * 2 * (piece_4 * 32 + lid(0)), 0) : 2) * 8;
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
       }
     asm volatile("cp.async.commit_group;" ::: "memory");
+    __attribute__((opencl_unroll_hint))
+    for (int load_6 = 0; load_6 <= 1; ++load_6)
+      next_a0_0_held_0[load_6] = ((row_4 + 8 * load_6 < Ne) ? a0[8 * load_6 + row_4] : (double) (0.0));
     {
       int const block_0 = 0;
 
@@ -194,17 +250,17 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 24 + lid(1))) * 6 : 96);
+    limit = (((Ne + -1 * 16 * (round_0 * 3168 + place)) * 6 < 96) ? (Ne + -1 * 16 * (round_0 * 3168 + place)) * 6 : 96);
     asm volatile("" : "+r"(limit));
     whole = ((limit == 96) ? 1 : 0);
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_5 = 0; piece_5 <= 1; ++piece_5)
-        if (2 * (piece_5 * 32 + lid(0)) < 96)
+      for (int piece_6 = 0; piece_6 <= 1; ++piece_6)
+        if (2 * (piece_6 * 32 + lid(0)) < 96)
         {
-          int to = 0 + 96 * ((round * 132 + gid(0)) * 24 + lid(1)) + 2 * (piece_5 * 32 + lid(0));
-          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_5 * 32 + lid(0));
+          int to = 0 + 96 * (round_0 * 3168 + place) + 2 * (piece_6 * 32 + lid(0));
+          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_6 * 32 + lid(0));
 
           *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
         }
@@ -212,11 +268,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 24, 1))) feinsum(__global
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_4 = 0; piece_4 <= 2; ++piece_4)
+      for (int piece_5 = 0; piece_5 <= 2; ++piece_5)
       {
-        quotient = (piece_4 * 32 + lid(0)) / 6;
-        if (piece_4 * 32 + lid(0) < limit)
-          out_1[6 * (384 * gid(0) + 16 * lid(1) + 50688 * round + quotient) + lid(0) + 32 * piece_4 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_4 + -6 * quotient];
+        quotient = (piece_5 * 32 + lid(0)) / 6;
+        if (piece_5 * 32 + lid(0) < limit)
+          out_1[6 * (50688 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_5 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_5 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
