@@ -92,7 +92,6 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
     likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * least)
     # With too many, numbers go to memory; with too few, latency shows: half as bad.
     numbers: list[int] = sorted((4, 8, 12, 16, 20, 24), key=lambda n: n - likely if n > likely else (likely - n) / 2)
-    numbers += [10, 14]  # uneven for schedulers, but few tiles may go into fewer rounds
     copied = "cp-async-16" in p.device.instructions
     prefetch = ("none", "values", "copies", "all") if copied else ("none", "values", "all")
     # Long rows need the registers and the local memory for the matrix.
