@@ -250,6 +250,9 @@ def test_parts_have_groups_by_their_columns() -> None:
     plan = Tiling(SHORT, 8, groups=66, parts=2, weighted=True)
     assert shares(plan, 120) == [Share(0, 70, 0, 8), Share(70, 62, 8, 7)]
     assert shares(replace(plan, weighted=False), 120) == [Share(0, 66, 0, 8)]
+    for none in (replace(plan, groups=0), replace(plan, parts=16, groups=8)):
+        with pytest.raises(TransformError, match="leave one without"):
+            shares(none, 120)
     e, s = operator("dg_divergence_mma", 1, i=72, j=34), find_space("dg_divergence_mma")
     p = s.problem(e, {"E": 1000}, GPU)
     assert "as many columns" in (s.refusal(p, configuration(**{**IN_PARTS, "parts": 3}, slices=3)) or "")
@@ -322,6 +325,19 @@ def test_products_may_be_computed_in_turn(player: fe.Device, name: str, i: int, 
     for length in (1, 131, 256, 300, 700):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
         assert verdict.ok, verdict.message
+
+
+def test_groups_that_come_and_go_compute_no_products_in_turn() -> None:
+    """Their tiles are theirs alone; nor is there a turn where one product is all there is."""
+    t_unit = generate_loopy(operator("dg_mass_mma", 2, i=9))
+    t_unit, m = contract_first(t_unit, match_einsum(t_unit), (1, 2))
+    plan = Tiling(SHORT, 4, tiles=2, in_turn=True)
+    with pytest.raises(TransformError, match="come and go"):
+        multiply_in_tiles(t_unit, m, 1, "e", "i", plan)
+    s = find_space("dg_derivative_mma")
+    e = operator("dg_derivative_mma", 1, i=28)
+    p = s.problem(e, {"E": 1000}, GPU)
+    assert "several" in (s.constraint(p, {**s.default(p), "in_turn": True}) or "")
 
 
 def test_what_is_held_is_copied_where_values_come_in_slices() -> None:

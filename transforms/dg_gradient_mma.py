@@ -41,7 +41,8 @@ def dg_gradient_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
     plain float32.  Groups of ``sub_groups`` stay, ``together`` on a compute unit, unless each takes ``tiles`` and goes.
     ``parts`` of the columns may be other groups' work, each with its part of D.  Results are ``staged``, to leave in whole
     rows, or leave a lane at a time.  ``prefetch`` says what of the next tile is loaded before the products of the one at
-    hand: nothing, its values, or all.  Sub-groups of a scheduler may begin ``stagger`` nanoseconds one after the other.
+    hand: nothing, its values, or all.  Sub-groups of a scheduler may begin ``stagger`` nanoseconds one after the other, and
+    fields be taken ``in_turn``, each for all elements; ``weighted`` parts have groups by their columns.
     """
     metric = {row[0]: "xre" for row in m.rules}
     t_unit, m = contract_first(t_unit, m, (1, 2))

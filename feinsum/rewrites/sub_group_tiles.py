@@ -52,7 +52,8 @@ def multiply_in_tiles(
                 for x, h, c: out[x, 16 tile + 8 h + g, 8 block + 4 c + t] = j[x, 0, h] * acc[0, h, c] + ...
 
     Numbers beyond an operand are zeros, and results beyond the output are not stored, so any m, n and k will do; of
-    several indices k the last is padded to whole steps.  Rows with the same product share it.
+    several indices k the last is padded to whole steps.  Rows with the same product share it; of several products, the
+    loop over tiles has all, or each has one of its own; so have parts of the columns with a share of the groups.
     Registers of a lane: two for each step of A, four for each r, two for each entry of what is held.  With several slices
     of the sum: two for each step of one, and four for each r and block; the loop over blocks is in that over slices.
 

@@ -86,6 +86,8 @@ class TileLoops:
     def _deal(self) -> None:
         """Loops over groups, sub-groups and lanes, and which blocks of columns are whose."""
         tiling, draft = self.tiling, self.draft
+        if tiling.in_turn and not tiling.groups:
+            raise TransformError("groups that come and go do not compute products in turn")
         group, sub_group, lane = (draft.fresh(name) for name in ("group", "sub_group", "lane"))
         self.group, self.sub_group, self.lane = map(Variable, (group, sub_group, lane))
         self.part = draft.fresh("part") if tiling.parts > 1 and not tiling.weighted else ""

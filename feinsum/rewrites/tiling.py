@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from feinsum.devices.ptx import SUB_GROUP, MatrixUnit
+from feinsum.errors import TransformError
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit
 
 
@@ -111,16 +112,19 @@ def blocks(n: int, parts: int) -> int:
 
 
 def shares(tiling: Tiling, n: int) -> list[Share]:
-    """Whose columns are whose: with weighted parts those of each, as equal as may be; else one share of all there is."""
+    """Whose columns are whose: with weighted parts those of each, as equal as may be; else one share of all there is.
+
+    :raises TransformError: if a part has no group, or no column.
+    """
     if not tiling.weighted:
         return [Share(0, tiling.groups, 0, blocks(n, tiling.parts))]
     most, groups = blocks(n, 1), tiling.groups * tiling.parts
     ends = [-(-most * part // tiling.parts) for part in range(tiling.parts + 1)]
     bounds = [round(groups * end / most) for end in ends]
-    return [
-        Share(bounds[part], bounds[part + 1] - bounds[part], ends[part], ends[part + 1] - ends[part])
-        for part in range(tiling.parts)
-    ]
+    found = [Share(bounds[k], bounds[k + 1] - bounds[k], ends[k], ends[k + 1] - ends[k]) for k in range(tiling.parts)]
+    if any(not share.groups or not share.blocks for share in found):
+        raise TransformError(f"{tiling.parts} parts of {n} columns and {groups} groups leave one without either")
+    return found
 
 
 def steps(sums: Sequence[int], unit: MatrixUnit, slices: int = 1) -> int:
