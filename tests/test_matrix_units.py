@@ -233,14 +233,13 @@ def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str, we
     Of 9 blocks of columns, three times 3, or 5 for two groups and 4 for two others.
     """
     e, s = operator(name, 2, i=68), find_space(name)
-    small = replace(GPU, compute_units=2)
+    small = replace(GPU, compute_units=4 if weighted else 2)
     own = {"everywhere": True} if name == "dg_face_mass_mma" else {}
-    small = replace(small, compute_units=4) if weighted else small
     shared = {"parts": 2, "weighted": True} if weighted else {"parts": 3}
     choices = configuration(staged=False, sub_groups=8, together=1, **shared, **own)
     program = realize(e, {"E": 1000}, s, choices, small)
     executable = build(player.context, replace(program, source=emulated(program.source)))
-    for length in (1, 700):
+    for length in (1, 131, 700):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
         assert verdict.ok, verdict.message
 

@@ -12,13 +12,12 @@ from feinsum.rewrites import contract_first, expand_sum
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
 from feinsum.space import Choices, Configuration, Problem
 
-from .sub_group_plans import Work, choices, estimate, refusal, tile_space, tiling
+from .sub_group_plans import Work, choices, distinct, estimate, refusal, tile_space, tiling
 
 
 def work(p: Problem) -> Work:
-    matrices = len({row[1] for row in p.einsum.args})
-    held, products = p.count("xr"), len({row[1:] for row in p.einsum.args})
-    return Work((p.sizes["j"],), p.count("r"), matrices, results=p.count("x"), held=held, products=products)
+    held, products = p.count("xr"), distinct(p, 1, 2)
+    return Work((p.sizes["j"],), p.count("r"), distinct(p, 1), results=p.count("x"), held=held, products=products)
 
 
 def parameters(p: Problem) -> Choices:

@@ -15,16 +15,7 @@ from feinsum.rewrites.matrix_units import DEPTH
 from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
 from feinsum.space import Choices, Configuration, Problem, Value
 
-from .sub_group_plans import LONG, SHORT, SPLIT, Work, choices, estimate, refusal, tile_space, tiling
-
-
-def _distinct(p: Problem, operand: int) -> int:
-    return len({row[operand] for row in p.einsum.args})
-
-
-def _products(p: Problem) -> int:
-    """Distinct products of a matrix and values, without what scales them."""
-    return len({row[1:] for row in p.einsum.args})
+from .sub_group_plans import LONG, SHORT, SPLIT, Work, choices, distinct, estimate, refusal, tile_space, tiling
 
 
 def _copies_last(own: Choices) -> tuple[Value, ...]:
@@ -45,7 +36,7 @@ def _parameters(work: Callable[[Problem], Work]) -> Callable[[Problem], Choices]
 
 
 def mass_work(p: Problem) -> Work:
-    return Work((p.sizes["j"],), matrices=_distinct(p, 1), held=_distinct(p, 0), products=_products(p))
+    return Work((p.sizes["j"],), matrices=distinct(p, 1), held=distinct(p, 0), products=distinct(p, 1, 2))
 
 
 @tile_space(
@@ -63,8 +54,8 @@ def dg_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
 
 def lift_work(p: Problem) -> Work:
     faces = p.count("f")
-    sums, held = (p.sizes["f"], p.sizes["j"]), _distinct(p, 1) * faces
-    return Work(sums, matrices=_distinct(p, 0), held=held, planes=faces, products=len(set(p.einsum.args)))
+    sums, held = (p.sizes["f"], p.sizes["j"]), distinct(p, 1) * faces
+    return Work(sums, matrices=distinct(p, 0), held=held, planes=faces, products=distinct(p, 0, 1, 2))
 
 
 def lift_parameters(p: Problem) -> Choices:
@@ -89,9 +80,9 @@ def dg_face_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
 
 
 def divergence_work(p: Problem) -> Work:
-    held = _distinct(p, 0) * p.count("xr")
-    sums, products = (p.sizes["r"], p.sizes["j"]), len(set(p.einsum.args))
-    return Work(sums, matrices=_distinct(p, 1), held=held, planes=p.count("x"), products=products)
+    held = distinct(p, 0) * p.count("xr")
+    sums, products = (p.sizes["r"], p.sizes["j"]), distinct(p, 0, 1, 2)
+    return Work(sums, matrices=distinct(p, 1), held=held, planes=p.count("x"), products=products)
 
 
 def divergence_parameters(p: Problem) -> Choices:
@@ -121,10 +112,10 @@ def dg_divergence_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
 
 
 def derivative_work(p: Problem) -> Work:
-    held = _distinct(p, 0) * p.count("r")
-    products = _products(p)
+    held = distinct(p, 0) * p.count("r")
+    products = distinct(p, 1, 2)
     most = -(-p.einsum.b // products)
-    return Work((p.sizes["j"],), p.count("r"), _distinct(p, 1), results=most, held=held, products=products)
+    return Work((p.sizes["j"],), p.count("r"), distinct(p, 1), results=most, held=held, products=products)
 
 
 @tile_space(

@@ -64,6 +64,11 @@ class Work:
     products: int = 1
 
 
+def distinct(p: Problem, *operands: int) -> int:
+    """How many different combinations of some operands all outputs have."""
+    return len({tuple(row[k] for k in operands) for row in p.einsum.args})
+
+
 def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequence[Value]]:
     """The choices of every space.
 

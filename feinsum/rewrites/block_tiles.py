@@ -26,7 +26,7 @@ from feinsum.rewrites.block_operands import Operand
 from feinsum.rewrites.blocks import Blocks
 from feinsum.rewrites.draft import Draft
 from feinsum.rewrites.index_groups import IndexGroup, extent
-from feinsum.rewrites.loops import axis_length
+from feinsum.rewrites.loops import axis_length, without_race_warnings
 from feinsum.rewrites.matrix_units import multiply_accumulate, register_matrix_unit
 from feinsum.rewrites.products import substituted
 from feinsum.rewrites.sums import UNROLL
@@ -94,8 +94,7 @@ class Blocked:
         self._store(multiplied)
         kernel = self.draft.finished(self.match.insn_ids, ())
         # Where results go is decoded into private numbers, by which loopy cannot tell that no two places are the same.
-        silenced = frozenset({f"write_race({self.insn.id})"})
-        return kernel.copy(silenced_warnings=kernel.silenced_warnings | silenced)
+        return without_race_warnings(kernel, (self.insn.id,))
 
     def array(self, base: str, shape: tuple[int, ...], *, memory: Any = lp.AddressSpace.PRIVATE, **kwargs: Any) -> str:
         """A new array, by default of the type of the results."""

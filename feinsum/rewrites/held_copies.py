@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any
 
 import loopy as lp
-from loopy.symbolic import IdentityMapper
-from pymbolic.primitives import Call, Comparison, FloorDiv, If, Remainder, Subscript, Variable
+from pymbolic.primitives import Call, Comparison, If, Subscript, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.async_copies import copy_asynchronously
+from feinsum.rewrites.local_layouts import Digits, position
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import ROWS, row_of
-from feinsum.rewrites.reads import with_rules
+from feinsum.rewrites.reads import with_calls, with_rules
 from feinsum.rewrites.tile_loops import TileLoops
 
 
@@ -40,9 +40,10 @@ class HeldCopies:
             if not isinstance(with_rules(tiles.kernel, tiles.kernel.substitutions[rule].expression), Subscript):
                 raise TransformError(f"'{rule}' is computed, so it cannot be copied asynchronously")
         self.axes = {rule: letters.index(tiles.m) for rule, letters in held.items()}
+        self.letters = {rule: letters.replace(tiles.m, "") for rule, letters in held.items()}
         self.lengths = {
-            rule: [fixed_length(tiles.kernel, tiles.match.inames[x]) for x in letters if x != tiles.m]
-            for rule, letters in held.items()
+            rule: [fixed_length(tiles.kernel, tiles.match.inames[x]) for x in letters]
+            for rule, letters in self.letters.items()
         }
         self._copied = {rule: Variable(self._array(rule)) for rule in held}
 
@@ -57,16 +58,15 @@ class HeldCopies:
         """
         tiles, copied = self.tiles, []
         for rule, place in self._copied.items():
+            letters = self.letters[rule]
             count = ROWS * math.prod(self.lengths[rule])
             (piece,) = tiles.draft.unrolled(("piece",), (-(-count // SUB_GROUP),))
             number = Variable(piece) * SUB_GROUP + tiles.lane
-            row = ROWS * tile + Remainder(number, ROWS)
+            # Lanes beyond the last number copy nothing, and may not read beyond the array either.
+            digits = Digits(("beyond", *letters, tiles.m), (2, *self.lengths[rule], ROWS)).of(number)
+            row = ROWS * tile + digits[tiles.m]
             there = Comparison(row, "<", tiles.rows_m)
-            index, rest = [], FloorDiv(number, ROWS)
-            for length in reversed(self.lengths[rule]):
-                index.append(Remainder(rest, length))
-                rest = FloorDiv(rest, length)
-            index.reverse()
+            index = [digits[x] for x in letters]
             index.insert(self.axes[rule], If(there, row, tiles.rows_m - 1))
             copy = partial(
                 copy_asynchronously,
@@ -81,26 +81,13 @@ class HeldCopies:
 
     def values(self, value: Any, half: Any) -> Any:
         """A value for one of a lane's two rows in terms of what was copied."""
-        return _FromCopies(self, row_of(self.tiles.lane, half))(value)
+        row = row_of(self.tiles.lane, half)
+        return with_calls(value, lambda call: self._element(call, row))
 
-    def element(self, call: Call, row: Any) -> Any:
+    def _element(self, call: Call, row: Any) -> Any:
         """The copy of what a call stands for; of a rule that is not copied, the call."""
         rule = call.function.name
         if rule not in self._copied:
             return call
-        place: Any = 0
         rest = (x for k, x in enumerate(call.parameters) if k != self.axes[rule])
-        for length, index in zip(self.lengths[rule], rest, strict=True):
-            place = place * length + index
-        return self._copied[rule][self.tiles.sub_group, ROWS * place + row]
-
-
-class _FromCopies(IdentityMapper):  # type: ignore[misc]
-    """Reads what is held from where it was copied to."""
-
-    def __init__(self, copies: HeldCopies, row: Any) -> None:
-        super().__init__()
-        self.copies, self.row = copies, row
-
-    def map_call(self, expr: Call) -> Any:
-        return self.copies.element(expr, self.row)
+        return self._copied[rule][self.tiles.sub_group, ROWS * position(rest, self.lengths[rule]) + row]

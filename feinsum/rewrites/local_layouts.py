@@ -7,7 +7,7 @@ Lanes that meet in one bank at different addresses wait for one another, so the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -51,6 +51,13 @@ class Digits:
             digits[letter] = number if k == first else number % count
             number = number // count if k != first else number
         return digits
+
+
+def position(at: Iterable[Any], lengths: Iterable[int], first: Any = 0) -> Any:
+    """The number of an entry, ``(first lengths[0] + at[0]) lengths[1] + at[1] ...``, which :class:`Digits` takes apart."""
+    for index, length in zip(at, lengths, strict=True):
+        first = first * length + index
+    return first
 
 
 @dataclass(frozen=True)

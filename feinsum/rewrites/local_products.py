@@ -16,6 +16,7 @@ from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remai
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.group_plans import MOVED_TOGETHER, Compute, CopyMatrix, Held, MatrixSharing
+from feinsum.rewrites.local_layouts import position
 from feinsum.rewrites.matrix_units import (
     COLUMNS,
     DEPTH,
@@ -200,9 +201,7 @@ class MatrixContraction:
 
     def _b(self, step: Any, block: Any, register: Any) -> Any:
         sharing, width = self.sharing, self.unit.k // DEPTH
-        place: Any = 0
-        for letter, count in zip(sharing.batch.letters, sharing.batch.counts, strict=True):
-            place = place * count + self.at[letter]
+        place = position((self.at[letter] for letter in sharing.batch.letters), sharing.batch.counts)
         place = place * sharing.blocks + self.at["part"] * self.blocks + block
         place = place * (sharing.steps * width) + step * width + register
         matrix = self.event.sources[sharing.matrix]

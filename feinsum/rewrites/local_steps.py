@@ -35,7 +35,7 @@ from feinsum.rewrites.group_plans import (
 from feinsum.rewrites.local_layouts import VECTOR_BYTES
 from feinsum.rewrites.local_products import MatrixContraction, copy_matrix
 from feinsum.rewrites.local_tiles import Tile, TileContraction
-from feinsum.rewrites.loops import axis_length
+from feinsum.rewrites.loops import axis_length, without_race_warnings
 from feinsum.rewrites.matrix_units import fragment_unit, register_matrix_unit
 from feinsum.rewrites.products import substituted
 
@@ -141,8 +141,7 @@ class Work:
         kernel = self.draft.finished(self.match.insn_ids, ())
         # The bounds of its turns tell which work-item writes what; loopy looks for the item in the index alone, where it is
         # not if there is but one number.
-        races = frozenset(f"write_race({insn.id})" for insn in self.draft.instructions)
-        return kernel.copy(silenced_warnings=kernel.silenced_warnings | races)
+        return without_race_warnings(kernel, (insn.id for insn in self.draft.instructions))
 
     def _first_copies(self) -> dict[int, Copy]:
         """The copies at the beginning of a block."""

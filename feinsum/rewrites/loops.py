@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -245,3 +245,9 @@ def nest(t_unit: lp.TranslationUnit, match: Match, order: Sequence[str]) -> lp.T
     """
     loops = ",".join(iname_of(t_unit, match, loop) for loop in order)
     return t_unit.with_kernel(lp.prioritize_loops(t_unit[match.kernel_name], loops))
+
+
+def without_race_warnings(kernel: lp.LoopKernel, insn_ids: Iterable[str]) -> lp.LoopKernel:
+    """A kernel in which loopy takes it that no two work-items of these instructions write to one place."""
+    races = frozenset(f"write_race({insn_id})" for insn_id in insn_ids)
+    return kernel.copy(silenced_warnings=kernel.silenced_warnings | races)

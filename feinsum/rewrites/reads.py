@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import loopy as lp
 from loopy.symbolic import CombineMapper, IdentityMapper, SubstitutionMapper
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Subscript
+from pymbolic.primitives import Call, Subscript
 
 
 def with_rules(kernel: lp.LoopKernel, expression: Any) -> Any:
     """An expression with the right-hand sides of substitution rules in place of their calls."""
     return _Rules(kernel)(expression)
+
+
+def with_calls(expression: Any, replacement: Callable[[Call], Any]) -> Any:
+    """An expression with replacements of its calls."""
+    return _Calls(replacement)(expression)
 
 
 def subscripts_of(expression: Any) -> frozenset[Subscript]:
@@ -32,6 +38,15 @@ class _Rules(IdentityMapper):  # type: ignore[misc]
             return super().map_call(expr)
         arguments = dict(zip(rule.arguments, map(self.rec, expr.parameters), strict=True))
         return self.rec(SubstitutionMapper(make_subst_func(arguments))(rule.expression))
+
+
+class _Calls(IdentityMapper):  # type: ignore[misc]
+    def __init__(self, replacement: Callable[[Call], Any]) -> None:
+        super().__init__()
+        self.replacement = replacement
+
+    def map_call(self, expr: Call) -> Any:
+        return self.replacement(expr)
 
 
 class _Subscripts(CombineMapper):  # type: ignore[misc]

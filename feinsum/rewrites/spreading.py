@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import loopy as lp
 
 from feinsum.match import Match
-from feinsum.rewrites.loops import divide, place
+from feinsum.rewrites.loops import divide, place, without_race_warnings
 
 _GROUP_AXES = ("g.0", "g.1", "g.2")
 
@@ -55,5 +55,4 @@ def spread_sum(t_unit: lp.TranslationUnit, match: Match, items: int, sizes: Mapp
     inward = [chunks, *(match.inames[letter] for letter in summed if letter != longest)]
     kernel = lp.split_reduction_inward(t_unit[match.kernel_name], inward)
     # Every work-item of a group would store the sum; loopy warns, then lets only the one that holds it do so.
-    silenced = frozenset(f"write_race({insn_id})" for insn_id in match.insn_ids)
-    return t_unit.with_kernel(kernel.copy(silenced_warnings=kernel.silenced_warnings | silenced))
+    return t_unit.with_kernel(without_race_warnings(kernel, match.insn_ids))

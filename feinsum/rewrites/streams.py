@@ -22,7 +22,7 @@ from feinsum.errors import TransformError
 from feinsum.lower.steps import read
 from feinsum.match import Match
 from feinsum.rewrites.draft import Draft
-from feinsum.rewrites.loops import axis_length, divide, place
+from feinsum.rewrites.loops import axis_length, divide, place, without_race_warnings
 from feinsum.rewrites.partial_sums import PartialSums, add_up, partial_sums
 from feinsum.rewrites.spreading import spread, spread_sum
 from feinsum.rewrites.strips import Loops, Strips
@@ -140,14 +140,12 @@ class _Streaming:
         # Whole strips and what they leave do not overlap.  Nor do groups, as the bounds of their loops tell, which loopy
         # does not look at; and where every work-item has the sum it lets one of them store it.
         apart = {store: frozenset((other, "any") for other in stores if other != store) for store in stores}
-        races = {f"write_race({store})" for store in stores}
-        return kernel.copy(
+        return without_race_warnings(kernel, stores).copy(
             instructions=[
                 insn.copy(no_sync_with=insn.no_sync_with | apart[insn.id]) if insn.id in apart else insn
                 for insn in kernel.instructions
             ],
             substitutions={**kernel.substitutions, **rules},
-            silenced_warnings=kernel.silenced_warnings | races,
         )
 
     def _copy(self, row: int) -> list[str]:

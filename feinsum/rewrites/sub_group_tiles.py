@@ -15,6 +15,7 @@ from pymbolic.primitives import Variable
 
 from feinsum.match import Match
 from feinsum.rewrites.async_copies import register_async_copies
+from feinsum.rewrites.loops import without_race_warnings
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, begin_late, multiply_accumulate, register_matrix_unit
 from feinsum.rewrites.products import MatrixProduct
 from feinsum.rewrites.summing_units import multiply_and_sum, register_summing_unit
@@ -91,18 +92,18 @@ class _Products(TileResults):
             if p.b not in matrices:
                 matrices[p.b] = self.matrix(p)
         self.prepare(list(rows), held)
+        product = self._products_by_slices if self.tiling.slices > 1 else self._products
         previous: tuple[str, ...] = (self._begun(),)
         for number, turn in enumerate(self.turns(list(rows))):
             ended = previous if number else ()
-            previous += self.deal_tiles(turn, ended)
-            product = self._products_by_slices if self.tiling.slices > 1 else self._products
+            self.deal_tiles(turn, ended)
+            previous += self.placed
             add = product(turn, rows, ended)
             for k, p in enumerate(turn.products):
                 previous = add(k, p, matrices[p.b], previous)
         kernel = self.draft.finished(self.match.insn_ids, {p.rule for p in self.products if p.rule is not None})
         # A tile's place may be in a temporary, which does not show loopy that it is this sub-group's alone.
-        races = {f"write_race({insn.id})" for insn in self.draft.instructions if self.placed}
-        return kernel.copy(silenced_warnings=kernel.silenced_warnings | races)
+        return without_race_warnings(kernel, (insn.id for insn in self.draft.instructions)) if self.placed else kernel
 
     def _begun(self) -> str:
         """Wait for the matrices, and as each sub-group is to begin; the id of the instruction after which tiles may."""

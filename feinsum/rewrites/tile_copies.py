@@ -17,10 +17,11 @@ from feinsum.errors import TransformError
 from feinsum.rewrites.async_copies import WIDEST_BYTES, commit_copies, copy_in_rows, wait_for_copies
 from feinsum.rewrites.draft import all_of
 from feinsum.rewrites.held_copies import HeldCopies
+from feinsum.rewrites.local_layouts import position
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.matrix_units import DEPTH, ROWS, depth_of, row_of
 from feinsum.rewrites.products import MatrixProduct, substituted
-from feinsum.rewrites.reads import with_rules
+from feinsum.rewrites.reads import with_calls, with_rules
 from feinsum.rewrites.tile_loops import TileLoops
 from feinsum.rewrites.tiling import copied_depth, copied_numbers
 from feinsum.rewrites.wide_stores import Rows, rows_in_memory
@@ -117,7 +118,7 @@ class TileCopies:
             (piece,) = draft.unrolled(("piece",), (-(-numbers // (SUB_GROUP * self._wide)),))
             number = self._wide * (Variable(piece) * SUB_GROUP + tiles.lane)
             begin, there = self._place(number, tile, slice_)
-            plane = self._plane(count, [Variable(loop) for loop in loops])
+            plane = position(map(Variable, loops), self.lengths, count)
             first = substituted(rows.begin, dict(zip(source.loops, map(Variable, loops), strict=True)))
             copy = partial(
                 copy_in_rows,
@@ -148,12 +149,6 @@ class TileCopies:
             conditions.append(Comparison(column, "<", columns))
         return columns * (ROWS * tile + row) + column, If(all_of(conditions), wide, 0)
 
-    def _plane(self, element: int, at: Sequence[Any]) -> Any:
-        plane: Any = element
-        for length, index in zip(self.lengths, at, strict=True):
-            plane = plane * length + index
-        return plane
-
     def wait(self, around: frozenset[str], after: Sequence[str]) -> str:
         """Wait for what was copied, until all lanes see it; the id of the instruction."""
         waited = self.tiles.draft.add(partial(wait_for_copies, 0), "wait", around, after)
@@ -164,14 +159,16 @@ class TileCopies:
         tiles = self.tiles
         within = step if len(tiles.sums) == 1 else Remainder(step, -(-self.depth // DEPTH))
         place = self.depth * row_of(tiles.lane, half) + depth_of(tiles.lane, within)
-        a = _Copied(self, self.sources[p], place)(p.a)
+        a = with_calls(p.a, lambda call: self._element(self.sources[p], call, place))
         return a if self.held is None else self.held.values(a, half)
 
-    def element(self, source: _Source, call: Call, place: Any) -> Any:
-        """The place in local memory of what a call of the rule stands for."""
+    def _element(self, source: _Source, call: Call, place: Any) -> Any:
+        """The place in local memory of what a call of the rule stands for; of another, the call."""
+        if call.function.name != source.rule:
+            return call
         known = [parameters for parameters, _ in source.elements]
         at = [Variable(loop) for loop in source.loops]
-        plane = self._plane(known.index(call.parameters), at)
+        plane = position(at, self.lengths, known.index(call.parameters))
         return Variable(self._coming)[self.tiles.sub_group, ROWS * self.depth * plane + place]
 
 
@@ -186,14 +183,3 @@ class _Calls(IdentityMapper):  # type: ignore[misc]
         if expr not in self.calls:
             self.calls.append(expr)
         return expr
-
-
-class _Copied(IdentityMapper):  # type: ignore[misc]
-    """Reads an operand from where it was copied to."""
-
-    def __init__(self, copies: TileCopies, source: _Source, place: Any) -> None:
-        super().__init__()
-        self.copies, self.source, self.place = copies, source, place
-
-    def map_call(self, expr: Call) -> Any:
-        return self.copies.element(self.source, expr, self.place) if expr.function.name == self.source.rule else expr

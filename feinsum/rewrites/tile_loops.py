@@ -115,13 +115,12 @@ class TileLoops:
             return [Turn(0, tuple(products), share) for share in self.shares]
         return [Turn(number, (p,), share) for share in self.shares for number, p in enumerate(products)]
 
-    def deal_tiles(self, turn: Turn, after: tuple[str, ...]) -> tuple[str, ...]:
+    def deal_tiles(self, turn: Turn, after: tuple[str, ...]) -> None:
         """A new loop over the tiles of a sub-group.
 
         With products in turn, the tiles of one are dealt from where those of the product before ended.
 
         :param after: instructions after which temporaries may be set that say where a later loop begins and ends.
-        :return: the ids of what sets them.
         """
         around = self.draft.fresh("round")
         self.round, self.inside, self.share = around, self.around | {around}, turn.share
@@ -129,7 +128,6 @@ class TileLoops:
             self._deal_from_a_place(turn, after)
         else:
             self._deal_evenly()
-        return self.placed
 
     def _deal_evenly(self) -> None:
         """Tiles one after the other to sub-groups, and group by group."""

@@ -14,7 +14,7 @@ from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.async_copies import commit_copies, copy_asynchronously, wait_for_copies
 from feinsum.rewrites.draft import all_of
-from feinsum.rewrites.local_layouts import VECTOR_BYTES
+from feinsum.rewrites.local_layouts import VECTOR_BYTES, position
 from feinsum.rewrites.matrix_units import COLUMNS, DEPTH, column_of, column_of_b
 from feinsum.rewrites.products import MatrixProduct, substituted
 from feinsum.rewrites.summing_units import first_bits
@@ -117,9 +117,7 @@ class TileMatrices(TileLoops):
         return self.tiling.wide and not self.tiling.staged
 
     def registers_of_b(self, matrix: str, block: str, step: Any, batch: Sequence[str]) -> tuple[Any, ...]:
-        place: Any = Variable(block)
-        for iname, length in zip(batch, self.batch.values(), strict=True):
-            place = place * length + Variable(iname)
+        place = position(map(Variable, batch), self.batch.values(), Variable(block))
         width = self.unit.k // DEPTH
         if self._is_interleaved:
             numbers = width * (2 if self.tiling.sums == "split" else 1)

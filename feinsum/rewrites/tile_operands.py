@@ -62,24 +62,24 @@ class TileOperands(TileMatrices):
         :param after: what the turn begins after, if it is not the first.
         """
         if self._values_copied is not None:
-            return self._copied(products, self._fragments, self._values_copied, after)
+            return self._copied(products, self._values_copied, after)
         sources = [self._fragments_of_a(p) for p in products]
-        prefetched = self.tiling.prefetch != "none"
-        return self._prefetched(sources, self._fragments, after) if prefetched else self._loaded(sources, self._fragments)
+        return self._loaded(sources) if self.tiling.prefetch == "none" else self._prefetched(sources, after)
 
-    def _loaded(self, sources: list[Fragments], held: list[Fragments]) -> Loads:
+    def _loaded(self, sources: list[Fragments]) -> Loads:
         """Loads of a product right before it."""
 
         def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
-            first = tuple(self._load(f.name, f, self.tile, self.inside, after) for f in held) if number == 0 else ()
+            held = () if number else self._fragments
+            first = tuple(self._load(f.name, f, self.tile, self.inside, after) for f in held)
             source = sources[number]
             return (*first, self._load(source.name, source, self.tile, self.inside, (*after, *first)))
 
         return loads
 
-    def _prefetched(self, sources: list[Fragments], held: list[Fragments], after: tuple[str, ...]) -> Loads:
+    def _prefetched(self, sources: list[Fragments], after: tuple[str, ...]) -> Loads:
         """Loads of the next product right before a product, whose own were loaded before; the first, ahead of the loop."""
-        early_held, late_held = (held, []) if self.tiling.prefetch == "all" else ([], held)
+        early_held, late_held = (self._fragments, []) if self.tiling.prefetch == "all" else ([], self._fragments)
         coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=self.dtype) for f in (sources[0], *early_held)}
         first, following = self._first_and_following
         early = tuple(self._load(coming[f.name], f, first, self.around, after) for f in (sources[0], *early_held))
@@ -97,21 +97,24 @@ class TileOperands(TileMatrices):
         return loads
 
     @property
+    def _ready(self) -> frozenset[str]:
+        """The ids of what comes before anything that a turn loads."""
+        return self.before.union(self.placed)
+
+    @property
     def _first_and_following(self) -> tuple[Any, Any]:
         """The numbers of the first tile of a sub-group, and of the one after that at hand."""
         return tuple(substituted(self.tile, {self.round: x}) for x in (0, Variable(self.round) + 1))
 
-    def _copied(
-        self, products: Sequence[MatrixProduct], held: list[Fragments], copies: TileCopies, after: tuple[str, ...]
-    ) -> Loads:
+    def _copied(self, products: Sequence[MatrixProduct], copies: TileCopies, after: tuple[str, ...]) -> Loads:
         """Loads of a product from local memory, to which those of the next are copied during the product."""
-        early_held, late_held = (held, []) if self.tiling.prefetch == "copies and held" else ([], held)
+        ahead = self.tiling.prefetch == "copies and held"
+        early_held, late_held = (self._fragments, []) if ahead else ([], self._fragments)
         sources = [self._fragments_of_a(p, copies=copies) for p in products]
         coming = {f.name: self.draft.array(f"next_{f.name}", f.shape, dtype=self.dtype) for f in early_held}
         first, following = self._first_and_following
         early = [self._load(coming[f.name], f, first, self.around, after) for f in early_held]
-        free = (copies.wait(self.around, after),) if after else ()
-        early.append(copies.begin(products[0], first, 0, self.around, [*self.before, *self.placed, *free]))
+        early.append(self._first_copied(products[0], copies, after))
 
         def loads(number: int, after: tuple[str, ...]) -> tuple[str, ...]:
             begun: tuple[str, ...] = ()
@@ -128,6 +131,13 @@ class TileOperands(TileMatrices):
 
         return loads
 
+    def _first_copied(self, p: MatrixProduct, copies: TileCopies, after: tuple[str, ...]) -> str:
+        """Begin the copies for the first tile of a turn, where those of the turn before are done; the id of the last."""
+        first, _ = self._first_and_following
+        free = self._ready.union((copies.wait(self.around, after),) if after else ())
+        begun = self._held_copied.begin(first, self.around, free) if self._held_copied else ()
+        return copies.begin(p, first, 0, self.around, [*free, *begun])
+
     def loads_of_slices(
         self, products: Sequence[MatrixProduct], after: tuple[str, ...]
     ) -> Callable[[int, str, tuple[str, ...]], tuple[str, ...]]:
@@ -136,12 +146,8 @@ class TileOperands(TileMatrices):
         :param after: what the turn begins after, if it is not the first.
         """
         copies, factors = self._values_copied, self._held_copied
-        first, following = self._first_and_following
-        early: list[str] = []
-        if copies is not None:
-            free = self.before.union(self.placed, (copies.wait(self.around, after),) if after else ())
-            begun = factors.begin(first, self.around, free) if factors else ()
-            early.append(copies.begin(products[0], first, 0, self.around, [*free, *begun]))
+        _, following = self._first_and_following
+        early = () if copies is None else (self._first_copied(products[0], copies, after),)
 
         def loads(number: int, slice_: str, after: tuple[str, ...]) -> tuple[str, ...]:
             self._row(self.tile, self.inside)
@@ -233,9 +239,7 @@ class TileOperands(TileMatrices):
         """
         if tile not in self._rows:
             name = self.draft.array("row", (), dtype=self.kernel.index_dtype.numpy_dtype)
-            known = self.draft.assign(
-                Variable(name), ROWS * tile + row_of(self.lane, 0), around, {*self.before, *self.placed}
-            )
+            known = self.draft.assign(Variable(name), ROWS * tile + row_of(self.lane, 0), around, self._ready)
             self._rows[tile] = Variable(name), self.draft.hide(name, around, (known,))
         return self._rows[tile]
 

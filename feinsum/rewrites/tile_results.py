@@ -12,7 +12,7 @@ from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remai
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
-from feinsum.rewrites.local_layouts import VECTOR_BYTES
+from feinsum.rewrites.local_layouts import VECTOR_BYTES, position
 from feinsum.rewrites.matrix_units import COLUMNS, ROWS, row_of
 from feinsum.rewrites.products import substituted
 from feinsum.rewrites.tile_operands import Held, TileOperands
@@ -47,7 +47,10 @@ class TileResults(TileOperands):
     def store(self, rows: list[int], block: str, after: str) -> tuple[str, ...]:
         """Store what the instructions of some rows make of the products in `after`; the ids of the last instructions."""
         if not self.tiling.staged:
-            return tuple(self._store(row, block, after, None) for row in rows)
+            stored = tuple(self._store(row, block, after, None) for row in rows)
+            if len(self.shares) > 1:
+                self.draft.alone.update(stored)  # every share has columns of its own
+            return stored
         staged = self._staged_array(rows)
         gathered = tuple(self._store(row, block, after, Staging(staged, number)) for number, row in enumerate(rows))
         ready = self.synchronize(gathered)
@@ -74,13 +77,7 @@ class TileResults(TileOperands):
         predicates.append(Comparison(place, "<", self.rows_m))
         if not self.tiling.wide:
             return self.draft.assign(
-                substituted(insn.assignee, at),
-                value,
-                inside,
-                (after,),
-                predicates=predicates,
-                alone=len(self.shares) > 1,
-                insn_id=self._id_of(insn),
+                substituted(insn.assignee, at), value, inside, (after,), predicates=predicates, insn_id=self._id_of(insn)
             )
         return self._write_pair(row, number, at, value, inside, after)
 
@@ -128,8 +125,6 @@ class TileResults(TileOperands):
             depends_on_is_final=True,
         )
         self.draft.instructions.append(store)
-        if len(self.shares) > 1:
-            self.draft.alone.add(store.id)
         self._written = (str(store.id),)
         return str(store.id)
 
@@ -189,9 +184,8 @@ class TileResults(TileOperands):
         # All rows are there, which loopy cannot know.
         m = Min((ROWS * self.tile + FloorDiv(number, self.columns), self.rows_m - 1))
         at = {loops[self.m]: m, loops[self.n]: Remainder(number, self.columns), **copies}
-        origin: Any = self.sub_group * self.draft.temporaries[staging.name].shape[1] + staging.row
-        for copy, length in zip(copies.values(), self.other_loops(row)[1], strict=True):
-            origin = origin * length + copy
+        origin = self.sub_group * self.draft.temporaries[staging.name].shape[1] + staging.row
+        origin = position(copies.values(), self.other_loops(row)[1], origin)
         store = wide_store(
             rows,
             substituted(insn.assignee, at),
