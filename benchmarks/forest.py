@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.landscapes import Evidence, Problem
+from feinsum.candidates.predicted import Oracle
 from feinsum.canonicalization import parse_key
 from feinsum.cost.features import SPACE, Features
 from feinsum.cost.model import CostModel, Forest, columns_of, prior
 from feinsum.devices import DeviceProfile
 from feinsum.errors import FeinsumError
-from feinsum.favourites import Oracle
 from feinsum.registry import spaces
 
 TREES = {

@@ -20,12 +20,12 @@ from unittest.mock import patch
 from benchmarks.cost_model import LEAST, left_out
 from benchmarks.forest import rows_of
 from benchmarks.landscapes import Evidence, read_landscapes, read_records
+from feinsum.candidates.ladder import Choice, candidates
 from feinsum.canonicalization import canonicalize_einsum, parse_key
 from feinsum.cost.model import CostModel
 from feinsum.database import TuningRecord
 from feinsum.database.selection import Selection, order, winners
 from feinsum.devices import DeviceProfile
-from feinsum.generate.ladder import Choice, candidates
 from feinsum.registry import find_space, spaces
 
 HIDDEN: Mapping[str, Callable[[TuningRecord], Hashable]] = {
@@ -76,7 +76,7 @@ def picks(records: Sequence[TuningRecord], profiles: Mapping[str, DeviceProfile]
             profile = replace(profiles[device], driver=drivers[device])
             kept = [r for r in records if r.device == device and key(r) != key(own[0])]
             model = models.get(own[0].einsum_key, CostModel({}))
-            with patch("feinsum.favourites.cost_model", return_value=model):
+            with patch("feinsum.candidates.predicted.cost_model", return_value=model):
                 choice = _first(own[0], profile, Kept(kept))
             yield Pick(device, choice.rung, _loss(choice, own))
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from feinsum.chain import STEPS
 from feinsum.database import Database, TuningRecord, jsonl
 from feinsum.devices import DeviceProfile
 from feinsum.devices.naming import slug
+from feinsum.space.chain import STEPS
 
 FOLDER = Path(__file__).parent / "landscapes"
 

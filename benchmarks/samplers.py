@@ -70,8 +70,8 @@ def read(path: Path) -> Iterator[Landscape]:
     if path.suffix != ".jsonl":
         yield Landscape.read(path)
         return
-    from feinsum.chain import STEPS
     from feinsum.database.record import TuningRecord
+    from feinsum.space.chain import STEPS
 
     groups = defaultdict(list)
     for line in path.read_bytes().splitlines():

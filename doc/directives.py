@@ -85,7 +85,7 @@ class TransformSpaces(Written):
 
         ours = [s for s in spaces() if s.function.__module__.startswith("feinsum.transforms.")]
         for name, group in groupby(sorted(ours, key=_module), _module):
-            file = f"transforms/{name.rpartition('.')[2]}.py"
+            file = f"{name.removeprefix('feinsum.').replace('.', '/')}.py"
             self.env.note_dependency(str(ROOT / file))
             yield from ("", file, "-" * len(file), "", inspect.getdoc(sys.modules[name]) or "")
             for space in sorted(group, key=lambda s: inspect.getsourcelines(s.function)[1]):

@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
+from feinsum import _checkout
 from feinsum._version import __version__
 from feinsum.canonicalization import (
     CanonicalEinsum,
@@ -58,9 +58,7 @@ if TYPE_CHECKING:
     from feinsum.tune.report import TuningReport
     from feinsum.tune.timeit import timeit
 
-# In a checkout the transform spaces and the curated records stand beside this package, not inside it.
-if (_Path(__file__).parents[1] / "transforms" / "__init__.py").exists():
-    __path__.append(str(_Path(__file__).parents[1]))
+_checkout.serve()
 
 _LAZY = {
     "Kernel": "feinsum.generate.kernel",

@@ -12,7 +12,7 @@ import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from hashlib import blake2b
 from importlib.metadata import entry_points
@@ -120,9 +120,17 @@ def _origin(s: TransformSpace) -> tuple[str, int, str]:
 
 def _own() -> Iterable[TransformSpace]:
     package = load("feinsum.transforms")
-    for module in pkgutil.iter_modules(package.__path__):
-        name = f"feinsum.transforms.{module.name}"
-        yield from _spaces_of(_loaded(name, partial(load, name)))
+    for module in _modules(package.__path__, package.__name__):
+        yield from _spaces_of(_loaded(module, partial(load, module)))
+
+
+def _modules(places: Iterable[str], package: str) -> Iterator[str]:
+    """The names of all modules of a package and of the packages in it, without importing any."""
+    for module in pkgutil.iter_modules(places):
+        name = f"{package}.{module.name}"
+        yield name
+        if module.ispkg:
+            yield from _modules([os.path.join(place, module.name) for place in places], name)
 
 
 def _contributed() -> Iterable[TransformSpace]:

@@ -14,13 +14,13 @@ from einsums import check_against_numpy, inputs
 from profiles import CPU, GPU
 
 import feinsum as fe
-from feinsum.adaptation import adapt, nearest
+from feinsum.candidates.ladder import Choice, candidates
+from feinsum.candidates.records import Question, remoteness
+from feinsum.candidates.transfer import adapt, nearest
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.cost.model import CostModel, Forest
 from feinsum.database import TuningRecord, open_stores
 from feinsum.devices import Device
-from feinsum.generate.ladder import Choice, candidates
-from feinsum.precedents import Question, remoteness
 from feinsum.registry import find_space, spaces
 from feinsum.space import Problem, TransformSpace, space
 from feinsum.tune.task import make_task
@@ -97,7 +97,7 @@ def test_a_record_of_other_types_stands_against_the_cost_model(
     record = record_of(product(10, 10, "float32"), cpu, {"E": 10**5})
     keep(store, record)
     model = slow_where("itemsize", 4.5, "space generic", 0.5, beyond=beaten)
-    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: model)
+    monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: model)
     kernel = fe.generate(product(10, 10), cpu, store, {"E": 10**5})
     assert (kernel.rung, kernel.record) == (("cost model", None) if beaten else ("pattern", record))
     assert ("it is of float32, not float64" in kernel.explain()) != beaten
@@ -182,7 +182,7 @@ def test_the_cost_model_is_believed_about_what_differs(
     rows: float, believed: bool, cpu: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it expected to be better where the record was made as well was not better there."""
-    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: slow_where("rows", rows, "generic.items", 40))
+    monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: slow_where("rows", rows, "generic.items", 40))
     record = record_of(gradients(2), cpu, {"E": 10**5}, configuration={"schedule": "fused", "lane": "last", "items": 64})
     found = adapt(record, gradients(5), {"E": 10**5}, cpu.profile, GENERIC)
     assert found is not None
@@ -212,12 +212,12 @@ def test_what_was_no_choice_is_left_to_the_cost_model(cpu: Device, monkeypatch: 
     record = record_of(there["e"], cpu, {"E": there["E"]}, panels, recorded)
     for times, rows in ((0.95, "apart"), (0.5, "together")):
         model = slow_where("rows", 1.0, "vector_panels.rows choice", 0.5, times=times)
-        monkeypatch.setattr("feinsum.favourites.cost_model", lambda model=model: model)
+        monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda model=model: model)
         found = adapt(record, here["e"], {"E": here["E"]}, cpu.profile, panels)
         assert found is not None
         assert found["rows"] == rows
     model = slow_where("rows", 1.0, "vector_panels.streaming choice", 0.5, times=0.95)
-    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: model)
+    monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: model)
     found = adapt(record, here["e"], {"E": here["E"]}, cpu.profile, panels)
     assert found is not None
     assert found["streaming"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import loopy as lp
 import pytest
-from feinsum.transforms.block_steps import prepared
+from feinsum.transforms.block_tiles.steps import prepared
 from profiles import CPU, GPU
 from pymbolic import evaluate
 from pymbolic.primitives import Variable
@@ -26,11 +26,11 @@ from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
 from feinsum.registry import find_space
-from feinsum.rewrites.block_tiles import multiply_in_blocks
-from feinsum.rewrites.blocks import Blocks
-from feinsum.rewrites.fragments import MULTIPLY_ADD, fragments
-from feinsum.rewrites.index_groups import IndexGroup
-from feinsum.rewrites.joining import join, side_by_side
+from feinsum.rewrites.fusion import join, side_by_side
+from feinsum.skeletons.block_tiles.blocks import Blocks
+from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD, fragments
+from feinsum.skeletons.block_tiles.index_groups import IndexGroup
+from feinsum.skeletons.block_tiles.write import multiply_in_blocks
 from feinsum.validate import Workload
 
 UNITS = ("fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "fp64-mma-m16n8k16", "tf32-mma-m16n8k8", MULTIPLY_ADD)
@@ -259,7 +259,7 @@ def test_the_code_is_as_planned() -> None:
     assert source.count("cp.async.ca.shared.global") == 1
     assert 'asm volatile("cp.async.wait_group 1;"' in source
     assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 1
-    from feinsum.transforms.block_work import contraction as planned
+    from feinsum.transforms.block_tiles.work import contraction as planned
 
     declared = sum(8 * eval(size) for size in re.findall(r"__local double \w+\[([\d *]+)\]", source))
     assert declared == planned(p, c).plan(c).local_bytes(8)

@@ -20,11 +20,11 @@ from test_ladder import BEST, OTHER, E, add
 
 import feinsum as fe
 from feinsum import generate as generate_function
+from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.generate import answers, cache, fingerprint, freshness, workshop
 from feinsum.generate.cache import DiskCache, kernel_cache
-from feinsum.generate.origin import Origin
 from feinsum.registry import find_space
 
 generating = sys.modules["feinsum.generate"]
@@ -212,6 +212,21 @@ def test_what_is_made_is_part_of_the_key(cpu: Device, monkeypatch: pytest.Monkey
     monkeypatch.setattr(workshop, "code_fingerprint", lambda: "edited")
     keys.append(job(cpu).key(origin, space, False))
     assert len(set(keys)) == len(keys)
+
+
+def test_the_code_that_makes_kernels_is_all_of_it() -> None:
+    """Rooms within rooms count, and what is known of devices; what only shows or stores results does not."""
+    root = Path(fe.__file__).parents[1]
+    sources = {Path(path).relative_to(root).as_posix() for path in fingerprint._sources()}
+    made_by = {
+        "feinsum/devices/ptx.py",
+        "feinsum/rewrites/vectors/rows.py",
+        "transforms/warp_tiles/plans.py",
+        "feinsum/einsum.py",
+    }
+    assert made_by <= sources
+    assert {path.relative_to(root).as_posix() for path in (root / "transforms").rglob("*.py")} <= sources
+    assert not any(path.startswith(("feinsum/cli/", "feinsum/report/", "feinsum/database/")) for path in sources)
 
 
 def test_code_is_told_from_edited_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.chain import Link, read_chain, schedule_of, write_chain
 from feinsum.contraction import pairwise_schedule, step_einsums
 from feinsum.match import match_einsum
 from feinsum.rewrites import contract_in_steps
+from feinsum.space.chain import Link, read_chain, schedule_of, write_chain
 from feinsum.subscripts import parse_subscripts
 
 VALUES = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text())

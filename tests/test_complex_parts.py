@@ -14,7 +14,7 @@ from feinsum.compile.realize import realize, transformed
 from feinsum.contraction import fused_schedule, pairwise_schedule
 from feinsum.match import match_einsum
 from feinsum.registry import find_space, matching_spaces
-from feinsum.rewrites import contract_in_parts
+from feinsum.skeletons.complex_parts.write import contract_in_parts
 
 SPACE = find_space("complex_steps")
 EQUATIONS = """

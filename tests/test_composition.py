@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from einsums import check_against_numpy, inputs
-from feinsum.transforms.contraction_steps import STEP_SPACES
+from feinsum.transforms.steps.contractions import STEP_SPACES
 from kernels import run
 from loopy import AddressSpace
 from models import slower_with
@@ -40,7 +40,7 @@ def first_in_other_words() -> fe.BatchedEinsum:
 @pytest.fixture
 def at_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cost model that expects nothing good of kernels for three operands at once."""
-    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: slower_with("operands", 2.5))
+    monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: slower_with("operands", 2.5))
 
 
 def add(

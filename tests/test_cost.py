@@ -16,11 +16,11 @@ from models import slower_with
 from profiles import CPU, GPU
 
 import feinsum as fe
+from feinsum.candidates.predicted import expected_s, favourites
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.cost import model as models
 from feinsum.cost.features import parameter_features, problem_features, work_features
 from feinsum.cost.model import CostModel, Forest, cost_model
-from feinsum.favourites import expected_s, favourites
 from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Problem, TransformSpace, space
 from feinsum.subscripts import parse_subscripts

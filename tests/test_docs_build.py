@@ -17,8 +17,8 @@ import pytest
 
 import feinsum as fe
 import feinsum.errors
+from feinsum.candidates.origin import RUNGS
 from feinsum.cli import cli
-from feinsum.generate.origin import RUNGS
 from feinsum.registry import spaces
 
 ROOT = Path(__file__).parents[1]

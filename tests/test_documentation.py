@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "doc").glob("*.rst"))
 MODULES = {
-    "feinsum.transforms": sorted((ROOT / "transforms").glob("*.py")),
-    "benchmarks": sorted((ROOT / "benchmarks").glob("*.py")),
+    "feinsum.transforms": ROOT / "transforms",
+    "benchmarks": ROOT / "benchmarks",
 }
 
 
@@ -33,7 +33,8 @@ def test_examples_of_a_page_give_what_they_show(page: Path) -> None:
 @pytest.mark.parametrize("package", MODULES)
 def test_examples_of_docstrings_give_what_they_show(package: str) -> None:
     """Modules with examples are imported, and no other, as some need what only the extra `bench` brings."""
-    for path in MODULES[package]:
-        if ">>> " in path.read_text(encoding="utf-8"):
-            failures, _ = doctest.testmod(importlib.import_module(f"{package}.{path.stem}"))
-            assert not failures, f"{failures} examples of {path.name} give something else; the output above says which"
+    room = MODULES[package]
+    for path in (path for path in sorted(room.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")):
+        name = ".".join((package, *path.relative_to(room).with_suffix("").parts))
+        failures, _ = doctest.testmod(importlib.import_module(name))
+        assert not failures, f"{failures} examples of {path.name} give something else; the output above says which"

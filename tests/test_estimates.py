@@ -10,11 +10,11 @@ import pytest
 from profiles import GPU
 
 import feinsum as fe
+from feinsum.candidates.predicted import favourites
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.cost.model import CostModel
-from feinsum.favourites import favourites
 from feinsum.registry import find_space
-from feinsum.rewrites.index_groups import IndexGroup
+from feinsum.skeletons.block_tiles.index_groups import IndexGroup
 from feinsum.space import Configuration, Problem
 from feinsum.subscripts import parse_subscripts
 
@@ -72,7 +72,7 @@ def test_results_in_short_runs_take_longer() -> None:
 )
 def test_neighbours_of_a_fused_index_are_neighbours_in_memory(parts: dict[str, int], most: int, expected: int) -> None:
     """As far as its digits go through the axes of an array from the last on."""
-    from feinsum.transforms.block_work import side_by_side
+    from feinsum.transforms.block_tiles.work import side_by_side
 
     sizes = {"a": 4, "b": 6, "c": 5}
     digits = IndexGroup("ab", sizes, parts).digits

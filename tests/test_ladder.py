@@ -12,11 +12,11 @@ from einsums import check_against_numpy, inputs
 from models import slower_with
 
 import feinsum as fe
+from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.cost.model import CostModel
 from feinsum.database import open_stores
 from feinsum.devices import Device
-from feinsum.generate.ladder import candidates
 from feinsum.registry import find_space, matching_spaces
 from feinsum.tune.autotune import make_task
 from feinsum.tune.trial import Outcome
@@ -110,7 +110,7 @@ def test_rungs_come_in_order(cpu: Device, store: str) -> None:
 
 def test_the_time_of_a_record_is_changed_as_lengths_are(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel expects about a hundred times the time for a hundred times the length, and says so."""
-    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: CostModel({}))
+    monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: CostModel({}))
     record = add(store, E, cpu, {"E": 10**5}, median_s=1e-3)
     kernel = fe.generate(E, cpu, store, {"E": 10**7})
     assert (kernel.rung, kernel.record) == ("lengths", record)
@@ -124,7 +124,9 @@ def test_the_cost_model_chooses_between_spaces(cpu: Device, store: str, monkeypa
     """Where nothing was measured, whatever their rank; the kernel says what was expected, and how sure that is."""
     spaces = [s.name for s in matching_spaces(E) if s.name != "generic"]
     for unloved in spaces:
-        monkeypatch.setattr("feinsum.favourites.cost_model", lambda unloved=unloved: slower_with(f"space {unloved}", 0.5))
+        monkeypatch.setattr(
+            "feinsum.candidates.predicted.cost_model", lambda unloved=unloved: slower_with(f"space {unloved}", 0.5)
+        )
         kernel = fe.generate(E, cpu, store, {"E": 1000 + len(unloved)})
         assert kernel.rung == "cost model"
         assert kernel.space != unloved

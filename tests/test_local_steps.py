@@ -8,7 +8,7 @@ from itertools import islice, product
 from typing import Any
 
 import pytest
-from feinsum.transforms.group_orders import orders, schedule
+from feinsum.transforms.fused_chains.orders import orders, schedule
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import CPU, GPU
@@ -21,9 +21,10 @@ from feinsum.contraction import Step
 from feinsum.devices import DeviceProfile
 from feinsum.errors import TransformError
 from feinsum.registry import find_space
-from feinsum.rewrites.group_arrangements import Arrangement, arrange
-from feinsum.rewrites.group_plans import Compute, Copy, GroupPlan, GroupStep, Held, Store, sharing_of
-from feinsum.rewrites.local_layouts import Access, Digits, padded
+from feinsum.skeletons.common.digits import Digits
+from feinsum.skeletons.fused_chains.arrangements import Arrangement, arrange
+from feinsum.skeletons.fused_chains.layouts import Access, padded
+from feinsum.skeletons.fused_chains.plan import Compute, Copy, GroupPlan, GroupStep, Held, Store, sharing_of
 from feinsum.space import Problem
 from feinsum.subscripts import parse_subscripts
 from feinsum.validate import Workload

@@ -22,7 +22,7 @@ from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
 from feinsum.registry import find_space
 from feinsum.rewrites import contract_first
-from feinsum.rewrites.matrix_units import (
+from feinsum.skeletons.nvidia.matrix_units import (
     COLUMNS,
     DEPTH,
     ROWS,
@@ -34,15 +34,15 @@ from feinsum.rewrites.matrix_units import (
     row_of,
     split_error,
 )
-from feinsum.rewrites.sub_group_tiles import multiply_in_tiles
-from feinsum.rewrites.summing_units import (
+from feinsum.skeletons.nvidia.summing_units import (
     SUMS,
     first_bits_definition,
     multiply_and_sum,
     sum_error,
     summing_definition,
 )
-from feinsum.rewrites.tiling import Share, Tiling, local_bytes, shares
+from feinsum.skeletons.warp_tiles.tiling import Share, Tiling, local_bytes, shares
+from feinsum.skeletons.warp_tiles.write import multiply_in_tiles
 from feinsum.space import space
 from feinsum.validate import Workload
 

@@ -72,7 +72,8 @@ def test_public_names_exist(name: str) -> None:
 
 def test_every_package_is_listed() -> None:
     """``setup.cfg`` lists every package of the checkout, and no other."""
-    found = {*find_packages(str(ROOT), include=["feinsum", "feinsum.*"]), "feinsum.transforms", "feinsum.tuning_db"}
+    beside = find_packages(str(ROOT), include=["transforms", "transforms.*", "tuning_db"])
+    found = {*find_packages(str(ROOT), include=["feinsum", "feinsum.*"]), *(f"feinsum.{name}" for name in beside)}
     assert set(read_configuration(ROOT / "setup.cfg")["options"]["packages"]) == found
 
 
@@ -117,3 +118,10 @@ def test_one_version() -> None:
     assert cited is not None
     assert released[0] == cited[1] == fe.__version__
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+
+
+def test_nothing_else_of_a_checkout_is_part_of_the_package() -> None:
+    """Of what lies beside the package, transforms and curated records are parts of it; tests and benchmarks are not."""
+    script = "import importlib.util as u; print(*(u.find_spec(f'feinsum.{n}') is not None for n in ('tuning_db', 'tests')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    assert done.stdout.split() == ["True", "False"]

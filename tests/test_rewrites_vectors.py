@@ -12,19 +12,9 @@ import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.contraction import ContractionSchedule, Step
 from feinsum.errors import TransformError
-from feinsum.rewrites import (
-    Panel,
-    Stage,
-    contract_in_steps,
-    fuse,
-    materialize,
-    neighbours,
-    place,
-    split_index,
-    vector_panel,
-    vectorize,
-)
-from feinsum.rewrites.vector_access import row_of
+from feinsum.rewrites import contract_in_steps, fuse, materialize, neighbours, place, split_index, vectorize
+from feinsum.rewrites.vectors.access import row_of
+from feinsum.skeletons.vector_panels.write import Panel, Stage, vector_panel
 from feinsum.subscripts import Subscripts
 
 

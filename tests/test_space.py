@@ -13,8 +13,8 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.roles import find_roles
 from feinsum.space import Configuration, Problem, TransformSpace, space
+from feinsum.space.roles import find_roles
 from feinsum.subscripts import INDEX_LETTERS, Subscripts, parse_subscripts
 
 

@@ -17,7 +17,7 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.errors import TransformError
 from feinsum.registry import find_space, matching_spaces
-from feinsum.rewrites import Stream, stream
+from feinsum.skeletons.streaming.write import Stream, stream
 from feinsum.subscripts import parse_subscripts
 
 LENGTHS = (1, 7, 32, 33, 131)

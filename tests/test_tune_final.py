@@ -112,7 +112,7 @@ def test_a_search_begins_with_what_was_best_for_similar_problems(
 ) -> None:
     """The nearest lengths first, then what the cost model expects to be quick, then the default."""
     cs = choices(task)
-    monkeypatch.setattr("feinsum.favourites.cost_model", lambda: slower_with("generic.items", 50.0))
+    monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: slower_with("generic.items", 50.0))
     with fe.Database(store) as database:
         near, far = make_task(GEMM, {"N": 2000}, CPU), make_task(GEMM, {"N": 10**6}, CPU)
         database.add([record_of(near, cs[7], 1.0), record_of(near, cs[4], 2.0), record_of(far, cs[9], 0.5)])

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feinsum.transforms.panel_choices import promising
-from feinsum.transforms.panel_limits import accumulators, panel_bytes
-from feinsum.transforms.panel_plans import RefusedError, fused_problem, panel_plan
-from feinsum.transforms.step_plans import aligned, in_parts, parts_that_fit, schedule_of_steps
+from feinsum.transforms.steps.plans import aligned, in_parts, parts_that_fit, schedule_of_steps
+from feinsum.transforms.vector_panels.choices import promising
+from feinsum.transforms.vector_panels.limits import accumulators, panel_bytes
+from feinsum.transforms.vector_panels.plans import RefusedError, fused_problem, panel_plan
 from kernels import run
 from numpy.testing import assert_allclose
 from profiles import CPU

@@ -12,8 +12,8 @@ from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table
 from feinsum.report.units import duration, figure, listed
 
 if TYPE_CHECKING:
+    from feinsum.candidates.ladder import Choice
     from feinsum.devices import Device
-    from feinsum.generate.ladder import Choice
 
 
 @click.command()
@@ -109,10 +109,10 @@ def explain(request: Request, device: str | None, database: str | None, as_json:
 
 def _device_facts(request: Request, device: Device, database: str | None, sizes: dict[str, int]) -> dict[str, Any]:
     """The roofline on a device, if its peaks are known, and what `generate` would try, in order."""
+    from feinsum.candidates.ladder import candidates
     from feinsum.canonicalization import canonicalize_einsum
     from feinsum.cost import roofline_s
     from feinsum.database import open_stores
-    from feinsum.generate.ladder import candidates
 
     e = request.einsum
     canonical = canonicalize_einsum(e)

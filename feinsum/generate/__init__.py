@@ -105,10 +105,10 @@ def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
 
     An answer in which spaces of another package had a say is not: their sources are not part of our fingerprint.
     """
+    from feinsum.candidates.ladder import candidates
+    from feinsum.candidates.records import Inquiry
     from feinsum.compile.loading import load_loopy
     from feinsum.generate.answers import Answer
-    from feinsum.generate.ladder import candidates
-    from feinsum.precedents import Inquiry
     from feinsum.registry import matching_spaces
 
     load_loopy()

@@ -8,13 +8,13 @@ from collections.abc import Hashable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from feinsum.candidates.origin import Origin
+from feinsum.candidates.records import Question
 from feinsum.errors import ValidationError
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import curated_fingerprint
 from feinsum.generate.freshness import Place, evidence
-from feinsum.generate.origin import Origin
 from feinsum.generate.workshop import Job
-from feinsum.precedents import Question
 
 if TYPE_CHECKING:
     from feinsum.generate.kernel import Kernel

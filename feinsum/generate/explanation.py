@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from feinsum.canonicalization import parse_key
-from feinsum.chain import STEPS, read_chain
 from feinsum.cost import roofline_s
 from feinsum.cost.model import cost_model
+from feinsum.space.chain import STEPS, read_chain
 
 if TYPE_CHECKING:
+    from feinsum.candidates.origin import Origin
     from feinsum.database import TuningRecord
     from feinsum.generate.calls import Copied
     from feinsum.generate.kernel import Kernel
-    from feinsum.generate.origin import Origin
     from feinsum.generate.workshop import Job
 
 

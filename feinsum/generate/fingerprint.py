@@ -17,8 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from feinsum._version import __version__
 
 _LIBRARIES = ("loopy", "islpy", "pymbolic", "pyopencl", "numpy")
-_ROOMS = ("canonicalization", "compile", "cost", "generate", "lower", "match", "rewrites", "validate")
-"""The packages of feinsum in which kernels are made, chosen and checked; every module beside them counts too."""
+_ELSEWHERE = ("cli", "database", "exploration", "report", "search", "timing", "tune")
+"""The rooms of feinsum that kernels are neither made, chosen nor checked in; whatever room is new counts."""
 
 
 @lru_cache(maxsize=1)
@@ -58,8 +58,16 @@ def _site_directories() -> Iterator[str]:
 
 def _sources() -> Iterable[str]:
     here = os.path.dirname(os.path.dirname(__file__))
-    folders = [here, *(os.path.join(here, room) for room in _ROOMS), *_places("feinsum.transforms")]
-    return sorted(entry.path for folder in folders for entry in os.scandir(folder) if entry.name.endswith(".py"))
+    rooms = (entry.path for entry in os.scandir(here) if entry.name not in _ELSEWHERE)
+    return sorted(path for place in (*rooms, *_places("feinsum.transforms")) for path in _modules(place))
+
+
+def _modules(place: str) -> Iterator[str]:
+    """The Python files at a path or anywhere below it."""
+    if place.endswith(".py"):
+        yield place
+    for folder, _, names in os.walk(place):
+        yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
 
 
 def _places(package: str) -> Iterable[str]:

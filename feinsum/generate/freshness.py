@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from feinsum.candidates.records import Inquiry, Question
 from feinsum.database import Database, Stores, open_stores
 from feinsum.database.location import VARIABLE, Location, locate
 from feinsum.devices import DeviceProfile
-from feinsum.precedents import Inquiry, Question
 
 _SHARED_HEADER = 48
 """Bytes of the header of SQLite's -shm file, which every commit to the write-ahead log changes."""

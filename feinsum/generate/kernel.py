@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from feinsum.candidates.origin import Origin
 from feinsum.compile.executable import Executable, Geometry
 from feinsum.compile.indices import is_outgrown
 from feinsum.compile.program import Program
@@ -16,7 +17,6 @@ from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
 from feinsum.generate.calls import Calls
-from feinsum.generate.origin import Origin
 from feinsum.generate.workshop import Job
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Kernel:
 
     :ivar einsum: what it computes.
     :ivar device: where.
-    :ivar rung: which rung of the ladder its configuration comes from, see :mod:`feinsum.generate.ladder`.
+    :ivar rung: which rung of the ladder its configuration comes from, see :mod:`feinsum.candidates.ladder`.
     :ivar record: the record it comes from, if any.
     :ivar configuration: the configuration of :attr:`space`.
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.

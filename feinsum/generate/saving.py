@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from feinsum._version import __version__
+from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import Executable, build
 from feinsum.compile.program import Program
@@ -17,7 +18,6 @@ from feinsum.einsum import BatchedEinsum, array, batched_einsum
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
 from feinsum.generate.cache import Entry, decode, encode
 from feinsum.generate.kernel import Kernel
-from feinsum.generate.origin import Origin
 from feinsum.generate.workshop import Job
 
 _FORMAT = "feinsum kernel 1"

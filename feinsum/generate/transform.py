@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.executable import build
@@ -16,7 +17,6 @@ from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.errors import TransformError
 from feinsum.generate import expected_sizes
-from feinsum.generate.ladder import candidates
 from feinsum.match import Match, convert_operands, fence, isolate, match_einsum, without_others
 from feinsum.match.domain import evaluate_lengths
 from feinsum.match.expressions import is_arithmetic

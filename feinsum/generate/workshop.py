@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import CanonicalEinsum
 from feinsum.compile.executable import Executable, build
 from feinsum.compile.program import Program
@@ -17,7 +18,6 @@ from feinsum.errors import FeinsumError, TransformError, ValidationError
 from feinsum.generate.attempts import attempt
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import code_fingerprint
-from feinsum.generate.origin import Origin
 from feinsum.registry import file_stamps
 
 if TYPE_CHECKING:

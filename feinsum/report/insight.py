@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from feinsum.chain import STEPS
+from feinsum.space.chain import STEPS
 
 if TYPE_CHECKING:
     from feinsum.database import TuningRecord

@@ -4,9 +4,10 @@ A sampler is told what earlier runs found.  It begins with what was best where t
 the cost model expects to be quick and for what the space would try first, then explores::
 
     what a job says to begin with
-    chains of the best that is known of the steps (:mod:`feinsum.composition`)
+    chains of the best that is known of the steps (:mod:`feinsum.candidates.composed`)
     winners of this einsum at other lengths, then of others with the same subscripts, nearest first, on this device, then
-        on others of its architecture (:mod:`feinsum.precedents`); each made to fit (:mod:`feinsum.adaptation`)
+        on others of its architecture (:mod:`feinsum.candidates.records`), each made to fit
+        (:mod:`feinsum.candidates.transfer`)
     the favourites of the cost model
     the default configuration
     whatever the strategy proposes
@@ -21,12 +22,12 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from feinsum.adaptation import nearest
-from feinsum.composition import compositions
+from feinsum.candidates.composed import compositions
+from feinsum.candidates.predicted import favourites
+from feinsum.candidates.records import Inquiry, Question
+from feinsum.candidates.transfer import nearest
 from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import FeinsumError, SearchError, SpaceError, TransformError
-from feinsum.favourites import favourites
-from feinsum.precedents import Inquiry, Question
 from feinsum.registry import describe_failure, matching_spaces, report_failure
 from feinsum.search.sampler import Sampler, make_sampler
 from feinsum.space import Configuration, Problem, TransformSpace

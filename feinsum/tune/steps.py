@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from feinsum.candidates.composed import steps_of
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.composition import steps_of
 from feinsum.contraction import step_einsums
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import SearchError

@@ -1,0 +1,172 @@
+"""Compositions: a chain of configurations, each of which a record of its step speaks for.
+
+    out[b,o] = Σ_ij x[b,i] W[o,i,j] y[b,j]        step 0: bi,oij->boj, recorded        step 1: boj,bj->bo, recorded
+
+A step is an einsum like any other, known by its canonical form, so what was tuned anywhere for it counts here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from feinsum.candidates.predicted import SECONDS, favourites
+from feinsum.candidates.records import Inquiry, Question, time_at
+from feinsum.candidates.transfer import adapt
+from feinsum.contraction import ContractionSchedule, step_einsums
+from feinsum.database import TuningRecord
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
+from feinsum.registry import report_failure
+from feinsum.space import Configuration, Problem, TransformSpace
+
+logger = logging.getLogger(__name__)
+
+_LOOKED_AT = 20
+"""Configurations that the cost model is asked about for a step of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class StepOrigin:
+    """Where the kernel of a step comes from; plain data.
+
+    :ivar subscripts: of the step, in the letters of the einsum that the chain computes.
+    :ivar kind: of :data:`feinsum.candidates.records.KINDS`, or ``"cost model"`` if nothing is recorded.
+    :ivar record: what speaks for it.
+    :ivar passed_over: what spoke for others, and why they were not taken; empty if there was nothing.
+    """
+
+    subscripts: str
+    kind: str
+    record: TuningRecord | None = None
+    passed_over: str = ""
+
+    def rename(self, letters: Mapping[str, str]) -> StepOrigin:
+        """The same with other letters of indices."""
+        table = str.maketrans(dict(letters))
+        return replace(self, subscripts=self.subscripts.translate(table))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for :func:`json.dumps`."""
+        return {**vars(self), "record": self.record and self.record.to_dict()}
+
+    @staticmethod
+    def from_json(data: Any) -> StepOrigin:
+        """The inverse of :meth:`to_json`.
+
+        :raises KeyError, TypeError, DatabaseError: if `data` is not of that form.
+        """
+        record = None if data["record"] is None else TuningRecord.from_dict(data["record"])
+        return StepOrigin(str(data["subscripts"]), str(data["kind"]), record, str(data["passed_over"]))
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A configuration that is a chain, with the time that its steps take together, in seconds."""
+
+    space: TransformSpace
+    configuration: Configuration
+    origins: tuple[StepOrigin, ...]
+    expected_s: float
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What was chosen for a step."""
+
+    space: TransformSpace
+    configuration: Configuration
+    origin: StepOrigin
+    expected_s: float
+
+
+def compositions(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> Iterator[Composition]:
+    """The chains of a space for a problem in which a record speaks for at least one step.
+
+    A step of which nothing is recorded has the configuration that the cost model expects to be quickest.
+    """
+    for schedule in steps_of(space, problem):
+        try:
+            steps = [_Step(space, e, problem) for e in step_einsums(problem.einsum, schedule)]
+            known = [step.recorded(inquiry) for step in steps]
+            if not any(known):
+                continue
+            kernels = [kernel or step.guessed() for step, kernel in zip(steps, known, strict=True)]
+        except FeinsumError as error:
+            logger.info("no chain of '%s' for '%s': %s", space.name, problem.einsum, error)
+            continue
+        yield Composition(
+            space,
+            space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels]),
+            tuple(kernel.origin for kernel in kernels),
+            sum(kernel.expected_s for kernel in kernels),
+        )
+
+
+def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedule, ...]:
+    """The orders of contraction for which a space has chains; none if it fails when asked."""
+    try:
+        return tuple(space.schedules(problem)) if space.schedules else ()
+    except Exception as error:  # a bug of a space is a miss
+        report_failure(space, error, "for its steps")
+        return ()
+
+
+def origins(
+    space: TransformSpace, problem: Problem, configuration: Configuration, inquiry: Inquiry
+) -> tuple[StepOrigin, ...]:
+    """What the stores say of the steps of a chain that somebody else put together."""
+    found = []
+    for part in space.parts(problem, configuration):
+        asked = inquiry.precedents(Question.of(part.einsum, part.einsum.sizes_from(problem.sizes), [part.space]))
+        same = ((kind, r) for kind, r in asked if r.space == part.space.name and r.configuration == part.configuration)
+        kind, record = next(same, ("no record", None))
+        found.append(StepOrigin(str(part.einsum.indexing), kind, record))
+    return tuple(found)
+
+
+class _Step:
+    """A step that looks for a kernel."""
+
+    def __init__(self, space: TransformSpace, e: BatchedEinsum, problem: Problem) -> None:
+        self._e, self._sizes, self._profile = e, e.sizes_from(problem.sizes), problem.device
+        self._able = {s.name: s for s in (space, *space.step_spaces) if s.roles(e) is not None}
+        self._passed_over: list[str] = []
+
+    def recorded(self, inquiry: Inquiry) -> _Kernel | None:
+        """The kernel that the best record speaks for which its space accepts."""
+        if not self._able:
+            return None
+        for kind, record in inquiry.precedents(Question.of(self._e, self._sizes, self._able.values())):
+            s = self._able[record.space]
+            found = adapt(record, self._e, self._sizes, self._profile, s) or record.configuration
+            reason = _refusal(s, s.problem(self._e, self._sizes, self._profile), found)
+            if reason is None:
+                t = time_at(record, found, self._e, self._sizes, self._profile, s)
+                return _Kernel(s, found, self._origin(kind, record), t)
+            self._passed_over.append(f"record {record.id}: {reason}")
+        return None
+
+    def guessed(self) -> _Kernel:
+        """The kernel that the cost model expects to be quickest.
+
+        :raises FeinsumError: if no space has one.
+        """
+        able = tuple(self._able.values())
+        found = favourites(self._e, self._sizes, self._profile, able, looked_at=_LOOKED_AT, seconds=SECONDS)
+        if not found:
+            raise FeinsumError(f"no space has a kernel for step '{self._e.indexing}'")
+        return _Kernel(found[0].space, found[0].configuration, self._origin("cost model"), found[0].expected_s)
+
+    def _origin(self, kind: str, record: TuningRecord | None = None) -> StepOrigin:
+        return StepOrigin(str(self._e.indexing), kind, record, "; ".join(self._passed_over))
+
+
+def _refusal(space: TransformSpace, problem: Problem, configuration: Mapping[str, Any]) -> str | None:
+    try:
+        return space.refusal(problem, configuration)
+    except Exception as error:  # a bug of a space is a miss
+        report_failure(space, error)
+        return f"{type(error).__name__}: {error}"

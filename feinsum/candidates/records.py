@@ -1,0 +1,206 @@
+"""Precedents: the records that speak for a configuration of an einsum on a device, the best evidence first.
+
+exact        a record of this einsum at these lengths on this device and driver
+lengths      a record of this einsum at other lengths
+pattern      a record of an einsum of the same subscripts, of other fixed lengths, types or number of rows, nearest first
+driver       any of these on another driver version of this device
+architecture any of these on another device of the same architecture
+
+What is of another number of rows or of other types counts where it is near: beyond that, the cost model knows more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from feinsum.candidates.predicted import expected_s
+from feinsum.canonicalization import CanonicalEinsum, canonicalize_einsum, parse_key
+from feinsum.database import TuningRecord, best_known
+from feinsum.database.stores import Stores
+from feinsum.devices import DeviceProfile
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
+from feinsum.registry import report_failure
+from feinsum.space import Configuration, TransformSpace
+
+KINDS = ("exact", "lengths", "pattern", "driver", "architecture")
+
+_PER_ROWS = 0.5
+"""How far apart einsums are that have e times as many rows, where lengths e times as long are 1 apart."""
+_OTHER_TYPES = 0.7
+"""How far apart einsums of different types are."""
+_NEAR = 2.5
+"""How far einsums of other types or another number of rows may be to speak for each other."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What stores are asked about an einsum; plain data.
+
+    :ivar lengths: the length wanted of each index of the canonical einsum, by letter.
+    :ivar pattern_lengths: the same for its pattern.
+    :ivar spaces: the names and versions of the spaces that matter.
+    :ivar wide: whether records of other einsums count, those of the same subscripts, and not those of this one here.
+    """
+
+    einsum_key: str
+    pattern_key: str
+    lengths: tuple[tuple[str, int], ...]
+    pattern_lengths: tuple[tuple[str, int], ...]
+    spaces: tuple[tuple[str, int], ...]
+    wide: bool = False
+
+    @staticmethod
+    def about(canonical: CanonicalEinsum, lengths: Mapping[str, int], spaces: Iterable[TransformSpace]) -> Question:
+        """The question about a canonical einsum with these lengths of its indices."""
+        wanted = canonical.pattern.renaming.lengths(canonical.renaming.inverse.lengths(lengths))
+        return Question(
+            canonical.key,
+            canonical.pattern.key,
+            tuple(sorted(lengths.items())),
+            tuple(sorted(wanted.items())),
+            tuple((s.name, s.version) for s in spaces),
+        )
+
+    @staticmethod
+    def of(e: BatchedEinsum, sizes: Mapping[str, int], spaces: Iterable[TransformSpace]) -> Question:
+        """The question about any einsum, with `sizes` of its long axes."""
+        canonical = canonicalize_einsum(e)
+        return Question.about(canonical, canonical.renaming.lengths(e.resolve(sizes)), spaces)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for :func:`json.dumps`."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Any) -> Question:
+        """The inverse of :meth:`to_json`.
+
+        :raises KeyError, TypeError, ValueError: if `data` is not of that form.
+        """
+        pairs = {
+            name: tuple((str(key), int(number)) for key, number in data[name])
+            for name in ("lengths", "pattern_lengths", "spaces")
+        }
+        return Question(str(data["einsum_key"]), str(data["pattern_key"]), **pairs, wide=bool(data["wide"]))
+
+
+class Inquiry:
+    """The questions asked of the stores about one device, each once, and what the answers were.
+
+    :ivar profile: of the device.
+    """
+
+    def __init__(self, stores: Stores, profile: DeviceProfile) -> None:
+        self.profile = profile
+        self._stores = stores
+        self._answers: dict[Question, list[tuple[str, TuningRecord]]] = {}
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What was asked so far."""
+        return tuple(self._answers)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the records that were found: equal as long as no store has others that matter."""
+        ids = ";".join(",".join(r.id for _, r in found) for found in self._answers.values())
+        return blake2b(ids.encode(), digest_size=16).hexdigest()
+
+    def precedents(self, question: Question) -> Iterator[tuple[str, TuningRecord]]:
+        """The records of these types, best evidence first, each with its kind.
+
+        What is recorded of other einsums is looked up after those of this one, if they are asked for.
+        """
+        yield from self.ask(question)
+        yield from (found for found in self.ask(replace(question, wide=True)) if _of_types(found[1], question))
+
+    def of_other_types(self, question: Question) -> Iterator[tuple[str, TuningRecord]]:
+        """The records of other types, best evidence first, each with its kind."""
+        yield from (found for found in self.ask(replace(question, wide=True)) if not _of_types(found[1], question))
+
+    def ask(self, question: Question) -> list[tuple[str, TuningRecord]]:
+        """The answer to one question, best evidence first."""
+        if question not in self._answers:
+            self._answers[question] = self._look_up(question)
+        return self._answers[question]
+
+    def _look_up(self, q: Question) -> list[tuple[str, TuningRecord]]:
+        profile = self.profile
+        if not q.wide:
+            best = best_known(self._stores, q.einsum_key, dict(q.lengths), profile.id, profile.driver, q.spaces)
+            here = self._stores.winners(einsum_key=q.einsum_key, device=profile.id, driver=profile.driver, spaces=q.spaces)
+            return [*([] if best is None else [("exact", best)]), *(("lengths", r) for r in _nearest_first(q, here))]
+        kinds: dict[str, list[TuningRecord]] = {kind: [] for kind in KINDS}
+        for record in self._stores.winners(subscripts=q.pattern_key.split("|")[1], spaces=q.spaces):
+            kind = self._kind(record, q)
+            if kind is not None and (record.pattern_key == q.pattern_key or remoteness(q, record) <= _NEAR):
+                kinds[kind].append(record)
+        return [(kind, record) for kind, records in kinds.items() for record in _nearest_first(q, records)]
+
+    def _kind(self, record: TuningRecord, q: Question) -> str | None:
+        if record.device != self.profile.id:
+            return "architecture" if record.architecture == self.profile.architecture else None
+        if record.driver != self.profile.driver:
+            return "driver"
+        return None if record.einsum_key == q.einsum_key else "pattern"
+
+
+def _nearest_first(q: Question, records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    return sorted(records, key=lambda r: remoteness(q, r))
+
+
+def remoteness(q: Question, record: TuningRecord) -> float:
+    """How far a record of the same subscripts is from what is asked: in lengths, number of rows and types."""
+    found = distance(dict(q.pattern_lengths), record.pattern_sizes)
+    if record.pattern_key != q.pattern_key:
+        (ours, our_types), (theirs, their_types) = _rows_and_types(q.pattern_key), _rows_and_types(record.pattern_key)
+        found += _PER_ROWS * abs(math.log(ours / theirs)) + (_OTHER_TYPES if our_types != their_types else 0.0)
+    return found
+
+
+def _of_types(record: TuningRecord, q: Question) -> bool:
+    return _rows_and_types(record.pattern_key)[1] == _rows_and_types(q.pattern_key)[1]
+
+
+@lru_cache(maxsize=1024)
+def _rows_and_types(pattern_key: str) -> tuple[int, frozenset[str]]:
+    e = parse_key(pattern_key)
+    return e.b, frozenset(a.dtype.name for a in e.arrays)
+
+
+def distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:
+    """How far apart two sets of lengths are: the sum of the logarithms of their ratios."""
+    return sum(abs(math.log(max(1, length) / max(1, theirs.get(letter, 1)))) for letter, length in ours.items())
+
+
+def time_at(
+    record: TuningRecord,
+    configuration: Configuration,
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    profile: DeviceProfile,
+    space: TransformSpace,
+) -> float:
+    """The time of a record, in seconds, changed as the cost model says that another einsum changes it.
+
+    :param configuration: what is made of that of the record for `e`.
+    :param sizes: the lengths of the long axes of `e`.
+    :param space: that of the record.
+    """
+    median_s = record.median_s or math.inf
+    recorded = parse_key(record.einsum_key)
+    then_sizes = recorded.sizes_from(record.sizes)
+    try:
+        now = expected_s(e, sizes, profile, space, configuration)
+        return median_s * now / expected_s(recorded, then_sizes, profile, space, record.configuration)
+    except FeinsumError:
+        return median_s  # it was accepted at other lengths, or on another device, only
+    except Exception as error:  # a bug of a space is a miss
+        report_failure(space, error, "for its work")
+        return median_s

@@ -1,0 +1,204 @@
+"""Adaptation: what a record speaks for, as a configuration of an einsum of other lengths, types or number of rows.
+
+A value that is no choice here gives way to the nearest that is; what was no choice *there*, of which the record says
+nothing, is chosen by the cost model.  Then one parameter after the other is changed to what that expects to be quicker
+*here*, unless it expected that *there* as well, where the record proves it wrong::
+
+    gain(x)  =  t_here(x) / t_here(c)  /  min(1, t_there(x) / t_there(c))          c: the configuration of the record
+
+By the same rule a favourite of the cost model in any space may be better than what a record of other types speaks for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, islice, product
+from typing import Any
+
+from feinsum.candidates.predicted import SECONDS, Favourite, Oracle, expected_s
+from feinsum.canonicalization import parse_key
+from feinsum.database import TuningRecord
+from feinsum.devices import DeviceProfile
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
+from feinsum.registry import report_failure
+from feinsum.space import Choices, Configuration, Problem, TransformSpace, Value
+
+_WORTHWHILE = 0.9
+"""What is expected to take more than this share of the time is no reason to leave what was measured."""
+_CHANGES = 3
+"""Parameters that are changed at most because the cost model says so."""
+_TRIED = 300
+"""Configurations that are asked for one that is accepted."""
+
+
+def adapt(
+    record: TuningRecord, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, space: TransformSpace
+) -> Configuration | None:
+    """The configuration of a record, made one for an einsum; None if the space accepts nothing near it.
+
+    A record that its space refuses where it was made is none that counts.
+
+    :param sizes: the lengths of the long axes of `e`.
+    :param space: that of the record; a failure of it is a miss.
+    """
+    try:
+        here = _Place(e, sizes, profile, space)
+        recorded = parse_key(record.einsum_key)
+        there = _Place(recorded, recorded.sizes_from(record.sizes), profile, space)
+        if space.is_chain(record.configuration):
+            return None if space.refusal(here.problem, record.configuration) else record.configuration
+        if not there.accepts(record.configuration):
+            return None
+        start = nearest(here.problem, space, record.configuration)
+        if start is None or here.is_like(there):
+            return start
+        return _improved(_decided(start, here, there), space.completed(record.configuration), here, there)
+    except FeinsumError:
+        return None
+    except Exception as error:  # a bug of a space is a miss
+        report_failure(space, error)
+        return None
+
+
+def is_better(
+    rival: Favourite,
+    record: TuningRecord,
+    configuration: Configuration,
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    profile: DeviceProfile,
+    space: TransformSpace,
+) -> bool:
+    """Whether a favourite for an einsum is expected to beat what was made of a record, beyond what that proves wrong.
+
+    It does of what is nearest to the favourite where the record was made.
+
+    :param configuration: what :func:`adapt` made of `record`.
+    :param sizes: the lengths of the long axes of `e`.
+    :param space: that of the record.
+    """
+    recorded = parse_key(record.einsum_key)
+    there = recorded.sizes_from(record.sizes)
+    gain = rival.expected_s / expected_s(e, sizes, profile, space, configuration)
+    try:
+        similar = nearest(rival.space.problem(recorded, there, profile), rival.space, rival.configuration)
+        if similar is not None:
+            similar_s = expected_s(recorded, there, profile, rival.space, similar)
+            gain /= min(1.0, similar_s / expected_s(recorded, there, profile, space, record.configuration))
+    except FeinsumError:
+        pass  # nobody could try anything like it there
+    except Exception as error:  # a bug of a space is a miss
+        report_failure(rival.space, error)
+        return False
+    return gain < _WORTHWHILE
+
+
+def nearest(problem: Problem, space: TransformSpace, configuration: Configuration) -> dict[str, Value] | None:
+    """The accepted configuration with the fewest values that differ from those given; of these, with the nearest.
+
+    A number is as far from another as the logarithm of their ratio says; other values that differ are all equally far.
+    What has other parameters is near to none.
+    """
+    given, choices = space.completed(configuration), space.parameters(problem)
+    if given.keys() != choices.keys():
+        return None
+    start = {name: min(values, key=lambda v: _apart(v, given[name])) for name, values in choices.items()}
+    for changed in islice(_near(start, choices), _TRIED):
+        if space.constraint(problem, changed) is None:
+            return changed
+    return None
+
+
+def _near(start: dict[str, Value], choices: Choices) -> Iterator[dict[str, Value]]:
+    """`start`, what differs from it in one value, nearest first, and what differs in two."""
+    yield start
+    singles = sorted(_singles(start, choices), key=lambda change: _apart(change[1], start[change[0]]))
+    for name, value in singles:
+        yield {**start, name: value}
+    for (one, first), (other, second) in combinations(singles, 2):
+        if one != other:
+            yield {**start, one: first, other: second}
+
+
+def _singles(start: Mapping[str, Value], choices: Choices) -> Iterator[tuple[str, Value]]:
+    for name, values in choices.items():
+        yield from ((name, value) for value in values if not _same(value, start[name]))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def _apart(one: Any, other: Any) -> float:
+    if _same(one, other):
+        return 0.0
+    if type(one) is type(other) and not isinstance(one, (bool, str)) and min(one, other) > 0:
+        return min(abs(math.log2(one / other)), 4.0) / 4
+    return 1.0
+
+
+class _Place:
+    """An einsum of certain lengths, for which configurations of a space are compared."""
+
+    def __init__(self, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, space: TransformSpace) -> None:
+        self.space = space
+        self._oracle = Oracle(e, sizes, profile)
+        self.problem = self._oracle.problem(space)
+        self.choices = space.parameters(self.problem)
+
+    def is_like(self, other: _Place) -> bool:
+        """Whether nothing that counts differs from another place."""
+        ours, theirs = self.problem, other.problem
+        return (ours.sizes, ours.einsum.b, ours.itemsize) == (theirs.sizes, theirs.einsum.b, theirs.itemsize)
+
+    def accepts(self, configuration: Configuration) -> bool:
+        return self.space.refusal(self.problem, configuration) is None
+
+    def expected_s(self, configurations: Sequence[Configuration]) -> list[float]:
+        """The times that the cost model expects of accepted configurations."""
+        return self._oracle.predict(self.space, self.problem, self.choices, configurations)
+
+
+def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration:
+    """`start`, with what was no choice where the record was made as the cost model expects to be quickest here."""
+    names = [name for name, values in here.choices.items() if len(values) > 1 and len(there.choices[name]) == 1]
+    if not names:
+        return start
+    options = ({**start, **dict(zip(names, values, strict=True))} for values in product(*(here.choices[x] for x in names)))
+    accepted = [c for c in islice(options, _TRIED) if here.space.constraint(here.problem, c) is None]
+    if not accepted:
+        return start
+    times = here.expected_s(accepted)
+    return accepted[times.index(min(times))]
+
+
+def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:
+    """`start`, with those values changed that the cost model expects to pay here and did not expect to pay there."""
+    end = time.monotonic() + SECONDS
+    (start_s,) = here.expected_s([start])
+    (recorded_s,) = there.expected_s([recorded])
+    best, best_gain = start, 1.0
+    for _ in range(_CHANGES):
+        options = [{**best, name: value} for name, value in _singles(best, here.choices)]
+        accepted = [c for c in options if time.monotonic() < end and here.space.constraint(here.problem, c) is None]
+        if not accepted:
+            break
+        gains = {}
+        for k, t in enumerate(here.expected_s(accepted)):
+            if t / start_s < _WORTHWHILE * best_gain:
+                gains[k] = t / start_s / _expected_there(accepted[k], recorded_s, there)
+        if not gains or min(gains.values()) >= _WORTHWHILE * best_gain:
+            break
+        best_gain = min(gains.values())
+        best = accepted[min(gains, key=gains.__getitem__)]
+    return best
+
+
+def _expected_there(configuration: Configuration, recorded_s: float, there: _Place) -> float:
+    """The share of the time of the record that the cost model expects where that was made: below 1, it is wrong."""
+    if not there.accepts(configuration):
+        return 1.0  # nobody could try it there
+    return min(1.0, there.expected_s([configuration])[0] / recorded_s)

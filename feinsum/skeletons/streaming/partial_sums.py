@@ -1,0 +1,97 @@
+"""Partial sums of the groups of a sum, and the launch that adds them up: ``out[i] = Σ_c partial[c, i]``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from string import ascii_letters
+from typing import Any
+
+import loopy as lp
+from loopy.library.reduction import SumReductionOperation
+from loopy.symbolic import Reduction
+from pymbolic.primitives import Call, FloorDiv, Variable, flattened_sum
+
+from feinsum.einsum import Array, BatchedEinsum
+from feinsum.lower.steps import read
+from feinsum.match import Match
+from feinsum.rewrites.loops import axis_length
+from feinsum.skeletons.common.draft import Draft
+from feinsum.skeletons.streaming.strips import names
+from feinsum.subscripts import Subscripts
+
+
+@dataclass(frozen=True)
+class PartialSums:
+    """The launch that adds up the sums over each `count` of the `length` iterations of an index.
+
+    :ivar match: ``ci->i`` for an einsum with output i; its operands are arrays in global memory.
+    """
+
+    match: Match
+    length: Any
+    count: int
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Where the partial sums of each row are: ``partial[c, i]``, c the group."""
+        return tuple(row[0][0].name for row in self.match.einsum.args)
+
+
+def partial_sums(draft: Draft, match: Match, letter: str, count: int) -> PartialSums:
+    """Provide arrays for the partial sums along an index of a match; :func:`add_up` writes what reads them.
+
+    What ``rfactor`` does in Halide and TVM.
+    """
+    e = match.einsum
+    chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
+    length = axis_length(match, letter)
+    parts = -(-length // count) if isinstance(length, int) else FloorDiv(flattened_sum((length, count - 1)), count)
+    axis: int | str = parts if isinstance(parts, int) else draft.fresh(f"{match.inames[letter]}_parts")
+    output = e.indexing.output
+    sizes = {**e.index_sizes, chunk: axis}
+    shape = (parts, *(axis_length(match, x) for x in output))
+    arrays = [draft.array("partial", shape, lp.AddressSpace.GLOBAL, dtype) for dtype in e.dtypes]
+    rows = [
+        (Array(name, tuple(sizes[x] for x in chunk + output), dtype),) for name, dtype in zip(arrays, e.dtypes, strict=True)
+    ]
+    loops = {x: draft.fresh(f"{x}_sum") for x in chunk + output}
+    combined = replace(
+        match,
+        einsum=BatchedEinsum(Subscripts((chunk + output,), output), tuple((row,) for row in rows)),
+        rules=tuple((draft.fresh(f"{name}_"),) for name in arrays),
+        loops=(loops,) * e.b,
+        axes={**match.axes, **({axis: str(parts)} if isinstance(axis, str) else {})},
+    )
+    return PartialSums(combined, length, count)
+
+
+def add_up(draft: Draft, sums: PartialSums, stores: Sequence[str]) -> dict[str, lp.SubstitutionRule]:
+    """Write the instructions that add up partial sums, after those that store them.
+
+    :returns: the rules by which they read.
+    """
+    match = sums.match
+    barrier = draft.fresh_id("barrier")
+    draft.instructions.append(lp.BarrierInstruction(barrier, depends_on=frozenset(stores), synchronization_kind="global"))
+    output, chunk = match.einsum.indexing.output, match.einsum.indexing.summed
+    inames = match.inames
+    draft.domain(
+        names(sums.length), [inames[chunk]], f"0 <= {inames[chunk]} and {sums.count}*{inames[chunk]} < {sums.length}"
+    )
+    for letter in output:
+        length = axis_length(match, letter)
+        draft.domain(names(length), [inames[letter]], f"0 <= {inames[letter]} < {length}")
+    rules = {}
+    for row, (name, (rule,)) in enumerate(zip(sums.arrays, match.rules, strict=True)):
+        formal = tuple(f"i{axis}" for axis in range(1 + len(output)))
+        rules[rule] = lp.SubstitutionRule(rule, formal, read(name, tuple(map(Variable, formal))))
+        value = Call(Variable(rule), tuple(Variable(inames[x]) for x in chunk + output))
+        draft.assign(
+            read(match.outputs[row], tuple(Variable(inames[x]) for x in output)),
+            Reduction(SumReductionOperation(), (inames[chunk],), value),
+            [inames[x] for x in output],
+            [barrier],
+            insn_id=match.insn_ids[row],
+        )
+    return rules

@@ -1,0 +1,171 @@
+"""Contractions of two tensors as products of matrices: which letters are rows, columns and sums, and how they are fused.
+
+Loads and stores should run along the quickest index of every array.  A group of letters begins with the quickest letters
+of the output; where an operand has another quickest letter, a few neighbours along it come next, so that what lanes load
+together fills whole sectors of memory, and likewise for the quickest letters of both operands among the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.skeletons.block_tiles.blocks import Blocks
+from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES
+from feinsum.space import Configuration, Problem
+
+SECTOR_BYTES = 32
+"""What a GPU moves at least from or to memory."""
+DEPTHS = (16, 24, 8, 32, 64, 12, 4)
+DEPTHS_OF_TWO = (32, 16, 64, 24, 8, 12, 4)
+"""With two quickest letters among the sums, whose runs share the depth."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A pairwise contraction seen as a product of matrices.
+
+    :ivar operands: the operand with the rows and that with the columns.
+    """
+
+    problem: Problem
+    operands: tuple[int, int]
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """The letters of each group, the quickest of the output first; a letter of unknown length last."""
+        indexing = self.problem.einsum.indexing
+        a, b = (set(indexing.inputs[k]) for k in self.operands)
+        output = indexing.output[::-1]
+        found = {
+            "rows": [x for x in output if x in a - b],
+            "columns": [x for x in output if x in b - a],
+            "batch": [x for x in output if x in a & b],
+            "sums": [x for x in indexing.inputs[self.operands[0]][::-1] if x not in output],
+        }
+        quick = [self.quickest(side) for side in (0, 1)]
+        found["sums"].sort(key=lambda x: x not in quick)
+        for side, name in enumerate(("rows", "columns")):
+            if output[0] not in found[name]:
+                found[name].sort(key=lambda x: x != quick[side])
+        return {name: "".join(sorted(own, key=self.problem.is_long)) for name, own in found.items()}
+
+    def count(self, name: str) -> int:
+        """Length of a fused index."""
+        return self.problem.count(self.letters[name])
+
+    def quickest(self, side: int) -> str:
+        """The letter along which an operand lies in memory."""
+        return self.problem.einsum.indexing.inputs[self.operands[side]][-1]
+
+    @property
+    def sector(self) -> int:
+        """Numbers in a sector."""
+        return max(1, SECTOR_BYTES // self.problem.itemsize)
+
+    def outer_parts(self, run: int) -> dict[str, int]:
+        """Parts of rows and columns: runs of an operand's quickest letter, where that is not the quickest of its group."""
+        parts: dict[str, int] = {}
+        for side, name in enumerate(("rows", "columns")):
+            group, quick = self.letters[name], self.quickest(side)
+            if quick in group and quick != group[0]:
+                parts[quick] = part(self.problem.sizes[quick], run)
+                parts[group[0]] = part(self.problem.sizes[group[0]], 8)
+        return parts
+
+    @property
+    def runs(self) -> list[int]:
+        """Runs worth trying: of a sector, or twice as long; one is as good as the other where there are none."""
+        return [self.sector, 2 * self.sector] if self.outer_parts(self.sector) else [self.sector]
+
+    def sum_parts(self, depth: int) -> dict[str, int]:
+        """Parts of the letters summed over, whose product is `depth` where that can be."""
+        sums = self.letters["sums"]
+        quick = [x for x in dict.fromkeys((self.quickest(0), self.quickest(1))) if x in sums]
+        parts: dict[str, int] = {}
+        left = depth
+        for number, x in enumerate(dict.fromkeys([*quick, *sums])):
+            wanted = left
+            if number == 0 and len(quick) == 2:
+                wanted = max(self.sector, 1 << (left.bit_length() // 2))
+            length = self.problem.sizes[x]
+            most = wanted if self.problem.is_long(x) else min(wanted, max(1, 1 << (length - 1).bit_length()))
+            parts[x] = next(k for k in range(min(most, left), 0, -1) if left % k == 0)
+            left //= parts[x]
+        if left > 1:  # sums too short: the first sticks out
+            first = next(iter(parts))
+            parts[first] *= left
+        return parts
+
+    def waste(self, depth: int) -> float:
+        """How many times more terms than there are tiles of a depth have."""
+        parts = self.sum_parts(depth)
+        return prod(-(-self.problem.sizes[x] // k) * k / self.problem.sizes[x] for x, k in parts.items())
+
+    @property
+    def depths(self) -> list[int]:
+        """Depths of a tile: the whole sum if one tile holds it, then those that waste least."""
+        preferred = DEPTHS_OF_TWO if set(self.quick) <= set(self.letters["sums"]) and len(set(self.quick)) == 2 else DEPTHS
+        whole = self.count("sums")
+        return sorted(DEPTHS, key=lambda k: (k != whole, round(8 * self.waste(k)), preferred.index(k)))
+
+    @property
+    def quick(self) -> tuple[str, str]:
+        """The letters along which the operands lie in memory."""
+        return self.quickest(0), self.quickest(1)
+
+    def width(self, side: int, depth: int) -> int:
+        """How many numbers of an operand to copy at once: 16 bytes of them where they lie side by side along the sums.
+
+        Along rows or columns single numbers, of which the lanes read whole lines anyway, were quicker.
+        """
+        quick, wide = self.quickest(side), max(1, WIDEST_BYTES // self.problem.itemsize)
+        first = self.letters["sums"][:1] == quick
+        return wide if first and self.sum_parts(depth).get(quick, 1) % wide == 0 == self.problem.sizes[quick] % wide else 1
+
+    def plan(self, c: Configuration) -> Blocks:
+        """The plan of a configuration."""
+        items, down, across, fragments_down, fragments_across = map(int, c["shape"].replace("of", " ").split())
+        return Blocks(
+            operands=self.operands,
+            **self.letters,
+            parts=self.outer_parts(c["run"]) | self.sum_parts(c["depth"]),
+            unit=c["unit"],
+            sub_groups=(items, down, across),
+            tiles=(fragments_down, fragments_across),
+            along_sums=(self.quick[0] in self.letters["sums"], self.quick[1] in self.letters["sums"]),
+            buffers=int(c["pipeline"].split()[1]),
+            asynchronous=c["pipeline"].startswith("async"),
+            wide=(self.width(0, c["depth"]), self.width(1, c["depth"])),
+            ahead=c["ahead"],
+        )
+
+
+def product(p: Problem, rows: str) -> Product:
+    """The product whose rows belong to the operand with the quickest index of the output, or to the other."""
+    last = p.einsum.indexing.output[-1]
+    first = (last not in p.einsum.indexing.inputs[0]) ^ (rows == "slow")
+    return Product(p, (int(first), 1 - int(first)))
+
+
+def is_plain(e: BatchedEinsum) -> bool:
+    """Whether an einsum is of real numbers, and no operand has an index twice."""
+    distinct = all(len(set(term)) == len(term) for term in e.indexing.inputs)
+    return distinct and all(dtype in ("float32", "float64") for dtype in e.dtypes)
+
+
+def is_product(e: BatchedEinsum) -> bool:
+    """Whether an einsum of real numbers is a product of matrices in fused indices, with rows, columns and sums."""
+    if e.n != 2 or not is_plain(e):
+        return False
+    (a, b), output = (set(x) for x in e.indexing.inputs), set(e.indexing.output)
+    return bool(a - b and b - a and a & b - output) and a ^ b <= output
+
+
+def part(length: int, wanted: int) -> int:
+    """About as many neighbours as wanted, such that few stick out of a letter."""
+    options = range(max(1, wanted // 2), 2 * wanted + 1)
+    return min(options, key=lambda k: (-(-length // k) * k / length - 1) + 0.1 * abs(math.log2(k / wanted)))

@@ -1,0 +1,162 @@
+"""Contractions one after the other on CPUs, each a launch in vectors: ``out = ((A B) C) D``, and long sums in parts.
+
+A step is an einsum of two operands, planned as :mod:`feinsum.transforms.vector_panels.contractions` plans one that stands
+alone; or a chain gives every step a configuration of its own, of whichever space is best at it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from feinsum.contraction import ContractionSchedule, pairwise_schedule
+from feinsum.einsum import BatchedEinsum
+from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
+from feinsum.space import Choices, Configuration, Problem, space
+from feinsum.space.chain import read_chain, schedule_of
+
+from ..block_tiles.contractions import block_contraction
+from ..generic import generic
+from ..matrix_products import matrix_product
+from ..streaming.elementwise import elementwise_product
+from ..streaming.permutations import permutation
+from ..streaming.reductions import reduction
+from ..streaming.traces import trace
+from ..vector_panels.contractions import vector_panels
+from ..vector_panels.limits import accumulators
+from ..vector_panels.plans import is_vectorizable
+from .plans import aligned, in_parts, lengths_of, schedule_of_steps, splits
+from .work import steps_work
+
+if TYPE_CHECKING:
+    import loopy as lp
+
+    from feinsum.match import Match
+
+OWN = 0
+"""A value that is the best guess for each step."""
+ITEMS = 64
+"""Work-items of a group, in steps without vectors."""
+STEP_SPACES = (
+    vector_panels,
+    block_contraction,
+    matrix_product,
+    elementwise_product,
+    reduction,
+    permutation,
+    trace,
+    generic,
+)
+"""The spaces that make kernels of steps."""
+
+
+def has_steps(e: BatchedEinsum) -> bool:
+    """Whether vectors can do it in one step, a sum of which may be divided, or there are several steps."""
+    plain = all(len(set(letters)) == len(letters) for letters in e.indexing.inputs)
+    real = all(a.dtype in ("float32", "float64") for a in e.arrays)
+    return is_vectorizable(e) or (plain and real and e.n > 2)
+
+
+def parameters(p: Problem) -> Choices:
+    found = splits(p)
+    turns: tuple[bool, ...] = (False,)
+    if schedule_of_steps(p, turn=True) != schedule_of_steps(p):
+        turns = tuple(sorted((False, True), key=lambda turn: _seconds(p, turn=turn)))
+        found = ["none", *found] if turns[0] else [*found, "none"]
+    return {
+        "split": list(dict.fromkeys(found)),
+        "vectors": (OWN, 4, 2, 3, 6),
+        "together": (OWN, 4, 2, 6, 8, 5),
+        "accumulators": (OWN, *accumulators(p)[::2]),
+        "turn": turns,
+    }
+
+
+def _seconds(p: Problem, *, turn: bool) -> float:
+    """The time expected of steps that are not divided, with the last result turned round or not."""
+    c = {"split": "none", "accumulators": OWN, "turn": turn}
+    return steps_work(p, c).seconds(p.device, p.itemsize)
+
+
+def constraint(p: Problem, c: Configuration) -> str | None:
+    if not p.device.simd_bytes:
+        return "the device has no vector registers"
+    return "there is one step" if p.einsum.n == 2 and c["split"] == "none" and not c["turn"] else None
+
+
+def schedules(p: Problem) -> list[ContractionSchedule]:
+    """Steps that may have kernels of their own, partial results ordered as suits lanes, or as somebody would write them."""
+    cheapest = pairwise_schedule(p.einsum, p.lengths)
+    return list(dict.fromkeys((aligned(cheapest, p.einsum.indexing), cheapest))) if p.einsum.n > 2 else []
+
+
+@space(
+    pattern=has_steps,
+    version=3,
+    parameters=parameters,
+    constraint=constraint,
+    estimate=steps_work,
+    schedules=schedules,
+    step_spaces=STEP_SPACES,
+    implied={"turn": False},
+)
+def contraction_steps(t_unit, match, p, *, split="none", turn=False, steps="", **wanted):  # type: ignore[no-untyped-def]
+    """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum.
+
+    `turn` writes the last product as its operands lie in memory, and has a launch more to turn it round.  A chain has the
+    kernel that its text says for each step.
+    """
+    if steps:
+        return _transform_chain(t_unit, match, p, steps)
+    sizes, chunks = dict(p.sizes), {}
+    schedule = schedule_of_steps(p, turn=turn)
+    for letter, part in lengths_of(split).items():
+        t_unit, match, chunks[letter] = split_index(t_unit, match, letter, part)
+        sizes |= {chunks[letter]: sizes[letter] // part, letter: part}
+    schedule = in_parts(schedule, match.einsum.indexing, chunks)
+    t_unit, matches = contract_in_steps(t_unit, match, schedule)
+    for step in matches:
+        t_unit = transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, wanted)
+    return t_unit
+
+
+def _transform_chain(t_unit: lp.TranslationUnit, match: Match, p: Problem, text: str) -> lp.TranslationUnit:
+    schedule = schedule_of(read_chain(text), match.einsum.indexing)
+    t_unit, matches = contract_in_steps(t_unit, match, schedule)
+    for step, part in zip(matches, contraction_steps.parts(p, {"steps": text}), strict=True):
+        own = part.space.problem(step.einsum, step.einsum.sizes_from(p.sizes), p.device)
+        t_unit = part.space.transform(t_unit, step, part.configuration, own)
+    return t_unit
+
+
+def transform_step(
+    t_unit: lp.TranslationUnit, step: Match, sizes: dict[str, int], whole: Problem, wanted: Configuration
+) -> lp.TranslationUnit:
+    """Vectors, or where they cannot be a work-item for each result, or a work-group where results are few.
+
+    What only streams an operand by has spaces of its own.
+    """
+    e = step.einsum
+    for s in (reduction, elementwise_product, *((permutation,) if e.n == 1 else ())):
+        if s.roles(e) is not None:
+            problem = s.problem(e, e.sizes_from(sizes), whole.device)
+            return s.transform(t_unit, step, s.default(problem), problem)
+    own = vector_panels.problem(e, e.sizes_from(sizes), whole.device) if is_vectorizable(e) else None
+    c = own and nearest(own, wanted)
+    if own and c:
+        return vector_panels.transform(t_unit, step, c, own)
+    if e.indexing.summed and math.prod(sizes[x] for x in e.indexing.output) < ITEMS:
+        return spread_sum(t_unit, step, ITEMS, sizes)
+    return spread(t_unit, step, e.indexing.output[-1], ITEMS, sizes) if e.indexing.output else t_unit
+
+
+def nearest(p: Problem, wanted: Configuration) -> Configuration | None:
+    """The first accepted configuration of a step that agrees best with the values wanted; None if none is accepted."""
+    best, most = None, -1
+    for c in vector_panels.configurations(p):
+        agreed = sum(value in (OWN, c[name]) for name, value in wanted.items())
+        if agreed > most:
+            best, most = c, agreed
+        if agreed == len(wanted):
+            break
+    return best

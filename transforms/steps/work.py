@@ -1,0 +1,62 @@
+"""What steps of a contraction do, when each is in vectors along the rows of its result: operations, traffic, loads.
+
+A row fills its vectors more or less.  Where an operand that has the lane lies across its rows, every number of it is a load
+of its own, if it cannot be copied because the other operand has the lane too; else a line of memory, if it is large.
+"""
+
+from __future__ import annotations
+
+import math
+
+from feinsum.contraction import ContractionSchedule, Step
+from feinsum.cost import Work
+from feinsum.rewrites import last_together
+from feinsum.space import Configuration, Problem
+
+from ..vector_panels.limits import accumulators, core_cache_bytes, fill, lane_width, line_bytes, widths
+from .plans import lengths_of, schedule_of_steps
+
+
+def steps_work(p: Problem, c: Configuration) -> Work:
+    """The work of a configuration of :mod:`feinsum.transforms.steps.contractions`."""
+    schedule = schedule_of_steps(p, turn=c["turn"])
+    kept = [step.indexing.output for step in schedule.steps[:-1]]
+    traffic = sum(map(p.count, kept))
+    lengths = lengths_of(c["split"])
+    for step in schedule.steps:
+        count = math.prod(p.sizes[x] // lengths[x] for x in step.indexing.summed if x in lengths)
+        traffic += count * p.count(step.indexing.output) if count > 1 else 0
+    apart = [_apart(p, step) for step in schedule.steps]
+    return Work(
+        flops=p.einsum.flops(p.lengths) / _filled(p, schedule),
+        bytes=p.einsum.min_bytes(p.lengths) + p.einsum.b * (2 * p.itemsize * traffic + sum(lines for _, lines in apart)),
+        loads=p.einsum.b * sum(loads for loads, _ in apart),
+        launches=len(schedule.steps) + len(lengths),
+        sums=c["accumulators"] or accumulators(p)[0],
+    )
+
+
+def _filled(p: Problem, schedule: ContractionSchedule) -> float:
+    """Which part of the lanes of the device steps use, weighted with their operations; copies have none."""
+    steps = [step.indexing for step in schedule.steps if len(step.operands) > 1 or step.indexing.summed]
+    points = [p.count(indexing.indices) for indexing in steps]
+    rows = [p.count(last_together(indexing)) if indexing.output else lane_width(p) for indexing in steps]
+    widened = (
+        n * (lane_width(p) / widths(p, row)[0]) / fill(row, widths(p, row)[0]) for n, row in zip(points, rows, strict=True)
+    )
+    return sum(points) / max(1.0, sum(widened))
+
+
+def _apart(p: Problem, step: Step) -> tuple[int, int]:
+    """The bytes that a step loads number by number, and those of the lines that it reads for single numbers."""
+    indexing = step.indexing
+    lane = indexing.output[-1:]
+    owners = [term for term in indexing.inputs if lane and lane in term]
+    across = [term for term in owners if not term.endswith(lane)]
+    if len(step.operands) == 1 or not across:
+        return 0, 0
+    if len(owners) > 1:
+        return p.count(indexing.indices) * lane_width(p) * p.itemsize * len(across), 0
+    (term,) = across
+    large = p.count(term) * p.itemsize > core_cache_bytes(p) and term[-1] in indexing.output
+    return 0, p.count(term) * line_bytes(p) if large else 0

@@ -1,0 +1,29 @@
+"""Sums of one operand, times smaller ones: ``out[i] = Σ_j A[i,j] x[j]``, along whichever axes.
+
+Full and partial sums, weighted sums, inner products, of vectors and row by row, matrix-vector products in both layouts
+and in batches: whatever has one operand with all indices, so that time goes into reading it.
+"""
+
+from __future__ import annotations
+
+from feinsum.cost import Work
+from feinsum.einsum import BatchedEinsum
+from feinsum.skeletons.streaming.write import stream
+from feinsum.space import Configuration, Problem, space
+
+from .plans import is_distinct, longest_operand, refusal, stream_work, sum_parameters, sum_plan
+
+
+def is_sum_of_one(e: BatchedEinsum) -> bool:
+    """Whether one operand has all indices, and some are summed over."""
+    return bool(e.indexing.summed) and is_distinct(e) and longest_operand(e) is not None
+
+
+def estimate(p: Problem, c: Configuration) -> Work:
+    return stream_work(p, sum_plan(p, c))
+
+
+@space(pattern=is_sum_of_one, version=1, rank=4, parameters=sum_parameters, constraint=refusal, estimate=estimate)
+def reduction(t_unit, m, p, **configuration):  # type: ignore[no-untyped-def]
+    """Lanes along the rows of the operand; groups take parts of the output or, where that is small, of a sum."""
+    return stream(t_unit, m, sum_plan(p, configuration))

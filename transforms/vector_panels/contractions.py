@@ -1,0 +1,77 @@
+"""Contractions in vectors on CPUs: ``out[e,i] = Σ S[i,k] V[e,k] ...``, lanes along i, a tile of e in registers.
+
+Gradient, divergence, mass, lift and face mass of discontinuous-Galerkin methods, ADER-DG, sum factorisation, batched and
+plain matrix products, and pairwise tensor contractions are of this kind, in any layout of S.
+"""
+
+from __future__ import annotations
+
+from feinsum.rewrites import fuse
+from feinsum.skeletons.vector_panels.write import vector_panel
+from feinsum.space import Choices, Configuration, Problem, space
+
+from .choices import Promising, promising
+from .limits import accumulators, widths
+from .plans import RefusedError, fused_problem, is_vectorizable, panel_plan, rows_apart
+from .work import panel_work
+
+CLANG_RUNTIMES = ("intel", "pocl")
+"""Runtimes whose compilers know the builtins of clang: stores past the caches, and prefetching."""
+
+
+def parameters(p: Problem) -> Choices:
+    p, _ = fused_problem(p)
+    found = promising(p)
+    choices: Choices = {
+        "path": found.paths,
+        "lane": found.lanes,
+        "long": found.longs,
+        "panel": found.panels,
+        "width": widths(p, p.sizes[found.lanes[0]]),
+        "vectors": (4, 2, 3, 6),
+        "together": found.together,
+        "accumulators": accumulators(p),
+        "tile": found.tiles,
+        "ahead": _ahead(p, found),
+        "slab": (False, True),
+        "rows": _rows(p),
+        "streaming": (True, False) if p.device.runtime in CLANG_RUNTIMES else (False,),
+    }
+    return {name: values[:1] for name, values in choices.items()} if found.hopeless else choices
+
+
+def _ahead(p: Problem, found: Promising) -> tuple[bool, ...]:
+    """Whether to ask for the operands of the next step: where the hardware does not foresee them."""
+    if p.device.runtime not in CLANG_RUNTIMES:
+        return (False,)
+    first = rows_apart(p, found.longs[0], found.lanes[0])
+    others = any(rows_apart(p, long, lane) for long in found.longs for lane in found.lanes)
+    return (True, False) if first else (False, True) if others else (False,)
+
+
+def _rows(p: Problem) -> tuple[str, ...]:
+    """Outputs that share a partial result are computed together, others one after the other: fewer streams of memory."""
+    if p.einsum.b == 1:
+        return ("together",)
+    shared = p.einsum.flops(p.lengths) < p.einsum.flops(p.lengths, "pairwise")
+    return ("together", "apart") if shared else ("apart", "together")
+
+
+def constraint(p: Problem, c: Configuration) -> str | None:
+    try:
+        panel_plan(fused_problem(p)[0], c)
+    except RefusedError as refused:
+        return str(refused)
+    return None
+
+
+@space(pattern=is_vectorizable, version=3, parameters=parameters, constraint=constraint, estimate=panel_work, rank=3)
+def vector_panels(t_unit, m, p, **configuration):  # type: ignore[no-untyped-def]
+    """S in private vectors, `together` iterations of the long index in registers, `tile` of them in a work-group.
+
+    Partial results of a chain stay in private memory.
+    """
+    p, letters = fused_problem(p)
+    if letters:
+        t_unit, m = fuse(t_unit, m, letters)
+    return vector_panel(t_unit, m, panel_plan(p, configuration))

@@ -1,0 +1,169 @@
+"""What a plan of vector panels does: operations in padded rows, loads for each of them, traffic, independent sums.
+
+For each term of a sum, v vectors along the lane times n numbers that are broadcast make v·n products of vectors::
+
+    loads = v + n        where the operand of the vectors is copied or has the lane along its rows
+          = v·width + n  where its numbers lie apart
+
+What a row leaves behind its last whole vector is loaded in pieces, unless a copy fills it up.  An operand of which one
+step of a group reads more than a core's cache holds comes from memory again for every step; one that is copied across its
+rows comes in whole lines.
+
+Sums beyond the registers of the device are loaded and stored for every product; rows computed together share these.
+
+Operands that no step contracts are multiplied in where results are stored.
+
+Results are stored in vectors where they have the lane along their rows, else number by number; and unless the next steps
+go on along these rows, a number is a line of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from feinsum.cost import Work
+from feinsum.skeletons.vector_panels.write import Panel, Stage
+from feinsum.space import Configuration, Problem
+
+from .limits import core_cache_bytes, line_bytes, registers
+from .paths import Contraction, contractions
+from .plans import fused_problem, panel_plan
+
+_ALLOCATION = 1.5
+"""Traffic of results that are stored through the caches, which read their lines first, for that of others past them."""
+
+
+def panel_work(p: Problem, c: Configuration) -> Work:
+    """The work of a configuration of :mod:`feinsum.transforms.vector_panels.contractions` that has a plan."""
+    return plan_work(fused_problem(p)[0], c)
+
+
+def plan_work(p: Problem, c: Configuration) -> Work:
+    """The same for a problem whose indices are fused already.
+
+    :raises RefusedError: if there is no plan.
+    """
+    plan, e = panel_plan(p, c), p.einsum
+    flops = loads = most = sums = 0.0
+    steps = contractions(e, c["path"])
+    for step, stage in zip(steps, plan.stages, strict=True):
+        row, letters = p.sizes[stage.lane], set("".join(step.inputs))
+        again = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
+        products = again * p.count("".join(letters)) * _rows(p, step) * (-(-row // plan.width) / row)
+        vectors = plan.groups[stage.lane][1] // plan.width if stage.lane in plan.groups else -(-row // plan.width)
+        own = 2 * _multiplications(step, stage) * products * plan.width
+        accumulators = vectors * math.prod(stage.registers.values())
+        together = 1 if plan.apart else _rows(p, step)
+        each = _loads(step, stage, vectors, plan, row) + _spills(p, accumulators * together)
+        loads += products * each * plan.width * p.itemsize
+        if own > most:
+            most, sums = own, accumulators
+        flops += own
+    left = [letters for k, letters in enumerate(e.indexing.inputs) if not any(k in step.own for step in steps)]
+    if left:
+        terms = e.b * p.count("".join({*steps[-1].kept, *"".join(left)}))
+        flops += 2 * terms * len(left)
+        loads += terms * (1 + len(left)) * p.itemsize
+    stored = e.b * p.count(e.indexing.output) * p.itemsize
+    apart = plan.stages[-1].lane != e.indexing.output[-1]
+    scattered = apart and e.indexing.output[-1] != c["long"] and stored > core_cache_bytes(p)
+    loads += stored * (plan.width if apart else 1)
+    groups = math.prod(-(-p.sizes[x] // (blocks * together)) for x, (blocks, together) in plan.groups.items())
+    inside = {x: min(p.sizes[x], math.prod(plan.groups.get(x, (p.sizes[x], 1)))) for x in p.sizes}
+    copied = sum(
+        math.prod(inside[x] for x in e.indexing.inputs[k])
+        * p.itemsize
+        * (1 if e.indexing.inputs[k][-1] == lane else plan.width)
+        for k, lane in plan.panels.items()
+    )
+    return Work(
+        flops=flops,
+        bytes=e.min_bytes(p.lengths)
+        + _again(p, plan)
+        + swept(p, plan)
+        + groups * sum(_lines(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.panels.items())
+        + (0 if plan.streaming else (_ALLOCATION - 1) * stored)
+        + (stored * line_bytes(p) // p.itemsize if scattered else 0),
+        loads=loads + groups * copied,
+        groups=groups,
+        lanes=plan.width,
+        sums=sums,
+    )
+
+
+def _lines(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) -> float:
+    """The bytes of lines that a group reads for a copy of less of them; the caches have none of a large operand left."""
+    row = inside[letters[-1]] * p.itemsize
+    if letters[-1] == lane or row >= line_bytes(p) or p.count(letters) * p.itemsize <= core_cache_bytes(p):
+        return 0.0
+    return math.prod(inside[x] for x in letters[:-1]) * (line_bytes(p) - row)
+
+
+def _multiplications(step: Contraction, stage: Stage) -> int:
+    """Those of vectors in one product, from left to right; numbers that stand before are multiplied by themselves."""
+    first = next((k for k, letters in enumerate(step.inputs) if stage.lane in letters), 0)
+    return max(1, len(step.inputs) - max(1, first))
+
+
+def _again(p: Problem, plan: Panel) -> int:
+    """The bytes of operands that have left the caches of a core before its next step needs them."""
+    total = 0
+    for k, letters in enumerate(p.einsum.indexing.inputs):
+        read = math.prod(plan.groups[x][1] if x in plan.groups else p.sizes[x] for x in letters) * p.itemsize
+        steps = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
+        if k not in plan.panels and read > core_cache_bytes(p):
+            total += (steps - 1) * p.count(letters) * p.itemsize
+    return total
+
+
+def swept(p: Problem, plan: Panel) -> int:
+    """The bytes of operands that groups read again when all caches have lost them, groups being taken first axis first.
+
+    Half of the last cache is for what else passes through it.
+    """
+    total, axes = 0, list(plan.groups)
+    if all(2 * p.count(letters) * p.itemsize <= p.device.cache_bytes for letters in p.einsum.indexing.inputs):
+        return 0
+    for letters in p.einsum.indexing.inputs:
+        times = 1
+        for number, x in enumerate(axes):
+            slower = axes[number + 1 :]
+            touched = math.prod(math.prod(plan.groups[y]) if y in slower else p.sizes[y] for y in letters) * p.itemsize
+            if x not in letters and 2 * touched > p.device.cache_bytes > 0:
+                times *= -(-p.sizes[x] // math.prod(plan.groups[x]))
+        total += (times - 1) * p.count(letters) * p.itemsize
+    return total
+
+
+def _rows(p: Problem, step: Contraction) -> int:
+    """How often a step is done: for each row, or for each combination of factors that rows have in common."""
+    if None in step.own or len(step.own) == p.einsum.n:
+        return p.einsum.b
+    return len({tuple(row[k] for k in step.own if k is not None) for row in p.einsum.args})
+
+
+def _spills(p: Problem, accumulators: int) -> float:
+    """Loads and stores for one product, of sums that find no register.
+
+    :param accumulators: vectors that are summed at once, of all rows that are computed together.
+    """
+    return 2 * max(0.0, 1 - registers(p) / accumulators)
+
+
+def _loads(step: Contraction, stage: Stage, vectors: int, plan: Panel, row: int) -> float:
+    """Loads of vectors, or as many of single numbers, for one product of vectors."""
+    total = 0.0
+    for k, letters in zip(step.own, step.inputs, strict=True):
+        count = float(math.prod(stage.registers.get(x, 1) for x in letters))
+        if stage.lane in letters:
+            near = letters[-1] == stage.lane
+            kept = k is None or k in plan.panels
+            count *= vectors * (1.0 if kept else _pieces(row, plan.width) if near else plan.width)
+        total += count
+    return total / (vectors * math.prod(stage.registers.values()))
+
+
+def _pieces(row: int, width: int) -> float:
+    """Loads for a vector of a row on average: one of each that is whole, and one of each power of two of what is left."""
+    return (row // width + (row % width).bit_count()) / -(-row // width)

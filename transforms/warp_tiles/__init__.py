@@ -1,0 +1,1 @@
+"""Operators of discontinuous-Galerkin methods on matrix units."""
