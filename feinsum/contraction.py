@@ -119,3 +119,24 @@ def step_einsums(e: BatchedEinsum, schedule: ContractionSchedule) -> tuple[Batch
             terms[e.n + s] = name(e.n + s, result)
         found.append(BatchedEinsum(step.indexing, tuple(tuple((a,) for a in row) for row in rows.values())))
     return tuple(found)
+
+
+def aligned(schedule: ContractionSchedule, indexing: Subscripts) -> ContractionSchedule:
+    """The same steps, the axes of partial results ordered for those who read them, so that lanes run through them all.
+
+    First what they have in common with the output and other operands, then what is summed, then the rest of the output.
+    """
+    terms = dict(enumerate(indexing.inputs))
+    steps = []
+    for step in schedule.steps[:-1]:
+        inputs = tuple(terms.pop(k) for k in step.operands)
+        others = set[str]().union(*terms.values())
+        order = sorted(
+            step.indexing.output,
+            key=lambda x: (x in indexing.output and x not in others, x not in indexing.output, indexing.output.find(x)),
+        )
+        steps.append(Step(step.operands, Subscripts(inputs, "".join(order))))
+        terms[len(indexing.inputs) + len(steps) - 1] = steps[-1].indexing.output
+    last = schedule.steps[-1].operands
+    steps.append(Step(last, Subscripts(tuple(terms[k] for k in last), indexing.output)))
+    return ContractionSchedule(tuple(steps))

@@ -161,7 +161,7 @@ def chain_of(problem: Any, spaces: list[TransformSpace]) -> dict[str, Any]:
     """A chain of default configurations along the first schedule."""
     from feinsum.contraction import step_einsums
 
-    schedule = next(iter(CHAIN.schedules(problem))) if CHAIN.schedules else None
+    schedule = next(iter(CHAIN.schedules(problem)), None)
     assert schedule is not None
     problems = [
         s.problem(e, e.sizes_from(problem.sizes), problem.device)

@@ -20,7 +20,7 @@ from feinsum.database import TuningRecord
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.registry import report_failure
-from feinsum.space import Configuration, Problem, TransformSpace
+from feinsum.space import ChainSpace, Configuration, Problem, TransformSpace
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,8 @@ def compositions(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> I
 
     A step of which nothing is recorded has the configuration that the cost model expects to be quickest.
     """
+    if not isinstance(space, ChainSpace):
+        return
     for schedule in steps_of(space, problem):
         try:
             steps = [_Step(space, e, problem) for e in step_einsums(problem.einsum, schedule)]
@@ -108,7 +110,7 @@ def compositions(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> I
 def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedule, ...]:
     """The orders of contraction for which a space has chains; none if it fails when asked."""
     try:
-        return tuple(space.schedules(problem)) if space.schedules else ()
+        return space.schedules(problem)
     except Exception as error:  # a bug of a space is a miss
         report_failure(space, error, "for its steps")
         return ()
@@ -130,9 +132,9 @@ def origins(
 class _Step:
     """A step that looks for a kernel."""
 
-    def __init__(self, space: TransformSpace, e: BatchedEinsum, problem: Problem) -> None:
+    def __init__(self, space: ChainSpace, e: BatchedEinsum, problem: Problem) -> None:
         self._e, self._sizes, self._profile = e, e.sizes_from(problem.sizes), problem.device
-        self._able = {s.name: s for s in (space, *space.step_spaces) if s.roles(e) is not None}
+        self._able = {s.name: s for s in space.spaces_of_steps if s.roles(e) is not None}
         self._passed_over: list[str] = []
 
     def recorded(self, inquiry: Inquiry) -> _Kernel | None:

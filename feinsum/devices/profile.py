@@ -11,6 +11,15 @@ from typing import Any, get_args, get_origin, get_type_hints
 from feinsum.errors import DeviceError
 
 KINDS = ("gpu", "accelerator", "cpu", "unknown")
+CLANG_RUNTIMES = ("intel", "pocl")
+"""Runtimes whose compilers know the builtins of clang: stores past the caches, and prefetching."""
+_USUAL_LINE_BYTES = 64
+_USUAL_CORE_CACHE_BYTES = 1 << 20
+_USUAL_FIRST_CACHE_BYTES = 48 << 10
+"""What processors of today have, where the system does not say."""
+_RESERVED_LOCAL_BYTES = 1024
+"""Of each work-group, on NVIDIA devices of compute capability 8.0 and later (CUDA C++ Programming Guide, features of
+compute capabilities)."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,35 @@ class DeviceProfile:
     def runtime(self) -> str:
         """The normalised name of the runtime, the second part of :attr:`id`."""
         return self.id.split(":")[1]
+
+    @property
+    def has_clang_builtins(self) -> bool:
+        """Whether kernels may store past the caches and ask for memory before they need it."""
+        return self.runtime in CLANG_RUNTIMES
+
+    @property
+    def line_bytes(self) -> int:
+        """The length of a cache line, or the usual one where it is unknown."""
+        return self.cacheline_bytes or _USUAL_LINE_BYTES
+
+    @property
+    def first_cache_bytes(self) -> int:
+        """The first level of a core's cache; no driver says what it has."""
+        return _USUAL_FIRST_CACHE_BYTES
+
+    @property
+    def own_cache_bytes(self) -> int:
+        """The cache that is a core's own, or the usual one where it is unknown."""
+        return self.core_cache_bytes or _USUAL_CORE_CACHE_BYTES
+
+    @property
+    def vectors(self) -> int:
+        """The vector registers of a core, or those of its instruction set where they are unknown."""
+        return self.vector_registers or (32 if self.simd_bytes == 64 else 16)
+
+    def local_bytes_of(self, groups: int, each: int) -> int:
+        """Local memory that some groups of a compute unit take of what one group may have, what is reserved counted."""
+        return groups * (each + _RESERVED_LOCAL_BYTES) - _RESERVED_LOCAL_BYTES
 
     def to_dict(self) -> dict[str, Any]:
         """This profile in the types of JSON."""

@@ -3,24 +3,16 @@
 A space is a named, versioned family of transformations with parameters, written for the einsums of a pattern.
 """
 
-from feinsum.space.space import (
-    Choices,
-    Configuration,
-    Part,
-    Problem,
-    Schedules,
-    Transform,
-    TransformSpace,
-    Value,
-    space,
-)
+from feinsum.space.chained import ChainSpace
+from feinsum.space.problem import Choices, Configuration, Problem, Value
+from feinsum.space.space import Part, Transform, TransformSpace, space
 
 __all__ = [
+    "ChainSpace",
     "Choices",
     "Configuration",
     "Part",
     "Problem",
-    "Schedules",
     "Transform",
     "TransformSpace",
     "Value",

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import combinations, islice, product
 
-from feinsum.contraction import pairwise_schedule
+from feinsum.contraction import aligned, pairwise_schedule
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.space import Configuration, Problem
 
-from ..steps.plans import aligned
 from .contractions import block_contraction
 from .products import is_product
 from .steps import alone

@@ -6,13 +6,12 @@ A product of two operands that sums nothing need not be stored: ``Σ_i,j W[o,i,j
 
 from __future__ import annotations
 
-from feinsum.contraction import pairwise_schedule
+from feinsum.contraction import aligned, pairwise_schedule
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import contract_first, contract_in_steps, separate_rows, spread, spread_sum
 from feinsum.rewrites.launches import launch_in_turn
 from feinsum.space import Choices, Configuration, Problem, space
 
-from ..steps.plans import aligned
 from .chain_plans import TOGETHER, nearest, paths
 from .chain_work import chain_work
 from .contractions import block_contraction

@@ -18,7 +18,6 @@ from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD
 from feinsum.skeletons.nvidia.matrix_units import split_error
 from feinsum.space import Choices, Problem, Value
 
-from ..steps.plans import divisors
 from .limits import residents
 from .products import Product
 from .steps import joined, prepared
@@ -47,7 +46,7 @@ def splits(product: Product) -> list[str]:
         return ["none"]
     found = {}
     for x in product.letters["sums"]:
-        for length in divisors(p, x)[:-1]:
+        for length in p.divisors(x)[:-1]:
             if product.count("sums") * length >= 64 * p.sizes[x]:
                 found[f"{x} {length}"] = 0.5 * (length % 4 != 0) + abs(math.log2(p.sizes[x] / length / wanted))
     return [*sorted(found, key=lambda text: found[text])[:4], "none"]

@@ -61,7 +61,7 @@ def _beyond_limits(p: Problem, plan: GroupPlan, entries: int, groups: int) -> st
     used, limit = max(map(partial(registers, p), plan.steps)) + OVERHEAD, p.device.registers_per_compute_unit
     if limit is not None and groups * plan.items * min(used, 255) > limit:
         return f"{used} registers of {groups * plan.items} work-items exceed the {limit} of a compute unit"
-    local = groups * (p.itemsize * entries + 1024) - 1024
+    local = p.device.local_bytes_of(groups, p.itemsize * entries)
     return p.exceeds(work_items=plan.items, local_bytes=local, private_bytes=4 * used)
 
 

@@ -11,7 +11,7 @@ from feinsum.rewrites import split_index
 from feinsum.skeletons.complex_parts.write import contract_in_parts, matrix_of, of_complex
 from feinsum.space import Choices, Configuration, Problem, space
 
-from ..vector_panels.limits import PANEL_SHARES, fill, lane_width, panel_bytes
+from ..vector_panels.limits import PANEL_SHARES, fill, panel_bytes
 from .contractions import OWN, transform_step
 from .plans import in_parts, lengths_of, parts_that_fit, schedule_of_steps
 
@@ -54,7 +54,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     for step in steps:
         letters = step.indexing.output[-1:]
         row = _PARTS * (p.sizes[letters] if letters else 1)
-        flops += 8 * p.count(step.indexing.indices) / fill(row, _PARTS * lane_width(p))
+        flops += 8 * p.count(step.indexing.indices) / fill(row, _PARTS * p.lanes)
         traffic += p.count(step.indexing.output)
         if len(step.operands) == 2:
             right = matrix_of(step.indexing)
@@ -65,7 +65,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
         flops=flops * p.einsum.b,
         bytes=p.einsum.min_bytes(p.lengths) + 2 * p.itemsize * p.einsum.b * traffic,
         launches=launches + len(lengths_of(c["split"])),
-        lanes=_PARTS * lane_width(p),
+        lanes=_PARTS * p.lanes,
     )
 
 
@@ -79,7 +79,7 @@ def complex_steps(t_unit, match, p, *, split="none", **wanted):  # type: ignore[
         t_unit, match, chunks[letter] = split_index(t_unit, match, letter, part)
         sizes |= {chunks[letter]: sizes[letter] // part, letter: part}
     schedule = in_parts(schedule, match.einsum.indexing, chunks)
-    t_unit, steps = contract_in_parts(t_unit, match, schedule, sizes, lane_width(p))
+    t_unit, steps = contract_in_parts(t_unit, match, schedule, sizes, p.lanes)
     for step in steps:
         own = {x: sizes.get(x, _PARTS) for x in step.einsum.indexing.indices}
         t_unit = transform_step(t_unit, step, own, p, wanted)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from feinsum.contraction import ContractionSchedule, pairwise_schedule
+from feinsum.contraction import ContractionSchedule, aligned, pairwise_schedule
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
-from feinsum.space import Choices, Configuration, Problem, space
-from feinsum.space.chain import read_chain, schedule_of
+from feinsum.space import ChainSpace, Choices, Configuration, Problem, space
 
 from ..block_tiles.contractions import block_contraction
 from ..generic import generic
@@ -25,7 +24,7 @@ from ..streaming.traces import trace
 from ..vector_panels.contractions import vector_panels
 from ..vector_panels.limits import accumulators
 from ..vector_panels.plans import is_vectorizable
-from .plans import aligned, in_parts, lengths_of, schedule_of_steps, splits
+from .plans import in_parts, lengths_of, schedule_of_steps, splits
 from .work import steps_work
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def constraint(p: Problem, c: Configuration) -> str | None:
     return "there is one step" if p.einsum.n == 2 and c["split"] == "none" and not c["turn"] else None
 
 
-def schedules(p: Problem) -> list[ContractionSchedule]:
+def orders(p: Problem) -> list[ContractionSchedule]:
     """Steps that may have kernels of their own, partial results ordered as suits lanes, or as somebody would write them."""
     cheapest = pairwise_schedule(p.einsum, p.lengths)
     return list(dict.fromkeys((aligned(cheapest, p.einsum.indexing), cheapest))) if p.einsum.n > 2 else []
@@ -96,18 +95,15 @@ def schedules(p: Problem) -> list[ContractionSchedule]:
     parameters=parameters,
     constraint=constraint,
     estimate=steps_work,
-    schedules=schedules,
-    step_spaces=STEP_SPACES,
     implied={"turn": False},
+    kind=ChainSpace,
+    orders=orders,
+    step_spaces=STEP_SPACES,
 )
-def contraction_steps(t_unit, match, p, *, split="none", turn=False, steps="", **wanted):  # type: ignore[no-untyped-def]
+def contraction_steps(t_unit, match, p, *, split, turn, **wanted):  # type: ignore[no-untyped-def]
     """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum.
 
-    `turn` writes the last product as its operands lie in memory, and has a launch more to turn it round.  A chain has the
-    kernel that its text says for each step.
-    """
-    if steps:
-        return _transform_chain(t_unit, match, p, steps)
+    `turn` writes the last product as its operands lie in memory, and has a launch more to turn it round."""
     sizes, chunks = dict(p.sizes), {}
     schedule = schedule_of_steps(p, turn=turn)
     for letter, part in lengths_of(split).items():
@@ -117,15 +113,6 @@ def contraction_steps(t_unit, match, p, *, split="none", turn=False, steps="", *
     t_unit, matches = contract_in_steps(t_unit, match, schedule)
     for step in matches:
         t_unit = transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, wanted)
-    return t_unit
-
-
-def _transform_chain(t_unit: lp.TranslationUnit, match: Match, p: Problem, text: str) -> lp.TranslationUnit:
-    schedule = schedule_of(read_chain(text), match.einsum.indexing)
-    t_unit, matches = contract_in_steps(t_unit, match, schedule)
-    for step, part in zip(matches, contraction_steps.parts(p, {"steps": text}), strict=True):
-        own = part.space.problem(step.einsum, step.einsum.sizes_from(p.sizes), p.device)
-        t_unit = part.space.transform(t_unit, step, part.configuration, own)
     return t_unit
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from feinsum.contraction import ContractionSchedule, Step, pairwise_schedule
+from feinsum.contraction import ContractionSchedule, Step, aligned, pairwise_schedule
 from feinsum.space import Problem
 from feinsum.subscripts import Subscripts
 
-from ..vector_panels.limits import PANEL_SHARES, lane_width, panel_bytes
+from ..vector_panels.limits import PANEL_SHARES, panel_bytes
 from ..vector_panels.plans import MOST_VECTORS_IN_ROW
 
 WIDEST_ROW = 4
@@ -24,7 +23,7 @@ def splits(p: Problem) -> list[str]:
     if p.einsum.n == 2:
         # One step is the business of vector panels; two parts of a sum at least occupy two cores.
         x = max(p.einsum.indexing.summed, key=lambda x: p.sizes[x], default="")
-        halves = [f"{x} {part}" for part in divisors(p, x) if part < p.sizes[x]] if x else []
+        halves = [f"{x} {part}" for part in p.divisors(x) if part < p.sizes[x]] if x else []
         found = [split for split in found if split] + halves[-1:]
     return list(dict.fromkeys(split or "none" for split in found)) or ["none"]
 
@@ -38,8 +37,8 @@ def parts_that_fit(p: Problem, nbytes: int) -> str:
         summed = [x for x in step.indexing.summed if not p.is_long(x)]
         output = step.indexing.output
         row = p.sizes[output[-1]] if output else 1
-        if row > MOST_VECTORS_IN_ROW * lane_width(p):
-            row = WIDEST_ROW * lane_width(p)
+        if row > MOST_VECTORS_IN_ROW * p.lanes:
+            row = WIDEST_ROW * p.lanes
         length = p.count("".join(summed)) * row * p.itemsize
         # The slowest axes first of what is not copied, which is then read along its rows.
         read = [term for term in step.indexing.inputs if output[-1:] not in term] or step.indexing.inputs
@@ -47,45 +46,15 @@ def parts_that_fit(p: Problem, nbytes: int) -> str:
             if length <= nbytes:
                 break
             length //= p.sizes[x]
-            parts[x] = max((n for n in divisors(p, x) if n * length <= nbytes), default=1)
+            parts[x] = max((n for n in p.divisors(x) if n * length <= nbytes), default=1)
             length *= parts[x]
     return " ".join(f"{x} {part}" for x, part in parts.items() if part < p.sizes[x])
-
-
-def divisors(p: Problem, letter: str) -> list[int]:
-    """The lengths that divide that of an index, ascending; none of one that is long."""
-    if p.is_long(letter):
-        return []
-    length = p.sizes[letter]
-    small = [n for n in range(1, math.isqrt(length) + 1) if length % n == 0]
-    return sorted({*small, *(length // n for n in small)})
 
 
 def lengths_of(split: str) -> dict[str, int]:
     """The parts of indices that a choice of ``split`` names: ``"f 5 g 2"`` is ``{"f": 5, "g": 2}``."""
     words = [] if split == "none" else split.split()
     return {x: int(part) for x, part in zip(words[::2], words[1::2], strict=True)}
-
-
-def aligned(schedule: ContractionSchedule, indexing: Subscripts) -> ContractionSchedule:
-    """The same steps, the axes of partial results ordered for those who read them, so that lanes run through them all.
-
-    First what they have in common with the output and other operands, then what is summed, then the rest of the output.
-    """
-    terms = dict(enumerate(indexing.inputs))
-    steps = []
-    for step in schedule.steps[:-1]:
-        inputs = tuple(terms.pop(k) for k in step.operands)
-        others = set[str]().union(*terms.values())
-        order = sorted(
-            step.indexing.output,
-            key=lambda x: (x in indexing.output and x not in others, x not in indexing.output, indexing.output.find(x)),
-        )
-        steps.append(Step(step.operands, Subscripts(inputs, "".join(order))))
-        terms[len(indexing.inputs) + len(steps) - 1] = steps[-1].indexing.output
-    last = schedule.steps[-1].operands
-    steps.append(Step(last, Subscripts(tuple(terms[k] for k in last), indexing.output)))
-    return ContractionSchedule(tuple(steps))
 
 
 def schedule_of_steps(p: Problem, *, turn: bool = False) -> ContractionSchedule:

@@ -13,7 +13,7 @@ from feinsum.cost import Work
 from feinsum.rewrites import last_together
 from feinsum.space import Configuration, Problem
 
-from ..vector_panels.limits import accumulators, core_cache_bytes, fill, lane_width, line_bytes, widths
+from ..vector_panels.limits import accumulators, fill, widths
 from .plans import lengths_of, schedule_of_steps
 
 
@@ -40,9 +40,9 @@ def _filled(p: Problem, schedule: ContractionSchedule) -> float:
     """Which part of the lanes of the device steps use, weighted with their operations; copies have none."""
     steps = [step.indexing for step in schedule.steps if len(step.operands) > 1 or step.indexing.summed]
     points = [p.count(indexing.indices) for indexing in steps]
-    rows = [p.count(last_together(indexing)) if indexing.output else lane_width(p) for indexing in steps]
+    rows = [p.count(last_together(indexing)) if indexing.output else p.lanes for indexing in steps]
     widened = (
-        n * (lane_width(p) / widths(p, row)[0]) / fill(row, widths(p, row)[0]) for n, row in zip(points, rows, strict=True)
+        n * (p.lanes / widths(p, row)[0]) / fill(row, widths(p, row)[0]) for n, row in zip(points, rows, strict=True)
     )
     return sum(points) / max(1.0, sum(widened))
 
@@ -56,7 +56,7 @@ def _apart(p: Problem, step: Step) -> tuple[int, int]:
     if len(step.operands) == 1 or not across:
         return 0, 0
     if len(owners) > 1:
-        return p.count(indexing.indices) * lane_width(p) * p.itemsize * len(across), 0
+        return p.count(indexing.indices) * p.lanes * p.itemsize * len(across), 0
     (term,) = across
-    large = p.count(term) * p.itemsize > core_cache_bytes(p) and term[-1] in indexing.output
-    return 0, p.count(term) * line_bytes(p) if large else 0
+    large = p.count(term) * p.itemsize > p.device.own_cache_bytes and term[-1] in indexing.output
+    return 0, p.count(term) * p.device.line_bytes if large else 0

@@ -16,21 +16,15 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.skeletons.streaming.write import Stream
 from feinsum.space import Choices, Configuration, Problem
 
-from ..vector_panels.limits import line_bytes
-
 GROUPS_PER_UNIT = 4
 """So many work-groups for each compute unit balance the load."""
-FIRST_CACHE_BYTES = 49152
-"""What processors of today have."""
 SECOND_CACHE = 0.5
 """The time of a line from there, in that of one from memory."""
-MOST_KEPT_BYTES = FIRST_CACHE_BYTES // 3
-"""Of the sums that a work-group keeps."""
+KEPT_SHARE = 3
+"""The sums that a work-group keeps take such a part of the first cache at most."""
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess."""
 ITEMS = (256, 128, 512, 64, 32)
-CLANG_RUNTIMES = ("intel", "pocl")
-"""Runtimes whose compilers know the builtin of clang that stores past the caches."""
 
 
 def is_distinct(e: BatchedEinsum) -> bool:
@@ -69,7 +63,7 @@ def copy_parameters(p: Problem) -> Choices:
     return {
         "width": widths(p, output[-1]),
         "portion": (65536, 16384, 262144) if p.device.simd_bytes else (1,),
-        "streaming": (beyond, not beyond) if p.device.runtime in CLANG_RUNTIMES else (False,),
+        "streaming": (beyond, not beyond) if p.device.has_clang_builtins else (False,),
     }
 
 
@@ -156,7 +150,7 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
     strip, counts, wanted = width * c["accumulators"], {}, groups_wanted(p, c)
     if lane in indexing.output:
         strip = width
-        kept = MOST_KEPT_BYTES // p.itemsize if p.device.simd_bytes else width
+        kept = p.device.first_cache_bytes // KEPT_SHARE // p.itemsize if p.device.simd_bytes else width
         counts[lane] = min(_multiple(p.sizes[lane], width), _multiple(kept, width))
         wanted = -(-wanted // -(-p.sizes[lane] // counts[lane]))
     counts |= dealt(p, output, wanted)
@@ -188,7 +182,7 @@ def stream_work(p: Problem, plan: Stream) -> Work:
     idle = 1.0 if plan.vectors else -(-row // plan.width) * plan.width / row
     loaded = idle * p.count(indexing.indices) * p.einsum.n * p.einsum.b
     apart = [x for x in indexing.inputs if plan.vectors and indexing.summed and plan.lane in x[:-1]]
-    lines = sum(p.count(x) * line_bytes(p) for x in apart if _lines_at_once(p, plan, x) > FIRST_CACHE_BYTES)
+    lines = sum(p.count(x) * p.device.line_bytes for x in apart if _lines_at_once(p, plan, x) > p.device.first_cache_bytes)
     kept = plan.accumulators if plan.lane in indexing.summed else plan.groups.get(plan.lane, plan.width) // plan.width
     return Work(
         flops=loaded,
@@ -205,7 +199,7 @@ def stream_work(p: Problem, plan: Stream) -> Work:
 def _lines_at_once(p: Problem, plan: Stream, letters: str) -> int:
     """The bytes of the lines of an operand that are read from one number along its rows to the next."""
     inner = plan.order.partition(letters[-1])[2]
-    return line_bytes(p) * math.prod(p.sizes[x] for x in inner if x in letters)
+    return p.device.line_bytes * math.prod(p.sizes[x] for x in inner if x in letters)
 
 
 def _multiple(count: int, of: int) -> int:

@@ -12,7 +12,7 @@ from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.space import Configuration, Problem
 
-from .limits import PANEL_SHARES, accumulators, fill, lane_width, widths
+from .limits import PANEL_SHARES, accumulators, fill, widths
 from .paths import contractions, paths, points
 from .plans import FEW_ROWS, GROUPS_PER_CORE, MOST_VECTORS_IN_ROW, RefusedError, panel_plan, rows_apart
 from .work import plan_work, swept
@@ -63,7 +63,7 @@ def promising(p: Problem) -> Promising:
 @lru_cache(maxsize=256)
 def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Promising:
     p = Problem(e, dict(sizes), device)
-    output, width = e.indexing.output, lane_width(p)
+    output, width = e.indexing.output, p.lanes
     # What all operands have in common is no tile: nothing is read once for several of it.
     common = {x for x in output if all(x in letters for letters in e.indexing.inputs)}
     few = max((p.sizes[x] for x in output[:-1] if x not in common), default=0) < ENOUGH_ROWS

@@ -15,9 +15,6 @@ from .limits import accumulators, widths
 from .plans import RefusedError, fused_problem, is_vectorizable, panel_plan, rows_apart
 from .work import panel_work
 
-CLANG_RUNTIMES = ("intel", "pocl")
-"""Runtimes whose compilers know the builtins of clang: stores past the caches, and prefetching."""
-
 
 def parameters(p: Problem) -> Choices:
     p, _ = fused_problem(p)
@@ -35,14 +32,14 @@ def parameters(p: Problem) -> Choices:
         "ahead": _ahead(p, found),
         "slab": (False, True),
         "rows": _rows(p),
-        "streaming": (True, False) if p.device.runtime in CLANG_RUNTIMES else (False,),
+        "streaming": (True, False) if p.device.has_clang_builtins else (False,),
     }
     return {name: values[:1] for name, values in choices.items()} if found.hopeless else choices
 
 
 def _ahead(p: Problem, found: Promising) -> tuple[bool, ...]:
     """Whether to ask for the operands of the next step: where the hardware does not foresee them."""
-    if p.device.runtime not in CLANG_RUNTIMES:
+    if not p.device.has_clang_builtins:
         return (False,)
     first = rows_apart(p, found.longs[0], found.lanes[0])
     others = any(rows_apart(p, long, lane) for long in found.longs for lane in found.lanes)

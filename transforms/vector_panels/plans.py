@@ -15,7 +15,7 @@ from feinsum.rewrites import fused, neighbours
 from feinsum.skeletons.vector_panels.write import Panel, Stage, readers_of
 from feinsum.space import Configuration, Problem
 
-from .limits import core_cache_bytes, fill, inside_bytes, line_bytes, panel_bytes, registers
+from .limits import fill, inside_bytes, panel_bytes
 from .paths import Contraction, contractions
 
 MOST_VECTORS_IN_ROW = 8
@@ -113,7 +113,7 @@ class _Planner:
             apart=self.c["rows"] == "apart",
             streaming=self.c["streaming"],
             ahead=self._ahead(lane),
-            line_bytes=line_bytes(self.p),
+            line_bytes=self.p.device.line_bytes,
         )
 
     def _evenly(self, lane: str) -> int:
@@ -197,7 +197,7 @@ class _Planner:
         size = (
             math.prod(self.groups[self.long]) * self._bytes(self.e.indexing.inputs[next(iter(slabs))]) / self.c["together"]
         )
-        if size > core_cache_bytes(self.p):
+        if size > self.p.device.own_cache_bytes:
             raise RefusedError(f"a slab of {size:.0f} bytes does not stay in the caches")
         return slabs
 
@@ -241,7 +241,7 @@ class _Planner:
         if any(math.isinf(self.inside[x]) for step in self.steps for x in step.kept):
             raise RefusedError("a partial result has no fixed length")
         partial = sum(self._bytes(step.kept) for step in self.steps[:-1]) * (1 if self.c["rows"] == "apart" else self.e.b)
-        if partial > core_cache_bytes(self.p):
+        if partial > self.p.device.own_cache_bytes:
             raise RefusedError(f"{partial} bytes of partial results fit in no cache of a core")
         if self._bytes(self.steps[-1].kept) > inside_bytes(self.p):
             raise RefusedError(f"{self._bytes(self.steps[-1].kept)} bytes of results are kept at once")
@@ -266,6 +266,6 @@ class _Planner:
                 fitting = [n for n in range(1, int(self.inside[x]) + 1) if self.inside[x] % n == 0 and n * others <= most]
                 held[x] = max([held[x], *fitting])
         count = vectors * math.prod(held.values())
-        if count + vectors > registers(self.p):
-            raise RefusedError(f"{count} accumulators do not stay in {registers(self.p)} registers")
+        if count + vectors > self.p.device.vectors:
+            raise RefusedError(f"{count} accumulators do not stay in {self.p.device.vectors} registers")
         return held

@@ -26,7 +26,6 @@ from feinsum.cost import Work
 from feinsum.skeletons.vector_panels.write import Panel, Stage
 from feinsum.space import Configuration, Problem
 
-from .limits import core_cache_bytes, line_bytes, registers
 from .paths import Contraction, contractions
 from .plans import fused_problem, panel_plan
 
@@ -67,7 +66,7 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         loads += terms * (1 + len(left)) * p.itemsize
     stored = e.b * p.count(e.indexing.output) * p.itemsize
     apart = plan.stages[-1].lane != e.indexing.output[-1]
-    scattered = apart and e.indexing.output[-1] != c["long"] and stored > core_cache_bytes(p)
+    scattered = apart and e.indexing.output[-1] != c["long"] and stored > p.device.own_cache_bytes
     loads += stored * (plan.width if apart else 1)
     groups = math.prod(-(-p.sizes[x] // (blocks * together)) for x, (blocks, together) in plan.groups.items())
     inside = {x: min(p.sizes[x], math.prod(plan.groups.get(x, (p.sizes[x], 1)))) for x in p.sizes}
@@ -84,7 +83,7 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         + swept(p, plan)
         + groups * sum(_lines(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.panels.items())
         + (0 if plan.streaming else (_ALLOCATION - 1) * stored)
-        + (stored * line_bytes(p) // p.itemsize if scattered else 0),
+        + (stored * p.device.line_bytes // p.itemsize if scattered else 0),
         loads=loads + groups * copied,
         groups=groups,
         lanes=plan.width,
@@ -95,9 +94,9 @@ def plan_work(p: Problem, c: Configuration) -> Work:
 def _lines(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) -> float:
     """The bytes of lines that a group reads for a copy of less of them; the caches have none of a large operand left."""
     row = inside[letters[-1]] * p.itemsize
-    if letters[-1] == lane or row >= line_bytes(p) or p.count(letters) * p.itemsize <= core_cache_bytes(p):
+    if letters[-1] == lane or row >= p.device.line_bytes or p.count(letters) * p.itemsize <= p.device.own_cache_bytes:
         return 0.0
-    return math.prod(inside[x] for x in letters[:-1]) * (line_bytes(p) - row)
+    return math.prod(inside[x] for x in letters[:-1]) * (p.device.line_bytes - row)
 
 
 def _multiplications(step: Contraction, stage: Stage) -> int:
@@ -112,7 +111,7 @@ def _again(p: Problem, plan: Panel) -> int:
     for k, letters in enumerate(p.einsum.indexing.inputs):
         read = math.prod(plan.groups[x][1] if x in plan.groups else p.sizes[x] for x in letters) * p.itemsize
         steps = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
-        if k not in plan.panels and read > core_cache_bytes(p):
+        if k not in plan.panels and read > p.device.own_cache_bytes:
             total += (steps - 1) * p.count(letters) * p.itemsize
     return total
 
@@ -148,7 +147,7 @@ def _spills(p: Problem, accumulators: int) -> float:
 
     :param accumulators: vectors that are summed at once, of all rows that are computed together.
     """
-    return 2 * max(0.0, 1 - registers(p) / accumulators)
+    return 2 * max(0.0, 1 - p.device.vectors / accumulators)
 
 
 def _loads(step: Contraction, stage: Stage, vectors: int, plan: Panel, row: int) -> float:

@@ -195,7 +195,8 @@ def beyond_limits(p: Problem, c: Configuration, work: Work) -> str | None:
     items, limit = 32 * c["sub_groups"] * c["together"], p.device.registers_per_compute_unit or 0
     if items * needed > limit:
         return f"{needed} registers of {items} work-items exceed the {limit} of a compute unit"
-    return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=c["together"] * (_local(p, c, work) + 1024) - 1024)
+    local = p.device.local_bytes_of(c["together"], _local(p, c, work))
+    return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=local)
 
 
 def _local(p: Problem, c: Configuration, work: Work) -> int:
