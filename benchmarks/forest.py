@@ -22,6 +22,7 @@ from feinsum.cost.model import CostModel, Forest, columns_of, prior
 from feinsum.devices import DeviceProfile
 from feinsum.errors import FeinsumError
 from feinsum.registry import spaces
+from feinsum.space import Instance
 
 TREES = {
     "n_estimators": 200,
@@ -68,7 +69,7 @@ def rows_of(evidence: Evidence) -> list[Row]:
             continue
         try:
             e = parse_key(problem.einsum)
-            oracle = Oracle(e, e.sizes_from(dict(problem.sizes)), profile, CostModel({}))
+            oracle = Oracle(Instance(e, problem.sizes, profile), CostModel({}))
         except FeinsumError:
             continue
         for (name, _), times_s in measured.items():

@@ -27,6 +27,7 @@ from feinsum.database import TuningRecord
 from feinsum.database.selection import Selection, order, winners
 from feinsum.devices import DeviceProfile
 from feinsum.registry import find_space, spaces
+from feinsum.space import Instance
 
 HIDDEN: Mapping[str, Callable[[TuningRecord], Hashable]] = {
     "one problem": lambda r: (r.einsum_key, r.sizes),
@@ -91,7 +92,8 @@ def _models(profiles: Mapping[str, DeviceProfile]) -> dict[str, CostModel]:
 
 def _first(record: TuningRecord, profile: DeviceProfile, stores: Any) -> Choice:
     canonical = canonicalize_einsum(parse_key(record.einsum_key))
-    return next(candidates(canonical, canonical.renaming.lengths(dict(record.sizes)), profile, stores))
+    here = Instance.of_canonical(canonical, canonical.renaming.lengths(dict(record.sizes)), profile)
+    return next(candidates(here, stores))
 
 
 def _loss(choice: Choice, measured: Sequence[TuningRecord]) -> float | None:

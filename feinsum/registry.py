@@ -24,7 +24,7 @@ from typing import Any
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.interrupts import load
-from feinsum.space import TransformSpace
+from feinsum.space import Missed, TransformSpace
 
 logger = logging.getLogger(__name__)
 
@@ -66,21 +66,9 @@ def matching_spaces(e: BatchedEinsum) -> tuple[TransformSpace, ...]:
 
 
 def _applies(s: TransformSpace, e: BatchedEinsum) -> bool:
-    try:
+    with Missed(s, "whether it applies"):
         return s.roles(e) is not None
-    except Exception as error:  # a bug of a space is a miss
-        report_failure(s, error, "whether it applies")
-        return False
-
-
-def report_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> None:
-    """Warn of a bug of a space, which is a miss."""
-    logger.warning(describe_failure(s, error, question))
-
-
-def describe_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> str:
-    """What a space fails at, and how, in one sentence."""
-    return f"space '{s.name}' fails when asked {question}: {type(error).__name__}: {error}"
+    return False
 
 
 def add_file(path: str | os.PathLike[str]) -> None:

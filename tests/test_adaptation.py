@@ -22,7 +22,7 @@ from feinsum.cost.model import CostModel, Forest
 from feinsum.database import TuningRecord, open_stores
 from feinsum.devices import Device
 from feinsum.registry import find_space, spaces
-from feinsum.space import Problem, TransformSpace, space
+from feinsum.space import Instance, Problem, TransformSpace, space
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome
 
@@ -57,8 +57,8 @@ def keep(store: str, *records: TuningRecord) -> None:
 
 def first_choice(e: fe.BatchedEinsum, sizes: Mapping[str, int], on: Device, store: str) -> Choice:
     canonical = canonicalize_einsum(e)
-    lengths = canonical.renaming.lengths(e.resolve(sizes))
-    return next(candidates(canonical, lengths, on.profile, open_stores(store)))
+    here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(sizes)), on.profile)
+    return next(candidates(here, open_stores(store)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -79,7 +79,7 @@ def test_a_record_of_other_rows_and_lengths_serves(seed: int, cpu: Device, store
 def test_the_nearest_of_rows_lengths_and_types_comes_first(cpu: Device, store: str) -> None:
     """Each by itself: the fewer times as many rows, the nearer; equal types before others; then lengths."""
     asked = gradients(4, 10)
-    question = Question.of(asked, {"E": 1000}, [GENERIC])
+    question = Question.of(Instance.at(asked, {"E": 1000}, cpu.profile), [GENERIC])
     nearer = [(4, 10, "float64"), (3, 10, "float64"), (1, 10, "float64"), (1, 10, "float32"), (1, 35, "float32")]
     records = [record_of(gradients(*what), cpu, {"E": 1000}) for what in nearer]
     far = [remoteness(question, record) for record in records]
@@ -184,7 +184,7 @@ def test_the_cost_model_is_believed_about_what_differs(
     """What it expected to be better where the record was made as well was not better there."""
     monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: slow_where("rows", rows, "generic.items", 40))
     record = record_of(gradients(2), cpu, {"E": 10**5}, configuration={"schedule": "fused", "lane": "last", "items": 64})
-    found = adapt(record, gradients(5), {"E": 10**5}, cpu.profile, GENERIC)
+    found = adapt(record, Instance.at(gradients(5), {"E": 10**5}, cpu.profile), GENERIC)
     assert found is not None
     assert (found["items"] < 40) == believed
 
@@ -197,7 +197,7 @@ def test_a_space_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu: Dev
         return t_unit
 
     record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})
-    assert adapt(record, product(9, 4), {"E": 100}, GPU, failing) is None
+    assert adapt(record, Instance.at(product(9, 4), {"E": 100}, GPU), failing) is None
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -213,11 +213,11 @@ def test_what_was_no_choice_is_left_to_the_cost_model(cpu: Device, monkeypatch: 
     for times, rows in ((0.95, "apart"), (0.5, "together")):
         model = slow_where("rows", 1.0, "vector_panels.rows choice", 0.5, times=times)
         monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda model=model: model)
-        found = adapt(record, here["e"], {"E": here["E"]}, cpu.profile, panels)
+        found = adapt(record, Instance.at(here["e"], {"E": here["E"]}, cpu.profile), panels)
         assert found is not None
         assert found["rows"] == rows
     model = slow_where("rows", 1.0, "vector_panels.streaming choice", 0.5, times=0.95)
     monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: model)
-    found = adapt(record, here["e"], {"E": here["E"]}, cpu.profile, panels)
+    found = adapt(record, Instance.at(here["e"], {"E": here["E"]}, cpu.profile), panels)
     assert found is not None
     assert found["streaming"]

@@ -22,7 +22,7 @@ from feinsum.cost import model as models
 from feinsum.cost.features import parameter_features, problem_features, work_features
 from feinsum.cost.model import CostModel, Forest, cost_model
 from feinsum.registry import find_space, matching_spaces
-from feinsum.space import Problem, TransformSpace, space
+from feinsum.space import Instance, Problem, TransformSpace, space
 from feinsum.subscripts import parse_subscripts
 
 GEMM = fe.einsum("ij,jk->ik", fe.array("A", ("N", 64)), fe.array("B", (64, 64)))
@@ -130,7 +130,7 @@ def test_every_space_estimates_what_it_accepts(device: fe.DeviceProfile) -> None
     ]
     seen = set()
     for e, sizes in einsums:
-        for f in favourites(e, sizes, device, looked_at=20, model=UNKNOWING):
+        for f in favourites(Instance.at(e, sizes, device), looked_at=20, model=UNKNOWING):
             seen.add(f.space.name)
             work = f.space.work(f.space.problem(e, sizes, device), f.configuration)
             assert work.flops >= 0
@@ -223,7 +223,7 @@ def test_favourites_are_what_the_model_expects_to_be_quickest() -> None:
     """Best first, the default among them, all of them accepted, each once."""
     generic = find_space("generic")
     problem = generic.problem(GEMM, SIZES, CPU)
-    found = favourites(GEMM, SIZES, CPU, [generic], model=slower_with("generic.items", 40.0))
+    found = favourites(Instance.at(GEMM, SIZES, CPU), [generic], model=slower_with("generic.items", 40.0))
     assert [f.expected_s for f in found] == sorted(f.expected_s for f in found)
     assert found[0].configuration["items"] in (16, 32)
     assert generic.default(problem) in [f.configuration for f in found]
@@ -235,11 +235,11 @@ def test_the_model_chooses_between_spaces() -> None:
     """Whatever their rank."""
     names = [s.name for s in matching_spaces(GEMM)]
     slow = slower_with("space generic", 0.5)
-    assert favourites(GEMM, SIZES, CPU, model=slow)[0].space.name != "generic"
+    assert favourites(Instance.at(GEMM, SIZES, CPU), model=slow)[0].space.name != "generic"
     only = CostModel(
         {kind: replace(forest, numbers=-forest.numbers + [1.0, 0, 0]) for kind, forest in slow.forests.items()}
     )
-    assert favourites(GEMM, SIZES, CPU, model=only)[0].space.name == "generic"
+    assert favourites(Instance.at(GEMM, SIZES, CPU), model=only)[0].space.name == "generic"
     assert names[0] != "generic"
 
 
@@ -267,7 +267,7 @@ def counted(accepts: int, **changes: Any) -> tuple[TransformSpace, list[Mapping[
 def test_no_more_is_looked_at_than_allowed() -> None:
     """Besides the default; and nothing twice, nor what is refused."""
     s, asked = counted(accepts=60)
-    favourites(GEMM, SIZES, CPU, [s], looked_at=70, model=UNKNOWING)
+    favourites(Instance.at(GEMM, SIZES, CPU), [s], looked_at=70, model=UNKNOWING)
     assert len(asked) <= 71
     assert len({tuple(c.values()) for c in asked}) == len(asked)
     assert all(c["p"] + c["q"] <= 60 for c in asked)
@@ -281,7 +281,7 @@ def fail(*_: Any) -> Any:
 def test_a_space_that_fails_is_passed_over(changes: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     """With a warning; the others have their favourites."""
     s, _ = counted(0, **changes)
-    found = favourites(GEMM, SIZES, CPU, [s, find_space("generic")], model=UNKNOWING)
+    found = favourites(Instance.at(GEMM, SIZES, CPU), [s, find_space("generic")], model=UNKNOWING)
     assert {f.space.name for f in found} == {"generic"}
     assert "space 'counting' fails when asked" in caplog.text
 
@@ -296,7 +296,7 @@ def test_what_a_space_found_before_it_fails_stands(what: str, caplog: pytest.Log
         return None if what == "constraint" else WORK
 
     s, _ = counted(100, **{what: fail_later})
-    found = favourites(GEMM, SIZES, CPU, [s], model=UNKNOWING)
+    found = favourites(Instance.at(GEMM, SIZES, CPU), [s], model=UNKNOWING)
     assert [f.configuration for f in found] == [{"p": 0, "q": 0}]
     assert "space 'counting' fails when asked" in caplog.text
 
@@ -304,7 +304,7 @@ def test_what_a_space_found_before_it_fails_stands(what: str, caplog: pytest.Log
 def test_a_space_that_accepts_nothing_has_no_favourites(caplog: pytest.LogCaptureFixture) -> None:
     """Which is no fault."""
     s, _ = counted(-1)
-    assert favourites(GEMM, SIZES, CPU, [s], model=UNKNOWING) == []
+    assert favourites(Instance.at(GEMM, SIZES, CPU), [s], model=UNKNOWING) == []
     assert not caplog.records
 
 
@@ -312,7 +312,7 @@ def test_one_configuration_can_be_asked_about() -> None:
     """Longer axes take longer; what the space refuses has no time."""
     generic = find_space("generic")
     c = generic.default(generic.problem(GEMM, SIZES, CPU))
-    short, long = (expected_s(GEMM, {"N": n}, CPU, generic, c) for n in (10**5, 10**8))
+    short, long = (expected_s(Instance.at(GEMM, {"N": n}, CPU), generic, c) for n in (10**5, 10**8))
     assert 0 < short < long
     with pytest.raises(fe.TransformError, match="refuses"):
-        expected_s(GEMM, SIZES, CPU, generic, {**c, "items": 7})
+        expected_s(Instance.at(GEMM, SIZES, CPU), generic, {**c, "items": 7})

@@ -15,7 +15,7 @@ from feinsum.cost import Work, in_turn, nest_work
 from feinsum.cost.model import CostModel
 from feinsum.registry import find_space
 from feinsum.skeletons.block_tiles.index_groups import IndexGroup
-from feinsum.space import Configuration, Problem
+from feinsum.space import Configuration, Instance, Problem
 from feinsum.subscripts import parse_subscripts
 
 UNKNOWING = CostModel({})
@@ -160,7 +160,7 @@ SHAPES = {
 @pytest.mark.parametrize("e", SHAPES.values(), ids=SHAPES)
 def test_the_first_guess_without_records_is_in_blocks(e: fe.BatchedEinsum) -> None:
     """Where operands are used often; many times quicker than a work-item for each entry, and no miracle."""
-    found = favourites(e, {}, GPU, model=UNKNOWING)
+    found = favourites(Instance.at(e, {}, GPU), model=UNKNOWING)
     first = found[0]
     assert first.space.name in ("block_contraction", "block_contraction_chain", "work_group_steps")
     generic = next(f for f in found if f.space.name == "generic")
@@ -185,7 +185,7 @@ def test_a_reduction_is_no_product_in_blocks() -> None:
         (contraction("ij,ij->ij", i=8192, j=8192), "elementwise_product"),
         (contraction("ij->ji", i=8192, j=8192), "permutation"),
     ):
-        assert favourites(e, {}, GPU, model=UNKNOWING)[0].space.name == name
+        assert favourites(Instance.at(e, {}, GPU), model=UNKNOWING)[0].space.name == name
 
 
 def test_quick_blocks_are_offered_beside_cheap_ones() -> None:
@@ -207,8 +207,8 @@ def test_work_groups_are_offered_no_block_that_never_fits() -> None:
 
 def test_a_tuner_sees_what_is_hardly_better_than_the_default() -> None:
     """Where one kernel is wanted, the default stands for all that is about as quick; a search begins with the best."""
-    few = favourites(PRODUCT, {}, GPU, [BLOCKS], model=UNKNOWING)
-    many = favourites(PRODUCT, {}, GPU, [BLOCKS], share=math.inf, model=UNKNOWING)
+    few = favourites(Instance.at(PRODUCT, {}, GPU), [BLOCKS], model=UNKNOWING)
+    many = favourites(Instance.at(PRODUCT, {}, GPU), [BLOCKS], share=math.inf, model=UNKNOWING)
     assert len(many) > len(few)
     assert {str(f.configuration) for f in few} <= {str(f.configuration) for f in many}
     assert [f.expected_s for f in many] == sorted(f.expected_s for f in many)

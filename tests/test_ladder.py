@@ -18,6 +18,7 @@ from feinsum.cost.model import CostModel
 from feinsum.database import open_stores
 from feinsum.devices import Device
 from feinsum.registry import find_space, matching_spaces
+from feinsum.space import Instance
 from feinsum.tune.autotune import make_task
 from feinsum.tune.trial import Outcome
 
@@ -139,8 +140,8 @@ def test_a_favourite_that_does_not_work_is_followed_by_the_next(
     cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a record that does not is."""
-    canonical = canonicalize_einsum(E)
-    first, second, *_ = candidates(canonical, {"a": 999, "b": 6, "c": 5}, cpu.profile, open_stores(store))
+    here = Instance.of_canonical(canonicalize_einsum(E), {"a": 999, "b": 6, "c": 5}, cpu.profile)
+    first, second, *_ = candidates(here, open_stores(store))
     assert first.rung == second.rung == "cost model"
     original: Callable[..., Any] = first.space.function
 

@@ -19,8 +19,7 @@ from feinsum.contraction import ContractionSchedule, step_einsums
 from feinsum.database import TuningRecord
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.registry import report_failure
-from feinsum.space import ChainSpace, Configuration, Problem, TransformSpace
+from feinsum.space import ChainSpace, Configuration, Instance, Missed, Problem, TransformSpace
 
 logger = logging.getLogger(__name__)
 
@@ -109,11 +108,9 @@ def compositions(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> I
 
 def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedule, ...]:
     """The orders of contraction for which a space has chains; none if it fails when asked."""
-    try:
+    with Missed(space, "for its steps"):
         return space.schedules(problem)
-    except Exception as error:  # a bug of a space is a miss
-        report_failure(space, error, "for its steps")
-        return ()
+    return ()
 
 
 def origins(
@@ -122,7 +119,7 @@ def origins(
     """What the stores say of the steps of a chain that somebody else put together."""
     found = []
     for part in space.parts(problem, configuration):
-        asked = inquiry.precedents(Question.of(part.einsum, part.einsum.sizes_from(problem.sizes), [part.space]))
+        asked = inquiry.precedents(Question.of(part.instance, [part.space]))
         same = ((kind, r) for kind, r in asked if r.space == part.space.name and r.configuration == part.configuration)
         kind, record = next(same, ("no record", None))
         found.append(StepOrigin(str(part.einsum.indexing), kind, record))
@@ -133,7 +130,7 @@ class _Step:
     """A step that looks for a kernel."""
 
     def __init__(self, space: ChainSpace, e: BatchedEinsum, problem: Problem) -> None:
-        self._e, self._sizes, self._profile = e, e.sizes_from(problem.sizes), problem.device
+        self._e, self._here = e, Instance.at(e, e.sizes_from(problem.sizes), problem.device)
         self._able = {s.name: s for s in space.spaces_of_steps if s.roles(e) is not None}
         self._passed_over: list[str] = []
 
@@ -141,12 +138,12 @@ class _Step:
         """The kernel that the best record speaks for which its space accepts."""
         if not self._able:
             return None
-        for kind, record in inquiry.precedents(Question.of(self._e, self._sizes, self._able.values())):
+        for kind, record in inquiry.precedents(Question.of(self._here, self._able.values())):
             s = self._able[record.space]
-            found = adapt(record, self._e, self._sizes, self._profile, s) or record.configuration
-            reason = _refusal(s, s.problem(self._e, self._sizes, self._profile), found)
+            found = adapt(record, self._here, s) or record.configuration
+            reason = _refusal(s, self._here, found)
             if reason is None:
-                t = time_at(record, found, self._e, self._sizes, self._profile, s)
+                t = time_at(record, found, self._here, s)
                 return _Kernel(s, found, self._origin(kind, record), t)
             self._passed_over.append(f"record {record.id}: {reason}")
         return None
@@ -157,7 +154,7 @@ class _Step:
         :raises FeinsumError: if no space has one.
         """
         able = tuple(self._able.values())
-        found = favourites(self._e, self._sizes, self._profile, able, looked_at=_LOOKED_AT, seconds=SECONDS)
+        found = favourites(self._here, able, looked_at=_LOOKED_AT, seconds=SECONDS)
         if not found:
             raise FeinsumError(f"no space has a kernel for step '{self._e.indexing}'")
         return _Kernel(found[0].space, found[0].configuration, self._origin("cost model"), found[0].expected_s)
@@ -166,9 +163,7 @@ class _Step:
         return StepOrigin(str(self._e.indexing), kind, record, "; ".join(self._passed_over))
 
 
-def _refusal(space: TransformSpace, problem: Problem, configuration: Mapping[str, Any]) -> str | None:
-    try:
-        return space.refusal(problem, configuration)
-    except Exception as error:  # a bug of a space is a miss
-        report_failure(space, error)
-        return f"{type(error).__name__}: {error}"
+def _refusal(space: TransformSpace, here: Instance, configuration: Mapping[str, Any]) -> str | None:
+    with Missed(space) as missed:
+        return space.refusal(here.problem(space), configuration)
+    return f"{type(missed.error).__name__}: {missed.error}"

@@ -15,11 +15,9 @@ from typing import Any
 
 from feinsum.cost.features import Features, parameter_features, problem_features, work_features
 from feinsum.cost.model import CostModel, cost_model
-from feinsum.devices import DeviceProfile
-from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.registry import matching_spaces, report_failure
-from feinsum.space import Choices, Configuration, Problem, TransformSpace
+from feinsum.registry import matching_spaces
+from feinsum.space import Choices, Configuration, Instance, Missed, Problem, TransformSpace
 
 LOOKED_AT = 80
 """Configurations that are asked about where time matters: a tenth of a millisecond each."""
@@ -42,9 +40,7 @@ class Favourite:
 
 
 def favourites(
-    e: BatchedEinsum,
-    sizes: Mapping[str, int],
-    profile: DeviceProfile,
+    here: Instance,
     spaces: Sequence[TransformSpace] | None = None,
     *,
     looked_at: int = LOOKED_AT,
@@ -54,65 +50,48 @@ def favourites(
 ) -> list[Favourite]:
     """Accepted configurations, the one that is expected to be quickest first.
 
-    :param sizes: the lengths of long axes.
     :param spaces: where to look; by default all that match.
     :param looked_at: how many configurations to ask about, refused ones among them; the default of each space is extra.
     :param seconds: after which no search goes on.
     :param share: what is expected to take more than this share of the time of the default of its space is left out.
     :param model: by default the one that is part of feinsum.
     """
-    oracle = Oracle(e, sizes, profile, model)
+    oracle = Oracle(here, model)
     searches = []
-    for s in matching_spaces(e) if spaces is None else spaces:
-        try:
+    for s in matching_spaces(here.einsum) if spaces is None else spaces:
+        with Missed(s, expected=TransformError):  # which says that nothing of it is accepted on this device
             searches.append(_Search(oracle, s))
-        except TransformError:
-            continue  # nothing of it is accepted on this device
-        except Exception as error:  # a bug of a space is a miss
-            report_failure(s, error)
     end = time.monotonic() + seconds
     while looked_at > 0 and time.monotonic() < end and (promising := _promising(searches)):
-        try:
+        with Missed(promising[0].space):  # what it found before stands
             looked_at -= promising[0].step(looked_at, end)
-        except Exception as error:  # as above; what it found before stands
-            report_failure(promising[0].space, error)
     found = [f for search in searches for f in search.found(share)]
     return sorted(found, key=lambda f: f.expected_s)
 
 
-def expected_s(
-    e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, s: TransformSpace, configuration: Configuration
-) -> float:
+def expected_s(here: Instance, s: TransformSpace, configuration: Configuration) -> float:
     """The time that one configuration is expected to take, in seconds; that of a chain is the sum of its steps'.
 
     :raises TransformError: if the space does not apply or refuses it.
     """
-    problem = s.problem(e, sizes, profile)
+    problem = here.problem(s)
     reason = s.refusal(problem, configuration)
     if reason is not None:
         raise TransformError(f"space '{s.name}' refuses {dict(configuration)}: {reason}")
     if parts := s.parts(problem, configuration):
-        lengths = ((part, part.einsum.sizes_from(problem.sizes)) for part in parts)
-        return sum(expected_s(part.einsum, own, profile, part.space, part.configuration) for part, own in lengths)
-    return Oracle(e, sizes, profile).predict(s, problem, s.parameters(problem), [configuration])[0]
+        return sum(expected_s(part.instance, part.space, part.configuration) for part in parts)
+    return Oracle(here).predict(s, problem, s.parameters(problem), [configuration])[0]
 
 
 class Oracle:
     """The cost model, asked about one einsum on one device.
 
-    :param sizes: the lengths of long axes.
     :param model: by default the one that is part of feinsum.
     """
 
-    def __init__(
-        self, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, model: CostModel | None = None
-    ) -> None:
-        self.e, self.sizes, self.profile, self.model = e, sizes, profile, model or cost_model()
-        self._shared = problem_features(e, e.resolve(sizes), profile)
-
-    def problem(self, s: TransformSpace) -> Problem:
-        """What a space is asked about."""
-        return s.problem(self.e, self.sizes, self.profile)
+    def __init__(self, here: Instance, model: CostModel | None = None) -> None:
+        self.here, self.profile, self.model = here, here.profile, model or cost_model()
+        self._shared = problem_features(here.einsum, here.lengths, here.profile)
 
     def describe(
         self, s: TransformSpace, problem: Problem, choices: Choices, configuration: Configuration
@@ -150,7 +129,7 @@ class _Search:
     centre: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
-        self.problem = self.oracle.problem(self.space)
+        self.problem = self.oracle.here.problem(self.space)
         self.parameters = self.space.parameters(self.problem)
         self.default = tuple(self.space.default(self.problem).values())
         self.asked.add(self.default)

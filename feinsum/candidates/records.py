@@ -19,14 +19,12 @@ from hashlib import blake2b
 from typing import Any
 
 from feinsum.candidates.predicted import expected_s
-from feinsum.canonicalization import CanonicalEinsum, canonicalize_einsum, parse_key
+from feinsum.canonicalization import parse_key
 from feinsum.database import TuningRecord, best_known
 from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
-from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.registry import report_failure
-from feinsum.space import Configuration, TransformSpace
+from feinsum.space import Configuration, Instance, Missed, TransformSpace
 
 KINDS = ("exact", "lengths", "pattern", "driver", "architecture")
 
@@ -56,22 +54,15 @@ class Question:
     wide: bool = False
 
     @staticmethod
-    def about(canonical: CanonicalEinsum, lengths: Mapping[str, int], spaces: Iterable[TransformSpace]) -> Question:
-        """The question about a canonical einsum with these lengths of its indices."""
-        wanted = canonical.pattern.renaming.lengths(canonical.renaming.inverse.lengths(lengths))
+    def of(here: Instance, spaces: Iterable[TransformSpace]) -> Question:
+        """The question about an einsum of certain lengths; not about the device, which an :class:`Inquiry` has."""
         return Question(
-            canonical.key,
-            canonical.pattern.key,
-            tuple(sorted(lengths.items())),
-            tuple(sorted(wanted.items())),
+            here.canonical.key,
+            here.canonical.pattern.key,
+            tuple(sorted(here.canonical_lengths.items())),
+            tuple(sorted(here.pattern_lengths.items())),
             tuple((s.name, s.version) for s in spaces),
         )
-
-    @staticmethod
-    def of(e: BatchedEinsum, sizes: Mapping[str, int], spaces: Iterable[TransformSpace]) -> Question:
-        """The question about any einsum, with `sizes` of its long axes."""
-        canonical = canonicalize_einsum(e)
-        return Question.about(canonical, canonical.renaming.lengths(e.resolve(sizes)), spaces)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for :func:`json.dumps`."""
@@ -179,28 +170,22 @@ def distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:
     return sum(abs(math.log(max(1, length) / max(1, theirs.get(letter, 1)))) for letter, length in ours.items())
 
 
-def time_at(
-    record: TuningRecord,
-    configuration: Configuration,
-    e: BatchedEinsum,
-    sizes: Mapping[str, int],
-    profile: DeviceProfile,
-    space: TransformSpace,
-) -> float:
+def instance_of(record: TuningRecord, profile: DeviceProfile) -> Instance:
+    """What a record was measured of, on a device that need not be the one it was measured on."""
+    e = parse_key(record.einsum_key)
+    return Instance.at(e, e.sizes_from(record.sizes), profile)
+
+
+def time_at(record: TuningRecord, configuration: Configuration, here: Instance, space: TransformSpace) -> float:
     """The time of a record, in seconds, changed as the cost model says that another einsum changes it.
 
-    :param configuration: what is made of that of the record for `e`.
-    :param sizes: the lengths of the long axes of `e`.
+    A record that was accepted at other lengths, or on another device, only keeps the time it has.
+
+    :param configuration: what is made of that of the record for `here`.
     :param space: that of the record.
     """
     median_s = record.median_s or math.inf
-    recorded = parse_key(record.einsum_key)
-    then_sizes = recorded.sizes_from(record.sizes)
-    try:
-        now = expected_s(e, sizes, profile, space, configuration)
-        return median_s * now / expected_s(recorded, then_sizes, profile, space, record.configuration)
-    except FeinsumError:
-        return median_s  # it was accepted at other lengths, or on another device, only
-    except Exception as error:  # a bug of a space is a miss
-        report_failure(space, error, "for its work")
-        return median_s
+    there = instance_of(record, here.profile)
+    with Missed(space, "for its work", expected=FeinsumError):
+        return median_s * expected_s(here, space, configuration) / expected_s(there, space, record.configuration)
+    return median_s

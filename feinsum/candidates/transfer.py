@@ -18,13 +18,10 @@ from itertools import combinations, islice, product
 from typing import Any
 
 from feinsum.candidates.predicted import SECONDS, Favourite, Oracle, expected_s
-from feinsum.canonicalization import parse_key
+from feinsum.candidates.records import instance_of
 from feinsum.database import TuningRecord
-from feinsum.devices import DeviceProfile
-from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.registry import report_failure
-from feinsum.space import Choices, Configuration, Problem, TransformSpace, Value
+from feinsum.space import Choices, Configuration, Instance, Missed, Problem, TransformSpace, Value
 
 _WORTHWHILE = 0.9
 """What is expected to take more than this share of the time is no reason to leave what was measured."""
@@ -34,20 +31,16 @@ _TRIED = 300
 """Configurations that are asked for one that is accepted."""
 
 
-def adapt(
-    record: TuningRecord, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, space: TransformSpace
-) -> Configuration | None:
+def adapt(record: TuningRecord, wanted: Instance, space: TransformSpace) -> Configuration | None:
     """The configuration of a record, made one for an einsum; None if the space accepts nothing near it.
 
     A record that its space refuses where it was made is none that counts.
 
-    :param sizes: the lengths of the long axes of `e`.
     :param space: that of the record; a failure of it is a miss.
     """
-    try:
-        here = _Place(e, sizes, profile, space)
-        recorded = parse_key(record.einsum_key)
-        there = _Place(recorded, recorded.sizes_from(record.sizes), profile, space)
+    with Missed(space, expected=FeinsumError):
+        here = _Place(wanted, space)
+        there = _Place(instance_of(record, wanted.profile), space)
         if space.is_chain(record.configuration):
             return None if space.refusal(here.problem, record.configuration) else record.configuration
         if not there.accepts(record.configuration):
@@ -56,44 +49,30 @@ def adapt(
         if start is None or here.is_like(there):
             return start
         return _improved(_decided(start, here, there), space.completed(record.configuration), here, there)
-    except FeinsumError:
-        return None
-    except Exception as error:  # a bug of a space is a miss
-        report_failure(space, error)
-        return None
+    return None
 
 
 def is_better(
-    rival: Favourite,
-    record: TuningRecord,
-    configuration: Configuration,
-    e: BatchedEinsum,
-    sizes: Mapping[str, int],
-    profile: DeviceProfile,
-    space: TransformSpace,
+    rival: Favourite, record: TuningRecord, configuration: Configuration, wanted: Instance, space: TransformSpace
 ) -> bool:
-    """Whether a favourite for an einsum is expected to beat what was made of a record, beyond what that proves wrong.
+    """Whether a favourite for an einsum is expected to beat what was made of a record, beyond what the record refutes.
 
-    It does of what is nearest to the favourite where the record was made.
+    A record refutes a promise that the model already made where the record was measured, for the configuration there that
+    is nearest to the favourite.  A space that fails when asked makes no promise.
 
     :param configuration: what :func:`adapt` made of `record`.
-    :param sizes: the lengths of the long axes of `e`.
     :param space: that of the record.
     """
-    recorded = parse_key(record.einsum_key)
-    there = recorded.sizes_from(record.sizes)
-    gain = rival.expected_s / expected_s(e, sizes, profile, space, configuration)
-    try:
-        similar = nearest(rival.space.problem(recorded, there, profile), rival.space, rival.configuration)
+    gain = math.inf
+    with Missed(space):
+        gain = rival.expected_s / expected_s(wanted, space, configuration)
+    there = instance_of(record, wanted.profile)
+    with Missed(rival.space, expected=FeinsumError) as missed:  # which says that nobody could try anything like it there
+        similar = nearest(there.problem(rival.space), rival.space, rival.configuration)
         if similar is not None:
-            similar_s = expected_s(recorded, there, profile, rival.space, similar)
-            gain /= min(1.0, similar_s / expected_s(recorded, there, profile, space, record.configuration))
-    except FeinsumError:
-        pass  # nobody could try anything like it there
-    except Exception as error:  # a bug of a space is a miss
-        report_failure(rival.space, error)
-        return False
-    return gain < _WORTHWHILE
+            similar_s = expected_s(there, rival.space, similar)
+            gain /= min(1.0, similar_s / expected_s(there, space, record.configuration))
+    return gain < _WORTHWHILE and (missed.error is None or isinstance(missed.error, FeinsumError))
 
 
 def nearest(problem: Problem, space: TransformSpace, configuration: Configuration) -> dict[str, Value] | None:
@@ -143,10 +122,10 @@ def _apart(one: Any, other: Any) -> float:
 class _Place:
     """An einsum of certain lengths, for which configurations of a space are compared."""
 
-    def __init__(self, e: BatchedEinsum, sizes: Mapping[str, int], profile: DeviceProfile, space: TransformSpace) -> None:
+    def __init__(self, instance: Instance, space: TransformSpace) -> None:
         self.space = space
-        self._oracle = Oracle(e, sizes, profile)
-        self.problem = self._oracle.problem(space)
+        self._oracle = Oracle(instance)
+        self.problem = instance.problem(space)
         self.choices = space.parameters(self.problem)
 
     def is_like(self, other: _Place) -> bool:

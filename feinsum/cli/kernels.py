@@ -113,13 +113,14 @@ def _device_facts(request: Request, device: Device, database: str | None, sizes:
     from feinsum.canonicalization import canonicalize_einsum
     from feinsum.cost import roofline_s
     from feinsum.database import open_stores
+    from feinsum.space import Instance
 
     e = request.einsum
     canonical = canonicalize_einsum(e)
-    lengths = canonical.renaming.lengths(e.resolve(sizes))
+    here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(sizes)), device.profile)
     peaks = device.known_peaks
     least = None if peaks is None else roofline_s(e.flops(sizes), e.min_bytes(sizes), e.dtype, peaks)
-    choices = candidates(canonical, lengths, device.profile, open_stores(database))
+    choices = candidates(here, open_stores(database))
     return {"device": device.id, "least_s": least, "candidates": [_candidate(choice) for choice in choices]}
 
 

@@ -15,13 +15,13 @@ from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
 from feinsum.errors import TransformError
 from feinsum.exploration.points import Comparison, SpacePoint
 from feinsum.query import query
-from feinsum.registry import find_space, matching_spaces, report_failure
+from feinsum.registry import find_space, matching_spaces
 from feinsum.report.census import Census, take_census
 from feinsum.report.displays import nominal_sizes
 from feinsum.report.formula import mathml
 from feinsum.report.html import block, element, facts
 from feinsum.report.units import listed
-from feinsum.space import Problem, TransformSpace
+from feinsum.space import Missed, Problem, TransformSpace
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -207,8 +207,6 @@ def explore(
 
 
 def _has_any(space: TransformSpace, e: BatchedEinsum, lengths: Mapping[str, int], device: Device) -> bool:
-    try:
+    with Missed(space):
         return next(space.configurations(space.problem(e, lengths, device.profile)), None) is not None
-    except Exception as error:  # a bug of a space is a miss
-        report_failure(space, error)
-        return False
+    return False

@@ -114,7 +114,7 @@ def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
     load_loopy()
     stores, count = place.stores, place.count()
     inquiry = Inquiry(stores, job.device.profile)
-    for choice in candidates(job.canonical, job.lengths, job.device.profile, stores, inquiry):
+    for choice in candidates(job.instance, stores, inquiry):
         try:
             executable, program = job.make(choice.origin, check=choice.rung != "exact")
         except FeinsumError as error:

@@ -20,6 +20,7 @@ from feinsum.generate import expected_sizes
 from feinsum.match import Match, convert_operands, fence, isolate, match_einsum, without_others
 from feinsum.match.domain import evaluate_lengths
 from feinsum.match.expressions import is_arithmetic
+from feinsum.space import Instance
 
 if TYPE_CHECKING:
     import loopy as lp
@@ -65,9 +66,9 @@ def transform(
     e = match.einsum
     canonical = canonicalize_einsum(e)
     expected = expected_sizes(e, evaluate_lengths(match.axes, sizes or {}))
-    lengths = canonical.renaming.lengths(e.resolve(expected))
+    here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(expected)), chosen.profile)
     unproved = None
-    for choice in candidates(canonical, lengths, chosen.profile, open_stores(database)):
+    for choice in candidates(here, open_stores(database)):
         problem = choice.space.problem(e, expected, chosen.profile)
         try:
             with deprecations_paused:

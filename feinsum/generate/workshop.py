@@ -19,6 +19,7 @@ from feinsum.generate.attempts import attempt
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import code_fingerprint
 from feinsum.registry import file_stamps
+from feinsum.space import Instance
 
 if TYPE_CHECKING:
     from feinsum.space import TransformSpace
@@ -39,6 +40,11 @@ class Job:
     canonical: CanonicalEinsum
     lengths: Mapping[str, int]
     device: Device
+
+    @property
+    def instance(self) -> Instance:
+        """What configurations are compared for."""
+        return Instance.of_canonical(self.canonical, self.lengths, self.device.profile)
 
     @cached_property
     def facts(self) -> dict[str, Any]:

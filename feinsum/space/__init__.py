@@ -4,6 +4,8 @@ A space is a named, versioned family of transformations with parameters, written
 """
 
 from feinsum.space.chained import ChainSpace
+from feinsum.space.failures import Missed, describe_failure
+from feinsum.space.instance import Instance
 from feinsum.space.problem import Choices, Configuration, Problem, Value
 from feinsum.space.space import Part, Transform, TransformSpace, space
 
@@ -11,10 +13,13 @@ __all__ = [
     "ChainSpace",
     "Choices",
     "Configuration",
+    "Instance",
+    "Missed",
     "Part",
     "Problem",
     "Transform",
     "TransformSpace",
     "Value",
+    "describe_failure",
     "space",
 ]

@@ -16,6 +16,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, TransformError
 from feinsum.interrupts import load
 from feinsum.space.chain import STEPS, Link, read_chain, schedule_of, write_chain
+from feinsum.space.instance import Instance
 from feinsum.space.problem import Configuration, Problem, Value
 from feinsum.space.space import Part, TransformSpace
 
@@ -115,5 +116,4 @@ class ChainSpace(TransformSpace):
             raise TransformError(f"{where} is a chain itself")
         if found.roles(e) is None:
             raise TransformError(f"{where} is nothing that space '{found.name}' applies to")
-        own = found.problem(e, e.sizes_from(problem.sizes), problem.device)
-        return Part(e, found, link.configuration, own)
+        return Part(Instance.at(e, e.sizes_from(problem.sizes), problem.device), found, link.configuration)

@@ -38,6 +38,7 @@ from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, SpaceError, TransformError
 from feinsum.parameters import Parameter, described_parameters
+from feinsum.space.instance import Instance
 from feinsum.space.problem import Choices, Configuration, Problem, Value
 from feinsum.space.roles import Roles, canonical_roles, find_roles
 from feinsum.subscripts import Subscripts, parse_subscripts
@@ -55,14 +56,21 @@ Transform = Callable[..., "lp.TranslationUnit"]
 class Part:
     """One step of a chain.
 
-    :ivar einsum: what it computes, in the letters of the problem that the chain solves.
-    :ivar problem: what its space is asked about.
+    :ivar instance: what it computes, in the letters of the problem that the chain solves.
     """
 
-    einsum: BatchedEinsum
+    instance: Instance
     space: TransformSpace
     configuration: Configuration
-    problem: Problem
+
+    @property
+    def einsum(self) -> BatchedEinsum:
+        return self.instance.einsum
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What the space of the step is asked about."""
+        return self.instance.problem(self.space)
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from feinsum.candidates.records import Inquiry, Question
 from feinsum.candidates.transfer import nearest
 from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import FeinsumError, SearchError, SpaceError, TransformError
-from feinsum.registry import describe_failure, matching_spaces, report_failure
+from feinsum.registry import matching_spaces
 from feinsum.search.sampler import Sampler, make_sampler
-from feinsum.space import Configuration, Problem, TransformSpace
+from feinsum.space import Configuration, Missed, Problem, TransformSpace, describe_failure
 from feinsum.timing import PROTOCOL
 from feinsum.tune.task import Task
 from feinsum.tune.trial import Trial
@@ -70,11 +70,9 @@ class Contestant:
 
     def ask(self) -> Mapping[str, Any] | None:
         """A configuration that was not asked before; None when there is none left, or the space fails when asked."""
-        try:
+        with Missed(self.space):
             return self.chains.pop(0) if self.chains else self.sampler.ask()
-        except Exception as error:  # a bug of a space ends its search
-            report_failure(self.space, error)
-            return None
+        return None
 
 
 class Contest:
@@ -202,15 +200,11 @@ def _entered(
     begin: Sequence[Configuration],
 ) -> Contestant | None:
     """A contestant; None, with a warning, for a space that fails when asked what it accepts, unless it is the only one."""
-    try:
+    with Missed(space, passing=FeinsumError) as missed:
         return _contestant(task, store, space, share, sampler, begin)
-    except FeinsumError:
-        raise
-    except Exception as error:  # a bug of a space is a miss
-        if only is not None:
-            raise SpaceError(describe_failure(space, error)) from error
-        report_failure(space, error)
-        return None
+    if only is not None and missed.error is not None:
+        raise SpaceError(describe_failure(space, missed.error)) from missed.error
+    return None
 
 
 def _contestant(
@@ -266,7 +260,7 @@ def _alike(task: Task, store: Database, space: TransformSpace, problem: Problem)
     Each with those values changed that the problem has no use for.
     """
     versions = tuple((space.name, version) for version in range(1, space.version + 1))
-    question = replace(Question.about(task.canonical, task.sizes, [space]), spaces=versions)
+    question = replace(Question.of(task.instance, [space]), spaces=versions)
     inquiry = Inquiry(open_stores(store), task.profile)
     found: list[Mapping[str, Any]] = []
     for _, record in chain(inquiry.precedents(question), inquiry.of_other_types(question)):
@@ -280,9 +274,7 @@ def _alike(task: Task, store: Database, space: TransformSpace, problem: Problem)
 
 def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
     """What the cost model expects to be quickest."""
-    e = task.canonical.einsum
-    sizes = e.sizes_from(task.sizes)
-    found = favourites(e, sizes, task.profile, [space], looked_at=_LOOKED_AT, seconds=_SECONDS, share=math.inf)
+    found = favourites(task.instance, [space], looked_at=_LOOKED_AT, seconds=_SECONDS, share=math.inf)
     return [f.configuration for f in found[:_FAVOURITES]]
 
 

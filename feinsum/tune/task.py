@@ -11,7 +11,7 @@ from feinsum.database import TuningRecord
 from feinsum.devices import Device, DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ShapeError
-from feinsum.space import Problem, TransformSpace
+from feinsum.space import Instance, Problem, TransformSpace
 from feinsum.timing import PROTOCOL
 from feinsum.tune.trial import Outcome, Trial
 from feinsum.tune.versions import library_versions
@@ -32,10 +32,14 @@ class Task:
     profile: DeviceProfile
     seed: int
 
+    @property
+    def instance(self) -> Instance:
+        """What configurations are compared for."""
+        return Instance.of_canonical(self.canonical, self.sizes, self.profile)
+
     def problem(self, space: TransformSpace) -> Problem:
         """What a space is asked about."""
-        e = self.canonical.einsum
-        return space.problem(e, e.sizes_from(self.sizes), self.profile)
+        return self.instance.problem(space)
 
     def trial(self, space: TransformSpace, configuration: Mapping[str, Any]) -> Trial:
         """The trial of one configuration."""

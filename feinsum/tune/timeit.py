@@ -11,8 +11,8 @@ from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import SearchError, ShapeError, TransformError, ValidationError
-from feinsum.registry import find_space, matching_spaces, report_failure
-from feinsum.space import Configuration, TransformSpace
+from feinsum.registry import find_space, matching_spaces
+from feinsum.space import Configuration, Missed, TransformSpace
 from feinsum.timing import Timing, time_executable
 from feinsum.validate import Workload, odd_lengths
 
@@ -75,17 +75,14 @@ def _find_taker(
     """The most specific space that takes the configuration, or has any for this device."""
     spaces = matching_spaces(e)
     for s in spaces:
-        try:
+        with Missed(s):
             problem = s.problem(e, sizes, device.profile)
             if configuration is None:
                 taken = next(s.configurations(problem), None) is not None
             else:
                 taken = s.refusal(problem, configuration) is None
-        except Exception as error:  # a bug of a space is a miss
-            report_failure(s, error)
-            continue
-        if taken:
-            return s
+            if taken:
+                return s
     raise TransformError(
         f"no space takes {dict(configuration or {})} for '{e.subscripts}' on {device.profile.name}; name one of "
         f"{', '.join(s.name for s in spaces)} with space=... to see why"

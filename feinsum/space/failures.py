@@ -1,0 +1,53 @@
+"""Failures of spaces: a bug of one is a miss, never the end of a program, and is told once in the log."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from feinsum.space.space import TransformSpace
+
+logger = logging.getLogger(__name__)
+
+
+class Missed:
+    """A context that an exception of a space leaves quietly, after a warning; what stands behind it is the answer then.
+
+    ::
+
+        with Missed(space):
+            return space.refusal(problem, configuration) is None
+        return False
+
+    :param question: what the space was asked, as the warning says it.
+    :param expected: exceptions that are answers, and so no reason to warn.
+    :param passing: exceptions that are the caller's business, and so not held back.
+    :ivar error: the exception that was left behind; None if there was none.
+    """
+
+    def __init__(
+        self,
+        space: TransformSpace,
+        question: str = "what it accepts",
+        *,
+        expected: type[Exception] | tuple[()] = (),
+        passing: type[Exception] | tuple[()] = (),
+    ) -> None:
+        self._space, self._question, self._expected, self._passing = space, question, expected, passing
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Missed:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, self._passing):
+            return False
+        self.error = error
+        if not isinstance(error, self._expected):
+            logger.warning(describe_failure(self._space, error, self._question))
+        return True
+
+
+def describe_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> str:
+    """What a space fails at, and how, in one sentence."""
+    return f"space '{s.name}' fails when asked {question}: {type(error).__name__}: {error}"
