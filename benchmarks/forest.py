@@ -69,7 +69,7 @@ def rows_of(evidence: Evidence) -> list[Row]:
             continue
         try:
             e = parse_key(problem.einsum)
-            oracle = Oracle(Instance(e, problem.sizes, profile), CostModel({}))
+            oracle = Oracle(Instance(e, dict(problem.sizes), profile), CostModel({}))
         except FeinsumError:
             continue
         for (name, _), times_s in measured.items():
