@@ -80,7 +80,7 @@ def rows_of(evidence: Evidence) -> list[Row]:
 
 def _rows_of_space(oracle: Oracle, s: Any, problem: Problem, times_s: Iterable[Any], profile: DeviceProfile) -> list[Row]:
     try:
-        asked = oracle.problem(s)
+        asked = oracle.here.problem(s)
         default, choices = s.default(asked), s.parameters(asked)
     except FeinsumError:
         return []
