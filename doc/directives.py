@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
+from dataclasses import is_dataclass
 from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +21,8 @@ import click
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+
+from feinsum.parameters import described_fields
 
 if TYPE_CHECKING:
     from feinsum.space import TransformSpace
@@ -94,6 +97,28 @@ class TransformSpaces(Written):
             yield from (f".. literalinclude:: ../{file}", "", ".. raw:: html", "", "   </details>", "")
 
 
+class Skeletons(Written):
+    """Every skeleton: what its room says, its plan with what every field means, and its writer."""
+
+    def write(self) -> Iterator[str]:
+        rooms = sorted(path.parent.name for path in (ROOT / "feinsum" / "skeletons").glob("*/write.py"))
+        for name in rooms:
+            room = importlib.import_module(f"feinsum.skeletons.{name}")
+            yield from ("", name, "-" * len(name), "", inspect.getdoc(room) or "", "")
+            for exported in getattr(room, "__all__", ()):
+                yield from _exported(room.__name__, exported, getattr(room, exported))
+
+
+def _exported(room: str, name: str, value: Any) -> Iterator[str]:
+    if inspect.isfunction(value):
+        yield from (f".. autofunction:: {room}.{name}", "")
+    elif is_dataclass(value):
+        yield from (f".. autoclass:: {room}.{name}", "   :exclude-members: __init__, __new__", "")
+        for field_name, meaning in described_fields(value).items():
+            decides = f" ({', '.join(f'``{p}``' for p in meaning.names)})" if meaning.names else ""
+            yield from (f"``{field_name}``, :term:`{meaning.word}`{decides}", f"    {meaning.prose}", "")
+
+
 def _module(space: TransformSpace) -> str:
     return space.function.__module__
 
@@ -102,6 +127,9 @@ def _space(space: TransformSpace) -> Iterator[str]:
     yield from ("", f".. _space-{space.name}:", "", space.name, "^" * len(space.name), "")
     yield from (inspect.cleandoc(space.description), "")
     yield from (f"Matches {_matches(space)}.  Version {space.version}, rank {space.rank}.", "")
+    for name, meanings in space.described.items():
+        words = ", ".join(dict.fromkeys(f":term:`{meaning.word}`" for meaning in meanings))
+        yield from (f"``{name}``, {words}", f"    {' '.join(meaning.prose for meaning in meanings)}", "")
 
 
 def _matches(space: TransformSpace) -> str:
@@ -158,6 +186,7 @@ class Measurements(Written):
 def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in {
         "commands": Commands,
+        "skeletons": Skeletons,
         "transform-spaces": TransformSpaces,
         "rooms": Rooms,
         "other-pages": OtherPages,

@@ -271,6 +271,16 @@ def test_no_device(tmp_path: Path) -> None:
     assert len(asked.stderr.splitlines()) == 1
 
 
+def test_a_space_says_what_it_does(run: Run) -> None:
+    """By name; a name that is none is a mistake that names those there are."""
+    said = run("spaces", "generic")
+    assert said.out.startswith("generic, version 1, for every einsum\n")
+    assert "generic.py" in said.out
+    wrong = run("spaces", "nothing")
+    assert wrong.code == MISTAKE
+    assert "no transform space is named 'nothing'; there are" in wrong.err
+
+
 def test_spaces(run: Run) -> None:
     """`spaces` names every registered space with what it matches."""
     from feinsum.registry import spaces

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc, getsourcefile
 from typing import TYPE_CHECKING
 
 import click
 
+from feinsum.cli import completion
+from feinsum.cli.completion import one_of
 from feinsum.cli.options import json_option
 from feinsum.cli.output import print_json, print_table
 from feinsum.devices.peaks import BUSY
@@ -80,19 +83,25 @@ def _print_devices(found: tuple[Device, ...]) -> None:
 
 
 @click.command()
+@click.argument("name", required=False, shell_complete=one_of(completion.spaces))
 @json_option
-def spaces(as_json: bool) -> None:
-    """List the transform spaces.
+def spaces(name: str | None, as_json: bool) -> None:
+    """List the transform spaces, or say what one of them does and what its parameters mean.
 
     The most specific come first.  The spaces are those of feinsum and those of installed packages that offer some.
     `feinsum explain` tells which of them an einsum matches.
 
     \b
     Example:
-      feinsum spaces --json
+      feinsum spaces
+      feinsum spaces vector_panels
     """
+    from feinsum.registry import find_space
     from feinsum.registry import spaces as registered
 
+    if name is not None:
+        _print_space(find_space(name), as_json)
+        return
     rows = [(space.name, space.version, matches(space), first_sentences(space.description)) for space in registered()]
     if as_json:
         keys = ("name", "version", "matches", "description")
@@ -100,6 +109,26 @@ def spaces(as_json: bool) -> None:
         return
     cells = [[name, str(version), what, text] for name, version, what, text in rows]
     print_table(["space", "version", "matches", "plan"], cells, left=["space", "matches", "plan"])
+
+
+def _print_space(space: TransformSpace, as_json: bool) -> None:
+    rows = [
+        [name, ", ".join(sorted({m.word for m in meanings})), " ".join(m.prose for m in meanings)]
+        for name, meanings in space.described.items()
+    ]
+    if as_json:
+        facts = {"name": space.name, "version": space.version, "matches": matches(space), "description": space.description}
+        print_json({**facts, "parameters": {name: {"words": words, "means": prose} for name, words, prose in rows}})
+        return
+    click.echo(f"{space.name}, version {space.version}, for {matches(space)}\n\n{cleandoc(space.description)}\n")
+    if rows:
+        print_table(
+            ["parameter", "word", "meaning"],
+            [[cell.replace("`", "") for cell in row] for row in rows],
+            left=["parameter", "word", "meaning"],
+        )
+    else:
+        click.echo(f"it is written with moves; its file says what its parameters mean: {getsourcefile(space.function)}")
 
 
 def matches(space: TransformSpace) -> str:
