@@ -10,9 +10,9 @@ the glossary read it there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, get_args, get_type_hints
 
 _KEY = "parameter"
 
@@ -31,10 +31,20 @@ class Parameter:
     names: tuple[str, ...] = ()
 
 
-def described(prose: str, *, word: str, parameter: str | tuple[str, ...] = (), default: Any = MISSING) -> Any:
+def described(
+    prose: str,
+    *,
+    word: str,
+    parameter: str | tuple[str, ...] = (),
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] | Any = MISSING,
+) -> Any:
     """A field of a plan with its meaning; see :class:`Parameter`."""
     names = (parameter,) if isinstance(parameter, str) else parameter
-    return field(default=default, metadata={_KEY: Parameter(" ".join(prose.split()), word, names)})
+    metadata = {_KEY: Parameter(" ".join(prose.split()), word, names)}
+    if default_factory is not MISSING:
+        return field(default_factory=default_factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def described_fields(plan: type) -> dict[str, Parameter]:
@@ -42,10 +52,21 @@ def described_fields(plan: type) -> dict[str, Parameter]:
     return {f.name: f.metadata[_KEY] for f in fields(plan) if _KEY in f.metadata}
 
 
+def parts_of(plan: type) -> tuple[type, ...]:
+    """A plan and the frozen parts that its fields are made of, each once, from the outside in."""
+    found = [plan]
+    for hint in get_type_hints(plan).values():
+        for kind in (hint, *get_args(hint)):
+            if isinstance(kind, type) and is_dataclass(kind) and described_fields(kind):
+                found += parts_of(kind)
+    return tuple(dict.fromkeys(found))
+
+
 def described_parameters(plan: type) -> Mapping[str, tuple[Parameter, ...]]:
-    """Parameter of configurations -> what the fields of a plan that it decides mean."""
+    """Parameter of configurations -> what the fields that it decides mean, those of the parts of a plan among them."""
     found: dict[str, tuple[Parameter, ...]] = {}
-    for described_field in described_fields(plan).values():
-        for name in described_field.names:
-            found[name] = (*found.get(name, ()), described_field)
+    for part in parts_of(plan):
+        for meaning in described_fields(part).values():
+            for name in meaning.names:
+                found[name] = (*found.get(name, ()), meaning)
     return found

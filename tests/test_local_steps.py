@@ -8,7 +8,7 @@ from itertools import islice, product
 from typing import Any
 
 import pytest
-from feinsum.transforms.fused_chains.orders import orders, schedule
+from feinsum.transforms.fused_chains.orders import orders
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import CPU, GPU
@@ -22,9 +22,10 @@ from feinsum.devices import DeviceProfile
 from feinsum.errors import TransformError
 from feinsum.registry import find_space
 from feinsum.skeletons.common.digits import Digits
-from feinsum.skeletons.fused_chains.arrangements import Arrangement, arrange
+from feinsum.skeletons.fused_chains import BlockSteps, ChainStep, ContractionOrder, sharing_of
+from feinsum.skeletons.fused_chains.arrangements import GroupSchedule, arrange
+from feinsum.skeletons.fused_chains.events import ContractStep, CopyOperand, LocalArray, StoreResult
 from feinsum.skeletons.fused_chains.layouts import Access, padded
-from feinsum.skeletons.fused_chains.plan import Compute, Copy, GroupPlan, GroupStep, Held, Store, sharing_of
 from feinsum.space import Problem
 from feinsum.subscripts import parse_subscripts
 from feinsum.validate import Workload
@@ -105,22 +106,22 @@ def test_fragments_of_a_matrix_unit_meet_in_no_bank(rows: int, itemsize: int) ->
         assert len({place % together for place in places}) == together
 
 
-def plan(e: fe.BatchedEinsum, **choices: Any) -> GroupPlan:
+def plan(e: fe.BatchedEinsum, **choices: Any) -> BlockSteps:
     """Contractions of an interpolation one after the other, two elements to a work-item and four to a group."""
     order = orders(e, tuple(e.resolve({"E": 1000}).items()), ("e",))[0]
-    steps = tuple(GroupStep(step, {"e": 2}) for step in schedule(e, order))
-    return GroupPlan(steps, {"e": 4}, 32, **{"copied": frozenset(range(e.n)), **choices})
+    steps = tuple(ChainStep(step, {"e": 2}) for step in ContractionOrder.parse(order).steps(e))
+    return BlockSteps(steps, {"e": 4}, 32, **{"staged_operands": frozenset(range(e.n)), **choices})
 
 
 def touched(event: Any) -> set[int]:
     """The arrays that an event reads or writes."""
-    if isinstance(event, Store):
+    if isinstance(event, StoreResult):
         return {event.source.array}
-    held = (*event.sources, event.target) if isinstance(event, Compute) else (event.target,)
-    return {h.array for h in held if isinstance(h, Held)}
+    held = (*event.sources, event.target) if isinstance(event, ContractStep) else (event.target,)
+    return {h.array for h in held if isinstance(h, LocalArray)}
 
 
-def lives(found: Arrangement) -> dict[int, tuple[int, int]]:
+def lives(found: GroupSchedule) -> dict[int, tuple[int, int]]:
     """The first and last event of each array; copies for all blocks live throughout."""
     spans: dict[int, tuple[int, int]] = {copy.target.array: (-1, len(found.events)) for copy in found.first}
     for number, event in enumerate(found.events):
@@ -133,7 +134,7 @@ def lives(found: Arrangement) -> dict[int, tuple[int, int]]:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_arrays_share_memory_only_one_after_the_other(rows: int, staged: bool) -> None:
     """Two arrays in one memory are never needed at a time, and a barrier lies between; the memory holds each of them."""
-    found = arrange(interpolation(rows), plan(interpolation(rows), staged=staged), 8)
+    found = arrange(interpolation(rows), plan(interpolation(rows), staged_epilogue=staged), 8)
     assert len(found.sizes) < len(found.layouts)
     spans = lives(found)
     for a, b in product(spans, spans):
@@ -146,13 +147,13 @@ def test_arrays_share_memory_only_one_after_the_other(rows: int, staged: bool) -
 
 def test_what_is_read_was_written_before_a_barrier() -> None:
     """Every array that an event reads: a work-item may read what another one wrote."""
-    found = arrange(interpolation(2), plan(interpolation(2), staged=True), 8)
+    found = arrange(interpolation(2), plan(interpolation(2), staged_epilogue=True), 8)
     written = {copy.target.array: -1 for copy in found.first}
     for number, event in enumerate(found.events):
-        target = event.target if isinstance(event, (Copy, Compute)) else None
-        for array in touched(event) - ({target.array} if isinstance(target, Held) else set()):
+        target = event.target if isinstance(event, (CopyOperand, ContractStep)) else None
+        for array in touched(event) - ({target.array} if isinstance(target, LocalArray) else set()):
             assert any(written[array] < barrier <= number for barrier in found.barriers)
-        if isinstance(target, Held):
+        if isinstance(target, LocalArray):
             written[target.array] = number
 
 
@@ -253,7 +254,7 @@ def test_the_best_guess_starts_small_and_ends_along_rows() -> None:
     """The last axis of an interpolation is summed first, from neighbours; the first one last, into long rows."""
     e = described("ai,bj,ck,eijk->eabc", i=8, j=8, k=8, a=9, b=9, c=9)
     first, *rest = orders(e, tuple(e.resolve({"E": 1000}).items()), ("e",))
-    steps = schedule(e, first)
+    steps = ContractionOrder.parse(first).steps(e)
     assert steps[0].indexing.summed == "k"
     assert steps[-1].indexing.summed == "i"
     assert len(rest) == 5
@@ -262,7 +263,7 @@ def test_the_best_guess_starts_small_and_ends_along_rows() -> None:
 def test_what_only_multiplies_is_joined_with_the_sum_that_follows() -> None:
     """Weights are multiplied where a later step reads what they weigh."""
     e = weighted()
-    steps = schedule(e, "2+3 1+4 0+5")
+    steps = ContractionOrder.parse("2+3 1+4 0+5").steps(e)
     assert [str(step.indexing) for step in steps] == ["xi,eij->exj", "xa,ex,exj->eaj"]
 
 
@@ -300,11 +301,11 @@ def test_a_plan_that_does_not_fit_is_refused() -> None:
     e = interpolation()
     step = Step((0, 3), parse_subscripts("ai,eijk->eajk"))
     with pytest.raises(TransformError, match="3 of 'a', which do not divide it"):
-        sharing_of(e, GroupStep(step, {"a": 3}), {"e": 4})
+        sharing_of(e, ChainStep(step, {"a": 3}), {"e": 4})
     with pytest.raises(TransformError, match="is no product with one matrix"):
-        sharing_of(e, GroupStep(Step((0, 1), parse_subscripts("ai,bj->aibj")), unit=UNIT), {"e": 4})
+        sharing_of(e, ChainStep(Step((0, 1), parse_subscripts("ai,bj->aibj")), matrix_unit=UNIT), {"e": 4})
     with pytest.raises(TransformError, match="cannot treat index 'i'"):
-        sharing_of(e, GroupStep(step), {"e": 4, "i": 2})
+        sharing_of(e, ChainStep(step), {"e": 4, "i": 2})
 
 
 def test_cpus_get_few_configurations() -> None:
@@ -312,3 +313,9 @@ def test_cpus_get_few_configurations() -> None:
     e = interpolation()
     s = find_space("work_group_steps")
     assert 0 < len(list(s.configurations(problem(e, CPU)))) <= 4
+
+
+@given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3).map(tuple), min_size=1, max_size=6).map(tuple))
+def test_an_order_reads_back(taken: tuple[tuple[int, ...], ...]) -> None:
+    """Records keep it as text."""
+    assert ContractionOrder.parse(str(ContractionOrder(taken))) == ContractionOrder(taken)

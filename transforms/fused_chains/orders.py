@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice, takewhile
 
-from feinsum.contraction import Step, pairwise_schedule
+from feinsum.contraction import pairwise_schedule
 from feinsum.einsum import BatchedEinsum
-from feinsum.subscripts import Subscripts
+from feinsum.skeletons.fused_chains import ContractionOrder
 
 WORTHWHILE = 1.2
 """How many times the operations of the cheapest order another one may have."""
@@ -23,8 +23,9 @@ MOST_TRIED = 20000
 
 @lru_cache(maxsize=512)
 def orders(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], blocks: tuple[str, ...]) -> tuple[str, ...]:
-    """Orders of contraction of about the fewest operations, the best guess first: ``"0+3 1+4"`` takes 0 and 3, then 1 and
-    the result of that, which is number 4 of four operands.
+    """Orders of contraction of about the fewest operations, the best guess first.
+
+    ``"0+3 1+4"`` takes operands 0 and 3, then 1 and the result of that, which is number 4 of four operands.
 
     Every step but the first continues with the last result, and the first has a small operand if one can.  Orders whose
     last contraction writes long rows take turns with those whose first one reads along rows.
@@ -34,7 +35,7 @@ def orders(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], blocks: tuple[s
     best = sum(math.prod(lengths[x] for x in step.indexing.indices) for step in steps)
     found = list(_chains(e, lengths, WORTHWHILE * best))
     if not found:
-        return (" ".join("+".join(map(str, step.operands)) for step in steps),)
+        return (str(ContractionOrder(tuple(step.operands for step in steps))),)
 
     def writes_rows(item: tuple[float, Chain]) -> tuple[float, ...]:
         return _with_large(e, item[1], blocks), -_row(e, lengths, item[1], blocks), -_along(e, item[1]), item[0]
@@ -44,7 +45,7 @@ def orders(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], blocks: tuple[s
 
     ranked = zip(sorted(found, key=writes_rows), sorted(found, key=reads_rows), strict=True)
     chains = dict.fromkeys(chain for pair in ranked for _, chain in pair)
-    return tuple(" ".join("+".join(map(str, pair)) for pair in chain) for chain in islice(chains, MOST_ORDERS))
+    return tuple(str(ContractionOrder(chain)) for chain in islice(chains, MOST_ORDERS))
 
 
 Chain = tuple[tuple[int, ...], ...]
@@ -97,42 +98,3 @@ def _along(e: BatchedEinsum, chain: Chain) -> bool:
     """Whether the first contraction sums along the rows of its largest operand, so that a work-item reads neighbours."""
     rest = set(e.indexing.output).union(*(e.indexing.inputs[k] for pair in chain[1:] for k in pair if k < e.n))
     return max((e.indexing.inputs[k] for k in chain[0]), key=len)[-1] not in rest
-
-
-def schedule(e: BatchedEinsum, order: str) -> list[Step]:
-    """The steps of an order; one that only multiplies is joined with the one that takes its result."""
-    letters = dict(enumerate(e.indexing.inputs))
-    steps: list[Step] = []
-    pairs = [tuple(map(int, pair.split("+"))) for pair in order.split()]
-    joined: dict[int, tuple[int, ...]] = {}
-    renumbered = {k: k for k in range(e.n)}
-    for number, pair in enumerate(pairs):
-        operands = tuple(j for k in pair for j in joined.get(k, (k,)))
-        inputs = tuple(letters[renumbered[k]] for k in operands)
-        rest = [
-            letters[renumbered[j]]
-            for later in pairs[number + 1 :]
-            for k in later
-            if k < e.n + number
-            for j in joined.get(k, (k,))
-        ]
-        last = number == len(pairs) - 1
-        output = e.indexing.output if last else _kept(inputs, set(e.indexing.output).union(*rest))
-        if not last and set(output) == set("".join(inputs)) and any(set(x) == set(output) for x in inputs):
-            joined[e.n + number] = operands
-            continue
-        steps.append(Step(tuple(renumbered[k] for k in operands), Subscripts(inputs, output)))
-        renumbered[e.n + number] = e.n + len(steps) - 1
-        letters[e.n + len(steps) - 1] = output
-    return steps
-
-
-def _kept(inputs: tuple[str, ...], needed: set[str]) -> str:
-    """The indices of a result: those of the operand with most of them, new ones in the place of the first summed over."""
-    main = max(inputs, key=len)
-    new = [x for x in dict.fromkeys("".join(inputs)) if x in needed and x not in main]
-    result: list[str] = []
-    for x in main:
-        result += [x] if x in needed else new
-        new = new if x in needed else []
-    return "".join(result + new)

@@ -1,4 +1,4 @@
-"""What a work-group does for a plan, event by event, and where its arrays lie in local memory.
+"""What a work-group does in a block, event by event, and where its arrays lie in local memory.
 
 Arrays that are not needed at a time share memory; between what writes an array and what reads it is a barrier.
 """
@@ -13,26 +13,23 @@ from feinsum.devices.ptx import SUB_GROUP
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.skeletons.common.digits import Digits
-from feinsum.skeletons.fused_chains.layouts import Access, Layout, padded
-from feinsum.skeletons.fused_chains.plan import (
+from feinsum.skeletons.fused_chains.events import (
     NUMBERS_OF_A_PLACE,
-    Compute,
-    Copy,
+    ContractStep,
     CopyMatrix,
-    Event,
-    GroupPlan,
-    Held,
-    MatrixSharing,
-    Registers,
-    Sharing,
-    Store,
-    lengths_within,
-    sharing_of,
+    CopyOperand,
+    GroupEvent,
+    InRegisters,
+    LocalArray,
+    Source,
+    StoreResult,
 )
+from feinsum.skeletons.fused_chains.layouts import Access, Layout, padded
+from feinsum.skeletons.fused_chains.steps import BlockSteps, MatrixSharing, TileSharing, lengths_within, sharing_of
 
 
 @dataclass
-class Arrangement:
+class GroupSchedule:
     """The events of a work-group in order, the layouts of its arrays, and the memory that each lies in.
 
     :ivar first: copies that serve all blocks.
@@ -41,8 +38,8 @@ class Arrangement:
     :ivar barriers: the events before which work-items wait for one another.
     """
 
-    first: list[Copy | CopyMatrix] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    first: list[CopyOperand | CopyMatrix] = field(default_factory=list)
+    events: list[GroupEvent] = field(default_factory=list)
     layouts: list[Layout] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -54,121 +51,120 @@ class Arrangement:
         return sum(self.sizes)
 
 
-def arrange(e: BatchedEinsum, plan: GroupPlan, itemsize: int) -> Arrangement:
-    """What the plan means for an einsum.
+def arrange(e: BatchedEinsum, block: BlockSteps, itemsize: int) -> GroupSchedule:
+    """What the steps mean for an einsum.
 
     :param itemsize: bytes of a number.
     :raises TransformError: if the steps do not evaluate it, an index outside `blocks` has no fixed length, or a tile
         does not divide its index.
     """
-    ContractionSchedule(tuple(step.contraction for step in plan.steps)).check(e.indexing)
-    return _Arranger(e, plan, itemsize).result()
+    ContractionSchedule(tuple(step.contraction for step in block.steps)).check(e.indexing)
+    return _Arranger(e, block, itemsize).result()
 
 
 class _Arranger:
     """The arrangement while it is made."""
 
-    def __init__(self, e: BatchedEinsum, plan: GroupPlan, itemsize: int) -> None:
-        self.e, self.plan, self.itemsize = e, plan, itemsize
-        self.lengths = lengths_within(e, plan.blocks)
-        self.sharings = [sharing_of(e, step, plan.blocks) for step in plan.steps]
-        if plan.items % SUB_GROUP and any(step.unit for step in plan.steps):
-            raise TransformError(f"{plan.items} work-items are no whole sub-groups, as a matrix unit needs")
-        self.found = Arrangement()
+    def __init__(self, e: BatchedEinsum, block: BlockSteps, itemsize: int) -> None:
+        self.e, self.block, self.itemsize = e, block, itemsize
+        self.lengths = lengths_within(e, block.block_tile)
+        self.sharings = [sharing_of(e, step, block.block_tile) for step in block.steps]
+        if block.items % SUB_GROUP and any(step.matrix_unit for step in block.steps):
+            raise TransformError(f"{block.items} work-items are no whole sub-groups, as a matrix unit needs")
+        self.found = GroupSchedule()
         self.arrays: dict[object, int] = {}
 
-    def result(self) -> Arrangement:
+    def result(self) -> GroupSchedule:
         for row in range(self.e.b):
             self._add_row(row)
         self._wait()
         self._give_memory()
         return self.found
 
-    def _whole(self, letters: str) -> Sharing:
+    def _whole(self, letters: str) -> TileSharing:
         """How work-items share what is copied: several along an index in blocks each, so that they divide seldom."""
         sharings = []
-        blocked = next((x for x in letters if self.plan.blocks.get(x, 1) > 1), "")
-        for together in range(1, self.plan.blocks.get(blocked, 1) + 1):
+        blocked = next((x for x in letters if self.block.block_tile.get(x, 1) > 1), "")
+        for together in range(1, self.block.block_tile.get(blocked, 1) + 1):
             if not blocked or self.lengths[blocked] % together == 0:
                 counts = tuple(self.lengths[x] // (together if x == blocked else 1) for x in letters)
-                sharings.append(Sharing(Digits(letters, counts), {blocked: together} if blocked else {}))
+                sharings.append(TileSharing(Digits(letters, counts), {blocked: together} if blocked else {}))
         turns = [
-            -(-s.digits.total // self.plan.items) * (math.prod(s.tile.values()) + NUMBERS_OF_A_PLACE) for s in sharings
+            -(-s.digits.total // self.block.items) * (math.prod(s.tile.values()) + NUMBERS_OF_A_PLACE) for s in sharings
         ]
         return min(zip(turns, sharings, strict=True), key=lambda found: (found[0], found[1].digits.total))[1]
 
     def _add_row(self, row: int) -> None:
-        e, last = self.e, len(self.plan.steps) - 1
+        e, last = self.e, len(self.block.steps) - 1
         meaning: dict[int, object] = {k: (k, entry) for k, entry in enumerate(e.args[row])}
-        held: dict[int, Held | Registers | None] = {
-            k: self._copied(k, row) if k in self.plan.copied else None for k in range(e.n)
-        }
-        for s, step in enumerate(self.plan.steps):
+        held: dict[int, Source] = {k: self._copied(k, row) if k in self.block.staged_operands else None for k in range(e.n)}
+        for s, step in enumerate(self.block.steps):
             operands, output = step.contraction.operands, step.contraction.indexing.output
             meaning[e.n + s] = key = (s, *(meaning[k] for k in operands))
             if s < last and key in self.arrays:
-                held[e.n + s] = Held(self.arrays[key], self._order(e.n + s))
+                held[e.n + s] = LocalArray(self.arrays[key], self._order(e.n + s))
                 continue
             sources = self._sources(s, row, tuple(held[k] for k in operands))
-            target: Held | Registers | None = None
+            target: Source = None
             if s < last and self._stays_in_registers(s):
-                target = Registers()
-            elif s < last or self.plan.staged:
+                target = InRegisters()
+            elif s < last or self.block.staged_epilogue:
                 target = self._array(key if s < last else (row, *key), e.n + s)
-            self.found.events.append(Compute(s, row, self.sharings[s], sources, target))
+            self.found.events.append(ContractStep(s, row, self.sharings[s], sources, target))
             held[e.n + s] = target
-            if s == last and isinstance(target, Held):
-                self.found.events.append(Store(row, self._whole(output), target))
+            if s == last and isinstance(target, LocalArray):
+                self.found.events.append(StoreResult(row, self._whole(output), target))
 
     def _stays_in_registers(self, s: int) -> bool:
         """Whether the next step sums over what a work-item has of the result of a step, and needs nothing else of it."""
         a, b = self.sharings[s], self.sharings[s + 1]
-        this, then = self.plan.steps[s].contraction, self.plan.steps[s + 1].contraction
-        if not self.plan.chained or isinstance(a, MatrixSharing) or isinstance(b, MatrixSharing):
+        this, then = self.block.steps[s].contraction, self.block.steps[s + 1].contraction
+        if not self.block.register_forwarding or isinstance(a, MatrixSharing) or isinstance(b, MatrixSharing):
             return False
         if self.e.n + s not in then.operands or not this.indexing.summed or not then.indexing.summed:
             return False
 
-        def spread(sharing: Sharing) -> list[tuple[str, int]]:
+        def spread(sharing: TileSharing) -> list[tuple[str, int]]:
             return [(x, n) for x, n in zip(sharing.digits.letters, sharing.digits.counts, strict=True) if n > 1]
 
         kept = [x for x in this.indexing.output if x not in then.indexing.summed]
         alike = spread(a) == spread(b) and all(a.tile.get(x, 1) == b.tile.get(x, 1) for x in kept)
-        return alike and a.digits.total <= self.plan.items
+        return alike and a.digits.total <= self.block.items
 
-    def _sources(self, s: int, row: int, held: tuple[Held | Registers | None, ...]) -> tuple[Held | Registers | None, ...]:
+    def _sources(self, s: int, row: int, held: tuple[Source, ...]) -> tuple[Source, ...]:
         """The sources of a step; the matrix of one on a matrix unit has a copy of its own."""
         sharing = self.sharings[s]
-        if isinstance(sharing, Sharing):
+        if isinstance(sharing, TileSharing):
             return held
-        contraction = self.plan.steps[s].contraction
+        contraction = self.block.steps[s].contraction
         entry = self.e.args[row][contraction.operands[sharing.matrix]]
         letters = (*sharing.batch.letters, "", *sharing.columns.letters, "", *sharing.sums.letters)
         key = (entry, tuple(letters.index(x) for x in contraction.indexing.inputs[sharing.matrix]), letters.index(""))
         if key not in self.arrays:
             self.arrays[key] = len(self.found.layouts)
             self.found.layouts.append(Layout((1,), sharing.copy.total))
-            self.found.first.append(CopyMatrix(s, row, sharing, Held(self.arrays[key], "")))
-        own = Held(self.arrays[key], "")
+            self.found.first.append(CopyMatrix(s, row, sharing, LocalArray(self.arrays[key], "")))
+        own = LocalArray(self.arrays[key], "")
         return tuple(own if k == sharing.matrix else source for k, source in enumerate(held))
 
-    def _copied(self, operand: int, row: int) -> Held:
+    def _copied(self, operand: int, row: int) -> LocalArray:
         """The copy of an operand of a row; operands that are the same share it."""
         letters = self.e.indexing.inputs[operand]
-        blocked = any(letter in self.plan.blocks for letter in letters)
+        blocked = any(letter in self.block.block_tile for letter in letters)
         key = (self.e.args[row][operand], letters if blocked else "")
         known = key in self.arrays
         if not known:
             held = self._array(key, operand)
-            (self.found.events if blocked else self.found.first).append(Copy(operand, row, self._whole(letters), held))
+            copy = CopyOperand(operand, row, self._whole(letters), held)
+            (self.found.events if blocked else self.found.first).append(copy)
             return held
-        copies = [c for c in (*self.found.first, *self.found.events) if isinstance(c, Copy)]
-        copy = next(c for c in copies if c.target.array == self.arrays[key])
+        copies = [c for c in (*self.found.first, *self.found.events) if isinstance(c, CopyOperand)]
+        known_copy = next(c for c in copies if c.target.array == self.arrays[key])
         # An operand may stand at several places of an einsum, in other letters.
-        own = dict(zip(self.e.indexing.inputs[copy.operand], letters, strict=True))
-        return Held(self.arrays[key], "".join(own[x] for x in copy.target.letters))
+        own = dict(zip(self.e.indexing.inputs[known_copy.operand], letters, strict=True))
+        return LocalArray(self.arrays[key], "".join(own[x] for x in known_copy.target.letters))
 
-    def _array(self, key: object, number: int) -> Held:
+    def _array(self, key: object, number: int) -> LocalArray:
         """A new array for operand or result `number`."""
         letters = self._order(number)
         self.arrays[key] = len(self.found.layouts)
@@ -178,15 +174,15 @@ class _Arranger:
             letters, lengths, accesses, self.itemsize, self._by_rows(number, letters), self._padded_axes(number, letters)
         )
         self.found.layouts.append(self._with_margin(number, letters, layout))
-        return Held(self.arrays[key], letters)
+        return LocalArray(self.arrays[key], letters)
 
     def _reader(self, number: int) -> int | None:
         """The step that takes operand or result `number`."""
-        return next((s for s, step in enumerate(self.plan.steps) if number in step.contraction.operands), None)
+        return next((s for s, step in enumerate(self.block.steps) if number in step.contraction.operands), None)
 
     def _letters(self, number: int) -> str:
         n = self.e.n
-        return self.e.indexing.inputs[number] if number < n else self.plan.steps[number - n].contraction.indexing.output
+        return self.e.indexing.inputs[number] if number < n else self.block.steps[number - n].contraction.indexing.output
 
     def _order(self, number: int) -> str:
         """The axes of an array: as work-items read it, what they sum over before the rest."""
@@ -197,7 +193,7 @@ class _Arranger:
         if isinstance(sharing, MatrixSharing):
             order = (*sharing.batch.letters, *sharing.sums.letters, *sharing.rows.letters)
             return "".join(sorted(letters, key=order.index))
-        return "".join(sorted(letters, key=self.plan.steps[reader].contraction.indexing.output.find))
+        return "".join(sorted(letters, key=self.block.steps[reader].contraction.indexing.output.find))
 
     def _padded_axes(self, number: int, letters: str) -> tuple[int, ...] | None:
         """The axes that may be padded, if not all: for a matrix unit, rows and sums are to go on evenly."""
@@ -224,7 +220,7 @@ class _Arranger:
         """Whether a work-item reads along the last axis of an array, all of it."""
         reader = self._reader(number)
         last = letters[-1:]
-        return reader is not None and self.plan.steps[reader].tile.get(last, 1) == self.lengths.get(last) != 1
+        return reader is not None and self.block.steps[reader].register_tile.get(last, 1) == self.lengths.get(last) != 1
 
     def _accesses(self, number: int, letters: str) -> list[Access]:
         """The step or copy that writes an array, and the step or copy that reads it."""
@@ -233,7 +229,7 @@ class _Arranger:
         read = self._whole(self.e.indexing.output) if reader is None else self.sharings[reader]
         return [self._access(written, letters, written=True), self._access(read, letters, written=False)]
 
-    def _access(self, sharing: Sharing | MatrixSharing, letters: str, *, written: bool) -> Access:
+    def _access(self, sharing: TileSharing | MatrixSharing, letters: str, *, written: bool) -> Access:
         points = math.prod(self.lengths[x] for x in letters)
         if isinstance(sharing, MatrixSharing):
             return Access(sharing.rows, points, sharing.columns if written else sharing.sums)
@@ -273,12 +269,12 @@ class _Arranger:
             free_from[slot] = math.inf if array in lasting else uses[array][-1]
 
 
-def _reads(event: Event) -> set[int]:
-    if isinstance(event, Compute):
-        return {source.array for source in event.sources if isinstance(source, Held)}
-    return {event.source.array} if isinstance(event, Store) else set()
+def _reads(event: GroupEvent) -> set[int]:
+    if isinstance(event, ContractStep):
+        return {source.array for source in event.sources if isinstance(source, LocalArray)}
+    return {event.source.array} if isinstance(event, StoreResult) else set()
 
 
-def _writes(event: Event) -> set[int]:
-    target = None if isinstance(event, Store) else event.target
-    return {target.array} if isinstance(target, Held) else set()
+def _writes(event: GroupEvent) -> set[int]:
+    target = None if isinstance(event, StoreResult) else event.target
+    return {target.array} if isinstance(target, LocalArray) else set()

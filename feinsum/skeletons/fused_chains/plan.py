@@ -1,226 +1,142 @@
-"""Plans of what a work-group does with a block of some output indices: copies, contractions and stores.
-
-    u(e, i, j, k) --copy--> local --B(a, i)--> local --B(b, j)--> local --B(c, k)--> out[e, a, b, c]
-
-This is plain data; ``arrangements`` puts it in order, and ``write`` makes instructions of it.
-"""
+"""Plans of fused chains: contractions one after the other by one work-group, partial results in local memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from feinsum.contraction import Step
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.skeletons.common.digits import Digits
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH, ROWS, fragment_unit
+from feinsum.parameters import described
+from feinsum.skeletons.fused_chains.arrangements import GroupSchedule, arrange
+from feinsum.skeletons.fused_chains.events import ContractStep, CopyOperand, InRegisters
+from feinsum.skeletons.fused_chains.steps import BlockSteps
+from feinsum.subscripts import Subscripts
+
+OTHER_REGISTERS = 24
+"""32-bit registers of a work-item besides its tile; chosen by hand."""
 
 
 @dataclass(frozen=True)
-class GroupStep:
-    """One contraction by a work-group, whose work-items share the entries of the result.
+class FusedChain:
+    """What a work-group does with a block, and how groups go from block to block.
 
-    :ivar contraction: its operands, numbered as in a schedule, and its indices.
-    :ivar tile: index of the result -> how many of it a work-item computes together; 1 if it is not there.
-    :ivar unit: the matrix unit with which sub-groups compute it, instead of a tile in each work-item.
-    :ivar fragments: tiles of 16 rows by blocks of 8 columns that a sub-group computes together on the unit.
+    :ivar einsum: what the chain evaluates, in the letters of its steps.
+    :raises TransformError: if the steps do not evaluate the einsum, or groups cannot go on as is wanted.
     """
 
-    contraction: Step
-    tile: Mapping[str, int] = field(default_factory=dict)
-    unit: str = ""
-    fragments: tuple[int, int] = (1, 1)
-
-
-@dataclass(frozen=True)
-class GroupPlan:
-    """The steps of a work-group, and what it treats.
-
-    :ivar blocks: output index -> how many of it a work-group treats at a time; other indices it treats whole.
-    :ivar items: work-items of a group.
-    :ivar copied: operands that are copied to local memory; of those without an index of `blocks`, once for all blocks.
-    :ivar staged: whether results go through local memory, so that they leave in the order of the output.
-    :ivar stay: work-groups, which stride over the blocks of the only index of `blocks`; 0 for one to each block.
-    :ivar prefetch: whether groups that stay load what they copy for the next block, into registers, during a block.
-    :ivar early: whether operands that a step reads where they are, are loaded ahead of all steps, if they are few; with
-        `prefetch`, during the block before.
-    :ivar chained: whether a result stays in registers where each work-item needs in the next step what it has itself.
-    """
-
-    steps: tuple[GroupStep, ...]
-    blocks: Mapping[str, int]
-    items: int
-    copied: frozenset[int] = frozenset()
-    staged: bool = False
-    stay: int = 0
-    prefetch: bool = False
-    early: bool = False
-    chained: bool = False
-
-
-@dataclass(frozen=True)
-class Held:
-    """An array in local memory, and the letters of its axes as somebody reads it."""
-
-    array: int
-    letters: str
-
-
-@dataclass(frozen=True)
-class Registers:
-    """The result of the step before, which each work-item has of its own in registers."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """How work-items share the entries of an array: each has a tile of them, and so many tiles along each index."""
-
-    digits: Digits
-    tile: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class MatrixSharing:
-    """How sub-groups share a result on a matrix unit: ``D[rows, columns] = Σ_sums A[rows, sums] B[columns, sums]``.
-
-    :ivar batch: indices that A, B and D have; there is a product for each of their points.
-    :ivar matrix: which factor of the step is B.
-    :ivar digits: of the number of a work-item: the batch, the tiles of rows, the parts of the columns, the lane.
-    """
-
-    batch: Digits
-    rows: Digits
-    columns: Digits
-    sums: Digits
-    matrix: int
-    unit: str
-    fragments: tuple[int, int]
-
-    @property
-    def steps(self) -> int:
-        """Instructions along the sum."""
-        return -(-self.sums.total // fragment_unit(self.unit).k)
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of columns, in whole parts."""
-        return -(-self.columns.total // (COLUMNS * self.fragments[1])) * self.fragments[1]
-
-    @property
-    def digits(self) -> Digits:
-        tiles, parts = -(-self.rows.total // (ROWS * self.fragments[0])), self.blocks // self.fragments[1]
-        return Digits((*self.batch.letters, "tile", "part", "lane"), (*self.batch.counts, tiles, parts, SUB_GROUP))
-
-    @property
-    def padded_rows(self) -> int:
-        """Rows, in whole tiles."""
-        return -(-self.rows.total // (ROWS * self.fragments[0])) * ROWS * self.fragments[0]
-
-    @property
-    def copy(self) -> Digits:
-        """Of the places of B in local memory, in the order in which lanes read it."""
-        width = fragment_unit(self.unit).k // DEPTH
-        counts = (*self.batch.counts, self.blocks, self.steps * width, SUB_GROUP)
-        return Digits((*self.batch.letters, "block", "step", "lane"), counts)
-
-
-@dataclass(frozen=True)
-class CopyMatrix:
-    """The matrix of a step on a matrix unit to an array."""
-
-    step: int
-    row: int
-    sharing: MatrixSharing
-    target: Held
-
-
-@dataclass(frozen=True)
-class Copy:
-    """Operand `operand` of a row to an array."""
-
-    operand: int
-    row: int
-    sharing: Sharing
-    target: Held
-
-
-@dataclass(frozen=True)
-class Compute:
-    """A step of a row; sources that are None are operands read where they are; without a target, it goes to the output."""
-
-    step: int
-    row: int
-    sharing: Sharing | MatrixSharing
-    sources: tuple[Held | Registers | None, ...]
-    target: Held | Registers | None
-
-
-@dataclass(frozen=True)
-class Store:
-    """The staged results of a row to the output."""
-
-    row: int
-    sharing: Sharing
-    source: Held
-
-
-MOVED_TOGETHER = 40
-"""Numbers of a work-item that are loaded together, however long each takes to come."""
-NUMBERS_OF_A_PLACE = 6
-"""How many numbers a work-item moves in the time in which it finds out the place of one."""
-
-Event = Copy | CopyMatrix | Compute | Store
-
-
-def sharing_of(e: BatchedEinsum, step: GroupStep, blocks: Mapping[str, int]) -> Sharing | MatrixSharing:
-    """How work-items share a step: numbered by the entries of its result, tile by tile; or as a matrix unit wants it.
-
-    :raises TransformError: if a tile does not divide its index, or a step on a matrix unit is no product with one matrix.
-    """
-    lengths, contraction = lengths_within(e, blocks), step.contraction
-    inputs, output = contraction.indexing.inputs, contraction.indexing.output
-    if not step.unit:
-        for letter, together in step.tile.items():
-            if letter not in output or lengths[letter] % together:
-                raise TransformError(f"a tile has {together} of '{letter}', which do not divide it")
-        return Sharing(_digits(output, lengths, step.tile), step.tile)
-    able = matrices_of(e, contraction, blocks)
-    if len(able) != 1 or not contraction.indexing.summed:
-        raise TransformError(f"'{contraction.indexing}' is no product with one matrix")
-    matrix, rest = inputs[able[0]], "".join(x for k, x in enumerate(inputs) if k != able[0])
-    return MatrixSharing(
-        _digits((x for x in output if x in matrix and x in rest), lengths),
-        _digits((x for x in output if x not in matrix), lengths),
-        _digits((x for x in output if x not in rest), lengths),
-        _digits(contraction.indexing.summed, lengths),
-        able[0],
-        step.unit,
-        step.fragments,
+    einsum: BatchedEinsum
+    block: BlockSteps = described("What a work-group does with a block of the output.", word="block tile")
+    persistent_groups: int = described(
+        """Work-groups that stay for the whole kernel and stride over the blocks, `stay` of them on each compute unit; 0 for
+        groups that come and go, one to each block.""",
+        word="persistent groups",
+        parameter="stay",
+        default=0,
+    )
+    prefetch: bool = described(
+        "Whether groups that stay load what they copy for the next block, into registers, during a block.",
+        word="prefetch",
+        parameter="prefetch",
+        default=False,
+    )
+    loads_in_flight: bool = described(
+        """Whether operands that a step reads where they are, if they are few, are loaded ahead of all steps; with
+        `prefetch`, during the block before.""",
+        word="loads in flight",
+        parameter="early",
+        default=False,
     )
 
+    def __post_init__(self) -> None:
+        divided = "".join(self.block.block_tile)
+        if len(divided) > 3:
+            raise TransformError(f"blocks of '{divided}' are too many for the axes of groups")
+        if self.persistent_groups and len(divided) != 1:
+            raise TransformError("groups stay where one index is divided")
+        if self.prefetch and not self.persistent_groups:
+            raise TransformError("groups that do not stay have no next block")
+        _ = self.schedule  # whether the steps fit the einsum shows as they are put in order
 
-def matrices_of(e: BatchedEinsum, contraction: Step, blocks: Mapping[str, int]) -> list[int]:
-    """Which factors of a step are operands that all blocks share."""
-    factors = enumerate(zip(contraction.operands, contraction.indexing.inputs, strict=True))
-    return [k for k, (number, letters) in factors if number < e.n and not any(x in blocks for x in letters)]
+    @cached_property
+    def schedule(self) -> GroupSchedule:
+        """The events of a work-group, and the layout of its local memory."""
+        return arrange(self.einsum, self.block, self.einsum.dtype.itemsize)
+
+    def local_bytes(self) -> int:
+        """Local memory of a work-group."""
+        return self.einsum.dtype.itemsize * self.schedule.entries
+
+    def registers(self) -> int:
+        """32-bit registers of a work-item, at least."""
+        return max(step.registers(self.einsum.dtype.itemsize) for step in self.block.steps) + OTHER_REGISTERS
+
+    def pointless(self) -> str | None:
+        """Which choice changes nothing, and why; None if there is none."""
+        events = self.schedule.events
+        sources = [source for event in events if isinstance(event, ContractStep) for source in event.sources]
+        if self.block.register_forwarding and not any(isinstance(source, InRegisters) for source in sources):
+            return "no work-item has in registers what it needs next"
+        if self.loads_in_flight and None not in sources:
+            return "no operand is read where it is"
+        if self.prefetch and not self.loads_in_flight and not isinstance(events[0], CopyOperand):
+            return "nothing is copied that could be loaded a block ahead"
+        return None
 
 
-def _digits(letters: Iterable[str], lengths: Mapping[str, int], tile: Mapping[str, int] | None = None) -> Digits:
-    chosen = tuple(letters)
-    return Digits(chosen, tuple(lengths[x] // (tile or {}).get(x, 1) for x in chosen))
+@dataclass(frozen=True)
+class ContractionOrder:
+    """Which operands and results to contract one after the other; n + s is the result of step s of n operands.
 
-
-def lengths_within(e: BatchedEinsum, blocks: Mapping[str, int]) -> dict[str, int]:
-    """How many of each index a work-group treats.
-
-    :raises TransformError: if that is not known, or a block is of a summed index.
+    >>> str(ContractionOrder.parse("0+3 1+4"))
+    '0+3 1+4'
     """
-    lengths = {}
-    for letter, axis in e.index_sizes.items():
-        length = blocks.get(letter, axis)
-        if not isinstance(length, int) or (letter in blocks and letter not in e.indexing.output):
-            raise TransformError(f"a work-group cannot treat index '{letter}' of '{e.subscripts}', of length {axis}, whole")
-        lengths[letter] = length
-    return lengths
+
+    taken: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def parse(text: str) -> ContractionOrder:
+        """The order that :meth:`__str__` wrote."""
+        return ContractionOrder(tuple(tuple(map(int, pair.split("+"))) for pair in text.split()))
+
+    def __str__(self) -> str:
+        return " ".join("+".join(map(str, pair)) for pair in self.taken)
+
+    def steps(self, e: BatchedEinsum) -> list[Step]:
+        """The contractions; one that only multiplies is joined with the one that takes its result."""
+        letters = dict(enumerate(e.indexing.inputs))
+        steps: list[Step] = []
+        joined: dict[int, tuple[int, ...]] = {}
+        renumbered = {k: k for k in range(e.n)}
+        for number, pair in enumerate(self.taken):
+            operands = tuple(j for k in pair for j in joined.get(k, (k,)))
+            inputs = tuple(letters[renumbered[k]] for k in operands)
+            rest = [
+                letters[renumbered[j]]
+                for later in self.taken[number + 1 :]
+                for k in later
+                if k < e.n + number
+                for j in joined.get(k, (k,))
+            ]
+            last = number == len(self.taken) - 1
+            output = e.indexing.output if last else _kept(inputs, set(e.indexing.output).union(*rest))
+            if not last and set(output) == set("".join(inputs)) and any(set(x) == set(output) for x in inputs):
+                joined[e.n + number] = operands
+                continue
+            steps.append(Step(tuple(renumbered[k] for k in operands), Subscripts(inputs, output)))
+            renumbered[e.n + number] = e.n + len(steps) - 1
+            letters[e.n + len(steps) - 1] = output
+        return steps
+
+
+def _kept(inputs: Sequence[str], needed: set[str]) -> str:
+    """The indices of a result: those of the operand with most of them, new ones in the place of the first summed over."""
+    main = max(inputs, key=len)
+    new = [x for x in dict.fromkeys("".join(inputs)) if x in needed and x not in main]
+    result: list[str] = []
+    for x in main:
+        result += [x] if x in needed else new
+        new = new if x in needed else []
+    return "".join(result + new)

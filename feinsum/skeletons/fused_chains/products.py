@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remainder, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.skeletons.common.digits import position
-from feinsum.skeletons.fused_chains.plan import MOVED_TOGETHER, Compute, CopyMatrix, Held, MatrixSharing
+from feinsum.skeletons.fused_chains.events import MOVED_TOGETHER, ContractStep, CopyMatrix, LocalArray
+from feinsum.skeletons.fused_chains.kernel import GroupKernel
+from feinsum.skeletons.fused_chains.steps import MatrixSharing
 from feinsum.skeletons.nvidia.matrix_units import (
     COLUMNS,
     DEPTH,
@@ -30,15 +32,12 @@ from feinsum.skeletons.nvidia.matrix_units import (
     row_of,
 )
 
-if TYPE_CHECKING:
-    from feinsum.skeletons.fused_chains.write import Work
-
 _WRITTEN_OUT = 4
 """Instructions along a sum that are written out."""
 
 
-def copy_matrix(work: Work, copy: CopyMatrix) -> None:
-    """Copy B to local memory, padded with zeros.
+def copy_matrix(work: GroupKernel, copy: CopyMatrix) -> None:
+    """CopyOperand B to local memory, padded with zeros.
 
     After, for lanes l of all sub-groups::
 
@@ -50,7 +49,7 @@ def copy_matrix(work: Work, copy: CopyMatrix) -> None:
     column = COLUMNS * digits["block"] + column_of_b(digits["lane"])
     depth = depth_of(digits["lane"], digits["step"])
     at = {**digits, **sharing.columns.of(column), **sharing.sums.of(depth)}
-    operand = work.plan.steps[copy.step].contraction.operands[sharing.matrix]
+    operand = work.block.steps[copy.step].contraction.operands[sharing.matrix]
     value = _there(
         [
             (column, sharing.columns.total, COLUMNS * sharing.blocks),
@@ -61,12 +60,12 @@ def copy_matrix(work: Work, copy: CopyMatrix) -> None:
     work.last |= {work.assign(work.place(copy.target, number), value, work.around | set(turns))}
 
 
-class MatrixContraction:
+class MatrixUnitStep:
     """One contraction of a row, fragments by sub-groups."""
 
-    def __init__(self, work: Work, event: Compute, sharing: MatrixSharing) -> None:
+    def __init__(self, work: GroupKernel, event: ContractStep, sharing: MatrixSharing) -> None:
         self.work, self.event, self.sharing = work, event, sharing
-        self.contraction = work.plan.steps[event.step].contraction
+        self.contraction = work.block.steps[event.step].contraction
         self.unit = fragment_unit(sharing.unit)
         self.lane = Remainder(work.item, SUB_GROUP)
         self.tiles, self.blocks = sharing.fragments
@@ -74,7 +73,7 @@ class MatrixContraction:
 
     def can_load_early(self) -> bool:
         """Whether there are operands to read where they are, few enough numbers of each for registers."""
-        few = math.prod(self._shape) <= MOVED_TOGETHER and self.sharing.digits.total <= self.work.plan.items
+        few = math.prod(self._shape) <= MOVED_TOGETHER and self.sharing.digits.total <= self.work.block.items
         return few and None in self.event.sources
 
     @property
@@ -157,7 +156,7 @@ class MatrixContraction:
             if total < padded
         ]
         value, inside = d[(m, n, half, number)], self.around | set(loops)
-        if isinstance(self.event.target, Held):
+        if isinstance(self.event.target, LocalArray):
             entry = self.work.entry(self.event.target, at)
             self.work.last |= {self.work.assign(entry, value, inside, predicates=predicates)}
         else:
@@ -205,7 +204,7 @@ class MatrixContraction:
         place = place * sharing.blocks + self.at["part"] * self.blocks + block
         place = place * (sharing.steps * width) + step * width + register
         matrix = self.event.sources[sharing.matrix]
-        if not isinstance(matrix, Held):
+        if not isinstance(matrix, LocalArray):
             raise TransformError(f"the matrix of '{self.contraction.indexing}' has no copy")
         return self.work.place(matrix, place * SUB_GROUP + self.lane)
 
@@ -213,7 +212,7 @@ class MatrixContraction:
         source = self.event.sources[number]
         if number in self.early:
             return self.early[number][index]
-        if isinstance(source, Held):
+        if isinstance(source, LocalArray):
             return self.work.entry(source, at)
         return self.work.operand(self.contraction.operands[number], self.event.row, at)
 

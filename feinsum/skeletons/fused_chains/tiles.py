@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pymbolic.primitives import Comparison, Product, Variable, flattened_product, flattened_sum
 
-from feinsum.skeletons.fused_chains.plan import MOVED_TOGETHER, Compute, Held, Registers, Sharing
-
-if TYPE_CHECKING:
-    from feinsum.skeletons.fused_chains.write import Work
+from feinsum.skeletons.fused_chains.events import MOVED_TOGETHER, ContractStep, InRegisters, LocalArray
+from feinsum.skeletons.fused_chains.kernel import GroupKernel
+from feinsum.skeletons.fused_chains.steps import TileSharing
 
 _WRITTEN_OUT = 400
 """Products of a work-item that are written out; a longer sum stays a loop, which the OpenCL compiler may unroll."""
 
 
-class Tile:
+class WorkItemTile:
     """The entries of an array that a work-item treats at a time.
 
     They lie as far apart as there are tiles along an index, so that neighbours of one are those of another.
@@ -26,11 +25,13 @@ class Tile:
     :ivar predicates: when there is a tile, where the loop is written out and so goes on to the end.
     """
 
-    def __init__(self, work: Work, sharing: Sharing, around: frozenset[str], *, written_out: bool = False) -> None:
+    def __init__(
+        self, work: GroupKernel, sharing: TileSharing, around: frozenset[str], *, written_out: bool = False
+    ) -> None:
         self.work, self.sharing = work, sharing
         self.tile = {x: n for x, n in sharing.tile.items() if n > 1}
         self.letters = "".join(self.tile)
-        items, total = work.plan.items, sharing.digits.total
+        items, total = work.block.items, sharing.digits.total
         if written_out:
             self.turns = list(work.draft.unrolled(("turn",), (-(-total // items),)))
             number = Variable(self.turns[0]) * items + work.item
@@ -60,32 +61,34 @@ class Tile:
         return lambda loops: Variable(name)[tuple(Variable(loops[x]) for x in letters) or (0,)]
 
 
-class TileContraction:
+class RegisterTileStep:
     """One contraction of a row, tile by tile, in registers.
 
     :ivar before: the contraction whose result this one takes from registers, if it does.
     :ivar result: the tile of the result, once it is written.
     """
 
-    def __init__(self, work: Work, event: Compute, sharing: Sharing, before: TileContraction | None) -> None:
+    def __init__(
+        self, work: GroupKernel, event: ContractStep, sharing: TileSharing, before: RegisterTileStep | None
+    ) -> None:
         self.work, self.event, self.sharing = work, event, sharing
-        chained = any(isinstance(source, Registers) for source in event.sources)
+        chained = any(isinstance(source, InRegisters) for source in event.sources)
         self.before = before if chained else None
-        self.contraction = work.plan.steps[event.step].contraction
+        self.contraction = work.block.steps[event.step].contraction
         self.early: dict[int, str] = {}
 
     def can_load_early(self) -> bool:
         """Whether there are operands to read where they are, few enough numbers of each for registers."""
         sums = math.prod(self.work.lengths[x] for x in self.contraction.indexing.summed)
         few = sums * math.prod(self.sharing.tile.values()) <= MOVED_TOGETHER * max(self.sharing.tile.values(), default=1)
-        return few and None in self.event.sources and self.sharing.digits.total <= self.work.plan.items
+        return few and None in self.event.sources and self.sharing.digits.total <= self.work.block.items
 
     def load_early(self, around: frozenset[str], origin: Mapping[str, Any]) -> None:
         """Load such operands before they are needed."""
         for number, letters in enumerate(self.contraction.indexing.inputs):
             if self.event.sources[number] is not None:
                 continue
-            tile = Tile(self.work, self.sharing, around, written_out=True)
+            tile = WorkItemTile(self.work, self.sharing, around, written_out=True)
             own, summed = [x for x in tile.letters if x in letters], self.contraction.indexing.summed
             lengths = [self.work.lengths[x] for x in summed]
             if number not in self.early:
@@ -103,7 +106,7 @@ class TileContraction:
 
     def write(self) -> None:
         """Load what the tile needs, multiply, sum up, store."""
-        self.tile = tile = Tile(self.work, self.sharing, self.work.inside)
+        self.tile = tile = WorkItemTile(self.work, self.sharing, self.work.inside)
         summed = self.contraction.indexing.summed
         if not summed:
             values = self._load(tile.around, {})
@@ -138,18 +141,18 @@ class TileContraction:
 
     def _factor(self, number: int, at: Mapping[str, Any], loops: Mapping[str, str]) -> Any:
         source = self.event.sources[number]
-        if isinstance(source, Registers) and self.before is not None:
+        if isinstance(source, InRegisters) and self.before is not None:
             return self.before.result(loops)
         if number in self.early:
             return Variable(self.early[number])[tuple(map(Variable, loops.values())) or (0,)]
-        if isinstance(source, Held):
+        if isinstance(source, LocalArray):
             return self.work.entry(source, at)
         return self.work.operand(self.contraction.operands[number], self.event.row, at)
 
     def _finish(self, value: _Entry) -> None:
-        """Store the tile in local memory, or in the output, or leave it where it is."""
+        """StoreResult the tile in local memory, or in the output, or leave it where it is."""
         self.result = value
-        if isinstance(self.event.target, Registers):
+        if isinstance(self.event.target, InRegisters):
             return
         loops, at = self.tile.loops()
         inside = self.tile.around | set(loops.values())

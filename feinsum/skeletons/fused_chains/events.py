@@ -1,0 +1,72 @@
+"""The events of a work-group: what it copies, contracts and stores, and where the arrays are that it does so with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from feinsum.skeletons.fused_chains.steps import MatrixSharing, TileSharing
+
+MOVED_TOGETHER = 40
+"""Numbers of a work-item that are loaded together, however long each takes to come."""
+NUMBERS_OF_A_PLACE = 6
+"""How many numbers a work-item moves in the time in which it finds out the place of one."""
+
+
+@dataclass(frozen=True)
+class LocalArray:
+    """An array in local memory, and the letters of its axes as somebody reads it."""
+
+    array: int
+    letters: str
+
+
+@dataclass(frozen=True)
+class InRegisters:
+    """The result of the step before, which each work-item has of its own in registers."""
+
+
+Source = LocalArray | InRegisters | None
+"""Where a step finds an operand: None for where it lies in global memory."""
+
+
+@dataclass(frozen=True)
+class CopyMatrix:
+    """The matrix of a step on a matrix unit to an array."""
+
+    step: int
+    row: int
+    sharing: MatrixSharing
+    target: LocalArray
+
+
+@dataclass(frozen=True)
+class CopyOperand:
+    """Operand `operand` of a row to an array."""
+
+    operand: int
+    row: int
+    sharing: TileSharing
+    target: LocalArray
+
+
+@dataclass(frozen=True)
+class ContractStep:
+    """A step of a row; sources that are None are operands read where they are; without a target, it goes to the output."""
+
+    step: int
+    row: int
+    sharing: TileSharing | MatrixSharing
+    sources: tuple[Source, ...]
+    target: Source
+
+
+@dataclass(frozen=True)
+class StoreResult:
+    """The staged results of a row to the output."""
+
+    row: int
+    sharing: TileSharing
+    source: LocalArray
+
+
+GroupEvent = CopyOperand | CopyMatrix | ContractStep | StoreResult

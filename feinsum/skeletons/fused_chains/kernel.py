@@ -1,0 +1,152 @@
+"""The kernel of a fused chain while events are written into it: its loops, its local memory, its operands and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import loopy as lp
+from loopy.symbolic import get_dependencies
+from pymbolic.primitives import Call, Comparison, Min, Variable, flattened_product, flattened_sum
+
+from feinsum.errors import TransformError
+from feinsum.match import Match
+from feinsum.rewrites.loops import axis_length
+from feinsum.skeletons.common.digits import VECTOR_BYTES
+from feinsum.skeletons.common.draft import Draft
+from feinsum.skeletons.common.products import substituted
+from feinsum.skeletons.fused_chains.events import LocalArray
+from feinsum.skeletons.fused_chains.plan import FusedChain
+from feinsum.skeletons.fused_chains.steps import lengths_within
+
+
+class GroupKernel:
+    """A kernel whose instructions become the events of a work-group.
+
+    :ivar schedule: the events, and the layouts of the arrays in local memory.
+    :ivar item: the number of a work-item.
+    :ivar around: the loops around all events; :ivar inside: also that over the blocks of a group, named `round`.
+    :ivar origin: index in blocks -> where the block begins; :ivar ends: index in blocks -> its length.
+    :ivar last: the instructions that the next ones come after.
+    """
+
+    def __init__(self, kernel: lp.LoopKernel, match: Match, plan: FusedChain) -> None:
+        e = match.einsum
+        self.match, self.plan, self.block = match, plan, plan.block
+        self.rows = [kernel.id_to_insn[insn_id] for insn_id in match.insn_ids]
+        if any(insn.predicates for insn in self.rows):
+            raise TransformError(
+                f"instruction '{self.rows[0].id}' has a predicate, which work-items that share it cannot have"
+            )
+        dtypes = {*e.dtypes, *(a.dtype for a in e.arrays)}
+        if len(dtypes) > 1:
+            raise TransformError(f"'{e}' has numbers of several types, which cannot share local memory")
+        (self.dtype,) = dtypes
+        self.draft = Draft(kernel)
+        self.lengths = lengths_within(e, self.block.block_tile)
+        self.schedule = plan.schedule
+        self.memory = [
+            self.draft.array("local_memory", (size,), lp.AddressSpace.LOCAL, self.dtype, VECTOR_BYTES)
+            for size in self.schedule.sizes
+        ]
+        self.last = frozenset[str]().union(*(insn.depends_on for insn in self.rows)) - set(match.insn_ids)
+        self._deal_blocks()
+
+    def _deal_blocks(self) -> None:
+        """Loops over groups, work-items and, for groups that stay, their blocks."""
+        blocks, stay = self.block.block_tile, self.plan.persistent_groups
+        groups = [self.draft.fresh("group") for _ in blocks]
+        lane = self.draft.fresh("item")
+        self.item = Variable(lane)
+        self.around = frozenset([*groups, lane])
+        self.origin: dict[str, Any] = {}
+        self.ends = {letter: axis_length(self.match, letter) for letter in blocks}
+        rounds: list[str] = []
+        for axis, (letter, group) in enumerate(zip(blocks, groups, strict=True)):
+            length, end = blocks[letter], self.ends[letter]
+            parameters = ", ".join(sorted(get_dependencies(end)))
+            if stay:
+                rounds = [self.draft.fresh("round")]
+                self.draft.domain("", [group], f"0 <= {group} < {stay}")
+                begun = f"({rounds[0]} * {stay} + {group}) * {length} < {end}"
+                self.draft.domain(", ".join(filter(None, (parameters, group))), rounds, f"0 <= {rounds[0]} and {begun}")
+                self.origin[letter] = (Variable(rounds[0]) * stay + Variable(group)) * length
+            else:
+                self.draft.domain(parameters, [group], f"0 <= {group} and {group} * {length} < {end}")
+                self.origin[letter] = flattened_product((Variable(group), length))
+            self.draft.tags[group] = f"g.{axis}"
+        self.draft.domain("", [lane], f"0 <= {lane} < {self.block.items}")
+        self.draft.tags[lane] = "l.0"
+        self.inside = self.around | set(rounds)
+        self.round = rounds[0] if rounds else ""
+
+    def begun(self, around: frozenset[str], origin: Mapping[str, Any]) -> list[Any]:
+        """When there is a block at `origin`: ahead of the loop over blocks, that is not known."""
+        if origin is self.origin or around == self.inside:
+            return []
+        return [Comparison(begin, "<", self.ends[x]) for x, begin in origin.items()]
+
+    def turns(self, total: int) -> tuple[Any, list[str]]:
+        """What a work-item has of so many numbers, `items` apart, and its loop over them if it has several."""
+        items = self.block.items
+        if total == items:
+            return self.item, []
+        turn = self.draft.fresh("turn")
+        if total % items:
+            self.draft.domain(str(self.item), [turn], f"0 <= {turn} and {turn} * {items} + {self.item} < {total}")
+        else:
+            self.draft.domain("", [turn], f"0 <= {turn} < {total // items}")
+        return Variable(turn) * items + self.item, [turn]
+
+    def assign(self, assignee: Any, value: Any, loops: frozenset[str], **kwargs: Any) -> str:
+        return self.draft.assign(assignee, value, loops, self.last, alone=True, **kwargs)
+
+    def entry(self, held: LocalArray, at: Mapping[str, Any]) -> Any:
+        """An entry of an array in local memory."""
+        return self.place(held, self.schedule.layouts[held.array].place([at[x] for x in held.letters]))
+
+    def place(self, held: LocalArray, place: Any) -> Any:
+        """A place of an array in local memory."""
+        return Variable(self.memory[self.schedule.slots[held.array]])[place]
+
+    def operand(self, operand: int, row: int, at: Mapping[str, Any], origin: Mapping[str, Any] | None = None) -> Any:
+        """An entry of an operand where it is, of the last block not beyond the end.
+
+        :param origin: where the block begins; by default the block at hand.
+        """
+        letters = self.match.einsum.indexing.inputs[operand]
+        origin = self.origin if origin is None else origin
+        places = [flattened_sum((origin[x], at[x])) if x in origin else at[x] for x in letters]
+        beyond = [x in origin and (origin is not self.origin or self._sticks_out(x)) for x in letters]
+        places = [Min((p, self.ends[x] - 1)) if b else p for x, p, b in zip(letters, places, beyond, strict=True)]
+        return Call(Variable(self.match.rules[row][operand]), tuple(places))
+
+    def _place(self, letter: str, at: Any) -> Any:
+        return flattened_sum((self.origin[letter], at)) if letter in self.origin else at
+
+    def _sticks_out(self, letter: str) -> bool:
+        end = self.ends.get(letter)
+        return end is not None and not (isinstance(end, int) and end % self.block.block_tile[letter] == 0)
+
+    def put(
+        self, row: int, at: Mapping[str, Any], value: Any, loops: frozenset[str], predicates: Sequence[Any] = ()
+    ) -> None:
+        """StoreResult an entry of the output, unless it is beyond the end."""
+        insn, names = self.rows[row], self.match.loops[row]
+        places = {x: self._place(x, at[x]) for x in self.match.einsum.indexing.output}
+        predicates = [*predicates, *(Comparison(places[x], "<", self.ends[x]) for x in places if self._sticks_out(x))]
+        assignee = substituted(insn.assignee, {names[x]: place for x, place in places.items()})
+        self.last |= {self.assign(assignee, value, loops, predicates=predicates, insn_id=insn.id)}
+
+    def wait(self) -> None:
+        """Let the work-items of a group wait for one another."""
+        barrier = lp.BarrierInstruction(
+            self.draft.fresh_id("wait"),
+            depends_on=self.last,
+            synchronization_kind="local",
+            mem_kind="local",
+            within_inames=self.inside,
+            within_inames_is_final=True,
+        )
+        self.draft.instructions.append(barrier)
+        self.last = frozenset([barrier.id])

@@ -1,0 +1,66 @@
+"""The choices of fused chains that are worth trying for a problem, the best guess first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+from feinsum.errors import TransformError
+from feinsum.space import Choices, Configuration, Problem, Value
+
+from .orders import orders
+from .plans import NO_UNIT, block_letters, plan_of, units
+
+INTENSE = 50
+"""Operations for each number of the operands and the output, above which matrix units are the first guess (by hand)."""
+
+
+def parameters(p: Problem) -> Choices:
+    """The choices of every parameter, the best guess first."""
+    heavy = bool(units(p)) and _operations_of_a_number(p) > INTENSE
+    best: dict[str, Any] = {
+        "order": orders(p.einsum, tuple(p.sizes.items()), block_letters(p)),
+        "unit": (*units(p), NO_UNIT) if heavy else (NO_UNIT, *units(p)),
+        "elements": (8, 7, 6, 4, 16, 14, 2, 1) if heavy else (3, 4, 2, 8, 6, 1, 16),
+        "together": (2, 1, 4) if heavy else (3, 4, 2, 1),
+        "across": (56, 24, 16) if heavy else (16, 24, 5),
+        "turns": (2, 1, 4) if heavy else (1, 2, 3),
+        "copy": ("needed", "all") if heavy else ("all", "needed"),
+        "staged": (True, False) if heavy else (False, True),
+        "stay": (1, 2, 0) if heavy else (0, 2),
+        "prefetch": (True, False) if heavy else (False, True),
+        "early": (False, True),
+        "chained": (False, True),
+    }
+    first: Choices = {name: values[:1] for name, values in best.items()}
+    if not _fits(p, best, NO_UNIT, 1):
+        return first
+    if not p.device.local_memory_is_dedicated:
+        # Work-items do better alone there, so few configurations are worth a trial.
+        return {**first, "unit": (NO_UNIT,), "elements": (3, 1), "together": (3, 1)}
+    # Otherwise whoever looks for the first that is accepted would go through thousands that differ in everything else.
+    fitting = [pair for pair in product(best["unit"], best["elements"]) if _fits(p, best, *pair)]
+    found = {"unit": [unit for unit, _ in fitting], "elements": {elements for _, elements in fitting}}
+    return {**best, **{name: [x for x in best[name] if x in own] for name, own in found.items()}}
+
+
+def _fits(p: Problem, choices: Mapping[str, Any], unit: Value, elements: int) -> bool:
+    """Whether a work-group can hold so many elements at all: with the least in local memory, in small and large tiles."""
+    lean: dict[str, Value] = {"unit": unit, "elements": elements, "turns": choices["turns"][-1], "stay": 0}
+    lean |= {"copy": "needed", **dict.fromkeys(("staged", "prefetch", "early", "chained"), False)}
+    tiles = (1, min(choices["across"])), (max(n for n in choices["together"] if elements % n == 0), max(choices["across"]))
+    ways = product(choices["order"], tiles if elements != 1 or unit != NO_UNIT else tiles[:1])
+    return any(_has_plan(p, {**lean, "order": o, "together": n, "across": m}) for o, (n, m) in ways)
+
+
+def _operations_of_a_number(p: Problem) -> float:
+    return p.itemsize * p.einsum.flops(p.lengths) / p.einsum.min_bytes(p.lengths)
+
+
+def _has_plan(p: Problem, c: Configuration) -> bool:
+    try:
+        plan_of(p, c)
+    except TransformError:
+        return False
+    return True
