@@ -2,7 +2,7 @@
 
     out[b,o] = Σ_ij x[b,i] W[o,i,j] y[b,j]        step 0: bi,oij->boj, recorded        step 1: boj,bj->bo, recorded
 
-A step is an einsum like any other, known by its canonical form, so what was tuned anywhere for it counts here.
+A step is an einsum like any other, known by its canonical form, so records of it from anywhere count here.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class _Search:
         return min(self.expected, key=self.expected.__getitem__)
 
     def step(self, most: int, end: float) -> int:
-        """Look at neighbours of the best, so many at most, until a time of the clock; and return how many it were."""
+        """Look at neighbours of the best, so many at most, until a time of the clock; the number of them."""
         self.centre = self.best
         fresh = [point for point in self._neighbours(self.centre) if point not in self.asked][:most]
         self.asked.update(fresh)

@@ -1,4 +1,4 @@
-"""Precedents: the records that speak for a configuration of an einsum on a device, the best evidence first.
+"""Records that speak for a configuration of an einsum on a device, the best evidence first.
 
 exact        a record of this einsum at these lengths on this device and driver
 lengths      a record of this einsum at other lengths
@@ -6,7 +6,7 @@ pattern      a record of an einsum of the same subscripts, of other fixed length
 driver       any of these on another driver version of this device
 architecture any of these on another device of the same architecture
 
-What is of another number of rows or of other types counts where it is near: beyond that, the cost model knows more.
+A record of another number of rows or of other types counts where it is near; beyond that, the cost model knows more.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Inquiry:
     def precedents(self, question: Question) -> Iterator[tuple[str, TuningRecord]]:
         """The records of these types, best evidence first, each with its kind.
 
-        What is recorded of other einsums is looked up after those of this one, if they are asked for.
+        The records of other einsums are looked up after those of this one, and only if somebody asks for them.
         """
         yield from self.ask(question)
         yield from (found for found in self.ask(replace(question, wide=True)) if _of_types(found[1], question))

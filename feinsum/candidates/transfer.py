@@ -1,12 +1,12 @@
-"""Adaptation: what a record speaks for, as a configuration of an einsum of other lengths, types or number of rows.
+"""Transfer: the configuration of a record, made one for an einsum of other lengths, types or number of rows.
 
-A value that is no choice here gives way to the nearest that is; what was no choice *there*, of which the record says
-nothing, is chosen by the cost model.  Then one parameter after the other is changed to what that expects to be quicker
-*here*, unless it expected that *there* as well, where the record proves it wrong::
+A value that is no choice here gives way to the nearest that is.  The cost model chooses the value of a parameter that was no
+choice *there*, of which the record says nothing.  Then one parameter after the other changes to the value that the model
+expects to be quicker *here*, unless the model expected the same *there*, where the record proves it wrong::
 
     gain(x)  =  t_here(x) / t_here(c)  /  min(1, t_there(x) / t_there(c))          c: the configuration of the record
 
-By the same rule a favourite of the cost model in any space may be better than what a record of other types speaks for.
+By the same rule a favourite of the cost model in any space may beat the configuration of a record of other types.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRIED = 300
 def adapt(record: TuningRecord, wanted: Instance, space: TransformSpace) -> Configuration | None:
     """The configuration of a record, made one for an einsum; None if the space accepts nothing near it.
 
-    A record that its space refuses where it was made is none that counts.
+    A record that its space refuses where it was made does not count.
 
     :param space: that of the record; a failure of it is a miss.
     """
@@ -79,7 +79,7 @@ def nearest(problem: Problem, space: TransformSpace, configuration: Configuratio
     """The accepted configuration with the fewest values that differ from those given; of these, with the nearest.
 
     A number is as far from another as the logarithm of their ratio says; other values that differ are all equally far.
-    What has other parameters is near to none.
+    A configuration with other parameters is near to none.
     """
     given, choices = space.completed(configuration), space.parameters(problem)
     if given.keys() != choices.keys():
@@ -142,7 +142,7 @@ class _Place:
 
 
 def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration:
-    """`start`, with what was no choice where the record was made as the cost model expects to be quickest here."""
+    """`start`, with the quickest values by the cost model for parameters that were no choice where the record was made."""
     names = [name for name, values in here.choices.items() if len(values) > 1 and len(there.choices[name]) == 1]
     if not names:
         return start
@@ -155,7 +155,7 @@ def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration
 
 
 def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:
-    """`start`, with those values changed that the cost model expects to pay here and did not expect to pay there."""
+    """`start`, with those changes that the cost model expects to pay here and did not expect to pay there."""
     end = time.monotonic() + SECONDS
     (start_s,) = here.expected_s([start])
     (recorded_s,) = there.expected_s([recorded])

@@ -1,6 +1,6 @@
 """Substitution rules that stay apart: loopy merges rules with equal right-hand sides whenever it transforms a kernel.
 
-Of ``A_0(i0, i1) := A[i0, i1]`` and ``A_1(a, b) := A[a, b]`` only ``A_0`` is left after the first ``split_iname``, and a
+After the first ``split_iname``, only ``A_0`` is left of ``A_0(i0, i1) := A[i0, i1]`` and ``A_1(a, b) := A[a, b]``, and a
 transformation of one operand would be one of both.  A tag on the read, which changes nothing else, keeps them apart.
 """
 
@@ -17,19 +17,19 @@ from pytools.tag import Tag, tag_dataclass
 
 @tag_dataclass
 class Copy(Tag):  # type: ignore[misc]  # pytools is not typed for strict checking
-    """The how-manieth rule with otherwise the same right-hand side it is that reads an array."""
+    """The number of a rule among those that read an array with the same right-hand side."""
 
     number: int
 
 
 def rule_value(rule: lp.SubstitutionRule) -> Any:
-    """The right-hand side without the names of the arguments: what loopy takes two rules for one by."""
+    """The right-hand side without the names of the arguments, by which loopy takes two rules for one."""
     numbered = {name: RuleArgument(k) for k, name in enumerate(rule.arguments)}
     return SubstitutionMapper(make_subst_func(numbered))(rule.expression)
 
 
 def keep_apart(rule: lp.SubstitutionRule, values: set[Any]) -> lp.SubstitutionRule:
-    """A rule of the same meaning that loopy does not merge with rules of these values, to which its own is added."""
+    """A rule of the same meaning that loopy does not merge with rules of these values; its own value joins them."""
     apart, number = rule, 0
     while (value := rule_value(apart)) in values:
         number += 1
@@ -39,7 +39,7 @@ def keep_apart(rule: lp.SubstitutionRule, values: set[Any]) -> lp.SubstitutionRu
 
 
 def _mark(expression: Any, number: int) -> Any:
-    """Tag the array reads; a scalar, which code generation takes no tag on, is multiplied by one."""
+    """The expression with tags on its array reads; a scalar, whose tags code generation refuses, is multiplied by one."""
     marker = _Marker(number)
     marked = marker(expression)
     if not marker.found:

@@ -59,7 +59,7 @@ def without_copies(kernel: lp.LoopKernel, launches: dict[str, frozenset[str]]) -
     for name, insn_ids in launches.items():
         tags = [kernel.id_to_insn[insn_id].tags_of_type(SameBytes) for insn_id in insn_ids]
         found = {tag.copy: tag.kept for own in tags for tag in own}
-        # What two outputs have in common is one of them, and copied to the other.
+        # Two outputs with a common value: one has it, and the other gets a copy.
         if all(tags) and all(stands_for.get(copy, kept) == kept for copy, kept in found.items()):
             stands_for |= found
         else:

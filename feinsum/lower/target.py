@@ -4,8 +4,8 @@ loopy looks through every function that a target knows; for those of Random123 i
 templates: 27 ms of a first kernel, in which no einsum has a random number.
 
 Intel's compiler (2026.2) drops the condition of ``if (-1 + -16 * gid(0) + -1 * lid(0) + n >= 0) out[i] = x[j];`` for some
-lanes where the numbers are structures of two doubles, as complex numbers are: what is beyond the last one is written, too.
-Of numbers that are made of their parts it does not.
+lanes where the numbers are structures of two doubles, as complex numbers are, so that it writes beyond the last one.  It
+keeps the condition where numbers are made of their parts.
 """
 
 from __future__ import annotations

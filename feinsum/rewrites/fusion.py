@@ -30,7 +30,7 @@ from feinsum.subscripts import Subscripts
 
 
 def neighbours(e: BatchedEinsum) -> str:
-    """The most indices of fixed length, the last of the output among them, that every array has side by side or not at all.
+    """The longest run of indices of fixed length that ends the output and that every array has whole or not at all.
 
     >>> from feinsum import array, einsum
     >>> X, T = array("X", (9, 4, 16, 8)), array("T", (7, 9))
@@ -42,7 +42,7 @@ def neighbours(e: BatchedEinsum) -> str:
 
 
 def last_together(indexing: Subscripts) -> str:
-    """The most indices, the last of the output among them, that stand side by side wherever they stand."""
+    """The longest run of indices that ends the output and stands side by side wherever any of them stands."""
     row = ""
     for letter in reversed(indexing.output):
         wider = letter + row
@@ -132,7 +132,7 @@ def name_one_index(
 def put_one_loop(
     t_unit: lp.TranslationUnit, match: Match, changed: Mapping[str, Any], rules: Sequence[lp.SubstitutionRule], length: int
 ) -> lp.TranslationUnit:
-    """The kernel with the loop and the rules of :func:`name_one_index`, and without loops that nothing is in any more.
+    """The kernel with the loop and the rules of :func:`name_one_index`, without the loops that became empty.
 
     :param match: with one index for several.
     :param changed: instructions by their names.
@@ -186,7 +186,7 @@ def _digits(position: Any, sizes: Sequence[int]) -> list[Any]:
     for k, size in enumerate(sizes):
         step = prod(sizes[k + 1 :])
         quotient = FloorDiv(position, step) if step > 1 else position
-        # Nothing that need not be said: lanes have to be found in what is left.
+        # A remainder or quotient that changes nothing would hide the lane from the search for vectors.
         digit = Remainder(quotient, size) if prod(sizes[:k]) > 1 else quotient
         digits.append(digit if size > 1 else 0)
     return digits

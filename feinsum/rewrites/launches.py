@@ -1,4 +1,4 @@
-"""Moves that make launches of their own of instructions."""
+"""Moves that decide in which order kernels are launched."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def place(t_unit: lp.TranslationUnit, match: Match, tags: Mapping[str, str]) -> 
 
 
 def _without_shared_slabs(kernel: lp.LoopKernel) -> lp.LoopKernel:
-    """Guard instead of peel where several loops are on one axis of the device: loopy peels only a loop of its own."""
+    """Guards in place of peeled iterations where loops share an axis of the device, since loopy peels only loops alone."""
     axes: dict[Any, list[str]] = {}
     for name, iname in kernel.inames.items():
         for tag in iname.tags_of_type(HardwareConcurrentTag):
@@ -183,7 +183,7 @@ def iname_of(t_unit: lp.TranslationUnit, match: Match, loop: str) -> str:
 
 
 def with_own_names(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUnit, Match]:
-    """Rename the loops of a match that are named like one of its index letters, so that a name means one thing.
+    """Rename loops that are named like another index letter of the match, so that each name means one thing.
 
     Before: ``for i: ...`` where letter ``j`` stands for loop ``i``; after: ``for i_: ...``.
 
@@ -250,7 +250,7 @@ def nest(t_unit: lp.TranslationUnit, match: Match, order: Sequence[str]) -> lp.T
 
 
 def without_race_warnings(kernel: lp.LoopKernel, insn_ids: Iterable[str]) -> lp.LoopKernel:
-    """A kernel in which loopy takes it that no two work-items of these instructions write to one place."""
+    """The kernel without loopy's warning that work-items of these instructions may write to one place."""
     races = frozenset(f"write_race({insn_id})" for insn_id in insn_ids)
     return kernel.copy(silenced_warnings=kernel.silenced_warnings | races)
 
@@ -297,5 +297,5 @@ def spread_sum(t_unit: lp.TranslationUnit, match: Match, items: int, sizes: Mapp
     t_unit = place(t_unit, match, {lanes: "l.0", **dict(zip(outputs, _GROUP_AXES, strict=False))})
     inward = [chunks, *(match.inames[letter] for letter in summed if letter != longest)]
     kernel = lp.split_reduction_inward(t_unit[match.kernel_name], inward)
-    # Every work-item of a group would store the sum; loopy warns, then lets only the one that holds it do so.
+    # loopy warns that every work-item of a group stores the sum, and then lets only the one that holds it do so.
     return t_unit.with_kernel(without_race_warnings(kernel, match.insn_ids))

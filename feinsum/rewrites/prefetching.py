@@ -1,7 +1,7 @@
 """The move that asks for memory before it is needed: ``for b: touch A(k, 8 (b + 1)); ... A(k, 8 b + t) ...``
 
-The hardware foresees rows that are read from end to end.  A tile of rows that lie far apart it does not: every line of it
-is waited for, unless it was asked for while the tile before was computed.
+The hardware foresees rows that are read from end to end, but not a tile of rows that lie far apart: a core waits for every
+line of it that nobody asked for while the tile before was computed.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def prefetch_ahead(
             __builtin_prefetch(A + n*k + 8*(b + 1))
             for t in range(8): acc[t] = acc[t] + A[k, 8*b + t] * ...
 
-    Other reads stay as they are: rows along a sum are foreseen, those along a lane read at once.  Beyond the last step
-    memory of no use is asked for, which is allowed.
+    Other reads stay as they are, since the hardware foresees rows along a sum and a vector takes a row along a lane at
+    once.  The last step asks for memory beyond the array, which the builtin allows.
 
     :param insn_ids: the instructions that read.
     :param step: a loop around them.

@@ -123,7 +123,7 @@ def store_row(
 
 
 def _aligned(lanes: VectorLanes, target: Any, assignee: Any, iname: str, row: Row) -> int:
-    """The longest vectors that can be stored past the caches, which presumes aligned rows; 0 if there are none."""
+    """How many lanes the longest vector has that can be stored past the caches, which needs aligned rows; 0 if none can."""
     if not lanes.streaming or target.name not in lanes.kernel.arg_dict or row.stride != 1:
         return 0
     strides = [
@@ -154,7 +154,7 @@ def _first_of(target: Any, assignee: Any, iname: str, at: Any) -> Any:
 
 
 def _apart(ids: list[str], number: int) -> frozenset[tuple[str, str]]:
-    """That pieces of a row do not overlap, which loopy 2025.2 fails to find out (it raises AttributeError)."""
+    """Tell loopy that pieces of a row do not overlap: loopy 2025.2 raises AttributeError when it looks for itself."""
     return frozenset((other, "any") for other in ids if other != ids[number])
 
 

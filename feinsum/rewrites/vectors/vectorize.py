@@ -112,7 +112,7 @@ class VectorLanes:
             loop_priority=frozenset(
                 tuple(self.block_loops.get(name, name) for name in order) for order in self.kernel.loop_priority
             ),
-            # Code of feinsum's own is ordered by the quick scheduler; a user of loopy alone can do nothing about it.
+            # feinsum orders its own code by a quick scheduler; whoever uses loopy alone can do nothing about this warning.
             silenced_warnings=self.kernel.silenced_warnings | {"v1_scheduler_fallback"},
         )
         return lp.remove_unused_inames(lp.tag_inames(kernel, self.tags))
@@ -152,7 +152,7 @@ class VectorLanes:
         mapper = _Substitution(self, insn, iname, block, lane)
         value = mapper(insn.expression)
         if mapper.loads and mapper.escaped:
-            # Lanes one by one take numbers from memory, not lanes of vectors that nobody loads.
+            # Lanes that are computed one by one read memory, not lanes of vectors that nothing loads.
             mapper = _Substitution(self, insn, iname, block, lane, loading=False)
             value = mapper(insn.expression)
         inside = (insn.within_inames - {iname}) | {block, lane}
@@ -240,11 +240,11 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
             return self.rec(expr.child)
         if self.iname in get_dependencies(expr.child):
             return super().map_type_cast(expr)
-        # loopy 2025.2 makes no vectors where there is a cast, though it is one number's; a product converts as well.
+        # loopy 2025.2 makes no vectors around a cast, even of a single number; a product converts as well.
         return Product((expr.type.numpy_dtype.type(1), self.rec(expr.child)))
 
     def _map_number(self, expr: Any) -> Any:
-        """What loopy 2025.2 makes no vectors of, unless it is part of an index."""
+        """Refuse what loopy 2025.2 makes no vectors of, unless it is part of an index."""
         self.escaped = self.escaped or not self.indexing
         return getattr(super(), expr.mapper_method)(expr)
 
