@@ -1,7 +1,7 @@
 """Transfer: the configuration of a record, made one for an einsum of other lengths, types or number of rows.
 
-A value that is no choice here gives way to the nearest that is.  The cost model chooses the value of a parameter that was no
-choice *there*, of which the record says nothing.  Then one parameter after the other changes to the value that the model
+A value that is no choice here gives way to the nearest that is.  The cost model chooses the value of a parameter that was
+no choice *there*, of which the record says nothing.  Then one parameter after the other changes to the value that the model
 expects to be quicker *here*, unless the model expected the same *there*, where the record proves it wrong::
 
     gain(x)  =  t_here(x) / t_here(c)  /  min(1, t_there(x) / t_there(c))          c: the configuration of the record
