@@ -27,4 +27,4 @@ class _Beside:
 def serve() -> None:
     """Let the rooms beside this package be imported as parts of it, if this is a checkout."""
     if all((ROOT / room / "__init__.py").exists() for room in ROOMS):
-        sys.meta_path.append(_Beside)
+        sys.meta_path.insert(0, _Beside)  # before the finder of an editable installation, which may be of another checkout
