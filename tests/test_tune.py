@@ -57,6 +57,10 @@ OUTCOMES = {
     "unwritten": ("wrong", "not written or not finite, the first at [0, 0]"),
     "out of bounds": ("wrong", "is written out of bounds at lengths"),
     "far out of bounds": ("wrong", "is written out of bounds at lengths"),
+    "skips what is written": ("wrong", " instead of "),
+    "skips what looks right": ("wrong", " instead of "),
+    "overwrites an input": ("wrong", "is written though it is an input at lengths"),
+    "reads past an input": ("wrong", "not written or not finite, the first at [0, 3]"),
     "refused": ("refused", "too small for this"),
     "a bug": ("compile-failed", "space 'rogue' fails on {'way': 'a bug'}: KeyError: 'missing'"),
     "no code": ("compile-failed", "loopy generates no code: "),
@@ -88,7 +92,7 @@ def test_tuning_goes_on_and_finds_the_good_one(report: TuningReport, cpu: Device
     assert report.final is not None
     assert report.final.winner == report.best
     assert {record.configuration["way"] for record, _ in report.final.ranking} <= {"good", "good again", "slow"}
-    assert report.failures == {"wrong": 5, "compile-failed": 6, "timeout": 2, "launch-failed": 1, "refused": 1}
+    assert report.failures == {"wrong": 9, "compile-failed": 6, "timeout": 2, "launch-failed": 1, "refused": 1}
     with fe.Database(report.database) as database:
         stored = {record.id for record in database.query(status=None)}
     assert stored == {record.id for record in (*report.records, report.best)}
@@ -106,11 +110,11 @@ def test_a_report_is_a_table_and_plain_data(report: TuningReport) -> None:
     assert report.best is not None
     assert lines[1].endswith(f"rogue: way={report.best.configuration['way']}")
     assert "1 refused" in lines[-1]
-    assert "18 configurations in" in lines[-1]
+    assert "22 configurations in" in lines[-1]
     assert report.database in lines[-1]
     data = json.loads(json.dumps(report.to_json()))
     assert data["best"] == report.best.to_dict()
-    assert data["tried"] == 18
+    assert data["tried"] == 22
     assert data["failures"]["timeout"] == 2
 
 

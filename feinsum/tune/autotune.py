@@ -71,7 +71,7 @@ def autotune(
         by then are stopped and not recorded.  What may come on top: where nothing right is known yet, the rest of the trial
         at hand and half a second of samples; and a look at a space that is asked for its first configuration.
     :param sampler: see :func:`feinsum.search.make_sampler`.
-    :param seed: of the search and of the inputs.
+    :param seed: of the search; what variants are proved with has a seed of its own, which records keep.
     :param workers: processes that build; by default one a core, four at most.
     :param scheduler: the address of a scheduler of dask.distributed whose workers do the trials, as in
         ``tcp://node1:8786``; see :mod:`feinsum.tune.cluster`.  The device is then one of theirs.

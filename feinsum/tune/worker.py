@@ -106,6 +106,8 @@ class Worker:
     def time(self, trial: Trial, timeout_s: float, **how: float) -> Outcome:
         """See :func:`feinsum.tune.trial.time_trial`; a lost worker is an outcome."""
         outcome = self._run({"do": "time", "trial": trial.to_json(), "how": how}, timeout_s)
+        if outcome is not None and outcome.tainted:
+            self._stop()
         return outcome or Outcome("launch-failed", "no answer")
 
     def pause(self) -> None:
