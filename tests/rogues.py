@@ -8,6 +8,7 @@ from __future__ import annotations
 SOURCE = '''
 import ctypes
 import os
+import signal
 import time
 
 import loopy as lp
@@ -21,8 +22,8 @@ from feinsum.space import space
 WAYS = (
     "slow", "good", "wrong", "nan", "unwritten", "out of bounds", "far out of bounds", "skips what is written",
     "skips what looks right", "overwrites an input", "reads past an input", "refused", "a bug", "no code",
-    "does not compile", "eats the memory", "exits", "crashes", "hangs", "crashes on the device",
-    "hangs on the device", "good again",
+    "does not compile", "eats the memory", "eats the memory and hangs", "exits", "leaves a child", "leaves a daemon",
+    "is killed", "crashes", "hangs", "crashes on the device", "hangs on the device", "good again",
 )
 
 
@@ -95,8 +96,24 @@ def rogue(t_unit, match, problem, *, way):
         eaten = []
         while True:
             eaten.append(np.empty(1 << 30, np.uint8))
+    if way == "eats the memory and hangs":
+        eaten = []
+        try:
+            while True:
+                eaten.append(np.empty(1 << 26, np.uint8))
+        except MemoryError:
+            time.sleep(3600)
     if way == "exits":
         os._exit(3)
+    if way.startswith("leaves a "):
+        if os.fork():
+            os._exit(3)
+        if way == "leaves a daemon":
+            os.setsid()
+        time.sleep(60)
+        os._exit(0)
+    if way == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
     if way == "crashes":
         ctypes.string_at(0)
     if way == "hangs":

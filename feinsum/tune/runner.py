@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import LifoQueue
 from typing import Any, Protocol
 
@@ -207,12 +208,11 @@ class Runner:
         if self._started is not None:
             self._started.result()
         start = time.monotonic()
-        outcome = self._measurer.prove(trial, built, min(self._timeout_s, budget.patience_s))
-        if outcome is None:
-            give_up_s = math.inf if self.best_s is None else _HOPELESS * self.best_s
-            limit_s = min(self._timeout_s, budget.patience_s)
-            with self._quiet():
-                outcome = self._measurer.time(trial, limit_s, give_up_s=give_up_s, seconds=seconds or _SECONDS)
+        outcome = self._prove_and_time(trial, built, budget, seconds)
+        if outcome.status == "interrupted":
+            outcome = self._prove_and_time(trial, built, budget, seconds)
+        if outcome.status == "interrupted":
+            outcome = replace(outcome, status="launch-failed")
         if outcome.status == "timeout" and not budget.patience_s:
             return None
         if outcome.status == "ok" and seconds is None:
@@ -221,6 +221,15 @@ class Runner:
             self.trial_s = min(self.trial_s or spent_s, spent_s)
             self._keep(trial, built)
         return outcome
+
+    def _prove_and_time(self, trial: Trial, built: Built, budget: Budget, seconds: float | None) -> Outcome:
+        outcome = self._measurer.prove(trial, built, min(self._timeout_s, budget.patience_s))
+        if outcome is not None:
+            return outcome
+        give_up_s = math.inf if self.best_s is None else _HOPELESS * self.best_s
+        limit_s = min(self._timeout_s, budget.patience_s)
+        with self._quiet():
+            return self._measurer.time(trial, limit_s, give_up_s=give_up_s, seconds=seconds or _SECONDS)
 
     def _keep(self, trial: Trial, built: Built) -> None:
         """Keep what may be wanted for a final, which then need not build it again."""

@@ -54,6 +54,8 @@ def _plain(value: Any) -> Any:
 class Outcome:
     """What became of a trial: a status of :class:`~feinsum.database.TuningRecord`, a message, samples in seconds.
 
+    A trial that was "interrupted" is no record: others killed the process that did it, or the run has ended.
+
     :ivar tainted: whether the process that measured it may have lost its integrity.
     """
 
@@ -135,7 +137,7 @@ def prove_trial(trial: Trial, built: Built) -> Outcome | None:
     except TransformError as error:
         return Outcome("compile-failed", str(error))
     except (driver_error(), MemoryError) as error:
-        return Outcome("launch-failed", f"{type(error).__name__}: {error}")
+        return _launch_failure(error)
     _proved[trial.id] = executable
     if len(_proved) > _PROVED:
         _proved.popitem(last=False)
@@ -160,11 +162,16 @@ def time_trial(trial: Trial, give_up_s: float = math.inf, seconds: float = 0.3) 
         timing = time_executable(executable, device.queue, rotation, lengths, seconds=seconds, give_up_s=give_up_s)
         verdict = rotation.check(executable)
     except (driver_error(), MemoryError) as error:
-        return Outcome("launch-failed", f"{type(error).__name__}: {error}")
+        return _launch_failure(error)
     if not verdict.ok:
         del _proved[trial.id]
         return Outcome("wrong", verdict.message, tainted=verdict.escaped)
     return Outcome("ok", samples_s=timing.samples_s)
+
+
+def _launch_failure(error: Exception) -> Outcome:
+    """What a driver says that does not run a kernel; after one that found no memory the next call may hang."""
+    return Outcome("launch-failed", f"{type(error).__name__}: {error}", tainted=isinstance(error, MemoryError))
 
 
 _PROVED = 12
