@@ -98,7 +98,8 @@ def tune(
     takes a minute.  Exits with 1 if no configuration is right.
 
     A job file, whose name ends in .toml, may stand in place of SUBSCRIPTS; jobs that are done are skipped.  Exits with 1 if
-    a job failed.  With --shard each shard writes to a store of its own, for `feinsum db merge`.
+    a job failed: also where no configuration is right, or the time was too short to try one.  With --shard each shard
+    writes to a store of its own, for `feinsum db merge`.
 
     \b
     Examples:

@@ -204,6 +204,16 @@ def make_engine(
     return Cluster(scheduler, device.id if isinstance(device, Device) else device, timeout_s)
 
 
+def require_scheduler(address: str) -> None:
+    """Look whether a scheduler answers, once for all that it is going to be asked.
+
+    :raises DeviceError: if it does not.
+    """
+    from feinsum.tune.cluster import connect
+
+    connect(address).close()
+
+
 def _search_with_steps(
     task: Task, contest: Contest, engine: Engine, trials: int | None, budget: Budget, tuning: StepTuning
 ) -> Iterator[TuningRecord]:

@@ -53,7 +53,7 @@ class Cluster:
         self._devices: dict[str, str] = {}
 
     def __enter__(self) -> Cluster:
-        self._client = _connect(self._address)
+        self._client = connect(self._address)
         try:
             self.profile = self._choose()
         except BaseException:
@@ -203,7 +203,11 @@ class _Call:
                 raise DeviceError(f"the scheduler {self._cluster._address} has gone") from None
 
 
-def _connect(address: str) -> Any:
+def connect(address: str) -> Any:
+    """A client of a scheduler.
+
+    :raises DeviceError: if none answers.
+    """
     try:
         from distributed import Client
     except ModuleNotFoundError as error:
