@@ -24,7 +24,7 @@ from feinsum.tune import final
 from feinsum.tune.budget import Budget
 from feinsum.tune.contest import Contest
 from feinsum.tune.final import Final
-from feinsum.tune.keeper import keep, require_writable
+from feinsum.tune.keeper import keep, refute, require_writable
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine, Runner
 from feinsum.tune.steps import StepTuning
@@ -171,7 +171,7 @@ def tune_on(
                 keep(store, record)
                 records.append(record)
                 report(len(records), trials, contest.best, record)
-            decided = _final(task, contest, engine, records, budget)
+            decided = _final(task, contest, engine, records, budget, store)
         except KeyboardInterrupt:
             interrupted = True
     if decided is not None:
@@ -256,8 +256,13 @@ def _search(task: Task, contest: Contest, engine: Engine, trials: int | None, bu
                 return  # what was built ahead is left for another time
 
 
-def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], budget: Budget) -> Final | None:
-    """Time the best again, unless nothing has changed since the last final."""
+def _final(
+    task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], budget: Budget, store: Database
+) -> Final | None:
+    """Time the best again, unless nothing has changed since the last final.
+
+    What is found wrong by then, as records of an older proof may be, loses its rank.
+    """
     finalists = final.finalists([*contest.known, *records])
     decided_before = contest.best is not None and contest.best.protocol == FINAL_PROTOCOL
     if not finalists or (decided_before and not set(finalists) & set(records)):
@@ -268,6 +273,13 @@ def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[Tunin
     samples_s = engine.compare(
         [contest.trial(r) for r in contenders.values()], final.ROUNDS, seconds / final.ROUNDS / len(contenders), budget
     )
+    wrong = [contenders[name] for name in contenders if name in engine.refuted]
+    for record in wrong:
+        refute(store, record, engine.refuted[contest.trial(record).id].message, task.proof_seed)
+        contest.refute(record)
+    if wrong:  # others have their chance
+        tried = {(r.space, r.configuration) for r in wrong}
+        return _final(task, contest, engine, [r for r in records if (r.space, r.configuration) not in tried], budget, store)
 
     def remember(contender: TuningRecord, samples: Sequence[float], ties: Sequence[TuningRecord]) -> TuningRecord:
         message = final.tie_message(ties)

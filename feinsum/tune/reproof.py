@@ -19,6 +19,7 @@ from feinsum.database import Database, TuningRecord, jsonl
 from feinsum.devices import Device
 from feinsum.errors import DatabaseError
 from feinsum.tune.budget import Budget
+from feinsum.tune.keeper import refuted
 from feinsum.tune.task import draw_seed
 from feinsum.tune.trial import Outcome, Trial
 from feinsum.tune.worker import Worker
@@ -50,7 +51,7 @@ class Reproof:
         """The record as it is to be from now on: the same, or wrong."""
         if self.outcome.status != "wrong":
             return self.record
-        return replace(self.record, status="wrong", message=self.outcome.message, samples_s=(), seed=self.seed)
+        return refuted(self.record, self.outcome.message, self.seed)
 
 
 def prove_again(
@@ -135,7 +136,7 @@ def _prove(worker: Worker, record: TuningRecord, seed: int, budget: Budget, limi
 
 def identity(record: TuningRecord) -> object:
     """What a record has in common with what it becomes when it is found wrong."""
-    return replace(record, status="wrong", message="", samples_s=(), seed=None)
+    return replace(refuted(record, "", 0), seed=None)
 
 
 class Progress:

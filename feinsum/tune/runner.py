@@ -38,11 +38,13 @@ class Engine(Protocol):
     :ivar profile: the device they are done on.
     :ivar best_s: the median of the quickest variant so far, in seconds; None while there is none.
     :ivar trial_s: what it takes at least to prove and time a variant, in seconds; 0.0 before the first.
+    :ivar refuted: what was found wrong in a comparison, and how, by the id of its trial.
     """
 
     profile: DeviceProfile
     best_s: float | None
     trial_s: float
+    refuted: dict[str, Outcome]
 
     def run(
         self, next_trial: Callable[[], Trial | None], budget: Budget | None = None
@@ -70,7 +72,7 @@ class Runner:
 
     :param workers: processes that build; None for one a core, four at most.
     :param trial_timeout_s: what building, proving and timing may each take for one trial.
-    :ivar best_s, trial_s: see :class:`Engine`.
+    :ivar best_s, trial_s, refuted: see :class:`Engine`.
     """
 
     def __init__(self, profile: DeviceProfile, workers: int | None, trial_timeout_s: float) -> None:
@@ -78,6 +80,7 @@ class Runner:
         self.profile = profile
         self.best_s: float | None = None
         self.trial_s = 0.0
+        self.refuted: dict[str, Outcome] = {}
         self._timeout_s = trial_timeout_s
         self._builders = [Worker("build", profile.id) for _ in range(count)]
         self._idle: LifoQueue[Worker] = LifoQueue()
@@ -172,6 +175,8 @@ class Runner:
                 return None
             if outcome.status == "ok":
                 samples_s[trial.id] = list(outcome.samples_s)
+            elif outcome.status == "wrong":
+                self.refuted[trial.id] = outcome
         return samples_s
 
     def _build(self, trial: Trial) -> Built | Outcome:
