@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def believed(cpu: Device, *ways: str, sizes: dict[str, int] = SIZES) -> list[TuningRecord]:
     """Records that say ``ok``, the first the quickest, as a proof that saw less had made them."""
-    task, space = make_task(E, sizes, cpu, proof_seed=0), find_space("rogue")
+    task, space = make_task(E, sizes, cpu, 0), find_space("rogue")
     return [
         task.record(task.trial(space, {"way": way}), Outcome("ok", samples_s=(1e-9 * (1 + k),)))
         for k, way in enumerate(ways)

@@ -68,7 +68,12 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
     shell_complete=one_of(completion.samplers),
     help="exhaustive, random, parzen, tpe or genetic; fitting unless given.",
 )
-@click.option("--seed", type=int, default=0, metavar="N", help="Of the search; 0 unless given.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Of the search and of the inputs; unless given 0 for the search, and drawn for the inputs.",
+)
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that build; one a core, four at most.")
 @click.option(
     "--steps",

@@ -47,7 +47,7 @@ def autotune(
     trials: int | None = None,
     timeout: float | None = None,
     sampler: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     trial_timeout: float = 60.0,
@@ -71,7 +71,8 @@ def autotune(
         by then are stopped and not recorded.  What may come on top: where nothing right is known yet, the rest of the trial
         at hand and half a second of samples; and a look at a space that is asked for its first configuration.
     :param sampler: see :func:`feinsum.search.make_sampler`.
-    :param seed: of the search; what variants are proved with has a seed of its own, which records keep.
+    :param seed: of the search, and of the inputs and a length with which variants are proved; records keep the latter.  By
+        default that of the search is 0, and the other is drawn for every run.
     :param workers: processes that build; by default one a core, four at most.
     :param scheduler: the address of a scheduler of dask.distributed whose workers do the trials, as in
         ``tcp://node1:8786``; see :mod:`feinsum.tune.cluster`.  The device is then one of theirs.
@@ -127,7 +128,7 @@ def tune_on(
     trials: int | None,
     timeout: float | None,
     sampler: str | None,
-    seed: int,
+    seed: int | None,
     progress: bool | Progress,
     steps: str = "auto",
     begin: Sequence[Configuration] = (),

@@ -25,7 +25,7 @@ class Task:
     :ivar sizes: the length of each index of the canonical einsum.
     :ivar pattern_sizes: the length of each index of its pattern.
     :ivar seed: of the search.
-    :ivar proof_seed: of the inputs, and of a length at which variants are proved; every run draws its own and records it.
+    :ivar proof_seed: of the inputs, and of a length at which variants are proved; records keep it.
     """
 
     canonical: CanonicalEinsum
@@ -85,12 +85,11 @@ def make_task(
     e: BatchedEinsum,
     sizes: Mapping[str, int] | None,
     device: Device | DeviceProfile,
-    seed: int = 0,
-    proof_seed: int | None = None,
+    seed: int | None = None,
 ) -> Task:
     """The task of tuning `e` at these sizes.
 
-    :param proof_seed: None draws one.
+    :param seed: of the search and of the proofs; None is 0 for the search, and draws one for the proofs.
     :raises ShapeError: if a long axis has no length, or any axis is empty.
     """
     lengths = e.resolve(sizes)
@@ -104,6 +103,6 @@ def make_task(
         canonical.renaming.lengths(lengths),
         canonical.pattern.renaming.lengths(lengths),
         profile,
-        seed,
-        draw_seed() if proof_seed is None else proof_seed,
+        seed or 0,
+        draw_seed() if seed is None else seed,
     )
