@@ -143,6 +143,18 @@ def test_records_say_all_there_is_to_know(report: TuningReport, cpu: Device) -> 
     assert {"feinsum", "loopy", "pyopencl", "numpy"} <= set(record.versions)
 
 
+def test_every_run_draws_what_it_proves_with(cpu: Device) -> None:
+    """Records keep the seed of it; one that is given holds for the search and for the proofs."""
+    tasks = [make_task(CALM, SIZES, cpu) for _ in range(3)]
+    assert len({task.proof_seed for task in tasks}) == 3
+    assert {task.seed for task in tasks} == {0}
+    given = make_task(CALM, SIZES, cpu, 7)
+    assert (given.seed, given.proof_seed) == (7, 7)
+    trial = tasks[0].trial(registry.find_space("leisurely"), {"number": 1, "pause": 0.2})
+    record = tasks[0].record(trial, Outcome("wrong", "no"))
+    assert trial.seed == record.seed == tasks[0].proof_seed
+
+
 def test_a_second_run_tries_what_is_left(cpu: Device, store: str) -> None:
     """And none twice."""
     ways: list[int] = []
