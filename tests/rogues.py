@@ -8,19 +8,22 @@ from __future__ import annotations
 SOURCE = '''
 import ctypes
 import os
+import signal
 import time
 
 import loopy as lp
 import numpy as np
+from pymbolic.primitives import If
 
 from feinsum.errors import TransformError
 from feinsum.rewrites import spread
 from feinsum.space import space
 
 WAYS = (
-    "slow", "good", "wrong", "nan", "unwritten", "out of bounds", "far out of bounds", "refused", "a bug", "no code",
-    "does not compile", "eats the memory", "exits", "crashes", "hangs", "crashes on the device",
-    "hangs on the device", "good again",
+    "slow", "good", "wrong", "nan", "unwritten", "out of bounds", "far out of bounds", "skips what is written",
+    "skips what looks right", "overwrites an input", "reads past an input", "refused", "a bug", "no code",
+    "does not compile", "eats the memory", "eats the memory and hangs", "exits", "leaves a child", "leaves a daemon",
+    "is killed", "crashes", "hangs", "crashes on the device", "hangs on the device", "good again",
 )
 
 
@@ -35,6 +38,21 @@ def statement(t_unit, code):
 def change(t_unit, factor):
     kernel = t_unit.default_entrypoint
     changed = [insn.copy(expression=factor * insn.expression) for insn in kernel.instructions]
+    return t_unit.with_kernel(kernel.copy(instructions=changed))
+
+
+def vector(match):
+    """The name of the operand that has one axis."""
+    return next(match.arrays[a.name] for a in match.einsum.arrays if len(a.shape) == 1)
+
+
+def do_only_where(t_unit, condition):
+    """Leave an entry of the output as it is unless a condition on what it is holds."""
+    kernel = t_unit.default_entrypoint
+    changed = [
+        insn.copy(expression=If(lp.symbolic.parse(condition.format(insn.assignee)), insn.expression, insn.assignee))
+        for insn in kernel.instructions
+    ]
     return t_unit.with_kernel(kernel.copy(instructions=changed))
 
 
@@ -54,6 +72,14 @@ def rogue(t_unit, match, problem, *, way):
         kernel = t_unit.default_entrypoint
         most = frozenset([lp.symbolic.parse(match.inames["a"] + " > 0")])
         return t_unit.with_kernel(kernel.copy(instructions=[insn.copy(predicates=most) for insn in kernel.instructions]))
+    if way == "skips what is written":
+        return do_only_where(t_unit, "{0} != {0}")
+    if way == "skips what looks right":
+        return do_only_where(t_unit, "not ({0} < 100 and {0} > -100)")
+    if way == "overwrites an input":
+        return statement(t_unit, f"*(__global double *) ({vector(match)} + 7) = 1;")
+    if way == "reads past an input":
+        return statement(t_unit, f"{output}[3] += 0 * {vector(match)}[30];")
     if way == "out of bounds":
         return statement(t_unit, f"{output}[-3] = 1;")
     if way == "far out of bounds":
@@ -70,8 +96,24 @@ def rogue(t_unit, match, problem, *, way):
         eaten = []
         while True:
             eaten.append(np.empty(1 << 30, np.uint8))
+    if way == "eats the memory and hangs":
+        eaten = []
+        try:
+            while True:
+                eaten.append(np.empty(1 << 26, np.uint8))
+        except MemoryError:
+            time.sleep(3600)
     if way == "exits":
         os._exit(3)
+    if way.startswith("leaves a "):
+        if os.fork():
+            os._exit(3)
+        if way == "leaves a daemon":
+            os.setsid()
+        time.sleep(60)
+        os._exit(0)
+    if way == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
     if way == "crashes":
         ctypes.string_at(0)
     if way == "hangs":

@@ -65,6 +65,17 @@ def test_adding_twice_stores_once(database: Database) -> None:
     assert len(database.query()) == 2
 
 
+def test_a_record_takes_the_place_of_another(database: Database) -> None:
+    """Of one that is wrong after all; the others stay, and to do it again changes nothing."""
+    old, other = make_record(median_s=1.0), make_record(median_s=2.0)
+    wrong = make_record(status="wrong", message="it skips its work")
+    database.add([old, other])
+    for _ in range(2):
+        database.replace(old, wrong)
+        assert database.query() == [other]
+        assert database.query(status="wrong") == [wrong]
+
+
 def test_an_addition_is_all_or_nothing(database: Database) -> None:
     """A value that is no record spoils the whole call, and nothing is half stored."""
     with pytest.raises(DatabaseError, match=r"3 is no TuningRecord"):

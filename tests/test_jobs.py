@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plugins import install, installing
+from rogues import SOURCE
 
 import feinsum as fe
 from feinsum.devices import Device
@@ -135,6 +137,34 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """With what the system says."""
     with pytest.raises(JobError, match=r"cannot read .*gone\.toml: No such file"):
         read_jobs(tmp_path / "gone.toml")
+
+
+def test_a_job_after_which_nothing_is_right_has_failed(cpu: Device, store: str, tmp_path: Path) -> None:
+    """It says how its trials ended, or that there was no time for one; so does the next run."""
+    install(tmp_path, "rogues_package", SOURCE)
+    e = fe.einsum("abc,c->ba", fe.array("A", (40, "N", 30)), fe.array("x", 30))
+    common: dict[str, Any] = {"space": "rogue", "sampler": "exhaustive"}
+    bad = Job(e, {"N": 50}, "cpu", 2, begin=({"way": "wrong"}, {"way": "refused"}), **common)
+    short = Job(e, {"N": 60}, "cpu", timeout=0.0, **common)
+    with installing(tmp_path):
+        wrong, late = run_batch([bad, short], store, workers=1, progress=False)
+        assert str(wrong).endswith(": failed: no configuration is right: 1 wrong, 1 refused")
+        assert str(late).endswith(": failed: 0 s were over before a configuration could be tried; give it more time")
+        assert late.report is not None
+        assert late.report.records == ()
+        (again,) = run_batch([bad], store, workers=1, progress=False)
+        assert str(again).endswith(": failed: no configuration that was tried before is right")
+
+
+def test_a_failed_job_is_an_exit_code(tmp_path: Path) -> None:
+    """Of 1, and a line that says why; the other jobs are done."""
+    path = tmp_path / "short.toml"
+    path.write_text(einsum(timeout="0") + einsum(trials="1", space='"generic"'))
+    done = feinsum("tune", str(path), "--workers", "1", cwd=tmp_path)
+    first, second = done.stdout.splitlines()
+    assert "failed: 0 s were over before a configuration could be tried" in first
+    assert ": tuned, " in second
+    assert done.returncode == 1
 
 
 def test_shards_divide_the_jobs(night: Path) -> None:

@@ -18,6 +18,7 @@ from plugins import install, installing
 from rogues import SOURCE
 
 import feinsum as fe
+from feinsum.tune import cluster as cluster_module
 from feinsum.tune.batch import run_batch
 from feinsum.tune.jobs import Job
 
@@ -174,6 +175,22 @@ def test_a_worker_that_joins_later_takes_over(store: str) -> None:
         options: dict[str, object] = {"trials": 5, "sampler": "exhaustive", "scheduler": address}
         run = fe.autotune(CALM, "cpu", store, SIZES, "leisurely", progress=replace, **options)
         assert [(r.configuration["number"], r.status) for r in run.records] == [(k, "ok") for k in range(5)]
+
+
+def test_a_scheduler_that_does_not_answer_is_asked_once(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first job of a batch, not for each of them; one that dies later is not waited for again."""
+    monkeypatch.setattr("feinsum.tune.cluster._CONNECT_S", 0.5)
+    asked: list[str] = []
+    connect = cluster_module.connect
+    monkeypatch.setattr(cluster_module, "connect", lambda address: (asked.append(address), connect(address))[1])
+    jobs = [Job(CALM, {"N": n}, device, 2, space="leisurely") for n in (20, 30) for device in ("cpu", "gpu")]
+    with pytest.raises(fe.DeviceError, match=r"no scheduler answers at tcp://127.0.0.1:9: "):
+        run_batch(jobs, store, scheduler="tcp://127.0.0.1:9", progress=False)
+    assert len(asked) == 1
+    monkeypatch.setattr("feinsum.tune.batch.require_scheduler", lambda address: None)
+    results = run_batch(jobs, store, scheduler="tcp://127.0.0.1:9", progress=False)
+    assert {result.status for result in results} == {"failed"}
+    assert len(asked) == 3
 
 
 def test_an_address_without_a_scheduler_is_named(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

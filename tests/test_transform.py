@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import loopy as lp
@@ -9,9 +11,11 @@ import numpy as np
 import pytest
 from kernels import DOMAIN, make_kernel, run
 from numpy.testing import assert_allclose
+from pymbolic import var
 from wave_equation import PARTS, wave_data, wave_equation, wave_reference
 
 import feinsum as fe
+from feinsum.candidates.ladder import Choice, candidates
 from feinsum.compile.codegen import generate_program
 from feinsum.devices import Device
 from feinsum.generate import expected_sizes
@@ -73,6 +77,52 @@ def test_operands_of_several_types_are_converted(kind: str, other: str, cpu: Dev
     D, u = rng.integers(-9, 9, (4, 4)).astype(kind), rng.integers(-9, 9, (67, 4)).astype(other)
     found = run(fe.transform(t_unit, cpu, database=store, sizes={"n": 10_000}), D=D, u=u)
     assert_allclose(found["y"], u @ D.T.astype(other), rtol=1e-13)
+
+
+@pytest.mark.parametrize("wide", ["both", "index", "length"])
+@pytest.mark.parametrize(("kind", "other"), [("complex128", "float64"), ("float64", "float64"), ("float32", "complex64")])
+def test_lengths_may_have_64_bits(
+    kind: str, other: str, wide: str, cpu: Device, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As those of pytato have; indices too, or alone.  OpenCL has no ``min`` of a long and an int, so all get one type."""
+    types = {"D": kind, "u": other, "y": np.result_type(kind, other)}
+    index = np.dtype("int32" if wide == "length" else "int64")
+    t_unit = make_kernel("y[e, i] = sum(j, D_(i, j)*u_(e, j))", dtypes=types, index_dtype=index)
+    kernel = t_unit.default_entrypoint
+    arguments = [lp.ValueArg("n", "int32" if wide == "index" else "int64") if a.name == "n" else a for a in kernel.args]
+    t_unit = t_unit.with_kernel(kernel.copy(args=arguments))
+    rng = np.random.default_rng(0)
+    D, u = rng.normal(size=(4, 4)).astype(kind), rng.normal(size=(67, 4)).astype(other)
+    found = run(fe.transform(t_unit, cpu, database=store, sizes={"n": 10_000}), D=D, u=u)
+    assert_allclose(found["y"], u @ D.T, rtol=1e-4 if "64" in kind + other and "32" in kind else 1e-12)
+    assert "passed over" not in caplog.text
+
+
+def test_what_is_returned_builds(
+    cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A transformation that makes what no compiler takes gives way to the next one, which is said."""
+
+    def broken(choice: Choice) -> Choice:
+        def function(*arguments: Any, **values: Any) -> lp.TranslationUnit:
+            made = choice.space.function(*arguments, **values)
+            kernel = made.default_entrypoint
+            rows = [insn.copy(expression=var("fmin")(insn.expression)) for insn in kernel.instructions]
+            return made.with_kernel(kernel.copy(instructions=rows))
+
+        return replace(choice, space=replace(choice.space, function=function))
+
+    def first_is_broken(*asked: Any) -> Iterator[Choice]:
+        for number, choice in enumerate(candidates(*asked)):
+            yield choice if number else broken(choice)
+
+    monkeypatch.setattr(module, "candidates", first_is_broken)
+    rng = np.random.default_rng(0)
+    data = {"D": rng.normal(size=(4, 4)), "u": rng.normal(size=(67, 4))}
+    t_unit = make_kernel("y[e, i] = sum(j, D_(i, j)*u_(e, j))")
+    found = run(fe.transform(t_unit, cpu, database=store, sizes={"n": 10_000}), **data)
+    assert_allclose(found["y"], data["u"] @ data["D"].T, rtol=1e-12, atol=1e-12)
+    assert "is passed over: " in caplog.text
 
 
 @pytest.mark.parametrize(

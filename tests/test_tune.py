@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,9 @@ from feinsum import registry
 from feinsum.devices import Device
 from feinsum.tune import worker as worker_module
 from feinsum.tune.report import TuningReport
+from feinsum.tune.runner import Runner
 from feinsum.tune.task import make_task
-from feinsum.tune.trial import Outcome
+from feinsum.tune.trial import Built, Outcome
 from feinsum.tune.worker import Worker, WorkerLostError
 
 E = fe.einsum("abc,c->ba", fe.array("A", (40, "N", 30)), fe.array("x", 30))
@@ -57,12 +59,20 @@ OUTCOMES = {
     "unwritten": ("wrong", "not written or not finite, the first at [0, 0]"),
     "out of bounds": ("wrong", "is written out of bounds at lengths"),
     "far out of bounds": ("wrong", "is written out of bounds at lengths"),
+    "skips what is written": ("wrong", " instead of "),
+    "skips what looks right": ("wrong", " instead of "),
+    "overwrites an input": ("wrong", "is written though it is an input at lengths"),
+    "reads past an input": ("wrong", "not written or not finite, the first at [0, 3]"),
     "refused": ("refused", "too small for this"),
     "a bug": ("compile-failed", "space 'rogue' fails on {'way': 'a bug'}: KeyError: 'missing'"),
     "no code": ("compile-failed", "loopy generates no code: "),
     "does not compile": ("compile-failed", "the OpenCL compiler refuses the kernel: "),
     "eats the memory": ("compile-failed", "MemoryError"),
+    "eats the memory and hangs": ("compile-failed", "out of memory: no answer within 4 s, with "),
     "exits": ("compile-failed", "the process ended with code 3"),
+    "leaves a child": ("compile-failed", "the process ended with code 3"),
+    "leaves a daemon": ("compile-failed", "the process ended with code 3"),
+    "is killed": ("compile-failed", "the process was killed by SIGKILL, twice; is the machine short of memory?"),
     "crashes": ("compile-failed", "the process was killed by SIGSEGV"),
     "hangs": ("timeout", "no answer within 4 s"),
     "crashes on the device": ("launch-failed", "the process was killed by SIG"),
@@ -88,7 +98,7 @@ def test_tuning_goes_on_and_finds_the_good_one(report: TuningReport, cpu: Device
     assert report.final is not None
     assert report.final.winner == report.best
     assert {record.configuration["way"] for record, _ in report.final.ranking} <= {"good", "good again", "slow"}
-    assert report.failures == {"wrong": 5, "compile-failed": 6, "timeout": 2, "launch-failed": 1, "refused": 1}
+    assert report.failures == {"wrong": 9, "compile-failed": 10, "timeout": 2, "launch-failed": 1, "refused": 1}
     with fe.Database(report.database) as database:
         stored = {record.id for record in database.query(status=None)}
     assert stored == {record.id for record in (*report.records, report.best)}
@@ -106,11 +116,11 @@ def test_a_report_is_a_table_and_plain_data(report: TuningReport) -> None:
     assert report.best is not None
     assert lines[1].endswith(f"rogue: way={report.best.configuration['way']}")
     assert "1 refused" in lines[-1]
-    assert "18 configurations in" in lines[-1]
+    assert "26 configurations in" in lines[-1]
     assert report.database in lines[-1]
     data = json.loads(json.dumps(report.to_json()))
     assert data["best"] == report.best.to_dict()
-    assert data["tried"] == 18
+    assert data["tried"] == 26
     assert data["failures"]["timeout"] == 2
 
 
@@ -131,6 +141,18 @@ def test_records_say_all_there_is_to_know(report: TuningReport, cpu: Device) -> 
     assert record.flops == E.flops(SIZES) == 2 * 40 * 50 * 30
     assert record.bytes == E.min_bytes(SIZES)
     assert {"feinsum", "loopy", "pyopencl", "numpy"} <= set(record.versions)
+
+
+def test_every_run_draws_what_it_proves_with(cpu: Device) -> None:
+    """Records keep the seed of it; one that is given holds for the search and for the proofs."""
+    tasks = [make_task(CALM, SIZES, cpu) for _ in range(3)]
+    assert len({task.proof_seed for task in tasks}) == 3
+    assert {task.seed for task in tasks} == {0}
+    given = make_task(CALM, SIZES, cpu, 7)
+    assert (given.seed, given.proof_seed) == (7, 7)
+    trial = tasks[0].trial(registry.find_space("leisurely"), {"number": 1, "pause": 0.2})
+    record = tasks[0].record(trial, Outcome("wrong", "no"))
+    assert trial.seed == record.seed == tasks[0].proof_seed
 
 
 def test_a_second_run_tries_what_is_left(cpu: Device, store: str) -> None:
@@ -247,10 +269,57 @@ def test_a_lost_worker_is_started_again(worker: Worker, cpu: Device) -> None:
     assert not isinstance(worker.build(good, 60), Outcome)
     assert worker._process is not None
     worker._process.kill()
-    outcome = worker.build(good, 60)
+    assert isinstance(worker.build(good, 60), Built)
+
+
+def test_a_build_that_others_stop_is_made_again(worker: Worker, cpu: Device) -> None:
+    """It says nothing of the configuration, which here takes its time in another process, too."""
+    slow = make_task(E, SIZES, cpu, 0).trial(registry.find_space("rogue"), {"way": "hangs"})
+    worker.start()
+    first = worker._process
+    assert first is not None
+    threading.Timer(0.5, first.kill).start()
+    assert worker.build(slow, 3) == Outcome("timeout", "no answer within 3 s")
+    assert first.returncode == -signal.SIGKILL
+
+
+def test_a_measurement_that_others_stop_is_made_again(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the proof on, as the process that knew it is gone."""
+    good = make_task(CALM, SIZES, cpu, 0).trial(registry.find_space("leisurely"), {"number": 1, "pause": 0.2})
+    killed: list[int] = []
+    time_it = Worker.time
+
+    def interrupted(self: Worker, *arguments: Any, **how: Any) -> Outcome:
+        if not killed and self._process is not None:
+            self._process.kill()
+            killed.append(self._process.wait())
+        return time_it(self, *arguments, **how)
+
+    monkeypatch.setattr(Worker, "time", interrupted)
+    with Runner(cpu.profile, 1, 60) as runner:
+        [(_, outcome)] = runner.run(iter([good, None, None]).__next__)
+    assert (outcome.status, killed) == ("ok", [-signal.SIGKILL])
+
+
+def test_no_child_of_a_worker_outlives_it(worker: Worker, cpu: Device) -> None:
+    """They are ended with the group of processes that the worker leads."""
+    child = make_task(E, SIZES, cpu, 0).trial(registry.find_space("rogue"), {"way": "leaves a child"})
+    worker.start()
+    assert worker._process is not None
+    group = worker._process.pid
+    outcome = worker.build(child, 60)
     assert isinstance(outcome, Outcome)
-    assert (outcome.status, outcome.message) == ("compile-failed", "the process was killed by SIGKILL")
-    assert not isinstance(worker.build(good, 60), Outcome)
+    assert outcome.message == "the process ended with code 3"
+    members = [p for p in psutil.process_iter() if group_of(p) == group]
+    _, alive = psutil.wait_procs(members, timeout=10)
+    assert not alive
+
+
+def group_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 def test_a_trial_of_another_version_is_refused(worker: Worker, cpu: Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -18,7 +19,9 @@ from feinsum.compile.program import Argument, Launch, Program
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
-from feinsum.validate import Workload, odd_lengths
+from feinsum.validate import Workload, odd_lengths, proof
+from feinsum.validate.draws import uneven_inputs
+from feinsum.validate.lengths import drawn_lengths
 from feinsum.validate.reference import hides_terms, random_inputs, references, whole_inputs
 
 MATVEC = fe.einsum("ij,j->i", fe.array("A", ("N", 50)), fe.array("x", 50))
@@ -188,6 +191,145 @@ def test_memory_between_launches_is_poisoned(cpu: Device) -> None:
     assert verdict.message.startswith("'out' has 30 entries not written or not finite")
 
 
+@pytest.mark.parametrize("at", [-8192, -1, 50, 50 + 8191])
+def test_reads_beyond_an_input_are_seen(at: int, cpu: Device) -> None:
+    """In front of it and behind it, where they change a result, be it by no more than zero times what is there."""
+    program = Program(
+        "__kernel void f(__global double *out, __global double const *A, __global double const *x)"
+        " { int i = get_global_id(0); double s = 0; for (int j = 0; j < 50; ++j) s += A[50 * i + j] * x[j];"
+        f" out[i] = s + 0 * x[{at}]; }}",
+        tuple(
+            Argument(name, kind, "float64", shape)
+            for name, kind, shape in (("out", "output", (30,)), ("A", "input", (30, 50)), ("x", "input", (50,)))
+        ),
+        (Launch("f", ("out", "A", "x"), (30,), (1,)),),
+    )
+    verdict = workload(cpu).check(build(cpu.context, program))
+    assert verdict.message.startswith("'out' has 30 entries not written or not finite")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint64"])
+def test_reads_beyond_an_input_of_integers_are_seen(dtype: str, cpu: Device) -> None:
+    """What is there is no small number."""
+    w = workload(cpu, fe.einsum("i->i", fe.array("x", 30, dtype)))
+    kind = {"int8": "char", "int32": "int", "uint64": "ulong"}[dtype]
+    program = Program(
+        f"__kernel void f(__global {kind} *out, __global {kind} const *x)"
+        " { int i = get_global_id(0); out[i] = x[i] + (i == 29) * x[i + 1]; }",
+        (Argument("out", "output", dtype, (30,)), Argument("x", "input", dtype, (30,))),
+        (Launch("f", ("out", "x"), (30,), (1,)),),
+    )
+    assert w.check(build(cpu.context, program)).message.startswith("'out'[29] is ")
+
+
+@pytest.mark.parametrize(("name", "at"), [("x", 0), ("x", 49), ("A", 1499), ("x", -1), ("A", 1500)])
+def test_a_kernel_that_writes_to_an_input_is_wrong(name: str, at: int, cpu: Device) -> None:
+    """Though its results are right; what it wrote is undone, and a miss of the input has escaped."""
+    w = workload(cpu)
+    good = build(cpu.context, realize(MATVEC, {"N": 30}, find_space("generic"), generic(), cpu.profile))
+    length = {"x": 50, "A": 1500}[name]
+
+    @dataclass
+    class Spoiling:
+        scratch = staticmethod(good.scratch)
+
+        def enqueue(self, queue: Any, buffers: Mapping[str, Any], lengths: Any) -> None:
+            good.enqueue(queue, buffers, lengths)
+            whole = w._guarded_inputs[name].whole
+            cl.enqueue_copy(queue, whole, np.float64([0.125]), dst_offset=(64 << 10) + 8 * at)
+
+    verdict = w.check(Spoiling())
+    escaped = not 0 <= at < length
+    how = "out of bounds" if escaped else "though it is an input"
+    assert verdict.message == f"'{name}' is written {how} at lengths i=30 j=50"
+    assert verdict.escaped is escaped
+    assert w.check(good).ok
+
+
+def test_what_an_output_holds_before_says_nothing(cpu: Device) -> None:
+    """It is no number at one time, and at another a number that nobody foresees."""
+    found = {}
+    for draw in ("even", "uneven", "infinite", "whole"):
+        w = Workload(MATVEC, MATVEC.resolve({"N": 30}), cpu.queue, draw=draw)
+        seen = []
+
+        @dataclass
+        class Looking:
+            def scratch(self, context: Any, lengths: Any) -> dict[str, Any]:
+                return {}
+
+            def enqueue(self, queue: Any, buffers: Mapping[str, Any], lengths: Any) -> None:
+                values = np.empty(30)
+                cl.enqueue_copy(queue, values, buffers["out"])
+                seen.append(values[0])  # noqa: B023 (called at once)
+
+        for _ in range(20):
+            assert not w.check(Looking()).ok
+        found[draw] = seen
+    assert np.isnan(found.pop("even")).all()
+    for seen in found.values():
+        assert np.isfinite(seen).all()
+        assert len(set(seen)) > 3
+
+
+def test_an_infinity_stays_where_it_belongs(cpu: Device) -> None:
+    """Multiplied by zero it makes entries wrong that do not depend on it; those that do may be infinite or no number."""
+    w = Workload(MATVEC, MATVEC.resolve({"N": 30}), cpu.queue, seed=1, draw="infinite")
+    with np.errstate(invalid="ignore"):
+        values = right(w)["out"]
+    touched = ~np.isfinite(values)
+    assert touched.any()
+    assert w.check(Writes({"out": values})).ok
+    assert w.check(Writes({"out": np.where(touched, np.nan, values)})).ok
+    assert not w.check(Writes({"out": np.where(touched, 0, values)})).ok
+    one = Workload(fe.einsum("i->i", fe.array("x", 30)), {"i": 30}, cpu.queue, draw="infinite")
+    values = right(one)["out"]
+    assert (~np.isfinite(values)).sum() == 1
+    assert one.check(Writes({"out": values})).ok
+    leaking = np.where(np.roll(~np.isfinite(values), 1), np.nan, values)
+    assert " is nan instead of " in one.check(Writes({"out": leaking})).message
+
+
+def test_uneven_numbers_are_large_small_and_zero() -> None:
+    """Of every type that has fractions; integers are as before, with more zeros."""
+    e = fe.einsum("i,i,i->", *(fe.array(f"a{k}", 3000, t) for k, t in enumerate(("float32", "complex128", "uint8"))))
+    for name, values in uneven_inputs(e, {"i": 3000}, 0).items():
+        assert 0.2 < (values == 0).mean() < 0.5, name
+        if values.dtype.kind in "fc":
+            assert abs(values).max() > 60
+            assert abs(values[values != 0]).min() < 0.01
+    assert uneven_inputs(e, {"i": 3000}, 0)["a0"].tolist() == uneven_inputs(e, {"i": 3000}, 0)["a0"].tolist()
+
+
+def test_some_lengths_are_drawn_for_the_run() -> None:
+    """From one to those in use, and of all orders; equal axes stay equal, and arrays small."""
+    lengths = MATVEC.resolve({"N": 10**6})
+    drawn = [drawn_lengths(MATVEC, lengths, seed) for seed in range(200)]
+    found = [at["i"] for (at,) in drawn]
+    assert all(at["j"] == 50 for (at,) in drawn)
+    assert min(found) < 5
+    assert 1000 < max(found) <= 2000
+    assert len(set(found)) > 80
+    assert drawn[7] == drawn_lengths(MATVEC, lengths, 7)
+    assert all(at["i"] <= 3 for seed in range(50) for at in drawn_lengths(MATVEC, MATVEC.resolve({"N": 3}), seed))
+    assert drawn_lengths(fe.einsum("i", fe.array("x", 1000)), {"i": 1000}, 0) == []
+    square = fe.einsum("ij,jk->ik", fe.array("A", ("N", "N")), fe.array("B", ("N", math.inf)))
+    for seed in range(20):
+        (at,) = drawn_lengths(square, square.resolve({"N": 10**5, "k": 10**5}), seed)
+        assert at["i"] == at["j"]
+        assert square.array_bytes(square.sizes_from(at)) <= 64 << 20
+
+
+def test_all_that_a_kernel_is_proved_for(cpu: Device) -> None:
+    """Lengths of one, of a multiple, of a prime, and drawn; three draws of inputs at each; at last what is timed."""
+    found = proof(MATVEC, MATVEC.resolve({"N": 1000}), cpu.queue, 5)
+    (drawn,) = drawn_lengths(MATVEC, MATVEC.resolve({"N": 1000}), 5)
+    others = [(n, draw) for n in (1, 24, 67, drawn["i"]) for draw in ("even", "uneven", "infinite")]
+    assert [(w.lengths["i"], w.draw) for w in found] == [*others, (1000, "even")]
+    fixed = fe.einsum("ij,j->i", fe.array("A", (9, 20000), "float32"), fe.array("x", 20000, "float32"))
+    assert [w.draw for w in proof(fixed, fixed.resolve(), cpu.queue, 5)] == ["uneven", "infinite", "whole", "even"]
+
+
 def test_a_wrong_kernel_does_not_make_the_next_one_wrong(cpu: Device) -> None:
     """What it wrote to the inputs is undone."""
     w = workload(cpu)
@@ -217,7 +359,7 @@ def test_a_term_left_out_of_a_long_sum_is_seen(dtype: str, cpu: Device) -> None:
     """Although it is less than what roundoff may do to such a sum: with whole numbers there is no roundoff."""
     e = fe.einsum("ij,j->i", fe.array("A", (40, 20000), dtype), fe.array("x", 20000, dtype))
     executable = build(cpu.context, realize(e, {}, find_space("generic"), generic(), cpu.profile))
-    w = workload(cpu, e)
+    [*_, w, _] = proof(e, e.resolve(), cpu.queue, 0)
     assert w.check(executable).ok
     short = Program(
         executable.program.source.replace("19999", "19998"), executable.program.arguments, executable.program.launches

@@ -1,24 +1,28 @@
-"""``feinsum db``: move records between stores, and count them."""
+"""``feinsum db``: move records between stores, count them, and prove them again."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from feinsum.cli.options import database_option, json_option, part_of_id_option, status_option
+from feinsum.cli.options import database_option, device_option, json_option, part_of_id_option, status_option
 from feinsum.cli.output import print_json
 
 if TYPE_CHECKING:
+    from feinsum.database import Database
     from feinsum.database.jsonl import ImportReport
+    from feinsum.tune.reproof import Reproof
 
 
 @click.group()
 def db() -> None:
-    """Move and count records.
+    """Move, count and prove records.
 
     \b
     Example:
@@ -114,6 +118,67 @@ def _tell(ctx: click.Context, reports: Mapping[str, ImportReport], as_json: bool
             click.echo(f"{source}: {report}")
     if any(report.refused for report in reports.values()):
         ctx.exit(1)
+
+
+@db.command("prove")
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", type=click.Path(dir_okay=False), metavar="FILE")
+@device_option
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop then; another call goes on.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; one a core, four at most.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Of inputs and of a length; drawn unless given.")
+@click.pass_context
+def prove(ctx: click.Context, /, source: str, target: str, device: str | None, **options: Any) -> None:
+    """Prove recorded kernels again, on this device.
+
+    SOURCE is a SQLite file, a PostgreSQL URL or a file that ends in .jsonl.  What was proved goes to FILE, as JSON Lines:
+    records as they were, or wrong.  A second call goes on where the first one, or Ctrl-C, stopped; when all are proved,
+    FILE can take the place of SOURCE.  In a database wrong records lose their rank at once.
+
+    Exits with 1 if a record is wrong, could not be proved, or is left.
+
+    \b
+    Example:
+      feinsum db prove records.jsonl proved.jsonl --timeout 500
+    """
+    import feinsum as fe
+    from feinsum.database import TuningRecord, jsonl
+    from feinsum.tune.reproof import Progress, prove_again
+
+    chosen = fe.device(device)
+    with contextlib.ExitStack() as stack:
+        records: Database | list[TuningRecord]
+        if source.endswith(".jsonl"):
+            records = [entry for _, entry in jsonl.read(source) if isinstance(entry, TuningRecord)]
+        else:
+            records = stack.enter_context(fe.Database(source, create=False))
+        progress = Progress(records, target)
+        ours = [record for record in progress.left if record.device == chosen.profile.id]
+        click.echo(f"{len(ours)} records of {chosen.profile.id} to prove", err=True)
+        told = Counter[str]()
+        for number, reproof in enumerate(prove_again(ours, chosen, **options), 1):
+            progress.note(reproof)
+            told[reproof.outcome.status] += 1
+            if reproof.outcome.status != "ok":
+                click.echo(f"{number}/{len(ours)} {_described(reproof)}", err=True)
+    left = len(ours) - told["ok"] - told["wrong"]
+    finished = progress.finish(chosen.profile.id)
+    counts = ", ".join(f"{told[status]} {status}" for status in sorted(told)) or "none"
+    end = f"{target} can take the place of {source}" if finished else f"{left} are left for another call"
+    click.echo(f"{counts}; {end}")
+    if not finished or set(told) - {"ok"}:
+        ctx.exit(1)
+
+
+def _described(reproof: Reproof) -> str:
+    """A record that is not right, in one line."""
+    record, outcome = reproof.record, reproof.outcome
+    choices = " ".join(f"{name}={value}" for name, value in record.configuration.items())
+    message = " ".join(outcome.message.split())
+    return (
+        f"{outcome.status}, seed {reproof.seed}: {record.einsum_key} at {dict(record.sizes)},"
+        f" {record.space}@{record.space_version} {choices}: {message}"
+    )
 
 
 @db.command("stats")

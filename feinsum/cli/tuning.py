@@ -68,7 +68,12 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
     shell_complete=one_of(completion.samplers),
     help="exhaustive, random, parzen, tpe or genetic; fitting unless given.",
 )
-@click.option("--seed", type=int, default=0, metavar="N", help="Of the search and of the inputs; 0 unless given.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Of the search and of the inputs; unless given 0 for the search, and drawn for the inputs.",
+)
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that build; one a core, four at most.")
 @click.option(
     "--steps",
@@ -98,7 +103,8 @@ def tune(
     takes a minute.  Exits with 1 if no configuration is right.
 
     A job file, whose name ends in .toml, may stand in place of SUBSCRIPTS; jobs that are done are skipped.  Exits with 1 if
-    a job failed.  With --shard each shard writes to a store of its own, for `feinsum db merge`.
+    a job failed: also where no configuration is right, or the time was too short to try one.  With --shard each shard
+    writes to a store of its own, for `feinsum db merge`.
 
     \b
     Examples:

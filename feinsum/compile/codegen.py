@@ -10,7 +10,8 @@ from loopy.kernel.data import LocalInameTag, VectorizeTag
 from loopy.kernel.tools import get_subkernel_to_insn_id_map, get_subkernels
 from loopy.schedule import EnterLoop, LeaveLoop, RunInstruction
 from loopy.schedule.tools import get_subkernel_arg_info
-from loopy.symbolic import IdentityMapper
+from loopy.symbolic import IdentityMapper, get_dependencies
+from loopy.types import NumpyType
 from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Variable
 
 from feinsum.compile.ordered import any_order_paused
@@ -40,7 +41,7 @@ def generate_program(t_unit: lp.TranslationUnit, *, proved: bool = False) -> Pro
 
 
 def _generate(t_unit: lp.TranslationUnit) -> Program:
-    linearized = _linearize(_type_limits(t_unit))
+    linearized = _linearize(type_limits(t_unit, t_unit.default_entrypoint.name))
     kernel = linearized.default_entrypoint
     source = lp.generate_code_v2(linearized).device_code()
     insn_ids = get_subkernel_to_insn_id_map(kernel)
@@ -62,23 +63,46 @@ def _without_bounds_check(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
     return lp.set_options(t_unit, enforce_array_accesses_within_bounds="no_check")
 
 
-def _type_limits(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
-    """Where indices have 64 bits give them to numbers in a ``min`` too, since OpenCL C has none of a long and an int."""
-    kernel = t_unit.default_entrypoint
+def is_for_opencl(t_unit: lp.TranslationUnit) -> bool:
+    """Whether the code of a translation unit is OpenCL C."""
+    return isinstance(t_unit.target, lp.OpenCLTarget)
+
+
+def type_limits(t_unit: lp.TranslationUnit, name: str) -> lp.TranslationUnit:
+    """Where indices have 64 bits give them to all that stands in a ``min``, since OpenCL C has none of a long and an int.
+
+    :param name: of the kernel.
+    """
+    kernel = t_unit[name]
     if kernel.index_dtype.itemsize < 8:
         return t_unit
-    mapper = _TypedLimits()
+    scalars = (a for a in kernel.args if isinstance(a, lp.ValueArg) and isinstance(a.dtype, NumpyType))
+    mapper = _TypedLimits(frozenset(a.name for a in scalars if a.dtype.numpy_dtype.kind in "iu" and a.dtype.itemsize < 8))
     rules = {name: rule.copy(expression=mapper(rule.expression)) for name, rule in kernel.substitutions.items()}
     instructions = [insn.with_transformed_expressions(mapper) for insn in kernel.instructions]
     return t_unit.with_kernel(kernel.copy(instructions=instructions, substitutions=rules))
 
 
 class _TypedLimits(IdentityMapper):  # type: ignore[misc]
-    """``min(x, 8)`` -> ``min(x, 8l)``"""
+    """``min(x, 8)`` -> ``min(x, 8l)``, and ``min(x, n - 1)`` -> ``min(x, n - 1l)`` where n is narrow.
+
+    A sum, since loopy finds no bounds of what is cast.
+    """
+
+    def __init__(self, narrow: frozenset[str]) -> None:
+        super().__init__()
+        self._narrow = narrow
 
     def map_min(self, expr: Any) -> Any:
-        children = (self.rec(child) for child in expr.children)
-        return type(expr)(tuple(np.int64(child) if isinstance(child, int) else child for child in children))
+        return type(expr)(tuple(self._typed(self.rec(child)) for child in expr.children))
+
+    def _typed(self, child: Any) -> Any:
+        if isinstance(child, int):
+            return np.int64(child)
+        if not get_dependencies(child) & self._narrow:
+            return child
+        terms = child.children if isinstance(child, Sum) else (child, 0)
+        return Sum(tuple(np.int64(term) if isinstance(term, int) else term for term in terms))
 
     map_max = map_min
 

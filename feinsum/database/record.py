@@ -62,7 +62,7 @@ class TuningRecord:
     :ivar message: why it failed, or what was as quick in its final; control characters are replaced and the middle of a
         long text is left out.
     :ivar versions: the version of each library that took part.
-    :ivar seed: of the random inputs, if known.
+    :ivar seed: of the random inputs and of a length at which it was proved, if known.
     :ivar created: when, in the format of :func:`utc_now`.
     :raises DatabaseError: if a field is malformed; the message names field and value.
     """

@@ -52,6 +52,10 @@ INSERT = f"INSERT INTO feinsum_records ({', '.join(COLUMNS)}) VALUES (:{', :'.jo
 """Insert a row unless its id is known."""
 
 
+DELETE = "DELETE FROM feinsum_records WHERE id = :id"
+"""Delete a row."""
+
+
 def select(selection: Selection, limit: int | None = None) -> Statement:
     """The bodies of the records that meet `selection`, best first (see :func:`feinsum.database.selection.order`)."""
     failures_by_date = "status <> 'ok', median_s, CASE WHEN status = 'ok' THEN '' ELSE created END, id"

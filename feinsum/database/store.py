@@ -1,7 +1,8 @@
 """A working store of records: a file of SQLite, or a database of PostgreSQL that many machines share.
 
-Records are only ever added, and known by the hash of their content: adding is idempotent, and merging stores is taking
-the union of two sets.  An addition that has returned survives the death of the process.
+Records are known by the hash of their content, and but for those that are found wrong only ever added: adding is
+idempotent, and merging stores is taking the union of two sets.  An addition that has returned survives the death of the
+process.
 """
 
 from __future__ import annotations
@@ -116,6 +117,17 @@ class Database:
         with self._writing() as connection:
             connection.execution_options(preserve_rowcount=True)
             return connection.execute(text(statements.INSERT), rows).rowcount
+
+    def replace(self, record: TuningRecord, by: TuningRecord) -> None:
+        """Put one record in the place of another, which is gone: what was found to be wrong has no rank any more.
+
+        A store that is merged later and has the old record brings it back.
+        """
+        from sqlalchemy import text
+
+        with self._writing() as connection:
+            connection.execute(text(statements.DELETE), {"id": record.id})
+            connection.execute(text(statements.INSERT), [statements.row(by)])
 
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
         """The records that meet every condition, best first: ``ok`` by median, then failures by date.

@@ -94,13 +94,19 @@ class Exploration:
         points = self.point(first), self.point(second)
         return Comparison(*points, (self.recorded_s(points[0]), self.recorded_s(points[1])))
 
-    def time(self, changes: Mapping[str, Any] | None = None, *, seconds: float = 0.3) -> Timing:
+    def time(self, changes: Mapping[str, Any] | None = None, *, seconds: float = 0.3, seed: int | None = None) -> Timing:
         """Prove and time one configuration in this process; see :func:`feinsum.timeit`."""
         from feinsum.tune.timeit import timeit
 
         configuration = self.configuration(changes)
         return timeit(
-            self.einsum, self.device, configuration=configuration, space=self.space, sizes=self.sizes, seconds=seconds
+            self.einsum,
+            self.device,
+            configuration=configuration,
+            space=self.space,
+            sizes=self.sizes,
+            seconds=seconds,
+            seed=seed,
         )
 
     def sample(self, trials: int = 24, *, seed: int = 0, sampler: str = "random", progress: bool = True) -> TuningReport:

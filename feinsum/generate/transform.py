@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.compile.codegen import generate_program
+from feinsum.compile.codegen import generate_program, is_for_opencl, type_limits
 from feinsum.compile.executable import build
 from feinsum.compile.pause import deprecations_paused
 from feinsum.database import Database, open_stores
@@ -17,9 +18,8 @@ from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.errors import TransformError
 from feinsum.generate import expected_sizes
-from feinsum.match import Match, convert_operands, fence, isolate, match_einsum, without_others
+from feinsum.match import convert_operands, fence, isolate, match_einsum, without_others
 from feinsum.match.domain import evaluate_lengths
-from feinsum.match.expressions import is_arithmetic
 from feinsum.space import Instance
 
 if TYPE_CHECKING:
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def _is_opaque(t_unit: lp.TranslationUnit, match: Match) -> bool:
-    """Whether a rule is more than arithmetic with array elements, which all spaces were proved with."""
-    rules = t_unit[match.kernel_name].substitutions
-    opaque = any(source in rules for source in match.arrays.values())
-    return opaque or not all(is_arithmetic(rules[name].expression) for row in match.rules for name in row)
+def _failure(device: Device, t_unit: lp.TranslationUnit) -> TransformError | None:
+    """Why a kernel does not build; None if it does.  Warnings are for whoever builds it in earnest."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            build(device.context, generate_program(t_unit))
+    except TransformError as error:
+        return error
+    return None
 
 
 def transform(
@@ -48,9 +52,10 @@ def transform(
 
     The transformation moves operands, which are substitution rules, without looking inside them; those of a narrower type
     than the result are converted to it.  Other instructions are kept apart by global barriers, which are added where there
-    are none: what the einsum needs runs before it, the rest after, in loops of its own where a loop would go across.  Where
-    a rule is more than arithmetic with array elements, a transformation is passed over if the einsum alone does not build
-    with it.
+    are none: what the einsum needs runs before it, the rest after, in loops of its own where a loop would go across.
+
+    What is returned has been built, on `device`; a transformation with which the kernel does not build is passed over.
+    Where the rest of the kernel does not build here, whatever the transformation, that goes for the einsum alone.
 
     :param t_unit: a kernel that follows the grammar of :func:`feinsum.match_einsum`.
     :param insn_match: the instructions, as loopy's ``within`` takes them; None for all.
@@ -59,7 +64,7 @@ def transform(
     :raises ShapeError: if `sizes` names what no long axis depends on.
     :raises TransformError: if no transformation applies, or other instructions cannot be kept apart.
     """
-    chosen = choose_device(device)
+    chosen, given = choose_device(device), t_unit
     match = match_einsum(t_unit, kernel_name, insn_match)
     t_unit, match = isolate(fence(t_unit, match), match)
     t_unit = convert_operands(t_unit, match)
@@ -67,17 +72,24 @@ def transform(
     canonical = canonicalize_einsum(e)
     expected = expected_sizes(e, evaluate_lengths(match.axes, sizes or {}))
     here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(expected)), chosen.profile)
-    unproved = None
+    unproved = given_builds = None
     for choice in candidates(here, open_stores(database)):
         problem = choice.space.problem(e, expected, chosen.profile)
         try:
             with deprecations_paused:
                 transformed = choice.space.transform(t_unit, match, choice.configuration, problem)
+                transformed = type_limits(transformed, match.kernel_name)
                 unproved = unproved or transformed
-                if _is_opaque(t_unit, match):
+                if not is_for_opencl(t_unit):
+                    return transformed  # this device says nothing of it
+                if (failure := _failure(chosen, transformed)) is not None:
+                    given_builds = _failure(chosen, given) is None if given_builds is None else given_builds
+                    if given_builds:
+                        raise failure
                     alone = without_others(t_unit, match)
                     alone = choice.space.transform(alone, match, choice.configuration, problem)
-                    build(chosen.context, generate_program(alone))
+                    if (failure := _failure(chosen, alone)) is not None:
+                        raise failure
             return transformed
         except TransformError as error:
             logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)

@@ -154,10 +154,9 @@ class Job:
         return space
 
     def _check(self, executable: Executable) -> None:
-        from feinsum.validate import Workload, odd_lengths
+        from feinsum.validate import short_proof
 
-        e = self.canonical.einsum
-        for at in odd_lengths(e, self.lengths)[-2:] or [dict(self.lengths)]:
-            verdict = Workload(e, at, self.device.queue).check(executable)
+        for workload in short_proof(self.canonical.einsum, self.lengths, self.device.queue):
+            verdict = workload.check(executable)
             if not verdict.ok:
                 raise ValidationError(verdict.message)

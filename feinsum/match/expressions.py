@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Number
 from typing import Any
 
 import numpy as np
-from loopy.symbolic import Reduction, TypeCast, WalkMapper
-from pymbolic.primitives import Product, Quotient, Subscript, Sum, Variable
+from loopy.symbolic import Reduction, WalkMapper
+from pymbolic.primitives import Product, Variable
 
 
 @dataclass(frozen=True)
@@ -90,17 +89,6 @@ def find_uses(*expressions: Any) -> Uses:
     for expression in expressions:
         found(expression)
     return Uses(tuple(found.reads), frozenset(found.values), tuple(found.calls), tuple(found.reductions), found.sized)
-
-
-def is_arithmetic(expression: Any) -> bool:
-    """Whether an expression is made of sums, products and quotients of array elements, names and numbers alone."""
-    if isinstance(expression, (Sum, Product)):
-        return all(map(is_arithmetic, expression.children))
-    if isinstance(expression, Quotient):
-        return is_arithmetic(expression.numerator) and is_arithmetic(expression.denominator)
-    if isinstance(expression, TypeCast):
-        return is_arithmetic(expression.child)
-    return isinstance(expression, (Subscript, Variable, Number))
 
 
 def plain_names(expressions: tuple[Any, ...]) -> tuple[str, ...]:

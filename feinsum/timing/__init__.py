@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from feinsum.compile.executable import Executable
@@ -62,10 +62,18 @@ class Timing:
         return (ordered[n - 1 - low] - ordered[low]) / 2 / self.median_s
 
 
+class BufferSets(Protocol):
+    """Sets of buffers by name, to be taken in turns: a list of them, or what makes and judges them."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, turn: int, /) -> Mapping[str, Any]: ...
+
+
 def time_executable(
     executable: Executable,
     queue: Any,
-    buffer_sets: Sequence[Mapping[str, Any]],
+    buffer_sets: BufferSets,
     lengths: Mapping[str, int],
     *,
     seconds: float = 0.3,

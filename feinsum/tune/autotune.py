@@ -24,7 +24,7 @@ from feinsum.tune import final
 from feinsum.tune.budget import Budget
 from feinsum.tune.contest import Contest
 from feinsum.tune.final import Final
-from feinsum.tune.keeper import keep, require_writable
+from feinsum.tune.keeper import keep, refute, require_writable
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine, Runner
 from feinsum.tune.steps import StepTuning
@@ -47,7 +47,7 @@ def autotune(
     trials: int | None = None,
     timeout: float | None = None,
     sampler: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     trial_timeout: float = 60.0,
@@ -71,7 +71,8 @@ def autotune(
         by then are stopped and not recorded.  What may come on top: where nothing right is known yet, the rest of the trial
         at hand and half a second of samples; and a look at a space that is asked for its first configuration.
     :param sampler: see :func:`feinsum.search.make_sampler`.
-    :param seed: of the search and of the inputs.
+    :param seed: of the search, and of the inputs and a length with which variants are proved; records keep the latter.  By
+        default that of the search is 0, and the other is drawn for every run.
     :param workers: processes that build; by default one a core, four at most.
     :param scheduler: the address of a scheduler of dask.distributed whose workers do the trials, as in
         ``tcp://node1:8786``; see :mod:`feinsum.tune.cluster`.  The device is then one of theirs.
@@ -127,7 +128,7 @@ def tune_on(
     trials: int | None,
     timeout: float | None,
     sampler: str | None,
-    seed: int,
+    seed: int | None,
     progress: bool | Progress,
     steps: str = "auto",
     begin: Sequence[Configuration] = (),
@@ -171,7 +172,7 @@ def tune_on(
                 keep(store, record)
                 records.append(record)
                 report(len(records), trials, contest.best, record)
-            decided = _final(task, contest, engine, records, budget)
+            decided = _final(task, contest, engine, records, budget, store)
         except KeyboardInterrupt:
             interrupted = True
     if decided is not None:
@@ -202,6 +203,16 @@ def make_engine(
     from feinsum.tune.cluster import Cluster
 
     return Cluster(scheduler, device.id if isinstance(device, Device) else device, timeout_s)
+
+
+def require_scheduler(address: str) -> None:
+    """Look whether a scheduler answers, once for all that it is going to be asked.
+
+    :raises DeviceError: if it does not.
+    """
+    from feinsum.tune.cluster import connect
+
+    connect(address).close()
 
 
 def _search_with_steps(
@@ -246,8 +257,13 @@ def _search(task: Task, contest: Contest, engine: Engine, trials: int | None, bu
                 return  # what was built ahead is left for another time
 
 
-def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], budget: Budget) -> Final | None:
-    """Time the best again, unless nothing has changed since the last final."""
+def _final(
+    task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], budget: Budget, store: Database
+) -> Final | None:
+    """Time the best again, unless nothing has changed since the last final.
+
+    What is found wrong by then, as records of an older proof may be, loses its rank.
+    """
     finalists = final.finalists([*contest.known, *records])
     decided_before = contest.best is not None and contest.best.protocol == FINAL_PROTOCOL
     if not finalists or (decided_before and not set(finalists) & set(records)):
@@ -258,6 +274,13 @@ def _final(task: Task, contest: Contest, engine: Engine, records: Sequence[Tunin
     samples_s = engine.compare(
         [contest.trial(r) for r in contenders.values()], final.ROUNDS, seconds / final.ROUNDS / len(contenders), budget
     )
+    wrong = [contenders[name] for name in contenders if name in engine.refuted]
+    for record in wrong:
+        refute(store, record, engine.refuted[contest.trial(record).id].message, task.proof_seed)
+        contest.refute(record)
+    if wrong:  # others have their chance
+        tried = {(r.space, r.configuration) for r in wrong}
+        return _final(task, contest, engine, [r for r in records if (r.space, r.configuration) not in tried], budget, store)
 
     def remember(contender: TuningRecord, samples: Sequence[float], ties: Sequence[TuningRecord]) -> TuningRecord:
         message = final.tie_message(ties)

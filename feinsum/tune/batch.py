@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from feinsum.database import Database, locate
+from feinsum.database import Database, TuningRecord, locate
 from feinsum.errors import DatabaseError, FeinsumError, JobError
 from feinsum.registry import matching_spaces
+from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
-from feinsum.tune.autotune import Progress, make_engine, tune_on
+from feinsum.tune.autotune import Progress, make_engine, require_scheduler, tune_on
 from feinsum.tune.jobs import Job
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine
@@ -60,7 +61,8 @@ class Shard:
 class Result:
     """What became of a job: a report, or why there is none.
 
-    :ivar status: "tuned", "done" (by an earlier run), "failed" or "interrupted".
+    :ivar status: "tuned", "done" (by an earlier run), "failed" (also where no configuration is right, or none was tried)
+        or "interrupted".
     """
 
     job: Job
@@ -71,7 +73,8 @@ class Result:
     def __str__(self) -> str:
         best = self.report.best if self.report is not None else None
         if best is not None and best.median_s is not None:
-            return f"{self.job}: {self.status}, {best.median_s * 1e3:.4g} ms by {best.space}"
+            more = f"; {self.message}" if self.message else ""
+            return f"{self.job}: {self.status}, {best.median_s * 1e3:.4g} ms by {best.space}{more}"
         return f"{self.job}: {self.status}{f': {self.message}' if self.message else ''}"
 
     def to_json(self) -> dict[str, Any]:
@@ -99,19 +102,19 @@ def run_batch(
     :param tell: called with each result as soon as there is one.
     :return: what became of the jobs, up to one that the user interrupted.
     :raises DatabaseError: if the store fails.
+    :raises DeviceError: if no scheduler answers before the first job.
     """
     shard = shard or Shard()
+    if scheduler is not None:
+        require_scheduler(scheduler)
     results: list[Result] = []
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Database(shard.store(database)))
         others = [stack.enter_context(other) for other in _existing(database) if other.location != store.location]
-        engines: dict[str | None, Engine] = {}
+        engines = _Engines(stack, lambda device: make_engine(scheduler, device, workers, trial_timeout))
         for job in shard.of(jobs):
             try:
-                if job.device not in engines:
-                    made = make_engine(scheduler, job.device, workers, trial_timeout)
-                    engines[job.device] = stack.enter_context(made)
-                result = _do(job, engines[job.device], store, others, progress)
+                result = _do(job, engines.of(job.device), store, others, progress)
             except DatabaseError:
                 raise
             except FeinsumError as error:
@@ -125,11 +128,40 @@ def run_batch(
     return results
 
 
+class _Engines:
+    """The engine of every device that jobs ask for, made once; one that could not be made is not tried again.
+
+    :param make: makes one for the name of a device.
+    """
+
+    def __init__(
+        self, stack: contextlib.ExitStack, make: Callable[[str | None], contextlib.AbstractContextManager[Engine]]
+    ) -> None:
+        self._stack, self._make = stack, make
+        self._known: dict[str | None, Engine | FeinsumError] = {}
+
+    def of(self, device: str | None) -> Engine:
+        """The engine for a device.
+
+        :raises DeviceError: if there is no such device, or the scheduler is lost.
+        """
+        if device not in self._known:
+            try:
+                self._known[device] = self._stack.enter_context(self._make(device))
+            except FeinsumError as error:
+                self._known[device] = error
+        found = self._known[device]
+        if isinstance(found, FeinsumError):
+            raise found
+        return found
+
+
 def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], progress: bool | Progress) -> Result:
     task = make_task(job.einsum, job.sizes, engine.profile, job.seed)
     left = min(_trials_left(job, task, known) for known in (store, *others))
     if left <= 0:
-        return Result(job, "done")
+        right = any(_best(job, task, known) is not None for known in (store, *others))
+        return Result(job, "done") if right else Result(job, "failed", "no configuration that was tried before is right")
     if job.trials is not None:
         job = replace(job, trials=left)
     report = tune_on(
@@ -146,19 +178,41 @@ def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], p
         begin=job.begin,
         progress=progress,
     )
-    return Result(job, "interrupted" if report.interrupted else "tuned", report=report)
+    return _result(job, report)
+
+
+def _result(job: Job, report: TuningReport) -> Result:
+    """What became of a job that was tried: it failed where nothing right is known after it."""
+    if report.interrupted:
+        return Result(job, "interrupted", report=report)
+    if report.best is not None:
+        return Result(job, "tuned", "" if report.records else "nothing new was tried", report)
+    if report.records:
+        ended = ", ".join(f"{count} {status}" for status, count in report.failures.items())
+        return Result(job, "failed", f"no configuration is right: {ended}", report)
+    spent = f"{report.seconds:.0f} s were over before a configuration could be tried" if job.timeout is not None else ""
+    return Result(job, "failed", f"{spent}; give it more time" if spent else "there is no configuration to try", report)
 
 
 def _trials_left(job: Job, task: Task, store: Database) -> int:
     """How many trials a job still needs; a job that has a time only is done when its final was held."""
     key, device, driver = task.canonical.key, task.profile.id, task.profile.driver
-    spaces = [s for s in matching_spaces(task.canonical.einsum) if job.space in (None, s.name)]
     if job.trials is None:
-        current = [(s.name, s.version) for s in spaces]
-        decided = store.best(key, task.sizes, device, driver=driver, spaces=current, protocol=FINAL_PROTOCOL)
-        return 1 if decided is None else 0
+        return 1 if _best(job, task, store, FINAL_PROTOCOL) is None else 0
+    spaces = _spaces(job, task)
     tried = (store.configurations_tried(key, task.sizes, device, s.name, s.version, driver, PROTOCOL) for s in spaces)
     return job.trials - sum(map(len, tried))
+
+
+def _spaces(job: Job, task: Task) -> list[TransformSpace]:
+    return [s for s in matching_spaces(task.canonical.einsum) if job.space in (None, s.name)]
+
+
+def _best(job: Job, task: Task, store: Database, protocol: int | None = None) -> TuningRecord | None:
+    """The quickest record of a job in a store, of the present versions of its spaces."""
+    current = [(s.name, s.version) for s in _spaces(job, task)]
+    key, profile = task.canonical.key, task.profile
+    return store.best(key, task.sizes, profile.id, driver=profile.driver, spaces=current, protocol=protocol)
 
 
 def _existing(database: str | None) -> list[Database]:

@@ -47,13 +47,14 @@ class Cluster:
             raise DeviceError(f"workers of a scheduler choose their device by a word such as 'gpu', not by {device!r}")
         self.best_s: float | None = None
         self.trial_s = 0.0
+        self.refuted: dict[str, Outcome] = {}
         self._address = address
         self._word: str | None = device
         self._timeout_s = trial_timeout_s
         self._devices: dict[str, str] = {}
 
     def __enter__(self) -> Cluster:
-        self._client = _connect(self._address)
+        self._client = connect(self._address)
         try:
             self.profile = self._choose()
         except BaseException:
@@ -113,10 +114,12 @@ class Cluster:
         patience_s = math.inf if budget is None else budget.patience_s
         left_s = None if patience_s == math.inf else patience_s
         try:
-            found: dict[str, list[float]] = self._call(_compare, plain, rounds, seconds, left_s, self._timeout_s).result()
+            found = self._call(_compare, plain, rounds, seconds, left_s, self._timeout_s).result()
         except _LostError:
             return {}
-        return found
+        self.refuted |= {name: Outcome("wrong", message) for name, message in found["refuted"].items()}
+        samples_s: dict[str, list[float]] = found["samples_s"]
+        return samples_s
 
     def workers(self) -> dict[str, int]:
         """The threads of the workers that have the device, by their address.
@@ -203,7 +206,11 @@ class _Call:
                 raise DeviceError(f"the scheduler {self._cluster._address} has gone") from None
 
 
-def _connect(address: str) -> Any:
+def connect(address: str) -> Any:
+    """A client of a scheduler.
+
+    :raises DeviceError: if none answers.
+    """
     try:
         from distributed import Client
     except ModuleNotFoundError as error:
@@ -238,9 +245,12 @@ def _attempt(device_id: str, trial: dict[str, Any], best_s: float | None, timeou
 
 def _compare(
     device_id: str, trials: list[dict[str, Any]], rounds: int, seconds: float, left_s: float | None, timeout_s: float
-) -> dict[str, list[float]]:
+) -> dict[str, Any]:
     """Time variants in turns, for so many seconds; run by a worker."""
-    return _runner(device_id, timeout_s).compare([Trial(**trial) for trial in trials], rounds, seconds, Budget(left_s))
+    runner, wanted = _runner(device_id, timeout_s), [Trial(**trial) for trial in trials]
+    samples_s = runner.compare(wanted, rounds, seconds, Budget(left_s))
+    refuted = {trial.id: runner.refuted[trial.id].message for trial in wanted if trial.id in runner.refuted}
+    return {"samples_s": samples_s, "refuted": refuted}
 
 
 _starting = threading.Lock()

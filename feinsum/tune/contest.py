@@ -108,15 +108,19 @@ class Contest:
         self._contestants = {
             s.name: c for s in matching if (c := _entered(task, store, s, share, sampler, only, begin)) is not None
         }
-        self.best = best_known(
-            store,
-            task.canonical.key,
-            task.sizes,
-            task.profile.id,
-            task.profile.driver,
-            [(s.name, s.version) for s in matching],
-        )
+        self._spaces = [(s.name, s.version) for s in matching]
+        self.best = self._best_known()
         self.compose()
+
+    def _best_known(self) -> TuningRecord | None:
+        key, profile = self._task.canonical.key, self._task.profile
+        return best_known(self._store, key, self._task.sizes, profile.id, profile.driver, self._spaces)
+
+    def refute(self, record: TuningRecord) -> None:
+        """Forget what turned out to be wrong, after the store has."""
+        contestant = self._contestants[record.space]
+        contestant.known = [r for r in contestant.known if r.configuration != record.configuration]
+        self.best = self._best_known()
 
     def compose(self) -> int:
         """Put chains together of what is known of their steps by now, to be asked next; and say how many are waiting."""

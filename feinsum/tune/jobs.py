@@ -60,7 +60,7 @@ class Job:
     timeout: float | None = None
     space: str | None = None
     sampler: str | None = None
-    seed: int = 0
+    seed: int | None = None
     steps: str = "auto"
     begin: tuple[Mapping[str, Value], ...] = ()
 
@@ -135,12 +135,12 @@ def _check_keys(table: Mapping[str, Any], known: set[str], where: str, hint: str
 
 def _jobs(table: Mapping[str, Any]) -> Iterator[Job]:
     """Every combination of what one table lists."""
-    budget = {
+    budget: dict[str, Any] = {
         "trials": _number("trials", table["trials"], int, 1) if "trials" in table else None,
         "timeout": _number("timeout", table["timeout"], float, 0) if "timeout" in table else None,
         "space": _text("space", table["space"]) if "space" in table else None,
         "sampler": _one_of("sampler", table["sampler"], SAMPLERS) if "sampler" in table else None,
-        "seed": _number("seed", table.get("seed", 0), int, 0),
+        "seed": _number("seed", table["seed"], int, 0) if "seed" in table else None,
         "steps": _one_of("steps", table.get("steps", "auto"), WHEN),
         "begin": tuple(_list("begin", table["begin"], _configuration)) if "begin" in table else (),
     }

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from feinsum.database import Database, TuningRecord, jsonl
@@ -30,6 +31,29 @@ def keep(store: Database, record: TuningRecord) -> None:
         store.add(record)
     except DatabaseError as error:
         raise DatabaseError(f"{error}; the last record is in {_save(store, record)}") from error
+
+
+def refute(store: Database, record: TuningRecord, message: str, seed: int) -> None:
+    """Take the rank of a configuration that was found wrong: each record of it that says ``ok`` is one that says so.
+
+    :param seed: what it was proved with.
+    :raises DatabaseError: if the store fails.
+    """
+    for known in store.query(
+        einsum_key=record.einsum_key,
+        sizes=record.sizes,
+        device=record.device,
+        driver=record.driver,
+        space=record.space,
+        space_version=record.space_version,
+    ):
+        if known.configuration == record.configuration:
+            store.replace(known, refuted(known, message, seed))
+
+
+def refuted(record: TuningRecord, message: str, seed: int) -> TuningRecord:
+    """A record of what was found wrong after all."""
+    return replace(record, status="wrong", message=message, samples_s=(), seed=seed)
 
 
 def _save(store: Database, record: TuningRecord) -> str:

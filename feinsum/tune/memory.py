@@ -8,6 +8,8 @@ from pathlib import Path
 
 _SHARE = 0.6
 """Of the memory that is free, what one worker may take."""
+_FULL = 0.9
+"""Of what it may take, from where on it is taken to be short of memory."""
 
 
 def limit_memory() -> None:
@@ -18,6 +20,23 @@ def limit_memory() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = held + int(_SHARE * free)
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def used_up(pid: int) -> str | None:
+    """How much memory a process has, if that is about all that it may have; None if not, or if nobody knows."""
+    held, limit = _kilobytes(f"/proc/{pid}/status", "VmData"), _limit(pid)
+    if held is None or limit is None or held < _FULL * limit:
+        return None
+    return f"with {held / 2**30:.1f} of the {limit / 2**30:.1f} GiB that it may have"
+
+
+def _limit(pid: int) -> int | None:
+    """The limit to the memory of a process."""
+    try:
+        limit, _ = resource.prlimit(pid, resource.RLIMIT_DATA)
+    except (AttributeError, OSError):  # another system; it has just ended
+        return None
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _free_bytes() -> int | None:

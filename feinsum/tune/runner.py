@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import LifoQueue
 from typing import Any, Protocol
 
@@ -37,11 +38,13 @@ class Engine(Protocol):
     :ivar profile: the device they are done on.
     :ivar best_s: the median of the quickest variant so far, in seconds; None while there is none.
     :ivar trial_s: what it takes at least to prove and time a variant, in seconds; 0.0 before the first.
+    :ivar refuted: what was found wrong in a comparison, and how, by the id of its trial.
     """
 
     profile: DeviceProfile
     best_s: float | None
     trial_s: float
+    refuted: dict[str, Outcome]
 
     def run(
         self, next_trial: Callable[[], Trial | None], budget: Budget | None = None
@@ -69,7 +72,7 @@ class Runner:
 
     :param workers: processes that build; None for one a core, four at most.
     :param trial_timeout_s: what building, proving and timing may each take for one trial.
-    :ivar best_s, trial_s: see :class:`Engine`.
+    :ivar best_s, trial_s, refuted: see :class:`Engine`.
     """
 
     def __init__(self, profile: DeviceProfile, workers: int | None, trial_timeout_s: float) -> None:
@@ -77,6 +80,7 @@ class Runner:
         self.profile = profile
         self.best_s: float | None = None
         self.trial_s = 0.0
+        self.refuted: dict[str, Outcome] = {}
         self._timeout_s = trial_timeout_s
         self._builders = [Worker("build", profile.id) for _ in range(count)]
         self._idle: LifoQueue[Worker] = LifoQueue()
@@ -171,6 +175,8 @@ class Runner:
                 return None
             if outcome.status == "ok":
                 samples_s[trial.id] = list(outcome.samples_s)
+            elif outcome.status == "wrong":
+                self.refuted[trial.id] = outcome
         return samples_s
 
     def _build(self, trial: Trial) -> Built | Outcome:
@@ -207,12 +213,11 @@ class Runner:
         if self._started is not None:
             self._started.result()
         start = time.monotonic()
-        outcome = self._measurer.prove(trial, built, min(self._timeout_s, budget.patience_s))
-        if outcome is None:
-            give_up_s = math.inf if self.best_s is None else _HOPELESS * self.best_s
-            limit_s = min(self._timeout_s, budget.patience_s)
-            with self._quiet():
-                outcome = self._measurer.time(trial, limit_s, give_up_s=give_up_s, seconds=seconds or _SECONDS)
+        outcome = self._prove_and_time(trial, built, budget, seconds)
+        if outcome.status == "interrupted":
+            outcome = self._prove_and_time(trial, built, budget, seconds)
+        if outcome.status == "interrupted":
+            outcome = replace(outcome, status="launch-failed")
         if outcome.status == "timeout" and not budget.patience_s:
             return None
         if outcome.status == "ok" and seconds is None:
@@ -221,6 +226,15 @@ class Runner:
             self.trial_s = min(self.trial_s or spent_s, spent_s)
             self._keep(trial, built)
         return outcome
+
+    def _prove_and_time(self, trial: Trial, built: Built, budget: Budget, seconds: float | None) -> Outcome:
+        outcome = self._measurer.prove(trial, built, min(self._timeout_s, budget.patience_s))
+        if outcome is not None:
+            return outcome
+        give_up_s = math.inf if self.best_s is None else _HOPELESS * self.best_s
+        limit_s = min(self._timeout_s, budget.patience_s)
+        with self._quiet():
+            return self._measurer.time(trial, limit_s, give_up_s=give_up_s, seconds=seconds or _SECONDS)
 
     def _keep(self, trial: Trial, built: Built) -> None:
         """Keep what may be wanted for a final, which then need not build it again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ class Task:
 
     :ivar sizes: the length of each index of the canonical einsum.
     :ivar pattern_sizes: the length of each index of its pattern.
-    :ivar seed: of the search and of the inputs.
+    :ivar seed: of the search.
+    :ivar proof_seed: of the inputs, and of a length at which variants are proved; records keep it.
     """
 
     canonical: CanonicalEinsum
@@ -31,6 +33,7 @@ class Task:
     pattern_sizes: Mapping[str, int]
     profile: DeviceProfile
     seed: int
+    proof_seed: int
 
     @property
     def instance(self) -> Instance:
@@ -44,7 +47,7 @@ class Task:
     def trial(self, space: TransformSpace, configuration: Mapping[str, Any]) -> Trial:
         """The trial of one configuration."""
         return Trial(
-            self.canonical.key, self.sizes, self.profile.id, space.name, space.version, dict(configuration), self.seed
+            self.canonical.key, self.sizes, self.profile.id, space.name, space.version, dict(configuration), self.proof_seed
         )
 
     def record(self, trial: Trial, outcome: Outcome, protocol: int = PROTOCOL) -> TuningRecord:
@@ -69,13 +72,24 @@ class Task:
             protocol=protocol,
             samples_s=outcome.samples_s,
             versions=library_versions(),
-            seed=self.seed,
+            seed=self.proof_seed,
         )
 
 
-def make_task(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device | DeviceProfile, seed: int = 0) -> Task:
+def draw_seed() -> int:
+    """A seed that nobody foresees, short enough to be typed."""
+    return secrets.randbelow(1 << 32)
+
+
+def make_task(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int] | None,
+    device: Device | DeviceProfile,
+    seed: int | None = None,
+) -> Task:
     """The task of tuning `e` at these sizes.
 
+    :param seed: of the search and of the proofs; None is 0 for the search, and draws one for the proofs.
     :raises ShapeError: if a long axis has no length, or any axis is empty.
     """
     lengths = e.resolve(sizes)
@@ -84,4 +98,11 @@ def make_task(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device 
             raise ShapeError(f"index '{letter}' of '{e.subscripts}' is empty, so there is nothing to tune")
     canonical = canonicalize_einsum(e)
     profile = device.profile if isinstance(device, Device) else device
-    return Task(canonical, canonical.renaming.lengths(lengths), canonical.pattern.renaming.lengths(lengths), profile, seed)
+    return Task(
+        canonical,
+        canonical.renaming.lengths(lengths),
+        canonical.pattern.renaming.lengths(lengths),
+        profile,
+        seed or 0,
+        draw_seed() if seed is None else seed,
+    )

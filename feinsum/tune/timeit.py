@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
@@ -14,7 +14,8 @@ from feinsum.errors import SearchError, ShapeError, TransformError, ValidationEr
 from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Configuration, Missed, TransformSpace
 from feinsum.timing import Timing, time_executable
-from feinsum.validate import Workload, odd_lengths
+from feinsum.tune.task import draw_seed
+from feinsum.validate import Rotation, Verdict, proof
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -28,7 +29,7 @@ def timeit(
     space: TransformSpace | str | None = None,
     sizes: Mapping[str, int] | None = None,
     seconds: float = 0.3,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Timing:
     """Prove that one configuration is right, then time it.  A kernel that hangs or crashes takes this process along.
 
@@ -37,10 +38,11 @@ def timeit(
         this device.
     :param sizes: the lengths of long axes.
     :param seconds: the budget for samples.
+    :param seed: of the inputs and of one of the lengths at which it is proved; None draws one.
     :raises ShapeError: if a long axis has no length in `sizes`, or any axis is empty.
     :raises SearchError: if `seconds` is below 0.
     :raises TransformError: if the space refuses the configuration or the kernel does not compile.
-    :raises ValidationError: if its results are wrong.
+    :raises ValidationError: if its results are wrong, or those of the runs that were timed; the message names the seed.
     """
     require_einsum(e)
     lengths = e.resolve(sizes)
@@ -59,14 +61,20 @@ def timeit(
         chosen.profile,
     )
     executable = build(chosen.context, program)
-    for at in (*odd_lengths(e, lengths), lengths):
-        workload = Workload(e, at, chosen.queue, seed)
-        verdict = workload.check(executable)
-        if not verdict.ok:
-            raise ValidationError(verdict.message)
-    return time_executable(
-        executable, chosen.queue, rotation(workload, executable, chosen), workload.parameters, seconds=seconds
-    )
+    seed = draw_seed() if seed is None else seed
+    for workload in (workloads := proof(e, lengths, chosen.queue, seed)):
+        _require(workload.check(executable), seed)
+    main = workloads[-1]
+    rotation = Rotation.make(main, chosen.profile)
+    rotation.begin(executable)
+    timing = time_executable(executable, chosen.queue, rotation, main.parameters, seconds=seconds)
+    _require(rotation.check(executable), seed)
+    return timing
+
+
+def _require(verdict: Verdict, seed: int) -> None:
+    if not verdict.ok:
+        raise ValidationError(f"{verdict.message} (seed {seed})")
 
 
 def _find_taker(
@@ -87,10 +95,3 @@ def _find_taker(
         f"no space takes {dict(configuration or {})} for '{e.subscripts}' on {device.profile.name}; name one of "
         f"{', '.join(s.name for s in spaces)} with space=... to see why"
     )
-
-
-def rotation(workload: Workload, executable: Any, device: Device) -> list[dict[str, Any]]:
-    """Sets of buffers for :func:`feinsum.timing.time_executable`, enough to defeat the cache of a device."""
-    count = workload.sets_to_rotate(device.profile)
-    scratch = executable.scratch(device.context, workload.parameters)
-    return [{**(workload.upload() if k else workload.inputs), **workload.outputs(), **scratch} for k in range(count)]

@@ -54,6 +54,8 @@ def _plain(value: Any) -> Any:
 class Outcome:
     """What became of a trial: a status of :class:`~feinsum.database.TuningRecord`, a message, samples in seconds.
 
+    A trial that was "interrupted" is no record: others killed the process that did it, or the run has ended.
+
     :ivar tainted: whether the process that measured it may have lost its integrity.
     """
 
@@ -135,7 +137,7 @@ def prove_trial(trial: Trial, built: Built) -> Outcome | None:
     except TransformError as error:
         return Outcome("compile-failed", str(error))
     except (driver_error(), MemoryError) as error:
-        return Outcome("launch-failed", f"{type(error).__name__}: {error}")
+        return _launch_failure(error)
     _proved[trial.id] = executable
     if len(_proved) > _PROVED:
         _proved.popitem(last=False)
@@ -143,7 +145,10 @@ def prove_trial(trial: Trial, built: Built) -> Outcome | None:
 
 
 def time_trial(trial: Trial, give_up_s: float = math.inf, seconds: float = 0.3) -> Outcome:
-    """Time a variant that this process has proved; see :func:`feinsum.timing.time_executable`."""
+    """Time a variant that this process has proved, and compare what the timed runs left.
+
+    See :func:`feinsum.timing.time_executable`.
+    """
     from feinsum.devices.opencl import driver_error
     from feinsum.timing import time_executable
 
@@ -151,14 +156,22 @@ def time_trial(trial: Trial, give_up_s: float = math.inf, seconds: float = 0.3) 
     if executable is None:
         return Outcome("launch-failed", "the process that proved it is gone")
     device, bench = _device(trial.device), _bench_of(trial)
-    main = bench.workloads[-1]
     try:
-        scratch = executable.scratch(device.context, main.parameters)
-        sets = [{**buffers, **scratch} for buffers in bench.rotation(device)]
-        timing = time_executable(executable, device.queue, sets, main.parameters, seconds=seconds, give_up_s=give_up_s)
+        rotation, lengths = bench.rotation, bench.workloads[-1].parameters
+        rotation.begin(executable)
+        timing = time_executable(executable, device.queue, rotation, lengths, seconds=seconds, give_up_s=give_up_s)
+        verdict = rotation.check(executable)
     except (driver_error(), MemoryError) as error:
-        return Outcome("launch-failed", f"{type(error).__name__}: {error}")
+        return _launch_failure(error)
+    if not verdict.ok:
+        del _proved[trial.id]
+        return Outcome("wrong", verdict.message, tainted=verdict.escaped)
     return Outcome("ok", samples_s=timing.samples_s)
+
+
+def _launch_failure(error: Exception) -> Outcome:
+    """What a driver says that does not run a kernel; after one that found no memory the next call may hang."""
+    return Outcome("launch-failed", f"{type(error).__name__}: {error}", tainted=isinstance(error, MemoryError))
 
 
 _PROVED = 12
@@ -183,16 +196,15 @@ def _device(device_id: str) -> Any:
 class _Bench:
     """What all variants of one einsum are checked and timed with."""
 
+    device: Any
     workloads: list[Any]
-    buffer_sets: list[dict[str, Any]] = field(default_factory=list)
 
-    def rotation(self, device: Any) -> list[dict[str, Any]]:
-        """Sets of buffers, enough to defeat the cache of the device."""
-        main = self.workloads[-1]
-        wanted = main.sets_to_rotate(device.profile)
-        while len(self.buffer_sets) < wanted:
-            self.buffer_sets.append({**(main.upload() if self.buffer_sets else main.inputs), **main.outputs()})
-        return self.buffer_sets
+    @cached_property
+    def rotation(self) -> Any:
+        """Sets of buffers to time with, enough to defeat the cache of the device."""
+        from feinsum.validate import Rotation
+
+        return Rotation.make(self.workloads[-1], self.device.profile)
 
 
 def _bench_of(trial: Trial) -> _Bench:
@@ -201,7 +213,7 @@ def _bench_of(trial: Trial) -> _Bench:
 
 @lru_cache(maxsize=1)
 def _bench(key: str, sizes: tuple[tuple[str, int], ...], device_id: str, seed: int) -> _Bench:
-    from feinsum.validate import Workload, odd_lengths
+    from feinsum.validate import proof
 
-    e, lengths, queue = _einsum(key), dict(sizes), _device(device_id).queue
-    return _Bench([Workload(e, at, queue, seed) for at in (*odd_lengths(e, lengths), lengths)])
+    device = _device(device_id)
+    return _Bench(device, proof(_einsum(key), dict(sizes), device.queue, seed))

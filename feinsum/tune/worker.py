@@ -22,21 +22,34 @@ from pathlib import Path
 from typing import IO, Any
 
 from feinsum.errors import DeviceError
+from feinsum.tune.memory import used_up
 from feinsum.tune.trial import Built, Outcome, Trial, build_trial, prepare, prove_trial, time_trial
 
 _START_TIMEOUT_S = 120.0
 """A worker loads loopy and the driver, which takes seconds; more on a machine that is busy."""
 
 
+_EXIT_S = 1.0
+"""How long what a worker wrote last is waited for: children of its children may hold its pipe open for ever."""
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""Signals by which others end a process; those of its own mistakes are SIGSEGV, SIGABRT and the like."""
+
+
 class WorkerLostError(Exception):
     """A worker that gave no answer.
 
-    :ivar timed_out: whether it was killed because its time was up; otherwise it died by itself.
+    :ivar why: ``"timeout"``: its time was up; ``"memory"``: so was its memory; ``"died"`` by itself; ``"killed"`` by
+        others; or the run has ``"ended"``.
     """
 
-    def __init__(self, message: str, timed_out: bool) -> None:
+    def __init__(self, message: str, why: str) -> None:
         super().__init__(message)
-        self.timed_out = timed_out
+        self.why = why
+
+    def outcome(self, failed: str) -> Outcome:
+        """What became of the trial; `failed` is the status of one at which the process died."""
+        statuses = {"timeout": "timeout", "killed": "interrupted", "ended": "interrupted"}
+        return Outcome(statuses.get(self.why, failed), str(self))
 
 
 class _Clock:
@@ -87,26 +100,38 @@ class Worker:
 
         :raises DeviceError: if no worker can be started.
         """
-        try:
-            answer = self._ask({"do": "build", "trial": trial.to_json()}, timeout_s)
-        except WorkerLostError as lost:
-            return Outcome("timeout" if lost.timed_out else "compile-failed", str(lost))
-        return Built.from_json(answer["built"]) if "built" in answer else _outcome(answer)
+        answer = self._insist({"do": "build", "trial": trial.to_json()}, timeout_s, "compile-failed")
+        if isinstance(answer, Outcome):
+            return answer
+        return Built.from_json(answer["built"]) if "built" in answer else self._checked(_outcome(answer))
 
     def prove(self, trial: Trial, built: Built, timeout_s: float) -> Outcome | None:
         """See :func:`feinsum.tune.trial.prove_trial`; a lost worker is an outcome.
 
         :raises DeviceError: if no worker can be started.
         """
-        outcome = self._run({"do": "prove", "trial": trial.to_json(), "built": built.to_json()}, timeout_s)
-        if outcome is not None and outcome.tainted:
-            self._stop()
-        return outcome
+        request = {"do": "prove", "trial": trial.to_json(), "built": built.to_json()}
+        answer = self._insist(request, timeout_s, "launch-failed")
+        if isinstance(answer, Outcome):
+            return answer
+        return self._checked(_outcome(answer)) if answer else None
 
     def time(self, trial: Trial, timeout_s: float, **how: float) -> Outcome:
-        """See :func:`feinsum.tune.trial.time_trial`; a lost worker is an outcome."""
-        outcome = self._run({"do": "time", "trial": trial.to_json(), "how": how}, timeout_s)
-        return outcome or Outcome("launch-failed", "no answer")
+        """See :func:`feinsum.tune.trial.time_trial`; a lost worker is an outcome.
+
+        One that others killed has the status "interrupted": another process has to prove the variant again.
+        """
+        try:
+            answer = self._ask({"do": "time", "trial": trial.to_json(), "how": how}, timeout_s)
+        except WorkerLostError as lost:
+            return lost.outcome("launch-failed")
+        return self._checked(_outcome(answer))
+
+    def _checked(self, outcome: Outcome) -> Outcome:
+        """The outcome; a process that may have lost its integrity has served."""
+        if outcome.tainted:
+            self._stop()
+        return outcome
 
     def pause(self) -> None:
         """Stop the process where it is; its time limit stands still.  May be called from another thread."""
@@ -121,15 +146,24 @@ class Worker:
     def _signal(self, number: int) -> None:
         process = self._process
         if process is not None:
-            with contextlib.suppress(OSError):  # it may just have ended
-                process.send_signal(number)
+            _signal_group(process, number)
 
-    def _run(self, request: dict[str, Any], timeout_s: float) -> Outcome | None:
+    def _insist(self, request: dict[str, Any], timeout_s: float, failed: str) -> dict[str, Any] | Outcome:
+        """The answer to a request, which is made again where others killed the process; or what became of the trial.
+
+        :param failed: the status of a trial at which the process dies.
+        """
         try:
-            answer = self._ask(request, timeout_s)
+            try:
+                return self._ask(request, timeout_s)
+            except WorkerLostError as lost:
+                if lost.why != "killed":
+                    raise
+                return self._ask(request, timeout_s)
         except WorkerLostError as lost:
-            return Outcome("timeout" if lost.timed_out else "launch-failed", str(lost))
-        return _outcome(answer) if answer else None
+            if lost.why == "killed":
+                return Outcome(failed, f"{lost}, twice; is the machine short of memory?")
+            return lost.outcome(failed)
 
     def close(self) -> None:
         """End the process, and start none any more.  May be called while another thread waits for an answer."""
@@ -146,9 +180,9 @@ class Worker:
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            _signal_group(process, signal.SIGKILL)
             process.wait()
-            for stream in (process.stdin, process.stdout, self._log):
+            for stream in (process.stdin, self._log):
                 if stream is not None:
                     with contextlib.suppress(OSError):
                         stream.close()
@@ -161,21 +195,27 @@ class Worker:
     def _exchange(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         process = self._process
         if process is None or process.stdin is None:
-            raise WorkerLostError("the run has ended", timed_out=False)
+            raise WorkerLostError("the run has ended", "ended")
         self._forget_log()
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             line = self._wait(timeout_s)
         except queue.Empty:
+            memory = used_up(process.pid)
             self._stop()
-            raise WorkerLostError(f"no answer within {timeout_s:g} s", timed_out=True) from None
+            if memory is not None:
+                raise WorkerLostError(f"out of memory: no answer within {timeout_s:g} s, {memory}", "memory") from None
+            raise WorkerLostError(f"no answer within {timeout_s:g} s", "timeout") from None
         except (OSError, ValueError):  # the pipe is broken, or closed by this side
             line = None
         if line is None:
-            message = f"the process {_ending(process.wait())}{self._log_tail()}"
+            code, ours = process.wait(), self._process is not process
+            message = f"the process {_ending(code)}{self._log_tail()}"
+            if ours:
+                raise WorkerLostError("the run has ended", "ended")
             self._stop()
-            raise WorkerLostError(message, timed_out=False)
+            raise WorkerLostError(message, "killed" if -code in _FROM_OUTSIDE else "died")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -195,7 +235,7 @@ class Worker:
 
     def _start(self) -> None:
         if self._ended:
-            raise WorkerLostError("the run has ended", timed_out=False)
+            raise WorkerLostError("the run has ended", "ended")
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._log = tempfile.TemporaryFile("a+", errors="replace")  # noqa: SIM115 (closed with the process)
@@ -207,8 +247,9 @@ class Worker:
             stderr=self._log,
             text=True,
             env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # so that it can be ended with all that it started, and Ctrl-C is for the tuner alone
         )
-        threading.Thread(target=_forward, args=(self._process.stdout, self._answers), daemon=True).start()
+        threading.Thread(target=_follow, args=(self._process, self._answers), daemon=True).start()
         try:
             answer = self._exchange(self._prepare, _START_TIMEOUT_S)
         except WorkerLostError as lost:
@@ -236,14 +277,30 @@ class Worker:
         return f"; it said: {text[-600:]}" if text else ""
 
 
-def _forward(stream: IO[str], answers: queue.SimpleQueue[str | None]) -> None:
-    """Move lines to a queue, then None at the end of the stream."""
-    try:
-        for line in stream:
-            answers.put(line)
-    except ValueError:  # closed while reading
-        pass
+def _follow(process: subprocess.Popen[str], answers: queue.SimpleQueue[str | None]) -> None:
+    """Move lines that a process writes to a queue, then None when it has ended.
+
+    That is told by the process rather than by its pipe, which children that it left behind may hold open.
+    """
+
+    def forward(stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                answers.put(line)
+
+    assert process.stdout is not None
+    reader = threading.Thread(target=forward, args=(process.stdout,), daemon=True)
+    reader.start()
+    process.wait()
+    _signal_group(process, signal.SIGKILL)
+    reader.join(_EXIT_S)
     answers.put(None)
+
+
+def _signal_group(process: subprocess.Popen[str], number: int) -> None:
+    """Send a signal to a process and to what it started."""
+    with contextlib.suppress(OSError):  # all of them may just have ended
+        os.killpg(process.pid, number)
 
 
 def _ending(code: int) -> str:
@@ -278,7 +335,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             result = time_trial(trial, **request["how"])
     except Exception as error:
         status = "compile-failed" if do in ("prepare", "build") else "launch-failed"
-        return {"status": status, "message": f"{type(error).__name__}: {error}"}
+        # A driver that found no memory may hang at the next call.
+        return {"status": status, "message": f"{type(error).__name__}: {error}", "tainted": isinstance(error, MemoryError)}
     if result is None:
         return {}
     return {"built": result.to_json()} if isinstance(result, Built) else vars(result)
@@ -302,7 +360,6 @@ def main() -> None:
     """Serve requests until the end of the standard input."""
     _die_with_parent()
     _expect_the_worst()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tuner, which then closes its workers
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # compilers write to the standard output what they like
     _serve(sys.stdin, answers)

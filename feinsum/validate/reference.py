@@ -118,8 +118,22 @@ def references(
     """
     chosen = _choose(e, lengths, np.random.default_rng(seed))
     few = {letter: len(chosen[letter]) if letter in chosen else length for letter, length in lengths.items()}
-    at = tuple(chosen[letter] for letter in e.indexing.output)
     path = contraction_path(e, few)
+    with np.errstate(invalid="ignore"):  # an infinity among the inputs may make what is no number
+        return _references(e, lengths, inputs, chosen, path, exact=exact)
+
+
+def _references(
+    e: BatchedEinsum,
+    lengths: Mapping[str, int],
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    chosen: Mapping[str, np.ndarray[Any, Any]],
+    path: tuple[tuple[int, ...], ...],
+    *,
+    exact: bool,
+) -> list[Reference]:
+    """A reference for every output, at chosen positions along each axis of it."""
+    at = tuple(chosen[letter] for letter in e.indexing.output)
     results = []
     for row, dtype in zip(e.args, e.dtypes, strict=True):
         operands = []

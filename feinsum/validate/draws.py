@@ -1,0 +1,67 @@
+"""Inputs that kernels are proved with: each draw shows what another one hides.
+
+even
+    numbers in [-1, 1), of mixed sign as in use.
+uneven
+    numbers of many magnitudes, up to 128, and zeros: a kernel that takes a product for another one of its size is seen.
+infinite
+    one infinity: what does not depend on it must not feel it, as where a kernel multiplies by zero what it should leave
+    out; and what does is infinite or no number, in whatever order it is evaluated.
+whole
+    small whole numbers, whose sums are exact; see :func:`feinsum.validate.reference.whole_inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.validate.reference import random_inputs, whole_inputs
+
+Inputs = dict[str, np.ndarray[Any, Any]]
+_EXPONENTS = (-6, 8)
+"""Of the powers of two by which numbers in [-1, 1) become uneven; the end is excluded."""
+_ZEROS = 0.25
+"""The part of uneven numbers that are zeros."""
+_OTHER_STREAM = 1
+"""Added to a seed, so that what is done to numbers is drawn independently of them."""
+
+
+def uneven_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> Inputs:
+    """Random arrays of many magnitudes, with zeros in between."""
+    rng = np.random.default_rng([seed, _OTHER_STREAM])
+    found = random_inputs(e, lengths, seed)
+    for name, values in found.items():
+        if values.dtype.kind in "fc":
+            powers = np.exp2(rng.integers(*_EXPONENTS, values.shape)).astype(np.empty(0, values.dtype).real.dtype)
+            values = np.asarray(values * powers)
+        found[name] = np.asarray(np.where(rng.random(values.shape) < _ZEROS, values.dtype.type(0), values))
+    return found
+
+
+def infinite_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> Inputs:
+    """Random arrays without zeros, an entry of one of which is infinite.
+
+    It meets no other one and no zero, from which it could make what depends on the order of evaluation.
+    """
+    rng = np.random.default_rng([seed, _OTHER_STREAM])
+    found = random_inputs(e, lengths, seed)
+    for values in found.values():
+        values[values == 0] = 1
+    able = [values for values in found.values() if values.dtype.kind in "fc" and values.size]
+    if able:
+        values = able[rng.integers(len(able))]
+        values.flat[rng.integers(values.size)] = rng.choice([-np.inf, np.inf])
+    return found
+
+
+DRAWS: Mapping[str, Callable[[BatchedEinsum, Mapping[str, int], int], Inputs]] = {
+    "even": random_inputs,
+    "uneven": uneven_inputs,
+    "infinite": infinite_inputs,
+    "whole": whole_inputs,
+}
+"""Arrays for every input, by name, for an einsum, the length of every index and a seed."""

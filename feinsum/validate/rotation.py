@@ -1,0 +1,113 @@
+"""Sets of buffers to time with, which tell afterwards whether all that was timed was done, and done right.
+
+A kernel that finds its work done may skip it, and is quick.  So that there is never anything to be found, the inputs of
+one run are not those of the next, while an output is used again only after an odd number of runs: what it holds by then
+is another result.  For m = 3 outputs, and 4 inputs of which every other one is of the kind B::
+
+    run       0    1    2    3    4    5    6    7
+    inputs    A0   B1   A2   B3   A0   B1   A2   B3
+    output    0    1    2    0    1    2    0    1       each is A, then B, then A
+
+Before the first run outputs hold finite numbers that nobody can foresee.  Where the memory is too small for two sets of
+inputs, outputs are filled again after the timing, and computed once more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feinsum.validate.guarded import digest, fill, finite_byte
+from feinsum.validate.verdict import Verdict
+
+if TYPE_CHECKING:
+    from feinsum.compile.executable import Executable
+    from feinsum.devices import DeviceProfile
+    from feinsum.validate.workload import Workload
+
+
+class Rotation:
+    """The sets for :func:`feinsum.timing.time_executable`; it remembers what each output was last computed from.
+
+    :param workloads: one, or two of the same einsum and lengths with different inputs, in turns.
+    :param count: how many outputs there are; odd for two workloads.
+    """
+
+    def __init__(self, workloads: Sequence[Workload], count: int) -> None:
+        self._workloads = tuple(workloads)
+        self._queue = workloads[0].queue
+        self._outputs = [workloads[0].outputs() for _ in range(count)]
+        self._inputs: list[dict[str, Any]] = []
+        self._digests: list[dict[str, bytes]] = []
+        self._sets: list[dict[str, Any]] = []
+        self._last: dict[int, int] = {}
+
+    @staticmethod
+    def make(workload: Workload, profile: DeviceProfile) -> Rotation:
+        """One for a workload on a device: with a second draw of inputs, unless there is no room for it."""
+        count, room = workload.sets_to_rotate(profile), workload.room(profile)
+        if room < 2:
+            return Rotation([workload], count)
+        odd = count | 1
+        return Rotation([workload, workload.another()], odd if odd <= room else odd - 2)
+
+    def begin(self, executable: Executable) -> None:
+        """Prepare the memory for an executable: what others left in it is gone."""
+        while len(self._inputs) < len(self._outputs) + len(self._workloads) - 1:
+            self._inputs.append(self._workloads[len(self._inputs) % len(self._workloads)].upload())
+            self._digests.append(self._digests_of(self._inputs[-1]))
+        scratch = executable.scratch(self._queue.context, self._workloads[0].parameters)
+        turns = range(math.lcm(len(self._inputs), len(self._outputs)))
+        pairs = [(turn % len(self._inputs), turn % len(self._outputs)) for turn in turns]
+        self._sets = [{**self._inputs[i], **self._outputs[o], **scratch} for i, o in pairs]
+        self._spoil()
+
+    def _spoil(self) -> None:
+        """Fill the outputs with finite numbers."""
+        value = finite_byte()
+        for outputs in self._outputs:
+            for buffer in outputs.values():
+                fill(self._queue, buffer, value, 0, buffer.size)
+        self._last = {}
+
+    def _digests_of(self, inputs: Mapping[str, Any]) -> dict[str, bytes]:
+        return {name: digest(self._queue, buffer) for name, buffer in inputs.items()}
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __getitem__(self, turn: int) -> dict[str, Any]:
+        self._last[turn % len(self._outputs)] = turn
+        return self._sets[turn]
+
+    def check(self, executable: Executable) -> Verdict:
+        """Compare what the runs left with what they should have.
+
+        Inputs that were overwritten are drawn again, so that the next executable finds its own.
+        """
+        verdict = self._judge()
+        if verdict.ok and len(self._workloads) == 1:
+            self._spoil()
+            for turn in range(len(self._outputs)):
+                executable.enqueue(self._queue, self[turn], self._workloads[0].parameters)
+            self._queue.finish()
+            verdict = self._judge()
+        return verdict
+
+    def _judge(self) -> Verdict:
+        worst = 0.0
+        for number, turn in sorted(self._last.items()):
+            kind = turn % len(self._inputs) % len(self._workloads)
+            verdict = self._workloads[kind].judge(self._outputs[number])
+            if not verdict.ok:
+                return Verdict(f"while it is timed, {verdict.message}", np.inf)
+            worst = max(worst, verdict.worst)
+        for inputs, digests in zip(self._inputs, self._digests, strict=True):
+            changed = [name for name, found in self._digests_of(inputs).items() if found != digests[name]]
+            if changed:
+                self._inputs, self._digests = [], []
+                return Verdict(f"while it is timed, it overwrites its input '{changed[0]}'", np.inf)
+        return Verdict("", worst)
