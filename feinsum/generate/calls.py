@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from feinsum.compile.buffers import (
     Room,
     check_queue,
     checked_events,
-    deliver,
     fill_with_zeros,
     input_buffer,
     is_part,
-    output_buffer,
+    output,
+    share_memory,
+    why_copied,
 )
 from feinsum.compile.executable import Executable
+from feinsum.compile.hosted import new_array
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Prepared:
     :ivar empty: whether there is nothing to sum over, or no result.
     :ivar values: the length arguments of the program.
     :ivar rooms: what makes new device arrays for the results.
+    :ivar alignments: at a multiple of how many bytes each array must begin, inputs first.
     """
 
     library: str
@@ -48,6 +49,7 @@ class Prepared:
     values: Mapping[str, int]
     executable: Executable
     rooms: tuple[Room, ...]
+    alignments: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Calls:
         if prepared.library == "numpy":
             queue = queue or self._device_queue
             results = self._new(prepared) if out is None else self._given(out, prepared, inputs)
-            self._run(prepared, values, results, queue, events)
+            self._run(prepared, values, results, queue, events, given=out is not None)
         else:
             for value in values:
                 if value.context != self._context:
@@ -97,7 +99,7 @@ class Calls:
                 results = self._given(out, prepared, inputs)
                 for result in results:
                     events += result.events
-            self._run(prepared, values, results, queue, events)
+            self._run(prepared, values, results, queue, events, given=out is not None)
         return tuple(results) if len(results) > 1 else results[0]
 
     def _prepare(self, inputs: Mapping[str, Any]) -> Prepared:
@@ -124,7 +126,9 @@ class Calls:
         dtypes = self._einsum.dtypes if library == "pyopencl" else ()
         rooms = [Room(self._device_queue, shape, dtype) for dtype in dtypes]
         values = {name: lengths[letter] for name, letter in self._kernel.length_indices.items()}
-        return Prepared(library, shape, 0 in lengths.values(), values, self._kernel.executable_for(lengths), tuple(rooms))
+        executable = self._kernel.executable_for(lengths)
+        alignments = tuple(executable.alignments[name] for name in (*self._program_names, *self._output_names))
+        return Prepared(library, shape, 0 in lengths.values(), values, executable, tuple(rooms), alignments)
 
     def _given(self, out: Any, prepared: Prepared, inputs: Mapping[str, Any]) -> list[Any]:
         """The arrays for the results, checked; at once where it is one device array like those that we make."""
@@ -138,40 +142,56 @@ class Calls:
         return list(results.values())
 
     def _new(self, prepared: Prepared) -> list[Any]:
-        return [np.empty(prepared.shape, dtype) for dtype in self._einsum.dtypes]
+        """New numpy arrays for the results."""
+        needed = prepared.alignments[len(self._names) :]
+        return [new_array(prepared.shape, dtype, n) for dtype, n in zip(self._einsum.dtypes, needed, strict=True)]
 
     def _run(
-        self, prepared: Prepared, values: Sequence[Any], results: Sequence[Any], queue: Any, events: list[Any]
+        self,
+        prepared: Prepared,
+        values: Sequence[Any],
+        results: Sequence[Any],
+        queue: Any,
+        events: list[Any],
+        *,
+        given: bool,
     ) -> None:
+        """Launch, and for numpy arrays wait.
+
+        :param given: whether the results are arrays of the caller, who may want them in memory of the operands.
+        """
         if prepared.empty:
             for result in results:
                 fill_with_zeros(result, queue, events)
             return
-        copies: list[Any] = []
-        buffers = {
-            name: input_buffer(value, queue, copies) for name, value in zip(self._program_names, values, strict=True)
-        }
-        outputs = [output_buffer(result, queue) for result in results]
-        buffers.update(zip(self._output_names, outputs, strict=True))
+        on_host, inputs = prepared.library == "numpy", len(values)
+        buffers, copied = {}, []
+        for k, (name, value) in enumerate(zip(self._program_names, values, strict=True)):
+            overwritten = on_host and given and any(share_memory(value, result) for result in results)
+            buffers[name], copy = input_buffer(value, queue, prepared.alignments[k], overwritten=overwritten)
+            if copy is not None:
+                copied.append((k, copy))
+                if not on_host:
+                    events += copy.events
+        outputs = [output(result, queue, n) for result, n in zip(results, prepared.alignments[inputs:], strict=True)]
+        buffers.update((name, one.buffer) for name, one in zip(self._output_names, outputs, strict=True))
         executable = prepared.executable
         if executable.has_scratch:
             buffers |= executable.kept_scratch(queue, prepared.values)
-        for copy in copies:
-            events += copy.events
-        done = executable.enqueue(queue, buffers, prepared.values, events or None)[-1]
-        for buffer, result in zip(outputs, results, strict=True):
-            deliver(result, buffer, queue, done)
-        if prepared.library == "numpy" or copies:
-            self._note(prepared.library, values)
+        try:
+            done = executable.enqueue(queue, buffers, prepared.values, events or None)[-1]
+            for one in outputs:
+                one.deliver(queue, done)
+        except BaseException:
+            if on_host:  # memory of the caller may be gone before a kernel that is under way has ended
+                queue.finish()
+            raise
+        if copied or self.copied:
+            self._note(copied, values, prepared)
 
-    def _note(self, library: str, values: Sequence[Any]) -> None:
+    def _note(self, copied: Sequence[tuple[int, Any]], values: Sequence[Any], prepared: Prepared) -> None:
         """Remember what this call copied, for :meth:`Kernel.explain`."""
-        named = list(zip(self._names, values, strict=True))
-        if library == "numpy":
-            self.copied = tuple(Copied(name, "is on the host", int(v.nbytes)) for name, v in named)
-        else:
-            self.copied = tuple(
-                Copied(name, "is strided" if not v.flags.c_contiguous else "begins where no buffer may", int(v.nbytes))
-                for name, v in named
-                if not v.flags.c_contiguous or v.offset
-            )
+        self.copied = tuple(
+            Copied(self._names[k], why_copied(values[k], self._context, prepared.alignments[k]), int(values[k].nbytes))
+            for k, _ in copied
+        )
