@@ -32,24 +32,46 @@ _REMEMBERED = 512
 
 
 @dataclass(frozen=True)
+class Bound:
+    """A kernel for arrays of certain lengths.
+
+    :ivar inputs, outputs: names in the program.
+    :ivar alignments: at a multiple of how many bytes each array must begin, inputs first.
+    :ivar values: the length arguments of the program.
+    :ivar empty: whether there is nothing to sum over, or no result.
+    """
+
+    executable: Executable
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    alignments: tuple[int, ...]
+    values: Mapping[str, int]
+    empty: bool
+
+    def enqueue(self, queue: Any, buffers: Sequence[Any], wait_for: Sequence[Any] | None) -> Any:
+        """Launch it; returns the event of its end.
+
+        :param buffers: of inputs and outputs.
+        """
+        named = dict(zip((*self.inputs, *self.outputs), buffers, strict=True))
+        if self.executable.has_scratch:
+            named |= self.executable.kept_scratch(queue, self.values)
+        return self.executable.enqueue(queue, named, self.values, wait_for)[-1]
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A call for arrays of certain shapes, strides and types, which fit the kernel.
 
     :ivar library: ``"numpy"`` or ``"pyopencl"``.
     :ivar shape: that of the results.
-    :ivar empty: whether there is nothing to sum over, or no result.
-    :ivar values: the length arguments of the program.
     :ivar rooms: what makes new device arrays for the results.
-    :ivar alignments: at a multiple of how many bytes each array must begin, inputs first.
     """
 
     library: str
     shape: tuple[int, ...]
-    empty: bool
-    values: Mapping[str, int]
-    executable: Executable
     rooms: tuple[Room, ...]
-    alignments: tuple[int, ...]
+    bound: Bound
 
 
 @dataclass(frozen=True)
@@ -125,10 +147,18 @@ class Calls:
         shape = tuple(lengths[letter] for letter in self._einsum.indexing.output)
         dtypes = self._einsum.dtypes if library == "pyopencl" else ()
         rooms = [Room(self._device_queue, shape, dtype) for dtype in dtypes]
-        values = {name: lengths[letter] for name, letter in self._kernel.length_indices.items()}
+        return Prepared(library, shape, tuple(rooms), self.bind(lengths))
+
+    def bind(self, lengths: Mapping[str, int]) -> Bound:
+        """The kernel for arrays of certain lengths.
+
+        :param lengths: the length of each index of the einsum.
+        """
         executable = self._kernel.executable_for(lengths)
         alignments = tuple(executable.alignments[name] for name in (*self._program_names, *self._output_names))
-        return Prepared(library, shape, 0 in lengths.values(), values, executable, tuple(rooms), alignments)
+        values = {name: lengths[letter] for name, letter in self._kernel.length_indices.items()}
+        empty = 0 in lengths.values()
+        return Bound(executable, self._program_names, self._output_names, alignments, values, empty)
 
     def _given(self, out: Any, prepared: Prepared, inputs: Mapping[str, Any]) -> list[Any]:
         """The arrays for the results, checked; at once where it is one device array like those that we make."""
@@ -143,7 +173,7 @@ class Calls:
 
     def _new(self, prepared: Prepared) -> list[Any]:
         """New numpy arrays for the results."""
-        needed = prepared.alignments[len(self._names) :]
+        needed = prepared.bound.alignments[len(self._names) :]
         return [new_array(prepared.shape, dtype, n) for dtype, n in zip(self._einsum.dtypes, needed, strict=True)]
 
     def _run(
@@ -160,26 +190,24 @@ class Calls:
 
         :param given: whether the results are arrays of the caller, who may want them in memory of the operands.
         """
-        if prepared.empty:
+        bound = prepared.bound
+        if bound.empty:
             for result in results:
                 fill_with_zeros(result, queue, events)
             return
         on_host, inputs = prepared.library == "numpy", len(values)
-        buffers, copied = {}, []
-        for k, (name, value) in enumerate(zip(self._program_names, values, strict=True)):
+        buffers, copied = [], []
+        for k, value in enumerate(values):
             overwritten = on_host and given and any(share_memory(value, result) for result in results)
-            buffers[name], copy = input_buffer(value, queue, prepared.alignments[k], overwritten=overwritten)
+            buffer, copy = input_buffer(value, queue, bound.alignments[k], overwritten=overwritten)
+            buffers.append(buffer)
             if copy is not None:
                 copied.append((k, copy))
                 if not on_host:
                     events += copy.events
-        outputs = [output(result, queue, n) for result, n in zip(results, prepared.alignments[inputs:], strict=True)]
-        buffers.update((name, one.buffer) for name, one in zip(self._output_names, outputs, strict=True))
-        executable = prepared.executable
-        if executable.has_scratch:
-            buffers |= executable.kept_scratch(queue, prepared.values)
+        outputs = [output(result, queue, n) for result, n in zip(results, bound.alignments[inputs:], strict=True)]
         try:
-            done = executable.enqueue(queue, buffers, prepared.values, events or None)[-1]
+            done = bound.enqueue(queue, [*buffers, *(one.buffer for one in outputs)], events or None)
             for one in outputs:
                 one.deliver(queue, done)
         except BaseException:
@@ -187,11 +215,11 @@ class Calls:
                 queue.finish()
             raise
         if copied or self.copied:
-            self._note(copied, values, prepared)
+            self._note(copied, values, bound)
 
-    def _note(self, copied: Sequence[tuple[int, Any]], values: Sequence[Any], prepared: Prepared) -> None:
+    def _note(self, copied: Sequence[tuple[int, Any]], values: Sequence[Any], bound: Bound) -> None:
         """Remember what this call copied, for :meth:`Kernel.explain`."""
         self.copied = tuple(
-            Copied(self._names[k], why_copied(values[k], self._context, prepared.alignments[k]), int(values[k].nbytes))
+            Copied(self._names[k], why_copied(values[k], self._context, bound.alignments[k]), int(values[k].nbytes))
             for k, _ in copied
         )
