@@ -172,7 +172,7 @@ def test_contractions_are_tuned_once(cpu: Device, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     store = str(tmp_path / "records.sqlite")
     a, b = np.random.default_rng(0).uniform(-1, 1, (2, 60, 60))
-    found = fe.contract("ij,jk->ik", a, b, device=cpu, database=store, tune=0.5, library=False)
+    found = fe.contract("ij,jk->ik", a, b, device=cpu, database=store, tune=3, library=False)
     np.testing.assert_allclose(found, a @ b)
     records = list(fe.Database(store).query())
     assert records

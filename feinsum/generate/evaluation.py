@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,11 @@ class Layout:
     convert: bool
     as_bool: bool
 
+    @cached_property
+    def changes(self) -> bool:
+        """Whether it is taken otherwise than as it is."""
+        return self.convert or self.axes is not None
+
     def on_host(self, value: Any) -> Any:
         """A C-contiguous numpy array of the type to compute in."""
         if self.axes is not None:
@@ -168,6 +174,9 @@ class Evaluation:
         self._kept: dict[int, Value] = {}
         """By slot: constants as they are taken, and what follows from them alone."""
         self._lock = threading.Lock()
+        bound = self.tasks[0].bound
+        alone = on_host and len(self.tasks) == 1 and not constants and bound is not None and not bound.empty
+        self._single = bound if alone else None
 
     @property
     def seconds(self) -> float:
@@ -186,14 +195,35 @@ class Evaluation:
         if not self.on_host:
             queue = next((q for a in arrays if (q := getattr(a, "queue", None)) is not None), None) or queue
         try:
-            return self._run(arrays, out, direct, queue)
+            cache = current_cache()
+            if self._single is not None and cache is None:
+                return self._at_once(self._single, arrays, out, direct, queue)
+            return self._run(arrays, out, direct, queue, cache)
         except BaseException:
             if self.on_host:  # memory of the caller may be gone before a kernel that is under way has ended
                 queue.finish()
             raise
 
-    def _run(self, arrays: Sequence[Any], out: Any, direct: bool, queue: Any) -> Any:
-        cache = current_cache()
+    def _at_once(self, bound: Bound, arrays: Sequence[Any], out: Any, direct: bool, queue: Any) -> Any:
+        """The result of one kernel for numpy arrays, none of them constant, with as little around it as may be."""
+        task, alignments, backwards = self.tasks[0], bound.alignments, self._results.backwards
+        given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self._layouts, arrays, strict=True)]
+        if out is not None and direct:
+            result = (out.T if backwards else out).reshape(task.step.shape)
+            overwritten = [bool(np.may_share_memory(a, out)) for a in given]
+            buffers = [
+                input_buffer(a, queue, n, overwritten=over)[0]
+                for a, n, over in zip(given, alignments, overwritten, strict=False)
+            ]
+        else:
+            result = new_array(task.step.shape, task.e.dtype, _LANES_BYTES)
+            buffers = [input_buffer(a, queue, n)[0] for a, n in zip(given, alignments, strict=False)]
+        room = output(result, queue, alignments[-1])
+        buffers.append(room.buffer)
+        room.deliver(queue, bound.enqueue(queue, buffers, None))
+        return self._to_numpy(result, out, direct, shared=False)
+
+    def _run(self, arrays: Sequence[Any], out: Any, direct: bool, queue: Any, cache: dict[Any, Any] | None) -> Any:
         values: list[Value | None] = [self._operand(k, a, out, direct, queue, cache) for k, a in enumerate(arrays)]
         target = None if out is None or not direct else out.T if self._results.backwards else out
         last = len(self.tasks) - 1
@@ -304,7 +334,7 @@ class Evaluation:
         if direct and out is not None:
             return out
         results = self._results
-        found = host.reshape(results.shape)
+        found = host if host.shape == results.shape else host.reshape(results.shape)
         if results.backwards:
             found = found.T
         if results.dtype != results.computed:
