@@ -89,6 +89,19 @@ def generate(
     return kernel
 
 
+def is_stored(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int] | None,
+    device: Device,
+    database: Database | str | os.PathLike[str] | None = None,
+) -> bool:
+    """Whether :func:`generate` would find the kernel in the disk cache."""
+    from feinsum.generate.answers import stored_answer
+    from feinsum.generate.freshness import Place
+
+    return stored_answer(_job(e, sizes, device)[0], Place(database)) is not None
+
+
 def expectation(
     e: BatchedEinsum,
     device: Device,

@@ -59,15 +59,18 @@ def choose(
     lengths: Mapping[str, int],
     device: Device,
     database: Any,
+    *,
+    timed: bool = True,
 ) -> Choice:
     """Who is to do a step.
 
     :param sizes: what :func:`feinsum.generate` is told of long axes.
     :param lengths: the length of each index.
+    :param timed: whether the time of the kernel is wanted where there is no choice.
     """
     product = find_product(e.subscripts, e.dtype)
     if product is None or 0 in lengths.values():
-        return Choice(None, kernel_s=kernel_seconds(e, sizes, lengths, device, database))
+        return Choice(None, kernel_s=kernel_seconds(e, sizes, lengths, device, database) if timed else None)
     measured_s, tuned_s = measured_times(device).get(step_name(e, lengths), (None, None))
     if measured_s is not None and tuned_s is not None:
         return Choice(product if measured_s < tuned_s else None, measured_s, tuned_s, measured=True)

@@ -234,10 +234,10 @@ def prepare(
     _check_result(out, recipe, operands.library, how.casting)
     device = find_device(how, operands.arrays)
     by_library = on_host and how.library and computes_in_host_memory(device.context)
-    chosen = _chosen(recipe, how, device, by_library=by_library)
     alternative = _in_steps(text, operands, how, out, recipe) if by_library else None
+    chosen = _chosen(recipe, how, device, by_library=by_library, timed=alternative is not None)
     if alternative is not None:
-        other = _chosen(alternative, how, device, by_library=True)
+        other = _chosen(alternative, how, device, by_library=True, timed=True)
         if sum(choice.seconds for choice in other) < sum(choice.seconds for choice in chosen):
             recipe, chosen = alternative, other
     tasks = _tasks(recipe, chosen, how, device, on_host=on_host, constants=constants)
@@ -261,12 +261,15 @@ def _in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe)
     return _recipe_for(text, operands, replace(how, optimize="auto" if limit is None else ("auto", limit)), out)
 
 
-def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool) -> list[Choice]:
-    """Who does each step."""
+def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed: bool) -> list[Choice]:
+    """Who does each step.
+
+    :param timed: whether it matters how long steps take that only a kernel can do.
+    """
     if not by_library:
         return [Choice(None) for _ in recipe.einsums]
     return [
-        choose(e, sizes, step.lengths, device, how.database)
+        choose(e, sizes, step.lengths, device, how.database, timed=timed)
         for step, (e, sizes) in zip(recipe.plan.steps, recipe.einsums, strict=True)
     ]
 
