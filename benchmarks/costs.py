@@ -11,6 +11,7 @@ import argparse
 import atexit
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -327,13 +328,18 @@ def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values
 
 
 def _interleaved(ways: Mapping[str, Callable[[], object]], queue: Any, *, wait: bool) -> dict[str, list[float]]:
-    """Seconds of each way, all in turns; until the queue is empty with `wait`."""
+    """Seconds of each way, all in turns; until the queue is empty with `wait`.
+
+    In another order each time: threads that the one before has woken are of use to the next.
+    """
+    order, rng = list(ways.items()), random.Random(0)
     samples: dict[str, list[float]] = {name: [] for name in ways}
     begin = time.perf_counter()
     for k in range(_CALLS):
         if k >= 30 and time.perf_counter() - begin > _CALLS_S:
             break
-        for name, way in ways.items():
+        rng.shuffle(order)
+        for name, way in order:
             start = time.perf_counter()
             way()
             if wait:
