@@ -112,11 +112,11 @@ def expectation(
 
     The seconds are those of the record on the rung "exact", and None where nobody can tell.
     """
+    from feinsum.candidates.ladder import candidates
     from feinsum.compile.loading import load_loopy
     from feinsum.compile.pause import collector_paused
     from feinsum.generate.answers import stored_answer
     from feinsum.generate.freshness import Place
-    from feinsum.generate.ladder import candidates
 
     job, _ = _job(e, sizes, device)
     place = Place(database)
@@ -126,7 +126,7 @@ def expectation(
     else:
         load_loopy()
         with collector_paused:
-            found = next(candidates(job.canonical, job.lengths, device.profile, place.stores), None)
+            found = next(candidates(job.instance, place.stores), None)
         if found is None:
             return "generic", None
         origin = found.origin

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.candidates.records import KINDS
 from feinsum.cost.model import cost_model
 from feinsum.devices import Device
 from feinsum.devices.store import data_directory, read_json, write_json
@@ -23,7 +24,6 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.generate import expectation
 from feinsum.generate.freshness import place_key
 from feinsum.generate.library import Product, find_product
-from feinsum.precedents import KINDS
 
 CALL_S = 8e-6
 """What a call of a kernel takes besides the kernel itself, at the least: arguments, launch, and waiting for the end."""
