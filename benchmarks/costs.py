@@ -11,6 +11,7 @@ import argparse
 import atexit
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -108,12 +109,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="see feinsum.device (default: cpu)")
     parser.add_argument("--database", default="", help="a store of records besides those that come with feinsum")
+    parser.add_argument("--calls", action="store_true", help="calls only, no new processes")
     parser.add_argument("--samples", type=int, default=7, help="new processes for each figure (default: 7)")
     options = parser.parse_args()
     device = fe.device(options.device)
     print(f"{device}, load average {os.getloadavg()[0]:.1f}, medians of {options.samples} new processes\n")
-    processes = [*_imports(options.samples), *_generate(options), *_newcomer(options)]
-    costs = [*processes, *_calls(device, options.database or None)]
+    processes = [] if options.calls else [*_imports(options.samples), *_generate(options), *_newcomer(options)]
+    database = options.database or None
+    costs = [*processes, *_calls(device, database), *_hosted(device, database), *_expressions(device, database)]
     headings = ["what", "median", "±", "least", "target", "", "remark"]
     print_table(headings, [cost.cells() for cost in costs], left=["what", "", "remark"])
 
@@ -234,6 +237,74 @@ def _calls(device: fe.Device, database: str | None) -> list[Cost]:
     return costs
 
 
+def _hosted(device: fe.Device, database: str | None) -> list[Cost]:
+    """Calls of kernels with large numpy arrays, beside the same with device arrays."""
+    import pyopencl.array as cla
+
+    costs = []
+    for text, shapes, dtype in (
+        ("bij,bjk->bik", [(1_000_000, 8, 8), (1_000_000, 8, 8)], "float32"),
+        ("xre,rij,ej->xei", [(3, 3, ELEMENTS), (3, 20, 20), (ELEMENTS, 20)], "float64"),
+        ("ij,ij->ij", [(4000, 2000), (4000, 2000)], "float64"),
+    ):
+        e = fe.einsum(text, *(fe.array(f"a{k}", shape, dtype) for k, shape in enumerate(shapes)))
+        kernel = fe.generate(e, device, database)
+        host = {a.name: np.random.default_rng(0).uniform(-1, 1, a.shape).astype(dtype) for a in e.arrays}
+        there = {name: cla.to_device(device.queue, value) for name, value in host.items()}
+        out = kernel(host)
+        room = cla.to_device(device.queue, out)
+        ways: dict[str, Callable[[], object]] = {
+            "device arrays": lambda kernel=kernel, there=there: kernel(there),  # type: ignore[misc]
+            "numpy arrays": lambda kernel=kernel, host=host: kernel(host),  # type: ignore[misc]
+            "device arrays, out=": lambda kernel=kernel, there=there, room=room: kernel(there, out=room),  # type: ignore[misc]
+            "numpy arrays, out=": lambda kernel=kernel, host=host, out=out: kernel(host, out=out),  # type: ignore[misc]
+        }
+        samples = _interleaved(ways, device.queue, wait=True)
+        for name, taken in samples.items():
+            beside = median(samples[name.replace("numpy", "device")])
+            is_host = name.startswith("numpy")
+            remark = f"{median(taken) / beside:.2f} of device arrays" if is_host else ""
+            costs.append(Cost(f"{text}, {name}", taken, 1.1 * beside if is_host else None, remark))
+    return costs
+
+
+def _expressions(device: fe.Device, database: str | None) -> list[Cost]:
+    """A small product, and untuned contractions of several kinds, beside numpy and opt_einsum."""
+    import opt_einsum
+
+    rng, costs = np.random.default_rng(0), []
+    for title, text, shapes, dtype in (
+        ("4 x 4", "ij,jk->ik", [(4, 4), (4, 4)], "float64"),
+        ("100 x 100 complex128", "ij,jk->ik", [(100, 100), (100, 100)], "complex128"),
+        ("MTTKRP", "ijk,jl,kl->il", [(100, 100, 100), (100, 32), (100, 32)], "float64"),
+        ("chain of four", "ab,bc,cd,de->ae", [(30, 40), (40, 50), (50, 60), (60, 20)], "float64"),
+    ):
+        operands = [(rng.uniform(-1, 1, shape) * (1j if dtype.startswith("c") else 1)).astype(dtype) for shape in shapes]
+        how: dict[str, Any] = {"device": device, "database": database}
+        kernels = fe.contract_expression(text, *shapes, library=False, dtype=dtype, **how)
+        expression = fe.contract_expression(text, *shapes, dtype=dtype, **how)
+        ways: dict[str, Callable[[], object]] = {
+            "numpy.einsum": lambda text=text, x=operands: np.einsum(text, *x, optimize=len(x) > 3),  # type: ignore[misc]
+            "opt_einsum": lambda text=text, x=operands: opt_einsum.contract(text, *x),  # type: ignore[misc]
+            "contract": lambda text=text, x=operands, how=how: fe.contract(text, *x, **how),  # type: ignore[misc]
+            "expression": lambda f=expression, x=operands: f(*x),  # type: ignore[misc]
+            "expression, library=False": lambda f=kernels, x=operands: f(*x),  # type: ignore[misc]
+        }
+        [kernel, *others] = kernels.kernels
+        if kernel is not None and not others:
+            named = {f"a{k}": x for k, x in enumerate(operands)}
+            ways["its kernel"] = lambda kernel=kernel, x=named: kernel(x)  # type: ignore[misc]
+        samples = _interleaved(ways, device.queue, wait=True)
+        for name, taken in samples.items():
+            own = name == "expression, library=False" and "its kernel" in samples
+            most = 1.2 * median(samples["its kernel"]) if own else None
+            remark = f"{median(taken) / median(samples['its kernel']):.2f} of its kernel" if own else ""
+            if name in ("contract", "expression"):
+                remark = f"{median(samples['numpy.einsum']) / median(taken):.2f} times as quick as numpy.einsum"
+            costs.append(Cost(f"{title}, {name}", taken, most, remark))
+    return costs
+
+
 def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values: Mapping[str, int]) -> Callable[[], None]:
     """The launches of a program by pyopencl alone, their arguments set beforehand."""
     import pyopencl as cl
@@ -257,13 +328,18 @@ def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values
 
 
 def _interleaved(ways: Mapping[str, Callable[[], object]], queue: Any, *, wait: bool) -> dict[str, list[float]]:
-    """Seconds of each way, all in turns; until the queue is empty with `wait`."""
+    """Seconds of each way, all in turns; until the queue is empty with `wait`.
+
+    In another order each time: threads that the one before has woken are of use to the next.
+    """
+    order, rng = list(ways.items()), random.Random(0)
     samples: dict[str, list[float]] = {name: [] for name in ways}
     begin = time.perf_counter()
     for k in range(_CALLS):
         if k >= 30 and time.perf_counter() - begin > _CALLS_S:
             break
-        for name, way in ways.items():
+        rng.shuffle(order)
+        for name, way in order:
             start = time.perf_counter()
             way()
             if wait:

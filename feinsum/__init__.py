@@ -27,6 +27,7 @@ from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device, DeviceProfile, device, devices
 from feinsum.einsum import Array, BatchedEinsum, array, batched_einsum, einsum
 from feinsum.errors import (
+    ArgumentError,
     DatabaseError,
     DeviceError,
     DTypeError,
@@ -47,9 +48,10 @@ from feinsum.space import Problem, TransformSpace, space
 
 if TYPE_CHECKING:
     from feinsum.exploration import explore
-    from feinsum.generate.contract import contract, contract_expression
+    from feinsum.generate.contract import contract, contract_expression, contract_path
     from feinsum.generate.kernel import Kernel
     from feinsum.generate.saving import load
+    from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -68,6 +70,7 @@ _LAZY = {
     "autotune": "feinsum.tune.autotune",
     "contract": "feinsum.generate.contract",
     "contract_expression": "feinsum.generate.contract",
+    "contract_path": "feinsum.generate.contract",
     "explore": "feinsum.exploration",
     "extract_operands": "feinsum.match",
     "find_einsums": "feinsum.match",
@@ -75,6 +78,7 @@ _LAZY = {
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
+    "shared_intermediates": "feinsum.generate.sharing",
     "timeit": "feinsum.tune.timeit",
     "transform": "feinsum.generate.transform",
 }
@@ -93,6 +97,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "ArgumentError",
     "Array",
     "BatchedEinsum",
     "CanonicalEinsum",
@@ -128,6 +133,7 @@ __all__ = [
     "canonicalize_einsum",
     "contract",
     "contract_expression",
+    "contract_path",
     "device",
     "devices",
     "einsum",
@@ -144,6 +150,7 @@ __all__ = [
     "pairwise_schedule",
     "query",
     "roofline",
+    "shared_intermediates",
     "space",
     "timeit",
     "transform",

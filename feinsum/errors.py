@@ -43,6 +43,10 @@ class ValidationError(FeinsumError, ValueError):
     """Arguments of a kernel that do not fit it, or a kernel whose results are wrong."""
 
 
+class ArgumentError(ValidationError, TypeError):
+    """An argument of a kind that a call does not take, such as text in place of an array."""
+
+
 class SearchError(FeinsumError, ValueError):
     """A sampler that does not exist, a budget out of range, or a recorded landscape that is malformed."""
 

@@ -1,6 +1,8 @@
-"""Arrays of a caller as buffers of a kernel, and back: numpy arrays are copied, device arrays stay where they are.
+"""Arrays of a caller as buffers of a kernel, and back: the one place that knows whose arrays there are.
 
-A device array that does not begin where its buffer does is a sub-buffer where the device's alignment allows one.
+Device arrays stay where they are; one that does not begin where its buffer does is a sub-buffer where the alignment of the
+device allows one.  numpy arrays stay where they are on devices that compute in the host's memory
+(:mod:`feinsum.compile.hosted`), and are copied to others.
 """
 
 from __future__ import annotations
@@ -8,11 +10,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from feinsum.compile.filling import enqueue_fill
+from feinsum.compile.hosted import LEAST_RESULT_BYTES, computes_in_host_memory, is_aligned, show_to_host, wrap
 from feinsum.compile.pages import LEAST_BYTES, large_pages
 from feinsum.compile.strided import copy_strided
 from feinsum.errors import ValidationError
@@ -111,20 +115,39 @@ def download(value: Any) -> Any:
     return value.T.get().T if value.flags.f_contiguous and not value.flags.c_contiguous else value.get()
 
 
-def input_buffer(value: Any, queue: Any, copied: list[Any]) -> Any:
-    """A :class:`pyopencl.Buffer` with the elements of an array, C-contiguous.
+def input_buffer(value: Any, queue: Any, alignment: int, *, overwritten: bool = False) -> tuple[Any, Any]:
+    """A :class:`pyopencl.Buffer` with the elements of an array, C-contiguous, and the copy that was made of it, if any.
 
-    :param copied: takes the copies of device arrays, whose events the kernel must wait for.
+    The kernel must wait for the events of a copy that is a device array; both must live until it has ended.
+
+    :param alignment: the buffer has to begin at a multiple of so many bytes.
+    :param overwritten: whether an array of numpy shares memory with a result, and so has to be copied.
     """
-    if isinstance(value, np.ndarray | np.generic):
-        return _copy_of(np.ascontiguousarray(value), queue)
+    if isinstance(value, np.ndarray):
+        copy = None if value.flags.c_contiguous else np.ascontiguousarray(value)
+        contiguous = value if copy is None else copy
+        buffer = wrap(contiguous, queue.context, alignment) if copy is not None or not overwritten else None
+        return (_copy_of(contiguous, queue), contiguous) if buffer is None else (buffer, copy)
+    if isinstance(value, np.generic):
+        return _copy_of(np.asarray(value), queue), None
     if value.flags.c_contiguous:
         whole = whole_buffer(value)
         if whole is not None:
-            return whole
+            return whole, None
     value = copy_strided(value, queue)
-    copied.append(value)
-    return value.base_data
+    return value.base_data, value
+
+
+def why_copied(value: Any, context: Any, alignment: int) -> str:
+    """What keeps an array from being used where it is."""
+    if isinstance(value, np.ndarray):
+        if not computes_in_host_memory(context):
+            return "is on the host"
+        if value.flags.c_contiguous and is_aligned(value, alignment):
+            return "shares memory with the result"
+    if not value.flags.c_contiguous:
+        return "is strided"
+    return "begins where no buffer may"
 
 
 def _copy_of(value: np.ndarray[Any, Any], queue: Any) -> Any:
@@ -158,30 +181,52 @@ def _alignment(context: Any) -> int:
     return max(int(device.mem_base_addr_align) // 8 for device in context.devices)
 
 
-def output_buffer(result: Any, queue: Any) -> Any:
-    """A buffer for a result: that of a device array, or else a new one; see :func:`deliver`."""
-    whole = None if isinstance(result, np.ndarray) else whole_buffer(result)
-    if whole is not None:
-        return whole
-    return large_pages(queue.context).new_buffer(math.prod(result.shape) * np.dtype(result.dtype).itemsize)
+@dataclass(frozen=True)
+class Output:
+    """Where a kernel writes a result, see :func:`output`.
 
-
-def deliver(result: Any, buffer: Any, queue: Any, done: Any) -> None:
-    """Bring what was written to the buffer of :func:`output_buffer` to its array, once the event `done` has happened.
-
-    A numpy array has it on return; a device array has it when its events have happened.
+    :ivar in_place: whether the buffer is the memory of the array.
     """
-    import pyopencl as cl
 
-    if isinstance(result, np.ndarray):
-        cl.enqueue_copy(queue, result, buffer, wait_for=[done])
-        return
-    if result.offset and whole_buffer(result) is None:
-        done = cl.enqueue_copy(
-            queue, result.base_data, buffer, byte_count=result.nbytes, dst_offset=result.offset, wait_for=[done]
-        )
-    # The launch has waited for all events there were.
-    result.events[:] = [done]
+    array: Any
+    buffer: Any
+    in_place: bool
+
+    def deliver(self, queue: Any, done: Any) -> None:
+        """Bring what was written to the array, once the event `done` has happened.
+
+        A numpy array has it on return; a device array has it when its events have happened.
+        """
+        import pyopencl as cl
+
+        if isinstance(self.array, np.ndarray):
+            if self.in_place:
+                show_to_host(self.buffer, queue, done)
+            else:
+                cl.enqueue_copy(queue, self.array, self.buffer, wait_for=[done])
+            return
+        if not self.in_place:
+            size, start = self.array.nbytes, self.array.offset
+            done = cl.enqueue_copy(
+                queue, self.array.base_data, self.buffer, byte_count=size, dst_offset=start, wait_for=[done]
+            )
+        # The launch has waited for all events there were.
+        self.array.events[:] = [done]
+
+
+def output(result: Any, queue: Any, alignment: int) -> Output:
+    """Where a kernel writes a result: the memory of its array, or else a new buffer.
+
+    :param alignment: the buffer has to begin at a multiple of so many bytes.
+    """
+    if not isinstance(result, np.ndarray):
+        whole = whole_buffer(result)
+    else:
+        whole = wrap(result, queue.context, alignment) if result.nbytes >= LEAST_RESULT_BYTES else None
+    if whole is not None:
+        return Output(result, whole, in_place=True)
+    size = math.prod(result.shape) * np.dtype(result.dtype).itemsize
+    return Output(result, large_pages(queue.context).new_buffer(size), in_place=False)
 
 
 def fill_with_zeros(result: Any, queue: Any, wait_for: Sequence[Any]) -> None:

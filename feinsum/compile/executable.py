@@ -7,11 +7,13 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
+from feinsum.compile.alignment import required_alignments
 from feinsum.compile.pages import large_pages
 from feinsum.compile.program import Launch, Program, evaluate
 from feinsum.compile.scratch import kept_scratch
@@ -86,6 +88,11 @@ class Executable:
     def has_scratch(self) -> bool:
         """Whether launches share memory, see :meth:`scratch`."""
         return bool(self._scratch)
+
+    @cached_property
+    def alignments(self) -> Mapping[str, int]:
+        """At a multiple of how many bytes each array must begin."""
+        return required_alignments(self.program)
 
     @property
     def binary(self) -> bytes:

@@ -34,8 +34,8 @@ class LargePages:
         import pyopencl as cl
 
         [device, *others] = context.devices
-        self._context, self._page = context, _page_bytes()
-        wanted = not others and device.type & cl.device_type.CPU and 0 < self._page <= _MOST_BYTES
+        self._context, self._page = context, large_page_bytes()
+        wanted = not others and device.type & cl.device_type.CPU and self._page > 0
         # A queue of its own: to map a buffer on a queue in use is to wait for what is enqueued there.
         self._queue = cl.CommandQueue(context) if wanted else None
         self._most = device.max_mem_alloc_size
@@ -62,14 +62,14 @@ class LargePages:
 
 
 @lru_cache(maxsize=1)
-def _page_bytes() -> int:
-    """The size of a large page; 0 where there are none to ask for."""
+def large_page_bytes() -> int:
+    """The size of a large page; 0 where there are none to ask for, or they are so large that a part of one is too much."""
     try:
         allowed = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
         size = int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_text())
     except (OSError, ValueError):
         return 0
-    return 0 if "[never]" in allowed or not hasattr(mmap, "MADV_HUGEPAGE") else size
+    return 0 if "[never]" in allowed or not hasattr(mmap, "MADV_HUGEPAGE") or size > _MOST_BYTES else size
 
 
 @lru_cache(maxsize=1)

@@ -89,6 +89,51 @@ def generate(
     return kernel
 
 
+def is_stored(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int] | None,
+    device: Device,
+    database: Database | str | os.PathLike[str] | None = None,
+) -> bool:
+    """Whether :func:`generate` would find the kernel in the disk cache."""
+    from feinsum.generate.answers import stored_answer
+    from feinsum.generate.freshness import Place
+
+    return stored_answer(_job(e, sizes, device)[0], Place(database)) is not None
+
+
+def expectation(
+    e: BatchedEinsum,
+    device: Device,
+    database: Database | str | os.PathLike[str] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[str, float | None]:
+    """The rung on which :func:`generate` would stop, and the seconds expected there; nothing is built.
+
+    The seconds are those of the record on the rung "exact", and None where nobody can tell.
+    """
+    from feinsum.candidates.ladder import candidates
+    from feinsum.compile.loading import load_loopy
+    from feinsum.compile.pause import collector_paused
+    from feinsum.generate.answers import stored_answer
+    from feinsum.generate.freshness import Place
+
+    job, _ = _job(e, sizes, device)
+    place = Place(database)
+    answer = stored_answer(job, place)
+    if answer is not None:
+        origin = answer.origin
+    else:
+        load_loopy()
+        with collector_paused:
+            found = next(candidates(job.instance, place.stores), None)
+        if found is None:
+            return "generic", None
+        origin = found.origin
+    known_s = origin.record.median_s if origin.record is not None and origin.expected_s is None else origin.expected_s
+    return origin.rung, known_s
+
+
 def _job(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device) -> tuple[Job, dict[str, int]]:
     """What to make a kernel for, and the lengths expected by index of `e`."""
     from feinsum.generate.workshop import Job

@@ -106,7 +106,7 @@ def check_outputs(
             raise ValidationError(f"out '{name}' is not C-contiguous; pass a contiguous array")
         if isinstance(value, np.ndarray) and not value.flags.writeable:
             raise ValidationError(f"out '{name}' is read-only; pass an array that can be written")
-    others = {} if library == "numpy" else dict(arrays)  # numpy inputs are copied before anything is written
+    others = {} if library == "numpy" else dict(arrays)  # inputs of numpy that share memory are copied
     for name, value in results.items():
         for other, its in others.items():
             if share_memory(value, its):

@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from feinsum.compile.buffers import (
     Room,
     check_queue,
     checked_events,
-    deliver,
     fill_with_zeros,
     input_buffer,
     is_part,
-    output_buffer,
+    output,
+    share_memory,
+    why_copied,
 )
 from feinsum.compile.executable import Executable
+from feinsum.compile.hosted import new_array
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
 
 if TYPE_CHECKING:
@@ -32,22 +32,46 @@ _REMEMBERED = 512
 
 
 @dataclass(frozen=True)
+class Bound:
+    """A kernel for arrays of certain lengths.
+
+    :ivar inputs, outputs: names in the program.
+    :ivar alignments: at a multiple of how many bytes each array must begin, inputs first.
+    :ivar values: the length arguments of the program.
+    :ivar empty: whether there is nothing to sum over, or no result.
+    """
+
+    executable: Executable
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    alignments: tuple[int, ...]
+    values: Mapping[str, int]
+    empty: bool
+
+    def enqueue(self, queue: Any, buffers: Sequence[Any], wait_for: Sequence[Any] | None) -> Any:
+        """Launch it; returns the event of its end.
+
+        :param buffers: of inputs and outputs.
+        """
+        named = dict(zip((*self.inputs, *self.outputs), buffers, strict=True))
+        if self.executable.has_scratch:
+            named |= self.executable.kept_scratch(queue, self.values)
+        return self.executable.enqueue(queue, named, self.values, wait_for)[-1]
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A call for arrays of certain shapes, strides and types, which fit the kernel.
 
     :ivar library: ``"numpy"`` or ``"pyopencl"``.
     :ivar shape: that of the results.
-    :ivar empty: whether there is nothing to sum over, or no result.
-    :ivar values: the length arguments of the program.
     :ivar rooms: what makes new device arrays for the results.
     """
 
     library: str
     shape: tuple[int, ...]
-    empty: bool
-    values: Mapping[str, int]
-    executable: Executable
     rooms: tuple[Room, ...]
+    bound: Bound
 
 
 @dataclass(frozen=True)
@@ -82,7 +106,7 @@ class Calls:
         if prepared.library == "numpy":
             queue = queue or self._device_queue
             results = self._new(prepared) if out is None else self._given(out, prepared, inputs)
-            self._run(prepared, values, results, queue, events)
+            self._run(prepared, values, results, queue, events, given=out is not None)
         else:
             for value in values:
                 if value.context != self._context:
@@ -97,7 +121,7 @@ class Calls:
                 results = self._given(out, prepared, inputs)
                 for result in results:
                     events += result.events
-            self._run(prepared, values, results, queue, events)
+            self._run(prepared, values, results, queue, events, given=out is not None)
         return tuple(results) if len(results) > 1 else results[0]
 
     def _prepare(self, inputs: Mapping[str, Any]) -> Prepared:
@@ -123,8 +147,18 @@ class Calls:
         shape = tuple(lengths[letter] for letter in self._einsum.indexing.output)
         dtypes = self._einsum.dtypes if library == "pyopencl" else ()
         rooms = [Room(self._device_queue, shape, dtype) for dtype in dtypes]
+        return Prepared(library, shape, tuple(rooms), self.bind(lengths))
+
+    def bind(self, lengths: Mapping[str, int]) -> Bound:
+        """The kernel for arrays of certain lengths.
+
+        :param lengths: the length of each index of the einsum.
+        """
+        executable = self._kernel.executable_for(lengths)
+        alignments = tuple(executable.alignments[name] for name in (*self._program_names, *self._output_names))
         values = {name: lengths[letter] for name, letter in self._kernel.length_indices.items()}
-        return Prepared(library, shape, 0 in lengths.values(), values, self._kernel.executable_for(lengths), tuple(rooms))
+        empty = 0 in lengths.values()
+        return Bound(executable, self._program_names, self._output_names, alignments, values, empty)
 
     def _given(self, out: Any, prepared: Prepared, inputs: Mapping[str, Any]) -> list[Any]:
         """The arrays for the results, checked; at once where it is one device array like those that we make."""
@@ -138,40 +172,54 @@ class Calls:
         return list(results.values())
 
     def _new(self, prepared: Prepared) -> list[Any]:
-        return [np.empty(prepared.shape, dtype) for dtype in self._einsum.dtypes]
+        """New numpy arrays for the results."""
+        needed = prepared.bound.alignments[len(self._names) :]
+        return [new_array(prepared.shape, dtype, n) for dtype, n in zip(self._einsum.dtypes, needed, strict=True)]
 
     def _run(
-        self, prepared: Prepared, values: Sequence[Any], results: Sequence[Any], queue: Any, events: list[Any]
+        self,
+        prepared: Prepared,
+        values: Sequence[Any],
+        results: Sequence[Any],
+        queue: Any,
+        events: list[Any],
+        *,
+        given: bool,
     ) -> None:
-        if prepared.empty:
+        """Launch, and for numpy arrays wait.
+
+        :param given: whether the results are arrays of the caller, who may want them in memory of the operands.
+        """
+        bound = prepared.bound
+        if bound.empty:
             for result in results:
                 fill_with_zeros(result, queue, events)
             return
-        copies: list[Any] = []
-        buffers = {
-            name: input_buffer(value, queue, copies) for name, value in zip(self._program_names, values, strict=True)
-        }
-        outputs = [output_buffer(result, queue) for result in results]
-        buffers.update(zip(self._output_names, outputs, strict=True))
-        executable = prepared.executable
-        if executable.has_scratch:
-            buffers |= executable.kept_scratch(queue, prepared.values)
-        for copy in copies:
-            events += copy.events
-        done = executable.enqueue(queue, buffers, prepared.values, events or None)[-1]
-        for buffer, result in zip(outputs, results, strict=True):
-            deliver(result, buffer, queue, done)
-        if prepared.library == "numpy" or copies:
-            self._note(prepared.library, values)
+        on_host, inputs = prepared.library == "numpy", len(values)
+        buffers, copied = [], []
+        for k, value in enumerate(values):
+            overwritten = on_host and given and any(share_memory(value, result) for result in results)
+            buffer, copy = input_buffer(value, queue, bound.alignments[k], overwritten=overwritten)
+            buffers.append(buffer)
+            if copy is not None:
+                copied.append((k, copy))
+                if not on_host:
+                    events += copy.events
+        outputs = [output(result, queue, n) for result, n in zip(results, bound.alignments[inputs:], strict=True)]
+        try:
+            done = bound.enqueue(queue, [*buffers, *(one.buffer for one in outputs)], events or None)
+            for one in outputs:
+                one.deliver(queue, done)
+        except BaseException:
+            if on_host:  # memory of the caller may be gone before a kernel that is under way has ended
+                queue.finish()
+            raise
+        if copied or self.copied:
+            self._note(copied, values, bound)
 
-    def _note(self, library: str, values: Sequence[Any]) -> None:
+    def _note(self, copied: Sequence[tuple[int, Any]], values: Sequence[Any], bound: Bound) -> None:
         """Remember what this call copied, for :meth:`Kernel.explain`."""
-        named = list(zip(self._names, values, strict=True))
-        if library == "numpy":
-            self.copied = tuple(Copied(name, "is on the host", int(v.nbytes)) for name, v in named)
-        else:
-            self.copied = tuple(
-                Copied(name, "is strided" if not v.flags.c_contiguous else "begins where no buffer may", int(v.nbytes))
-                for name, v in named
-                if not v.flags.c_contiguous or v.offset
-            )
+        self.copied = tuple(
+            Copied(self._names[k], why_copied(values[k], self._context, bound.alignments[k]), int(values[k].nbytes))
+            for k, _ in copied
+        )

@@ -6,86 +6,202 @@ Nothing is described beforehand: equation, shapes and types of the arrays are th
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.errors import ShapeError, SubscriptError, ValidationError
-from feinsum.generate.evaluate import How, evaluate
+from feinsum.devices.choice import VARIABLE as DEVICE_VARIABLE
+from feinsum.errors import ArgumentError, ShapeError, SubscriptError, ValidationError
+from feinsum.generate.evaluate import How
+from feinsum.generate.expression import Equation, default_operands
+from feinsum.generate.freshness import place_key
 from feinsum.generate.plan import make_plan
 from feinsum.subscripts import from_names
 
+if TYPE_CHECKING:
+    from feinsum.generate.evaluation import Evaluation
+    from feinsum.generate.kernel import Kernel
+
+_LIBRARIES = ("auto", "numpy", "pyopencl")
+_MOST_EQUATIONS = 512
+
 
 def contract(
-    subscripts: Any,
     *operands: Any,
     out: Any = None,
     dtype: Any = None,
     order: str = "K",
     casting: str = "safe",
+    use_blas: bool = True,
     optimize: Any = True,
     memory_limit: Any = None,
+    backend: str = "auto",
     device: Any = None,
     database: Any = None,
+    tune: str | float = "never",
+    library: bool = True,
 ) -> Any:
     """Evaluate an einsum of arrays on a device.
 
-    :param subscripts: in the grammar of :func:`numpy.einsum`, with ellipses and implicit output; or the first operand of
-        the interleaved form.  Axes of length one broadcast.  Where letters are not enough, indices are any characters from
-        U+00C0 on, integers of any size, or names, as in opt_einsum.
-    :param operands: all numpy arrays (numbers and lists become such), or all :class:`pyopencl.array.Array` (and numbers).
+    :param operands: subscripts in the grammar of :func:`numpy.einsum`, with ellipses and implicit output, and then the
+        arrays; or the interleaved form.  All are numpy arrays (numbers and lists become such), or all
+        :class:`pyopencl.array.Array` (and numbers).  Axes of length one broadcast.  Where letters are not enough, indices
+        are any characters from U+00C0 on, integers of any size, or names, as in opt_einsum.
     :param out: an array for the result, of the same library.
     :param dtype: the type to compute in; by default the result type of the operands.
     :param order: the layout of the result in memory: ``"F"``, ``"A"`` (``"F"`` if that is the layout of all operands), or
         ``"C"`` and ``"K"``, which give C-contiguous results.
     :param casting: which conversions to `dtype` and to the type of `out` are allowed, as in numpy.
-    :param optimize: True for one kernel up to three operands and opt_einsum's order beyond; False for one kernel; or a
-        strategy, path or optimizer as in numpy and opt_einsum.
+    :param use_blas: the name of opt_einsum for `library`; False for either is False.
+    :param optimize: True for one kernel up to three operands, where steps are not expected to be quicker, and opt_einsum's
+        order beyond; False for one kernel; or a strategy, path or optimizer as in numpy and opt_einsum.
     :param memory_limit: how many elements a result in between may have, as in opt_einsum.
+    :param backend: ``"auto"``, or whose arrays the operands are: ``"numpy"`` or ``"pyopencl"``.
     :param device: see :func:`feinsum.device`; by default that of the device arrays.
     :param database: see :func:`feinsum.generate`.
+    :param tune: ``"never"``; ``"missing"`` to tune first, for a minute at most, what no record is exact about; or the
+        seconds to tune at most.  See :meth:`ContractExpression.tune`.
+    :param library: whether steps on a CPU that are matrix products may be done by numpy's BLAS, where that was measured or
+        is expected to be quicker than a kernel.
     :returns: a new array, never a view; for numpy operands, a number where the result has no axes, as in numpy.
     :raises SubscriptError, ShapeError, DTypeError, ValidationError: naming the operand, index or argument at fault.
 
-    Booleans and float16 are computed in wider types, of numpy arrays only.
+    How arrays of these shapes, types and layouts are contracted is remembered, until the store has other records.  Booleans
+    and float16 are computed in wider types, of numpy arrays only.
     """
-    text, values = _equation(subscripts, operands)
-    return evaluate(text, values, How(dtype, order, casting, _limited(optimize, memory_limit), device, database), out)
+    options = (dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
+    if operands and isinstance(operands[0], str):
+        equation = _known_equation(operands[0], options)
+        return equation.evaluate(operands[1:], out)
+    text, values = _equation(operands)
+    return _known_equation(text, options).evaluate(values, out)
+
+
+_equations: OrderedDict[Any, Equation] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _known_equation(text: str, options: tuple[Any, ...]) -> Equation:
+    """The equation that was evaluated before with the same keywords, or a new one."""
+    key = (text, options, os.environ.get(DEVICE_VARIABLE), place_key(options[8]))
+    try:
+        known = _equations.get(key)
+    except TypeError:  # a path is a list
+        return Equation(text, _how(*options))
+    if known is None:
+        known = Equation(text, _how(*options))
+        with _lock:
+            _equations[key] = known
+            while len(_equations) > _MOST_EQUATIONS:
+                _equations.popitem(last=False)
+    return known
+
+
+def _how(
+    dtype: Any,
+    order: Any,
+    casting: Any,
+    use_blas: Any,
+    optimize: Any,
+    memory_limit: Any,
+    backend: Any,
+    device: Any,
+    database: Any,
+    tune: Any,
+    library: Any,
+) -> How:
+    if backend not in _LIBRARIES:
+        raise ValidationError(
+            f"backend is {backend!r}; arrays are those of {', '.join(map(repr, _LIBRARIES[1:]))}, or 'auto'"
+        )
+    by_library = bool(use_blas) and bool(library)
+    return How(dtype, order, casting, _limited(optimize, memory_limit), device, database, by_library, backend, tune)
 
 
 class ContractExpression:
     """An einsum of arrays whose shapes are known and of which some may be constant; made by :func:`contract_expression`.
 
-    Calls from several threads are safe.
+    How it is evaluated is planned in the first call for types and layouts of arrays, and kept: records that are added
+    afterwards are not looked for.  Calls from several threads are safe.
     """
 
     def __init__(self, text: str, shapes: Sequence[Any], constants: Mapping[int, Any], how: How) -> None:
         self._text = text
         self._shapes = tuple(shapes)
         self._constants = dict(constants)
-        self._how = how
-        self._known: dict[Any, Any] = {}
+        self._free = tuple(k for k in range(len(self._shapes)) if k not in self._constants)
+        self._equation = Equation(text, how, frozenset(self._constants), lasting=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the result."""
         return make_plan(self._text, self._all_shapes(), False).shape
 
+    @property
+    def path(self) -> tuple[tuple[int, ...], ...]:
+        """The operands that each step takes, in the convention of opt_einsum."""
+        return tuple(task.step.positions for task in self._evaluation().tasks)
+
+    @property
+    def kernels(self) -> tuple[Kernel | None, ...]:
+        """The kernel of each step; None where numpy's BLAS does it."""
+        return tuple(task.kernel for task in self._evaluation().tasks)
+
+    @property
+    def flops(self) -> int:
+        """The floating-point operations of one evaluation, those on constants alone included."""
+        return sum(task.flops for task in self._evaluation().tasks)
+
+    def explain(self) -> str:
+        """Who does each step and why, and what is expected of it.
+
+        This and the properties above are about the arrays of the last call; before one, about C-contiguous numpy arrays of
+        the type asked for, or float64.
+        """
+        from feinsum.generate.explanation import explain_steps
+
+        return explain_steps(self._text, self._evaluation())
+
+    def tune(self, seconds: float = 60.0) -> None:
+        """Tune what no record is exact about, and time numpy's BLAS beside the kernels where it can do a step.
+
+        Later calls take what was found to be quickest; so does :func:`contract` in every process.
+
+        :param seconds: the most to take, shared by the steps; the first trial of each is finished, however late that is.
+        :raises ValidationError: if `seconds` is no positive number.
+        """
+        self._equation.tune(self._last_operands(), seconds)
+
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Evaluate it for the operands that are not constant.
 
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
         """
-        free = [k for k in range(len(self._shapes)) if k not in self._constants]
+        free, shapes = self._free, self._shapes
         if len(arrays) != len(free):
             raise ShapeError(f"'{self._text}' takes {len(free)} arrays besides its constants, not {len(arrays)}")
+        for k, value in zip(free, arrays, strict=True):
+            try:
+                shape = value.shape
+            except AttributeError:
+                shape = np.shape(value)
+            if shape != shapes[k]:
+                raise ShapeError(f"operand {k} of '{self._text}' has shape {np.shape(value)}, not {shapes[k]}")
+        if not self._constants:
+            return self._equation.evaluate(arrays, out)
         given = dict(zip(free, arrays, strict=True)) | self._constants
-        for k in free:
-            if np.shape(given[k]) != self._shapes[k]:
-                raise ShapeError(f"operand {k} of '{self._text}' has shape {np.shape(given[k])}, not {self._shapes[k]}")
-        values = [given[k] for k in range(len(given))]
-        return evaluate(self._text, values, self._how, out, frozenset(self._constants), self._known)
+        return self._equation.evaluate([given[k] for k in range(len(given))], out)
+
+    def _evaluation(self) -> Evaluation:
+        return self._equation.last() or self._equation.prepared(self._last_operands())
+
+    def _last_operands(self) -> list[Any]:
+        """Operands like those of the last call, or as described at :meth:`explain`."""
+        return self._equation.like_last() or default_operands(self._all_shapes(), self._constants, self._equation.how.dtype)
 
     def _all_shapes(self) -> list[tuple[int, ...]]:
         return [np.shape(self._constants[k]) if k in self._constants else shape for k, shape in enumerate(self._shapes)]
@@ -96,29 +212,33 @@ class ContractExpression:
 
 
 def contract_expression(
-    subscripts: Any,
     *shapes: Any,
     constants: Collection[int] | None = None,
     dtype: Any = None,
     order: str = "K",
     casting: str = "safe",
+    use_blas: bool = True,
     optimize: Any = True,
     memory_limit: Any = None,
+    backend: str = "auto",
     device: Any = None,
     database: Any = None,
+    tune: str | float = "never",
+    library: bool = True,
 ) -> ContractExpression:
     """An einsum to be evaluated many times, as in opt_einsum.
 
-    :param shapes: one an operand; or, where an operand is the same in every call, the array itself.
+    :param shapes: as the operands of :func:`contract`, with shapes in place of arrays; or, where an operand is the same in
+        every call, the array itself.
     :param constants: which operands are arrays; those with a type are without being named.
     :raises SubscriptError, ShapeError: if subscripts and shapes do not fit.
 
-    What depends on constants alone is computed once, in the first call.
+    What depends on constants alone is computed once, in the first call.  For the other keywords see :func:`contract`.
 
     >>> contract_expression("ij,jk->ik", (2, 3), (3, 4)).shape
     (2, 4)
     """
-    text, operands = _equation(subscripts, shapes)
+    text, operands = _equation(shapes)
     if not isinstance(constants, Collection | None):
         raise ShapeError(f"constants is {constants!r}; it is a list of numbers of operands, as [{constants!r}]")
     constants = constants or ()
@@ -127,10 +247,31 @@ def contract_expression(
     if missing:
         raise ShapeError(f"constants has {missing[0]}, but the {len(operands)} operands are numbered from 0")
     sizes = [None if k in held else _shape(k, shape) for k, shape in enumerate(operands)]
-    optimize = _limited(optimize, memory_limit)
-    expression = ContractExpression(text, sizes, held, How(dtype, order, casting, optimize, device, database))
-    make_plan(text, expression._all_shapes(), optimize)
+    how = _how(dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
+    expression = ContractExpression(text, sizes, held, how)
+    make_plan(text, expression._all_shapes(), how.optimize)
     return expression
+
+
+def contract_path(*operands: Any, use_blas: bool = True, optimize: Any = True, **keywords: Any) -> Any:
+    """The order of contraction that opt_einsum finds, and what it says of it: :func:`opt_einsum.contract_path`.
+
+    :param operands: as those of :func:`contract`.
+    :param keywords: ``memory_limit`` and ``shapes``, as there.
+    :returns: the path, which `optimize` of :func:`contract` takes, and a description with costs and largest results.
+    :raises SubscriptError: if subscripts and operands do not fit, or the strategy is unknown.
+    """
+    import opt_einsum
+
+    text, values = _equation(operands)
+    shapes = values if keywords.pop("shapes", False) else [np.shape(value) for value in values]
+    limit = keywords.pop("memory_limit", None)
+    try:
+        return opt_einsum.contract_path(
+            text, *shapes, shapes=True, use_blas=use_blas, optimize=optimize, memory_limit=limit, **keywords
+        )
+    except (KeyError, ValueError) as error:
+        raise SubscriptError(f"opt_einsum finds no path for '{text}': {error}") from None
 
 
 def _shape(k: int, shape: Any) -> tuple[int, ...]:
@@ -160,15 +301,24 @@ def _limited(optimize: Any, memory_limit: Any) -> Any:
     return optimize if memory_limit is None else (optimize, memory_limit)
 
 
-def _equation(subscripts: Any, operands: Sequence[Any]) -> tuple[str, list[Any]]:
-    """The text and the operands of either form."""
-    if isinstance(subscripts, bytes):
-        subscripts = subscripts.decode()
-    if isinstance(subscripts, str):
-        return subscripts, list(operands)
-    terms = (subscripts, *operands)
-    if len(terms) < 2:
+def _equation(operands: Sequence[Any]) -> tuple[str, list[Any]]:
+    """The text and the operands of either form.
+
+    :raises SubscriptError, ArgumentError: if there are none, or the indices of one are no list.
+    """
+    first, *others = operands or [None]
+    if isinstance(first, bytes):
+        first = first.decode()
+    if isinstance(first, str):
+        return first, others
+    if len(operands) < 2:
         raise SubscriptError("contract takes subscripts and operands, or operands each followed by a list of indices")
-    paired = len(terms) // 2 * 2
-    text = from_names([terms[k] for k in range(1, paired, 2)], terms[-1] if len(terms) > paired else None)
-    return text, [terms[k] for k in range(0, paired, 2)]
+    paired = len(operands) // 2 * 2
+    axes = [operands[k] for k in range(1, paired, 2)]
+    for k, indices in enumerate(axes):
+        if not isinstance(indices, Iterable):
+            raise ArgumentError(
+                f"the indices of operand {k} are {indices!r}; the interleaved form takes a list of integers"
+            )
+    text = from_names(axes, operands[-1] if len(operands) > paired else None)
+    return text, [operands[k] for k in range(0, paired, 2)]

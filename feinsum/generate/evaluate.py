@@ -1,27 +1,31 @@
-"""How a contraction of arrays is evaluated: a recipe, made once for equation, shapes and types, then step by step.
+"""How a contraction of arrays is evaluated: planned once for equation, shapes, types and layouts, then run.
 
-Each step is an einsum for :func:`feinsum.generate`; intermediate results stay on the device.
+Each step is an einsum for :func:`feinsum.generate`, or a product for numpy's BLAS where that is quicker; results in between
+stay where they are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from feinsum.compile.buffers import download, upload
-from feinsum.compile.strided import copy_strided
+from feinsum.compile.buffers import Room
+from feinsum.compile.hosted import computes_in_host_memory
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
+from feinsum.devices.products import DTYPES as PRODUCT_DTYPES
 from feinsum.einsum import Array, BatchedEinsum, einsum
-from feinsum.errors import DTypeError, ShapeError, SubscriptError, ValidationError
-from feinsum.generate import generate
-from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order, take_operands
-from feinsum.generate.plan import Plan, Shape, Step, make_plan
+from feinsum.errors import ArgumentError, DTypeError, ShapeError, SubscriptError, ValidationError
+from feinsum.generate.choice import Choice, choose, measured_times, step_name
+from feinsum.generate.evaluation import Evaluation, Layout, Results, Task
+from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order
+from feinsum.generate.plan import Plan, Shape, Step, make_plan, split_strategy
+from feinsum.generate.together import generate_all
 
 _COMPILED_IN_UP_TO = 64
 """Axes that may be lengths compiled into a kernel."""
@@ -32,12 +36,17 @@ _EXPECTED_POINTS, _EXPECTED_BITS = 1 << 20, 5
 so small arrays of all shapes share a kernel."""
 
 
+def is_time(seconds: Any) -> bool:
+    """Whether something is a number of seconds that something may take."""
+    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < math.inf
+
+
 @dataclass(frozen=True)
 class How:
     """What the keywords of :func:`feinsum.contract` say.
 
-    :raises ValidationError: if `order` is none.
-    :raises DTypeError: if `dtype` or `casting` is none.
+    :raises ValidationError: if `order` or `casting` is none.
+    :raises DTypeError: if `dtype` is none.
     """
 
     dtype: Any
@@ -46,13 +55,19 @@ class How:
     optimize: Any
     device: Any
     database: Any
+    library: bool = True
+    backend: str = "auto"
+    tune: str | float = "never"
 
     def __post_init__(self) -> None:
+        seconds = self.tune
+        if seconds not in ("never", "missing") and not is_time(seconds):
+            raise ValidationError(f"tune is {seconds!r}; it is 'never', 'missing' or a number of seconds")
         order = "K" if self.order is None else self.order
         if not isinstance(order, str) or order.upper() not in ("C", "F", "A", "K"):
             raise ValidationError(f"order is {order!r}; it is 'C', 'F', 'A' or 'K'")
         if self.casting not in CASTINGS:
-            raise DTypeError(f"casting is {self.casting!r}; it is one of {', '.join(CASTINGS)}")
+            raise ValidationError(f"casting is {self.casting!r}; it is one of {', '.join(CASTINGS)}")
         try:
             dtype = None if self.dtype is None else np.dtype(self.dtype)
         except (TypeError, ValueError) as error:
@@ -82,38 +97,13 @@ class Recipe:
         return self.plan.shape[::-1] if self.backwards else self.plan.shape
 
 
-def evaluate(
-    text: str,
-    values: Sequence[Any],
-    how: How,
-    out: Any = None,
-    constants: frozenset[int] = frozenset(),
-    known: dict[Any, Any] | None = None,
-) -> Any:
-    """Evaluate an einsum of arrays; see :func:`feinsum.contract`.
-
-    :param constants: the operands that are the same in every call with this `known`, which takes what follows from them.
-    """
-    operands = take_operands(values)
-    recipe = _recipe_for(text, operands, how, out)
-    wanted = recipe.types.result
-    if operands.library == "pyopencl" and wanted != recipe.einsums[-1][0].dtype:
-        raise DTypeError(
-            f"the result would be a device array of {wanted}; ask for {STAND_INS.get(wanted, wanted.newbyteorder('='))}"
-        )
-    _check_result(out, recipe, operands.library, how.casting)
-    run = _Run(recipe, operands, how, constants, {} if known is None else known)
-    result = run.evaluate(out if operands.library == "pyopencl" else None)
-    return result if operands.library == "pyopencl" else _on_host(result, recipe, out)
-
-
 def _recipe_for(text: str, operands: Operands, how: How, out: Any) -> Recipe:
     orders = tuple(
         tuple(range(len(a.shape))) if a.flags.c_contiguous else contiguous_order(a) or tuple(range(len(a.shape)))
         for a in operands.arrays
     )
     if out is not None:
-        backwards = operands.library == "pyopencl" and _is_fortran(out)
+        backwards = hasattr(out, "flags") and _is_fortran(out)
     else:
         backwards = how.order == "F" or (how.order == "A" and all(map(_is_fortran, operands.arrays)))
     dtypes = tuple(np.dtype(a.dtype) for a in operands.arrays)
@@ -187,12 +177,13 @@ def _is_fortran(value: Any) -> bool:
 def _check_result(out: Any, recipe: Recipe, library: str, casting: str) -> None:
     """Check the array that the caller wants the result in.
 
-    :raises ValidationError, ShapeError, DTypeError: if it is of another library, shape, or a type not to be cast to.
+    :raises ArgumentError: if it is no array, or one of another library.
+    :raises ValidationError, ShapeError, DTypeError: if it is read-only, of another shape, or a type not to be cast to.
     """
     if out is None:
         return
     if isinstance(out, np.ndarray) != (library == "numpy") or not hasattr(out, "flags"):
-        raise ValidationError(f"out is a {type(out).__name__}; pass a {library} array, as the operands are")
+        raise ArgumentError(f"out is a {type(out).__name__}; pass a {library} array, as the operands are")
     if tuple(out.shape) != recipe.shape:
         raise ShapeError(f"out has shape {tuple(out.shape)} but the result has {recipe.shape}")
     if library == "numpy":
@@ -212,95 +203,107 @@ def _device_of(context: Any) -> Device:
     return choose_device(context)
 
 
-@dataclass(frozen=True)
-class _Value:
-    """A value of the pool: a contiguous device array."""
+def find_device(how: How, arrays: Sequence[Any]) -> Device:
+    """Where a contraction takes place.
 
-    array: Any
-    constant: bool
-
-
-class _Run:
-    """One evaluation of a recipe."""
-
-    def __init__(
-        self, recipe: Recipe, operands: Operands, how: How, constants: frozenset[int], known: dict[Any, Any]
-    ) -> None:
-        first = next((a for a in operands.arrays if not isinstance(a, np.ndarray)), None)
-        self._recipe = recipe
-        self._operands = operands
-        self._database = how.database
-        self._device = _device_of(first.context) if how.device is None and first is not None else choose_device(how.device)
-        if first is not None and first.context != self._device.context:
-            raise ValidationError(
-                f"the operands are arrays of another context than that of {self._device}; leave out device=, or make them"
-                " with its queue"
-            )
-        self._queue = getattr(first, "queue", None) or self._device.queue
-        self._constants = constants
-        self._known = known
-
-    def evaluate(self, out: Any) -> Any:
-        """The result on the device, in the shape that the caller sees.
-
-        :param out: the device array for it, if there is one.
-        """
-        plan, backwards = self._recipe.plan, self._recipe.backwards
-        target = out.T if out is not None and backwards else out
-        pool = [self._operand(k) for k in range(len(self._operands.arrays))]
-        for number in range(len(plan.steps)):
-            positions = plan.steps[number].positions
-            taken = [pool[k] for k in positions]
-            pool = [value for k, value in enumerate(pool) if k not in positions]
-            pool.append(self._step(number, taken, target if number == len(plan.steps) - 1 else None))
-        if out is not None:
-            out.events.extend(event for event in pool[0].array.events if event not in out.events)
-            return out
-        result = pool[0].array.reshape(plan.shape)
-        return result.T if backwards else result
-
-    def _step(self, number: int, taken: Sequence[_Value], target: Any) -> _Value:
-        step, (e, sizes) = self._recipe.plan.steps[number], self._recipe.einsums[number]
-        constant = target is None and all(value.constant for value in taken)
-        key = (number, self._recipe.orders, self._recipe.backwards, self._recipe.types, self._device.id)
-        if not constant or key not in self._known:
-            kernel = generate(e, self._device, self._database, sizes)
-            arrays = {f"a{k}": v.array.reshape(shape) for k, (v, shape) in enumerate(zip(taken, step.shapes, strict=True))}
-            room = None if target is None else target.reshape(step.shape)
-            result = _Value(kernel(arrays, out=room, queue=self._queue), constant)
-            if not constant:
-                return result
-            self._known[key] = result
-        known: _Value = self._known[key]
-        return known
-
-    def _operand(self, k: int) -> _Value:
-        dtype, order = self._recipe.types.operands[k], self._recipe.orders[k]
-        key = ("operand", k, dtype, order, self._device.id)
-        if k not in self._constants:
-            return _Value(self._laid_out(k, dtype, order), constant=False)
-        if key not in self._known:
-            self._known[key] = _Value(self._laid_out(k, dtype, order), constant=True)
-        known: _Value = self._known[key]
-        return known
-
-    def _laid_out(self, k: int, dtype: np.dtype[Any], order: tuple[int, ...]) -> Any:
-        """An operand as a C-contiguous device array of the type to compute in."""
-        value = self._operands.arrays[k].transpose(order)
-        if isinstance(value, np.ndarray):
-            if self._recipe.types.result.kind == "b":
-                value = np.asarray(value, bool)  # a half is true, though no integer is one
-            return upload(np.asarray(value, dtype, order="C"), self._queue)
-        return value if value.flags.c_contiguous and value.dtype == dtype else copy_strided(value, self._queue, dtype)
+    :raises ValidationError: if device arrays are of another context.
+    """
+    first = next((a for a in arrays if not isinstance(a, np.ndarray)), None)
+    device = _device_of(first.context) if how.device is None and first is not None else choose_device(how.device)
+    if first is not None and first.context != device.context:
+        raise ValidationError(
+            f"the operands are arrays of another context than that of {device}; leave out device=, or make them"
+            " with its queue"
+        )
+    return device
 
 
-def _on_host(result: Any, recipe: Recipe, out: Any) -> Any:
-    """The result as numpy has it: an array, a number where there are no axes, or in `out`."""
-    host = download(result)
-    wanted = recipe.types.result
-    if host.dtype != wanted:
-        host = host != 0 if wanted.kind == "b" else host.astype(wanted)
-    if out is None:
-        return host[()]
-    out[...] = host
-    return out
+def prepare(
+    text: str, operands: Operands, how: How, out: Any = None, constants: frozenset[int] = frozenset()
+) -> tuple[Evaluation, bool]:
+    """An evaluation of operands like these, and whether its last step may write to `out`.
+
+    :param constants: the operands that are the same in every call.
+    """
+    recipe = _recipe_for(text, operands, how, out)
+    wanted, on_host = recipe.types.result, operands.library == "numpy"
+    if not on_host and wanted != recipe.einsums[-1][0].dtype:
+        raise DTypeError(
+            f"the result would be a device array of {wanted}; ask for {STAND_INS.get(wanted, wanted.newbyteorder('='))}"
+        )
+    _check_result(out, recipe, operands.library, how.casting)
+    device = find_device(how, operands.arrays)
+    by_library = on_host and how.library and computes_in_host_memory(device.context)
+    alternative = _in_steps(text, operands, how, out, recipe) if by_library else None
+    chosen = _chosen(recipe, how, device, by_library=by_library, timed=alternative is not None)
+    if alternative is not None:
+        other = _chosen(alternative, how, device, by_library=True, timed=True)
+        if sum(choice.seconds for choice in other) < sum(choice.seconds for choice in chosen):
+            recipe, chosen = alternative, other
+    tasks = _tasks(recipe, chosen, how, device, on_host=on_host, constants=constants)
+    layouts = [_layout(recipe, k, a) for k, a in enumerate(operands.arrays)]
+    computed = recipe.einsums[-1][0].dtype
+    results = Results(recipe.plan.shape, recipe.backwards, wanted, computed)
+    facts = (device.id, recipe.types, how.library)
+    evaluation = Evaluation(tasks, layouts, results, on_host, device, constants, facts)
+    direct = out is not None and out.dtype == computed == wanted
+    direct = direct and bool((out.T if recipe.backwards else out).flags.c_contiguous)
+    return evaluation, direct
+
+
+def _in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) -> Recipe | None:
+    """The same in steps of two operands, where one kernel would do all and the caller leaves that to us."""
+    if split_strategy(how.optimize)[0] is not True or len(recipe.plan.steps) > 1 or len(operands.arrays) < 3:
+        return None
+    if recipe.types.result.name not in PRODUCT_DTYPES:
+        return None
+    limit = split_strategy(how.optimize)[1]
+    return _recipe_for(text, operands, replace(how, optimize="auto" if limit is None else ("auto", limit)), out)
+
+
+def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed: bool) -> list[Choice]:
+    """Who does each step.
+
+    :param timed: whether it matters how long steps take that only a kernel can do.
+    """
+    if not by_library:
+        return [Choice(None) for _ in recipe.einsums]
+    return [
+        choose(e, sizes, step.lengths, device, how.database, timed=timed)
+        for step, (e, sizes) in zip(recipe.plan.steps, recipe.einsums, strict=True)
+    ]
+
+
+def _tasks(
+    recipe: Recipe, chosen: Sequence[Choice], how: How, device: Device, *, on_host: bool, constants: frozenset[int]
+) -> list[Task]:
+    plan, n = recipe.plan, len(recipe.orders)
+    tuned = measured_times(device)
+    wanted = [
+        (e, e.sizes_from(step.lengths) if step_name(e, step.lengths) in tuned else sizes)
+        for step, (e, sizes), choice in zip(plan.steps, recipe.einsums, chosen, strict=True)
+        if choice.product is None
+    ]
+    kernels = iter(generate_all(wanted, device, how.database))
+    pool, constant = list(range(n)), [k in constants for k in range(n)]
+    tasks = []
+    for number, (step, (e, _), choice) in enumerate(zip(plan.steps, recipe.einsums, chosen, strict=True)):
+        slots = tuple(pool[k] for k in step.positions)
+        pool = [slot for k, slot in enumerate(pool) if k not in step.positions] + [n + number]
+        is_last = number == len(plan.steps) - 1
+        constant.append(not is_last and all(constant[slot] for slot in slots))
+        kernel = None if choice.product is not None else next(kernels)
+        bound = None if kernel is None else kernel.bind(step.lengths)
+        product = None if choice.product is None else choice.product.prepared(step.lengths)
+        room = None if on_host else Room(device.queue, plan.shape if is_last else step.shape, e.dtype)
+        tasks.append(Task(step, slots, e, choice, kernel, bound, product, constant[-1], room))
+    return tasks
+
+
+def _layout(recipe: Recipe, k: int, value: Any) -> Layout:
+    dtype, order = recipe.types.operands[k], recipe.orders[k]
+    axes = None if order == tuple(range(len(order))) else order
+    laid_out = value if axes is None else value.transpose(axes)
+    plain = type(value) is np.ndarray or not isinstance(value, np.ndarray)
+    convert = not plain or value.dtype != dtype or not laid_out.flags.c_contiguous
+    return Layout(dtype, axes, convert, convert and recipe.types.result.kind == "b")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from feinsum.candidates.origin import Origin
     from feinsum.database import TuningRecord
     from feinsum.generate.calls import Copied
+    from feinsum.generate.evaluation import Evaluation
     from feinsum.generate.kernel import Kernel
     from feinsum.generate.workshop import Job
 
@@ -30,6 +31,31 @@ def explain(kernel: Kernel, meaning: str, job: Job, origin: Origin, copied: Sequ
     return "\n".join(
         [*lines, *_record(kernel, job, origin), *_expected(kernel, origin), *(_copy(kernel, one) for one in copied)]
     )
+
+
+def explain_steps(text: str, evaluation: Evaluation) -> str:
+    """See :meth:`feinsum.generate.contract.ContractExpression.explain`."""
+    lines = [f"{text} on {evaluation.device}, in {len(evaluation.tasks)} step{'s' if len(evaluation.tasks) > 1 else ''}"]
+    for number, task in enumerate(evaluation.tasks):
+        choice, step = task.choice, task.step
+        taken = ", ".join(map(str, step.positions))
+        once = ", once, as it follows from constants alone" if task.constant else ""
+        lines.append(
+            f"step {number} takes {taken}: {step.subscripts}, {_listed(step.lengths)}, {task.flops:.3g} FLOP{once}"
+        )
+        if task.kernel is not None:
+            lines += [f"  {line}" for line in task.kernel.explain().splitlines()[1:]]
+        else:
+            lines.append("    rung      library: numpy's matrix product, a BLAS")
+        if choice.library_s is not None:
+            how = "measured" if choice.measured else "expected"
+            kernel = "" if choice.kernel_s is None else f", the kernel {_time(choice.kernel_s)}"
+            lines.append(f"    library   {how} to take {_time(choice.library_s)}{kernel}")
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
 def _space(job: Job, origin: Origin) -> list[str]:

@@ -16,7 +16,7 @@ from feinsum.database import TuningRecord
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
-from feinsum.generate.calls import Calls
+from feinsum.generate.calls import Bound, Calls
 from feinsum.generate.workshop import Job
 
 if TYPE_CHECKING:
@@ -138,6 +138,13 @@ class Kernel:
     @property
     def _usage(self) -> str:
         return f"kernel({', '.join(f'{a.name}=...' for a in self.einsum.arrays)})"
+
+    def bind(self, lengths: Mapping[str, int]) -> Bound:
+        """The kernel for arrays of certain lengths, which takes buffers and checks nothing.
+
+        :param lengths: the length of each index of :attr:`einsum`.
+        """
+        return self._calls.bind(lengths)
 
     def executable_for(self, lengths: Mapping[str, int]) -> Executable:
         """The executable, or one with 64-bit indices where an array needs them and the first has not.

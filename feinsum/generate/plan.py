@@ -118,7 +118,7 @@ def find_path(terms: Sequence[str], output: str, lengths: Mapping[str, int], opt
     :raises SubscriptError: if a given path takes what is not there or leaves something over.
     """
     n = len(terms)
-    strategy, limit = _strategy(optimize)
+    strategy, limit = split_strategy(optimize)
     if isinstance(strategy, tuple):
         return _checked(strategy, n)
     if strategy is False or n <= 1 or (strategy is True and n <= _AT_ONCE_UP_TO):
@@ -139,10 +139,10 @@ def find_path(terms: Sequence[str], output: str, lengths: Mapping[str, int], opt
     return _checked(path, n)
 
 
-def _strategy(optimize: Any) -> tuple[Any, Any]:
+def split_strategy(optimize: Any) -> tuple[Any, Any]:
     """A strategy, or a path as a tuple of steps, and how many elements an intermediate result may have.
 
-    >>> _strategy(("greedy", 100)), _strategy(["einsum_path", (0, 1)])
+    >>> split_strategy(("greedy", 100)), split_strategy(["einsum_path", (0, 1)])
     (('greedy', 100), (((0, 1),), None))
     """
     if not isinstance(optimize, (tuple, list)):
@@ -151,7 +151,7 @@ def _strategy(optimize: Any) -> tuple[Any, Any]:
     if parts[:1] == ("einsum_path",):
         return parts[1:], None
     if len(parts) == 2 and not isinstance(parts[1], (tuple, list)):
-        return _strategy(parts[0])[0], parts[1]
+        return split_strategy(parts[0])[0], parts[1]
     return parts, None
 
 

@@ -28,7 +28,7 @@ def save(e: BatchedEinsum, job: Job, origin: Origin, executable: Executable, pat
     data = {
         "format": _FORMAT,
         "version": __version__,
-        "einsum": _described(e),
+        "einsum": einsum_data(e),
         "key": job.canonical.key,
         "lengths": dict(job.lengths),
         "device": job.device.profile.id,
@@ -60,7 +60,7 @@ def load(path: str | os.PathLike[str], device: Any = None) -> Kernel:
 
 def _restored(entry: Entry, device: Any) -> Kernel:
     data = entry.data
-    e = _einsum(data["einsum"])
+    e = einsum_from(data["einsum"])
     empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
     canonical = canonicalize_einsum(e.with_sizes(empty) if empty else e)
     if canonical.key != data["key"]:
@@ -76,7 +76,7 @@ def _restored(entry: Entry, device: Any) -> Kernel:
     return Kernel(e, Job(canonical, lengths, chosen), Origin.from_json(data["origin"]), executable)
 
 
-def _described(e: BatchedEinsum) -> dict[str, Any]:
+def einsum_data(e: BatchedEinsum) -> dict[str, Any]:
     """A batched einsum as plain data; an anonymous long axis is null."""
     return {
         "subscripts": e.subscripts,
@@ -85,7 +85,8 @@ def _described(e: BatchedEinsum) -> dict[str, Any]:
     }
 
 
-def _einsum(data: Mapping[str, Any]) -> BatchedEinsum:
+def einsum_from(data: Mapping[str, Any]) -> BatchedEinsum:
+    """The batched einsum that :func:`einsum_data` described."""
     arrays = {
         name: array(name, [math.inf if x is None else x for x in shape], dtype)
         for name, (shape, dtype) in data["arrays"].items()

@@ -1,0 +1,144 @@
+"""Who does a step: one of our kernels, or numpy's BLAS, whichever was measured or is expected to be quicker.
+
+A time that was measured counts as it is.  Half of the guesses of the cost model are off by a factor that it knows, so a
+kernel that nobody measured has to be expected to be so many times quicker than the library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feinsum.candidates.records import KINDS
+from feinsum.cost.model import cost_model
+from feinsum.devices import Device
+from feinsum.devices.store import data_directory, read_json, write_json
+from feinsum.einsum import BatchedEinsum
+from feinsum.generate import expectation
+from feinsum.generate.freshness import place_key
+from feinsum.generate.library import Product, find_product
+
+CALL_S = 8e-6
+"""What a call of a kernel takes besides the kernel itself, at the least: arguments, launch, and waiting for the end."""
+_UNKNOWN_FACTOR = 2.0
+"""How far off guesses are taken to be where no record taught the cost model."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a step is done.
+
+    :ivar product: numpy's product, if the step is one and that is to be taken; None for a kernel.
+    :ivar library_s: the time of numpy's product, measured or expected; None if the step is none.
+    :ivar kernel_s: that of the kernel; None where nobody can tell, or it was not asked for.
+    :ivar measured: whether both were measured here.
+    """
+
+    product: Product | None
+    library_s: float | None = None
+    kernel_s: float | None = None
+    measured: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """The time of what is taken; infinite where nobody can tell."""
+        known = self.library_s if self.product is not None else self.kernel_s
+        return math.inf if known is None else known
+
+
+def choose(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    lengths: Mapping[str, int],
+    device: Device,
+    database: Any,
+    *,
+    timed: bool = True,
+) -> Choice:
+    """Who is to do a step.
+
+    :param sizes: what :func:`feinsum.generate` is told of long axes.
+    :param lengths: the length of each index.
+    :param timed: whether the time of the kernel is wanted where there is no choice.
+    """
+    product = find_product(e.subscripts, e.dtype)
+    if product is None or 0 in lengths.values():
+        return Choice(None, kernel_s=kernel_seconds(e, sizes, lengths, device, database) if timed else None)
+    measured_s, tuned_s = measured_times(device).get(step_name(e, lengths), (None, None))
+    if measured_s is not None and tuned_s is not None:
+        return Choice(product if measured_s < tuned_s else None, measured_s, tuned_s, measured=True)
+    library_s = product.seconds(lengths, e.dtype, [a.dtype != e.dtype for a in e.arrays])
+    if library_s <= CALL_S:
+        return Choice(product, library_s)
+    careful_s = kernel_seconds(e, sizes, lengths, device, database, margin=True)
+    kernel_s = kernel_seconds(e, sizes, lengths, device, database)
+    return Choice(product if careful_s is None or library_s < careful_s else None, library_s, kernel_s)
+
+
+def kernel_seconds(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    lengths: Mapping[str, int],
+    device: Device,
+    database: Any,
+    *,
+    margin: bool = False,
+) -> float | None:
+    """The time that a call of the kernel is expected to take; None where nobody can tell.
+
+    :param margin: whether to multiply guesses by how far off they may be.
+    """
+    rung, known_s = _expectation(e, tuple(sorted(sizes.items())), device, place_key(database), database)
+    if known_s is None:
+        return None
+    expected = e.resolve(sizes)
+    factor = 1.0
+    if margin and rung not in KINDS:
+        factor = cost_model().factor(device.profile.kind) or _UNKNOWN_FACTOR
+    work = math.prod(lengths.values()) / max(1, math.prod(expected.values()))
+    return CALL_S + known_s * factor * work
+
+
+@lru_cache(maxsize=512)
+def _expectation(
+    e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Device, _place: Any, database: Any
+) -> tuple[str, float | None]:
+    return expectation(e, device, database, dict(sizes))
+
+
+def forget_expectations() -> None:
+    """Ask again what to expect, as after tuning."""
+    _expectation.cache_clear()
+
+
+def step_name(e: BatchedEinsum, lengths: Mapping[str, int]) -> str:
+    """What tells the times of a step from those of others."""
+    dtypes = ",".join(a.dtype.name for a in e.arrays)
+    return f"{e.subscripts} {' '.join(f'{x}={n}' for x, n in sorted(lengths.items()))} {dtypes}"
+
+
+def measured_times(device: Device) -> dict[str, tuple[float | None, float]]:
+    """Seconds of numpy's product, if it can do the step, and of the kernel, by :func:`step_name`, of tuned steps."""
+    data: Any = read_json(_file(device))
+    try:
+        return {str(name): (None if a is None else float(a), float(b)) for name, (a, b) in data.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+
+
+def remember_times(device: Device, times: Mapping[str, tuple[float | None, float]]) -> None:
+    """Keep what was measured for every later process."""
+    write_json(_file(device), {**measured_times(device), **times})
+
+
+def _file(device: Device) -> Path:
+    profile = device.profile
+    facts = f"{profile.id}\n{profile.driver}\n{np.__version__}"
+    return data_directory() / "products" / f"steps-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.json"

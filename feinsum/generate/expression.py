@@ -1,0 +1,131 @@
+"""An equation and how it is to be evaluated, with the evaluations that were prepared for arrays so far.
+
+An evaluation is found by class, shape, strides and type of every operand and of the array for the result.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from feinsum.errors import ValidationError
+from feinsum.generate.evaluate import How, is_time, prepare
+from feinsum.generate.evaluation import Evaluation
+from feinsum.generate.freshness import Place
+from feinsum.generate.operands import take_operands
+
+_REMEMBERED = 128
+"""Combinations of shapes, strides and types that an equation remembers."""
+_LOOK_AGAIN_S = 1e-3
+"""How long the records of a store are taken to be the same: a glance takes as long as a small product."""
+_UNSEEN_S = 1.0
+"""The same where it does not show at a glance whether they are."""
+_MISSING_S = 60.0
+
+
+class Equation:
+    """The subscripts and keywords of a contraction; thread-safe.
+
+    :param constants: the operands that are the same in every call.
+    :param lasting: whether what was prepared stays, whatever records are added.
+    """
+
+    def __init__(self, text: str, how: How, constants: frozenset[int] = frozenset(), *, lasting: bool = False) -> None:
+        self.text = text
+        self.how = how
+        self._constants = constants
+        self._lasting = lasting
+        self._place = Place(how.database)
+        self._glance: Any = None
+        self._look_at_s = 0.0
+        self._known: dict[Any, tuple[Evaluation, bool]] = {}
+        self._last: tuple[Evaluation, tuple[Any, ...]] | None = None
+        self._lock = threading.Lock()
+
+    def evaluate(self, values: Sequence[Any], out: Any = None) -> Any:
+        """The result for some operands, in `out` if that is given."""
+        if not self._lasting:
+            self._look()
+        try:
+            key: Any = tuple([(a.__class__, a.shape, a.strides, a.dtype) for a in values])
+            if out is not None:
+                key = (*key, (out.__class__, out.shape, out.strides, out.dtype, getattr(out.flags, "writeable", True)))
+            known = self._known.get(key)
+        except (AttributeError, TypeError):  # lists, numbers, and what is no array
+            known, key = None, None
+        if known is None:
+            operands = take_operands(values)
+            if self.how.backend not in ("auto", operands.library):
+                raise ValidationError(f"backend is '{self.how.backend}' but the operands are {operands.library} arrays")
+            values = operands.arrays
+            known = self._prepare(key, operands, out)
+        evaluation, direct = known
+        if not evaluation.on_host:
+            evaluation.check(values, out)
+        return evaluation.run(values, out, direct)
+
+    def prepared(self, values: Sequence[Any]) -> Evaluation:
+        """The evaluation of operands like these."""
+        operands = take_operands(values)
+        return self._prepare(None, operands, None)[0]
+
+    def last(self) -> Evaluation | None:
+        """That of the last arrays of a new kind; None before the first call."""
+        return None if self._last is None else self._last[0]
+
+    def like_last(self) -> list[Any] | None:
+        """Arrays like those."""
+        return None if self._last is None else [np.empty(shape, dtype) for shape, dtype in self._last[1]]
+
+    def tune(self, values: Sequence[Any], seconds: float) -> None:
+        """Tune the steps for operands like these, see :meth:`ContractExpression.tune`.
+
+        :raises ValidationError: if `seconds` is no positive number.
+        """
+        from feinsum.generate.tuning import tune_steps
+
+        if not is_time(seconds):
+            raise ValidationError(f"seconds is {seconds!r}; it is how long to tune at most")
+        operands = take_operands(values)
+        evaluation, _ = prepare(self.text, operands, self.how, None, self._constants)
+        tune_steps(evaluation, self.how, float(seconds))
+        with self._lock:
+            self._known.clear()
+            self._last = None
+
+    def _prepare(self, key: Any, operands: Any, out: Any) -> tuple[Evaluation, bool]:
+        if self.how.tune != "never":
+            from feinsum.generate.tuning import tune_steps
+
+            evaluation, _ = prepare(self.text, operands, self.how, None, self._constants)
+            tune_steps(evaluation, self.how, _MISSING_S if isinstance(self.how.tune, str) else float(self.how.tune))
+        found = prepare(self.text, operands, self.how, out, self._constants)
+        with self._lock:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            if key is not None:
+                self._known[key] = found
+            self._last = found[0], tuple((a.shape, a.dtype) for a in operands.arrays)
+        return found
+
+    def _look(self) -> None:
+        """Forget what was prepared if records were added since."""
+        now = time.monotonic()
+        if now < self._look_at_s:
+            return
+        glance = self._place.glance()
+        self._look_at_s = now + (_UNSEEN_S if glance is None else _LOOK_AGAIN_S)
+        if glance is not None and glance == self._glance:
+            return
+        with self._lock:
+            self._glance = glance
+            self._known.clear()
+
+
+def default_operands(shapes: Sequence[tuple[int, ...]], constants: Mapping[int, Any], dtype: Any) -> list[Any]:
+    """Operands of which nothing is known but their shapes, those that are constant as they are."""
+    return [constants.get(k, np.empty(shape, np.float64 if dtype is None else dtype)) for k, shape in enumerate(shapes)]

@@ -1,0 +1,57 @@
+"""Tuning the steps of a contraction, and timing numpy's BLAS beside the kernels where it can do a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from feinsum.compile.hosted import computes_in_host_memory
+from feinsum.generate import generate
+from feinsum.generate.choice import forget_expectations, remember_times, step_name
+from feinsum.generate.evaluate import How
+from feinsum.generate.evaluation import Evaluation, Task
+from feinsum.generate.kernel import Kernel
+from feinsum.generate.library import find_product
+
+_ROUNDS, _ROUNDS_S = 9, 0.5
+"""How often kernel and library are timed in turns: so many times, or as many as fit in."""
+
+
+def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
+    """Tune every step that no record is exact about, each once, in `seconds` in all, and remember who is quicker."""
+    device = evaluation.device
+    pending = {step_name(task.e, task.step.lengths): task for task in evaluation.tasks if task.flops}
+    end = time.monotonic() + seconds
+    times = {}
+    for done, (name, task) in enumerate(pending.items()):
+        share = max((end - time.monotonic()) / (len(pending) - done), 0.1)
+        kernel = generate(task.e, device, how.database, task.e.sizes_from(task.step.lengths), "missing", timeout=share)
+        times[name] = _in_turns(task, kernel, by_library=evaluation.on_host and how.library)
+    remember_times(device, times)
+    forget_expectations()
+
+
+def _in_turns(task: Task, kernel: Kernel, *, by_library: bool) -> tuple[float | None, float]:
+    """The medians of numpy's product, if it can do the step, and of the kernel, called with numpy arrays in turns."""
+    e, lengths = task.e, task.step.lengths
+    rng = np.random.default_rng(0)
+    arrays = {a.name: np.asarray(4 * rng.random([lengths[x] for x in letters]), a.dtype) for a, letters in e.array_uses}
+    ways: list[Callable[[], object]] = [lambda: kernel(arrays)]
+    found = find_product(e.subscripts, e.dtype)
+    if found is not None and by_library and computes_in_host_memory(kernel.device.context):
+        product = found.prepared(lengths)
+        ways.append(lambda: product(*(x.astype(e.dtype, copy=False) for x in arrays.values())))
+    samples: list[list[float]] = [[] for _ in ways]
+    for way in ways:
+        way()
+    end = time.perf_counter() + _ROUNDS_S
+    while len(samples[0]) < _ROUNDS and (len(samples[0]) < 3 or time.perf_counter() < end):
+        for way, taken in zip(ways, samples, strict=True):
+            start = time.perf_counter()
+            way()
+            taken.append(time.perf_counter() - start)
+    kernel_s, *library_s = map(median, samples)
+    return (library_s[0] if library_s else None), kernel_s
