@@ -10,6 +10,7 @@ from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.opencl import wake_compiler
+from feinsum.devices.store import unwritable
 from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
 
@@ -124,7 +125,8 @@ def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
         ours = all(s.function.__module__.startswith("feinsum.transforms.") for s in spaces)
         return Answer(choice.origin, program, inquiry.questions, count, inquiry.digest), executable, ours
     given = job.canonical.given.subscripts
-    raise DeviceError(f"no kernel for '{given}' works on {job.device}; the log says what was tried")
+    full = unwritable()
+    raise DeviceError(f"no kernel for '{given}' works on {job.device}; {full or 'the log says what was tried'}")
 
 
 def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[str, int]:
