@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import logging
 import os
 import pty
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -462,3 +464,35 @@ def test_a_reader_that_goes_away() -> None:
     script = f"{sys.executable} -m feinsum spaces --json | head -c 5"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == ""
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(run: Run, tmp_path: Path) -> None:
+    """Neither from the subscripts of a job file or a command, nor from the columns of a store that somebody forged."""
+    harm = "\x1b]0;renamed\x07\x9b31m\u202e"
+    job = tmp_path / "job.toml"
+    job.write_text(f"[[einsum]]\nsubscripts = {json.dumps('ij,j->i' + harm)}\nshapes = {{A = [3, 3], x = [3]}}\n")
+    store = tmp_path / "records.sqlite"
+    tuned = run("tune", *PRODUCT, "--trials", "1", "--database", str(store), "--device", "cpu")
+    assert tuned.code == 0
+    with sqlite3.connect(store) as connection:
+        connection.execute("UPDATE feinsum_records SET device = device || ?, space = space || ?", (harm, harm))
+    connection.close()
+    for command in (
+        ("tune", str(job), "--database", str(store)),
+        ("explain", "ij,j->i" + harm, "--size", "i=3,j=3"),
+        ("query", *PRODUCT, "--database", str(store)),
+        ("db", "stats", "--database", str(store)),
+        ("db", "stats", "--database", str(store), "--json"),
+    ):
+        result = run(*command)
+        said = result.out + result.err
+        assert [c for c in said if not c.isprintable() and c not in "\n\t"] == [], command
+    assert "renamed" in said
+
+
+def test_what_is_logged_is_printable() -> None:
+    """Messages quote what compilers and stores say."""
+    from feinsum.cli.output import PrintableFormatter
+
+    record = logging.LogRecord("feinsum", logging.WARNING, "", 0, "passed over: %s", ("\x1b[31mred\x1b[0m",), None)
+    assert PrintableFormatter("%(message)s").format(record) == "passed over: \\u001b[31mred\\u001b[0m"

@@ -8,7 +8,7 @@ import click
 
 from feinsum.cli.description import Request
 from feinsum.cli.options import device_option, einsum_arguments, json_option, known_database_option
-from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table
+from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, say
 from feinsum.report.units import duration, figure, listed
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def generate(
         }
         print_json(found | {"source": kernel.source} if source else found)
     else:
-        click.echo(kernel.source if source else kernel.explain())
+        say(kernel.source if source else kernel.explain())
 
 
 @click.command()
@@ -104,7 +104,7 @@ def explain(request: Request, device: str | None, database: str | None, as_json:
     found["least time"] = duration(least_s) if least_s else "unknown; `feinsum devices --measure` measures the peaks"
     found["candidates"] = found.pop("candidates")
     for name, value in found.items():
-        click.echo(f"{name.replace('_', ' '):>14}  {_as_text(value)}")
+        say(f"{name.replace('_', ' '):>14}  {_as_text(value)}")
 
 
 def _device_facts(request: Request, device: Device, database: str | None, sizes: dict[str, int]) -> dict[str, Any]:

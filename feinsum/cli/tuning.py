@@ -22,7 +22,7 @@ from feinsum.cli.options import (
     part_of_id_option,
     status_option,
 )
-from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json
+from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, say
 from feinsum.report.units import listed
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ def tune(
     if as_json:
         print_json(report.to_json())
     else:
-        click.echo(report.table())
+        say(report.table())
         if report.best is not None and report.final is None and report.best not in report.records:
-            click.echo(f"the best known is older: {report.best.space} {listed(report.best.configuration)}")
+            say(f"the best known is older: {report.best.space} {listed(report.best.configuration)}")
     if report.interrupted:
         raise KeyboardInterrupt
     if report.best is None:
@@ -158,7 +158,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
     def tell(result: Result) -> None:
         nonlocal said
         said += 1
-        click.echo(f"{said}/{total} {result}", err=options["as_json"])
+        say(f"{said}/{total} {result}", err=options["as_json"])
 
     results = run_batch(
         jobs,
@@ -212,10 +212,10 @@ def query(
     elif found:
         _print_records(e, found[:limit])
         if len(found) > limit:
-            click.echo(f"{len(found) - limit} more; see --limit", err=True)
+            say(f"{len(found) - limit} more; see --limit", err=True)
     if not found:
         elsewhere = f"; there are some of {', '.join(sorted({record.device for record in known}))}" if known else ""
-        click.echo(f"no record of '{e.subscripts}'{elsewhere}; `feinsum tune` makes some", err=True)
+        say(f"no record of '{e.subscripts}'{elsewhere}; `feinsum tune` makes some", err=True)
         ctx.exit(1)
 
 
