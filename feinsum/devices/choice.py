@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from feinsum.devices.handle import Device, invisible
 from feinsum.devices.icd import activate
-from feinsum.devices.opencl import enumerate_devices
+from feinsum.devices.opencl import Address, enumerate_devices
 from feinsum.devices.probe import probe
 from feinsum.devices.profile import KINDS
 from feinsum.devices.store import provide_cache, unwritable
@@ -58,6 +58,15 @@ def device(choice: Choice = None) -> Device:
     if isinstance(choice, str):
         return _chosen(choice.strip().lower(), devices())
     return _adopted(choice)
+
+
+def find_again(id: str, address: Address | None) -> Device:
+    """The device that was pickled: at its address, or else the first usable of its id.
+
+    :raises DeviceError: if there is none here; it says what there is.
+    """
+    there = [device for device in devices() if device.profile.id == id and device._address == address and device.usable]
+    return there[0] if there else device(id)
 
 
 def describe_devices(refresh: bool = False) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from feinsum.devices.icd import VARIABLE
 from feinsum.devices.opencl import Address, locate
@@ -21,6 +21,9 @@ _contexts_lock = threading.Lock()
 
 class Device:
     """An OpenCL device.  Made by :func:`feinsum.devices` and :func:`feinsum.device`; safe to share between threads.
+
+    A pickled device is, in the process that restores it, the one of the same id there, with a queue of its own; a copy is
+    the device itself.
 
     :ivar profile: its identity and limits.
     :ivar why: why it cannot be used; empty if it can.
@@ -107,6 +110,17 @@ class Device:
             self._peaks = _measured(self)
             remember_peaks(self.profile, self._peaks)
             return self._peaks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from feinsum.devices.choice import find_again
+
+        return find_again, (self.profile.id, self._address)
+
+    def __copy__(self) -> Device:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Device:
+        return self
 
     def _repr_html_(self) -> str:
         from feinsum.report.displays import device_html

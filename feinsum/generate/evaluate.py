@@ -18,6 +18,7 @@ from feinsum.compile.strided import copy_strided
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.einsum import Array, BatchedEinsum, einsum
+from feinsum.ending import calling
 from feinsum.errors import DTypeError, ShapeError, SubscriptError, ValidationError
 from feinsum.generate import generate
 from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order, take_operands
@@ -102,9 +103,10 @@ def evaluate(
             f"the result would be a device array of {wanted}; ask for {STAND_INS.get(wanted, wanted.newbyteorder('='))}"
         )
     _check_result(out, recipe, operands.library, how.casting)
-    run = _Run(recipe, operands, how, constants, {} if known is None else known)
-    result = run.evaluate(out if operands.library == "pyopencl" else None)
-    return result if operands.library == "pyopencl" else _on_host(result, recipe, out)
+    with calling:
+        run = _Run(recipe, operands, how, constants, {} if known is None else known)
+        result = run.evaluate(out if operands.library == "pyopencl" else None)
+        return result if operands.library == "pyopencl" else _on_host(result, recipe, out)
 
 
 def _recipe_for(text: str, operands: Operands, how: How, out: Any) -> Recipe:
