@@ -496,3 +496,49 @@ def test_what_is_logged_is_printable() -> None:
 
     record = logging.LogRecord("feinsum", logging.WARNING, "", 0, "passed over: %s", ("\x1b[31mred\x1b[0m",), None)
     assert PrintableFormatter("%(message)s").format(record) == "passed over: \\u001b[31mred\\u001b[0m"
+
+
+def test_lengths_may_be_written_as_floating_point_numbers() -> None:
+    """If they are whole."""
+    assert dict(describe("ij,j->i", sizes=["i=1e6", "j=2.5e1"], long=["i"]).sizes) == {"i": 1_000_000}
+    with pytest.raises(click.UsageError, match=r"--size i=1\.5: a length is a whole number such as 20, 100_000 or 1e6"):
+        describe("ij,j->i", sizes=["i=1.5", "j=3"])
+
+
+@pytest.mark.parametrize("empty", ["i=0,j=4,k=4", "i=4,j=0,k=4", "i=4,j=4,k=0"])
+@pytest.mark.parametrize("command", ["explain", "generate"])
+def test_an_empty_axis_is_nothing_to_warn_of(run: Run, caplog: pytest.LogCaptureFixture, command: str, empty: str) -> None:
+    """Spaces are asked at lengths of one, as they were made for."""
+    result = run(command, "ij,jk->ik", "--size", empty, "--device", "cpu")
+    assert (result.code, result.err, caplog.messages) == (0, "", [])
+
+
+def test_lengths_that_nobody_gave_are_said_to_be_examples(run: Run) -> None:
+    """And those that somebody gave are not."""
+    invented = run("explain", "ij,ej->ei", "--size", "i=4,j=4", "--long", "e").out
+    assert re.search(r"lengths +for example e=\d+ i=4 j=4", invented)
+    assert re.search(r"lengths +e=100 i=4 j=4", run("explain", "ij,ej->ei", "--size", "i=4,j=4,e=100", "--long", "e").out)
+
+
+def test_queries_show_this_device_first_each_configuration_once_and_say_whose_it_is(run: Run, store: str) -> None:
+    """In the letters of the request: `lane` and `long` of vector_panels name indices."""
+    asked = ["bj,drb,rij->dbi", "--shape", "f=n,20", "--shape", "G=3,3,n", "--shape", "M=3,20,20"]
+    space = ["--space", "vector_panels"]
+    assert run("tune", *asked, "--size", "n=999", "--trials", "3", "--device", "cpu", "--database", store, *space).code == 0
+    lines = run("query", *asked, "--database", store).out.splitlines()
+    heading = lines[0].split()
+    assert heading[heading.index("device") :] == ["device", "origin", "kernel"]
+    assert [" (here)  yours " in line for line in lines[1:]] == sorted(
+        [" (here)  yours " in line for line in lines[1:]], reverse=True
+    )
+    ours = [line for line in lines if " yours " in line]
+    kernels = [line.partition("vector_panels@")[2] for line in ours]
+    assert 0 < len(set(kernels)) == len(kernels) <= 3
+    assert all(re.search(r"\blane=[drbij] long=b\b", kernel) for kernel in kernels)
+    assert any(" feinsum " in line for line in lines[1:])
+    mine = run("query", *asked, "--database", store, "--mine").out.splitlines()
+    assert mine[1:]
+    assert all(" yours " in line for line in mine[1:])
+    told = json.loads(run("query", *asked, "--database", store, "--json", "--limit", "1").out)
+    assert told[0]["origin"] == "yours"
+    assert run("query", "ij,ej->ei", "--size", "i=3,j=3", "--long", "e", "--mine", "--database", store).code == FAILED

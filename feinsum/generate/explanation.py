@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from feinsum.canonicalization import parse_key
 from feinsum.cost import roofline_s
 from feinsum.cost.model import cost_model
+from feinsum.report.units import listed, settings
 from feinsum.space.chain import STEPS, read_chain
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def explain(kernel: Kernel, meaning: str, job: Job, origin: Origin, copied: Sequ
     given = kernel.expected | {letter: 0 for letter, axis in kernel.einsum.index_sizes.items() if axis == 0}
     lines = [
         f"{kernel.einsum.subscripts} on {kernel.device}",
-        f"  lengths   {_listed(given) or 'none, for it has no indices'}",
+        f"  lengths   {listed(given) or 'none, for it has no indices'}",
         f"  rung      {origin.rung}: {meaning}",
         *_space(job, origin),
     ]
@@ -35,14 +36,15 @@ def explain(kernel: Kernel, meaning: str, job: Job, origin: Origin, copied: Sequ
 def _space(job: Job, origin: Origin) -> list[str]:
     """The configuration; that of a chain as a line for each step, with the record that speaks for it."""
     space = f"  space     {origin.space} (version {origin.version})"
+    given = job.canonical.renaming.inverse.indices
     if not origin.steps:
-        return [f"{space}: {_listed(origin.configuration)}"]
+        return [f"{space}: {settings(origin.configuration, given)}"]
     lines = [f"{space}: a chain of {len(origin.steps)} steps"]
     links = read_chain(origin.configuration[STEPS])
     for number, (step, link) in enumerate(zip(origin.steps, links, strict=True)):
-        subscripts = step.rename(job.canonical.renaming.inverse.indices).subscripts
+        subscripts = step.rename(given).subscripts
         lines.append(
-            f"  step {number}    {subscripts} by {link.space} (version {link.version}): {_listed(link.configuration)}"
+            f"  step {number}    {subscripts} by {link.space} (version {link.version}): {listed(link.configuration)}"
         )
         r = step.record
         if r is not None and r.median_s is not None:
@@ -61,18 +63,19 @@ def _record(kernel: Kernel, job: Job, origin: Origin) -> list[str]:
     t, back = r.median_s, job.canonical.pattern.renaming.inverse
     at = back.lengths(r.pattern_sizes)
     lines = [
-        f"  record    {r.id} of {r.created}, at {_listed(at)}",
+        f"  record    {r.id} of {r.created}, at {listed(at)}",
         f"  time      {t * 1e3:.4g} ms, {r.flops / t / 1e9:.4g} GFLOP/s, {r.bytes / t / 1e9:.4g} GB/s",
     ]
     ours = kernel.expected
     factors = {x: ours[x] / length for x, length in at.items() if length and ours[x] != length}
     if factors:
-        lines[0] += f"; the lengths are {_listed({x: f'{factor:.3g}' for x, factor in factors.items()})} times those"
+        lines[0] += f"; the lengths are {listed({x: f'{factor:.3g}' for x, factor in factors.items()})} times those"
     lines[0] += _of_another(kernel, r)
     changed = {x: value for x, value in origin.configuration.items() if r.configuration.get(x, value) != value}
     if changed:
         was = {x: r.configuration[x] for x in changed}
-        lines.append(f"  adapted   {_listed(changed)}, where the record has {_listed(was)}")
+        given = job.canonical.renaming.inverse.indices
+        lines.append(f"  adapted   {settings(changed, given)}, where the record has {settings(was, given)}")
     peaks = kernel.device.known_peaks
     if peaks is not None:
         fraction = roofline_s(r.flops, r.bytes, kernel.einsum.dtype, peaks) / t
@@ -115,7 +118,3 @@ def _copy(kernel: Kernel, copied: Copied) -> str:
     peaks = kernel.device.known_peaks
     cost = "" if peaks is None else f", {2 * copied.nbytes / peaks.copy_bytes_per_s * 1e3:.3g} ms at least"
     return f"  copied    '{copied.name}', which {copied.why}, in the last call: {copied.nbytes} bytes{cost}"
-
-
-def _listed(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())

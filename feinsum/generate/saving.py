@@ -16,6 +16,7 @@ from feinsum.compile.program import Program
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
+from feinsum.generate import nonempty
 from feinsum.generate.cache import Entry, decode, encode
 from feinsum.generate.kernel import Kernel
 from feinsum.generate.workshop import Job
@@ -81,8 +82,7 @@ def restored(stored: bytes, device: Any, name: str = "what was pickled") -> Kern
 def _restored(entry: Entry, device: Any) -> Kernel:
     data = entry.data
     e = _einsum(data["einsum"])
-    empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
-    canonical = canonicalize_einsum(e.with_sizes(empty) if empty else e)
+    canonical = canonicalize_einsum(nonempty(e))
     if canonical.key != data["key"]:
         raise ValidationError(f"feinsum {data['version']} gave its arrays other names; generate it again")
     chosen = choose_device(data["device"] if device is None else device)

@@ -21,8 +21,9 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.report.code import highlighted
 from feinsum.report.formula import latex, mathml
 from feinsum.report.html import Markup, bar, block, details, element, facts, markup, table
-from feinsum.report.units import bandwidth, count, duration, listed, rate, size
+from feinsum.report.units import bandwidth, count, duration, listed, number, rate, settings, size
 from feinsum.subscripts import parse_subscripts
+from feinsum.timing import FINAL_PROTOCOL
 
 if TYPE_CHECKING:
     from feinsum.canonicalization import CanonicalEinsum
@@ -67,10 +68,11 @@ def einsum_latex(e: BatchedEinsum) -> str:
 
 def work(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) -> dict[str, object]:
     """Operations, bytes and operations a byte, at the lengths given or else at nominal ones, which are named."""
+    invented = sizes is None
     sizes = nominal_sizes(e) if sizes is None else sizes
     flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
     return {
-        "lengths": listed(sizes),
+        "for example at" if invented else "lengths": listed(sizes),
         "operations": f"{count(flops)} (multiplying out naively: {count(e.flops(sizes, 'naive'))})",
         "bytes": f"{count(nbytes)}, every array moved once",
         "intensity": f"{flops / max(nbytes, 1):.3g} operations a byte",
@@ -130,7 +132,7 @@ def kernel_html(k: Kernel, meaning: str) -> str:
         "lengths": listed(k.expected),
         "rung": f"{k.rung}: {meaning}",
         "space": k.space,
-        "configuration": listed(k.configuration),
+        "configuration": settings(k.configuration, given_letters(k.einsum)),
         **_speed(k),
     }
     code = details("OpenCL C", highlighted(k.source, "opencl"))
@@ -200,24 +202,44 @@ def _source(function: Any) -> str:
         return ""
 
 
-def records_html(records: Iterable[TuningRecord]) -> str:
-    """The records of a query, best first."""
+def given_letters(e: BatchedEinsum) -> Mapping[str, str]:
+    """The letters of an einsum by those of its canonical form, in which configurations are written."""
+    from feinsum.canonicalization import canonicalize_einsum
+
+    return canonicalize_einsum(e).renaming.inverse.indices
+
+
+def without_repetitions(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """Records with each configuration once: what its final measured, or else the first of its trials."""
     found = list(records)
+    kept: dict[object, TuningRecord] = {}
+    for r in sorted(found, key=lambda r: r.protocol != FINAL_PROTOCOL):
+        kept.setdefault((r.einsum_key, r.sizes, r.device, r.driver, r.space, r.space_version, r.configuration, r.status), r)
+    ids = {r.id for r in kept.values()}
+    return [r for r in found if r.id in ids]
+
+
+def records_html(records: Iterable[TuningRecord], letters: Mapping[str, str]) -> str:
+    """The records of a query, best first.
+
+    :param letters: those of the user's einsum, by those of its canonical form.
+    """
+    found = without_repetitions(records)
     if not found:
         return block("no records")
     best_s = min((r.median_s for r in found if r.median_s is not None), default=None)
     headings = ["time", "±", "rate", "bandwidth", "of the best", "lengths", "device", "space, configuration"]
-    shown = table(headings, (_record_cells(r, best_s) for r in found[:_SHOWN_ROWS]), text=headings[4:])
+    shown = table(headings, (_record_cells(r, best_s, letters) for r in found[:_SHOWN_ROWS]), text=headings[4:])
     more = f"… and {len(found) - _SHOWN_ROWS} more" if len(found) > _SHOWN_ROWS else ""
-    return block(shown, more, title=f"{len(found)} {'record' if len(found) == 1 else 'records'}")
+    return block(shown, more, title=number(len(found), "record"))
 
 
-def records_text(records: Iterable[TuningRecord]) -> str:
+def records_text(records: Iterable[TuningRecord], letters: Mapping[str, str]) -> str:
     """The same as text, a line for each."""
-    found = list(records)
+    found = without_repetitions(records)
     lines = [
-        f"{duration(r.median_s) if r.median_s is not None else r.status:>14}  {r.device}  {listed(r.sizes)}"
-        f"  {r.space}@{r.space_version}: {listed(r.configuration)}"
+        f"{duration(r.median_s) if r.median_s is not None else r.status:>14}  {r.device}  {_lengths(r, letters)}"
+        f"  {r.space}@{r.space_version}: {settings(r.configuration, letters)}"
         for r in found[:_SHOWN_ROWS]
     ]
     if len(found) > _SHOWN_ROWS:
@@ -225,8 +247,12 @@ def records_text(records: Iterable[TuningRecord]) -> str:
     return "\n".join(lines) or "no records"
 
 
-def _record_cells(r: TuningRecord, best_s: float | None) -> list[object]:
-    where = [listed(r.sizes), r.device, f"{r.space}@{r.space_version}: {listed(r.configuration)}"]
+def _lengths(r: TuningRecord, letters: Mapping[str, str]) -> str:
+    return listed({letters.get(letter, letter): length for letter, length in r.sizes.items()})
+
+
+def _record_cells(r: TuningRecord, best_s: float | None, letters: Mapping[str, str]) -> list[object]:
+    where = [_lengths(r, letters), r.device, f"{r.space}@{r.space_version}: {settings(r.configuration, letters)}"]
     if r.median_s is None:
         return [r.status, "", "", "", "", *where[:2], f"{where[2]}; {r.message[:200]}"]
     t = r.median_s

@@ -13,6 +13,8 @@ from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
+from feinsum.report.displays import given_letters
+from feinsum.report.units import number, settings
 from feinsum.tune.final import Final
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class TuningReport:
         """The best configurations as text, and what is to be said of all."""
         *heads, last = _HEADINGS
         lines = [" ".join(text.rjust(n) for text, n in zip(heads, _WIDTHS, strict=True)) + "  " + last]
-        for *cells, kernel in map(_cells, self.ranking[:rows]):
+        for *cells, kernel in map(self._cells, self.ranking[:rows]):
             lines.append(" ".join(text.rjust(n) for text, n in zip(cells, _WIDTHS, strict=True)) + "  " + kernel)
         return "\n".join([*lines, *self._notes()])
 
@@ -126,7 +128,7 @@ class TuningReport:
             figures = self.plots()
         except FeinsumError:  # matplotlib is an extra
             figures = {}
-        return fragment(self._title, _HEADINGS, map(_cells, self.ranking[:10]), self._notes(), figures)
+        return fragment(self._title, _HEADINGS, map(self._cells, self.ranking[:10]), self._notes(), figures)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -154,7 +156,7 @@ class TuningReport:
 
     @property
     def _tried(self) -> str:
-        tried = f"{len(self.records)} configurations in {self.seconds:.0f} s"
+        tried = f"{number(len(self.records), 'configuration')} in {self.seconds:.0f} s"
         failed = ", ".join(f"{count} {status}" for status, count in self.failures.items())
         return f"{tried}{f'; {failed}' if failed else ''}"
 
@@ -163,7 +165,8 @@ class TuningReport:
 
     def __repr__(self) -> str:
         best = "nothing right" if self.best is None else f"best {1e3 * (self.best.median_s or 0.0):.4g} ms"
-        return f"<TuningReport {self.einsum.subscripts} on {self.device.id}: {len(self.records)} configurations, {best}>"
+        tried = number(len(self.records), "configuration")
+        return f"<TuningReport {self.einsum.subscripts} on {self.device.id}: {tried}, {best}>"
 
     @property
     def _title(self) -> str:
@@ -173,21 +176,20 @@ class TuningReport:
     def _notes(self) -> list[str]:
         notes = [f"step {step.summary}" for step in self.steps]
         if self.final is not None and self.final.ties:
-            tied = "; ".join(_kernel(r) for r in self.final.ties)
+            tied = "; ".join(map(self._kernel, self.final.ties))
             notes.append(f"as quick as the first, which is the simplest of them: {tied}")
         if len(near := self.near_best()) > 1:
-            notes.append(f"{len(near)} configurations are within {_NEAR:.0%} of the best")
+            notes.append(f"{number(len(near), 'configuration')} are within {_NEAR:.0%} of the best")
         for space, found in self.importance().items():
             shares = ", ".join(f"{name} {share:.0%}" for name, share in list(found.shares.items())[:4])
             notes.append(f"what matters in {space}: {shares}; interactions and noise {found.rest:.0%}")
         return [*notes, f"{self._tried}; records in {self.database}"]
 
+    def _cells(self, r: TuningRecord) -> list[str]:
+        t = r.median_s or 1.0
+        spread = (r.spread_s or 0.0) / t
+        rates = f"{r.flops / t / 1e9:.4g}", f"{r.bytes / t / 1e9:.4g}"
+        return [f"{t * 1e3:.4g}", f"{spread:.1%}", *rates, self._kernel(r)]
 
-def _cells(r: TuningRecord) -> list[str]:
-    t = r.median_s or 1.0
-    spread = (r.spread_s or 0.0) / t
-    return [f"{t * 1e3:.4g}", f"{spread:.1%}", f"{r.flops / t / 1e9:.4g}", f"{r.bytes / t / 1e9:.4g}", _kernel(r)]
-
-
-def _kernel(r: TuningRecord) -> str:
-    return " ".join([f"{r.space}:", *(f"{name}={value}" for name, value in r.configuration.items())])
+    def _kernel(self, r: TuningRecord) -> str:
+        return f"{r.space}: {settings(r.configuration, given_letters(self.einsum))}"
