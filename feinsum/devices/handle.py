@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
 from feinsum.devices.icd import VARIABLE
 from feinsum.devices.opencl import Address, locate
-from feinsum.devices.peaks import Peaks, remember_peaks, remembered_peaks
+from feinsum.devices.peaks import Peaks, are_old, remember_peaks, remembered_peaks
 from feinsum.devices.profile import DeviceProfile
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
     import pyopencl as cl
+
+_log = logging.getLogger(__name__)
 
 _contexts: dict[cl.Device, cl.Context] = {}
 """One context for each device of this process, so that arrays can pass between kernels."""
@@ -104,6 +107,21 @@ class Device:
         """
         with self._lock:
             return self.known_peaks or self._measure_peaks()
+
+    def doubt_peaks(self) -> bool:
+        """Measure the peaks again, as something was quicker than they allow; nothing is done where that was done just now.
+
+        :returns: whether they were measured again.
+        :raises DeviceError: if the device fails meanwhile.
+        """
+        with self._lock:
+            if not are_old(self.profile):
+                return False
+            _log.warning(
+                "the peaks of %s are exceeded, so they were taken on a busy machine: measuring them again", self.id
+            )
+            self._measure_peaks()
+            return True
 
     def _measure_peaks(self) -> Peaks:
         with self._lock:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from feinsum.canonicalization import parse_key
 from feinsum.cost import roofline_s
 from feinsum.cost.model import cost_model
+from feinsum.devices.peaks import EXCESS
 from feinsum.report.units import listed, settings
 from feinsum.space.chain import STEPS, read_chain
 
@@ -76,11 +77,24 @@ def _record(kernel: Kernel, job: Job, origin: Origin) -> list[str]:
         was = {x: r.configuration[x] for x in changed}
         given = job.canonical.renaming.inverse.indices
         lines.append(f"  adapted   {settings(changed, given)}, where the record has {settings(was, given)}")
-    peaks = kernel.device.known_peaks
-    if peaks is not None:
-        fraction = roofline_s(r.flops, r.bytes, kernel.einsum.dtype, peaks) / t
-        lines.append(f"  roofline  {fraction:.0%} of what the device can do")
+    if kernel.device.known_peaks is not None:
+        lines.append(f"  roofline  {_share(kernel, r, t)}")
     return lines
+
+
+def _share(kernel: Kernel, r: TuningRecord, t: float) -> str:
+    """The share of the roofline; where a record exceeds it, the peaks are measured again."""
+
+    def share() -> float:
+        return roofline_s(r.flops, r.bytes, kernel.einsum.dtype, kernel.device.peaks) / t
+
+    fraction = share()
+    again = fraction > EXCESS and kernel.device.doubt_peaks()
+    fraction = share() if again else fraction
+    said = f"{fraction:.0%} of what the device can do"
+    if fraction > EXCESS:
+        return f"{said} now: the record was measured when, or where, it could do more; see `feinsum devices --measure`"
+    return f"{said}; its peaks had been measured on a busy machine, and were measured again" if again else said
 
 
 def _of_another(kernel: Kernel, r: TuningRecord) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from feinsum.arrays import Array, format_axis
 from feinsum.cost import roofline_s
+from feinsum.devices.peaks import EXCESS
 from feinsum.einsum import BatchedEinsum
 from feinsum.report.code import highlighted
 from feinsum.report.formula import latex, mathml
@@ -152,7 +153,8 @@ def _speed(k: Kernel) -> dict[str, object]:
     shown: dict[str, object] = {"time": f"{duration(t)}, {rate(r.flops / t)}, {bandwidth(r.bytes / t)}"}
     if peaks is not None:
         share = roofline_s(r.flops, r.bytes, k.einsum.dtype, peaks) / t
-        shown["roofline"] = bar(share, f"{share:.0%} of what the device can do")
+        doubt = "; its peaks are too low: feinsum devices --measure" if share > EXCESS else ""
+        shown["roofline"] = bar(share, f"{share:.0%} of what the device can do{doubt}")
     return shown
 
 
