@@ -28,11 +28,13 @@ from feinsum.timing import FINAL_PROTOCOL
 
 if TYPE_CHECKING:
     from feinsum.canonicalization import CanonicalEinsum
-    from feinsum.database import TuningRecord
-    from feinsum.devices import Device
+    from feinsum.cost import Roofline
+    from feinsum.database import Database, TuningRecord
+    from feinsum.devices import Device, DeviceProfile
     from feinsum.generate.kernel import Kernel
     from feinsum.match import Match
     from feinsum.space import TransformSpace
+    from feinsum.timing import Timing
 
 _SHOWN_ROWS = 20
 _CODE = re.compile(r"`{1,2}(.+?)`{1,2}")
@@ -69,7 +71,7 @@ def einsum_latex(e: BatchedEinsum) -> str:
 
 def work(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) -> dict[str, object]:
     """Operations, bytes and operations a byte, at the lengths given or else at nominal ones, which are named."""
-    invented = sizes is None
+    invented = sizes is None and bool(e.long_axes)
     sizes = nominal_sizes(e) if sizes is None else sizes
     flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
     return {
@@ -92,10 +94,98 @@ def canonical_html(c: CanonicalEinsum) -> str:
     )
 
 
+def array_html(a: Array) -> str:
+    """Name, shape, type and bytes."""
+    return block(facts({"array": a.name, "shape": _shape(a.shape), "type": str(a.dtype), "bytes": _array_bytes(a)}))
+
+
+def record_html(r: TuningRecord) -> str:
+    """What was tried and what came of it, in the letters of the canonical einsum."""
+    from feinsum.canonicalization import parse_key
+
+    t = r.median_s
+    time = "" if t is None else f"{duration(t)} ± {(r.spread_s or 0.0) / t:.1%}, {number(len(r.samples_s), 'sample')}"
+    shown = {
+        "status": r.status,
+        "time": time,
+        "rate": "" if t is None else f"{rate(r.flops / t)}, {bandwidth(r.bytes / t)}",
+        "lengths": listed(r.sizes),
+        "device": f"{r.device}, driver {r.driver}",
+        "space": f"{r.space} (version {r.space_version})",
+        "configuration": listed(r.configuration),
+        "message": r.message,
+        "made": f"{r.created}, protocol {r.protocol}",
+        "id": element("code", r.id),
+    }
+    versions = details("versions", facts(r.versions)) if r.versions else ""
+    return block(mathml(parse_key(r.einsum_key)), facts(shown), versions, title="record")
+
+
+def roofline_html(r: Roofline) -> str:
+    """Operations and bytes, and the time that either takes at least."""
+    shown = {
+        "operations": f"{count(r.flops)}: {duration(r.compute_s)} at least",
+        "bytes": f"{count(r.bytes)}: {duration(r.memory_s)} at least",
+        "least time": f"{duration(r.seconds)}, of {'operations' if r.bound == 'compute' else 'memory'}",
+    }
+    return block(facts(shown), title="roofline")
+
+
+def timing_html(t: Timing) -> str:
+    """Median, spread and range of the samples."""
+    precision = f"{t.precision:.1%} of it" if math.isfinite(t.precision) else "unknown: these are too few samples"
+    batch = "" if t.runs_per_sample == 1 else f", each the mean of {t.runs_per_sample} runs"
+    shown = {
+        "median": f"{duration(t.median_s)} ± {t.spread_s / t.median_s:.1%}",
+        "known to": precision,
+        "samples": f"{number(len(t.samples_s), 'sample')}{batch}",
+        "from, to": f"{duration(min(t.samples_s))}, {duration(max(t.samples_s))}",
+    }
+    return block(facts(shown), title="timing")
+
+
+def store_html(d: Database) -> str:
+    """What a store holds, in numbers."""
+    s = d.stats()
+    held = f"{number(s.records, 'record')} of {number(s.einsums, 'einsum')}, {s.problems:,} with sizes"
+    counts = {"by status": s.by_status, "by device": s.by_device, "by space": s.by_space}
+    tables = (
+        details(name, table(["", "records"], ([x, count(n)] for x, n in of.items()), [""])) for name, of in counts.items()
+    )
+    return block(facts({"at": s.location, "holds": held}), *tables, title="database")
+
+
+def expression_html(text: str, shapes: Iterable[tuple[int, ...]], constants: Iterable[int], result: tuple[int, ...]) -> str:
+    """Equation, operands and result of an expression."""
+    fixed = set(constants)
+    rows = ([k, _shape(shape), "constant" if k in fixed else "each call"] for k, shape in enumerate(shapes))
+    operands = table(["operand", "shape", "given"], rows, ["shape", "given"])
+    return block(element("code", text), operands, facts({"result": _shape(result)}), title="expression")
+
+
+def profile_html(p: DeviceProfile) -> str:
+    """Identity and limits."""
+    return block(facts(_limits(p)), title=p.name)
+
+
 def device_html(d: Device) -> str:
     """Identity, limits, and peaks if they were measured."""
     p, peaks = d.profile, d.known_peaks if d.usable else None
-    limits = {
+    limits = {**_limits(p), "cannot be used": d.why}
+    measured: dict[str, object] = {"peaks": "not measured; feinsum devices --measure, or .peaks"}
+    if peaks is not None:
+        measured = {
+            "copying": bandwidth(peaks.copy_bytes_per_s),
+            "float32": rate(peaks.fp32_flops_per_s),
+            "float64": rate(peaks.fp64_flops_per_s) if peaks.fp64_flops_per_s else "",
+            "float64, matrix units": rate(peaks.fp64_matrix_flops_per_s) if peaks.fp64_matrix_flops_per_s else "",
+            "launch": duration(peaks.launch_s),
+        }
+    return block(facts({**limits, **(measured if d.usable else {})}), title=p.name)
+
+
+def _limits(p: DeviceProfile) -> dict[str, object]:
+    return {
         "id": element("code", p.id),
         "runtime": f"{p.platform}, driver {p.driver}",
         "architecture": p.architecture,
@@ -107,18 +197,7 @@ def device_html(d: Device) -> str:
         "memory": f"{size(p.global_memory_bytes)}, cache {size(p.cache_bytes)}",
         "types": ", ".join(name for name, there in (("float64", p.fp64), ("float16", p.fp16)) if there),
         "matrix units": ", ".join(p.matrix_units),
-        "cannot be used": d.why,
     }
-    measured: dict[str, object] = {"peaks": "not measured; feinsum devices --measure, or .peaks"}
-    if peaks is not None:
-        measured = {
-            "copying": bandwidth(peaks.copy_bytes_per_s),
-            "float32": rate(peaks.fp32_flops_per_s),
-            "float64": rate(peaks.fp64_flops_per_s) if peaks.fp64_flops_per_s else "",
-            "float64, matrix units": rate(peaks.fp64_matrix_flops_per_s) if peaks.fp64_matrix_flops_per_s else "",
-            "launch": duration(peaks.launch_s),
-        }
-    return block(facts({**limits, **(measured if d.usable else {})}), title=p.name)
 
 
 def kernel_html(k: Kernel, meaning: str) -> str:
