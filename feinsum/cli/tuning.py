@@ -79,7 +79,13 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this dask.distributed scheduler do the trials.")
 @click.option("--shard", metavar="I/N", help="Of a job file: do every N-th job, from the I-th on.")
-@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as a page, with plots.")
+@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as a page to explore.")
+@click.option(
+    "--beside",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --html: a page of an earlier run, to compare with.",
+)
 @json_option
 @click.pass_context
 def tune(
@@ -90,6 +96,7 @@ def tune(
     database: str | None,
     as_json: bool,
     html: str | None,
+    beside: str | None,
     **options: Any,
 ) -> None:
     """Try configurations and record them.
@@ -111,9 +118,11 @@ def tune(
     request.require_sizes()
     if html is not None:
         _require_writable(html)
+    elif beside is not None:
+        raise click.UsageError("--beside says what a page is compared with; give --html FILE, too")
     report = fe.autotune(request.einsum, device, database, request.sizes, **options)
     if html is not None:
-        report.write_html(html)
+        report.write_html(html, beside)
     if as_json:
         print_json(report.to_json())
     else:
@@ -137,7 +146,7 @@ def _require_writable(path: str) -> None:
 
 _OF_AN_EINSUM = (
     *("shapes", "sizes", "long", "rows", "dtypes"),
-    *("trials", "timeout", "space", "sampler", "seed", "steps", "html"),
+    *("trials", "timeout", "space", "sampler", "seed", "steps", "html", "beside"),
 )
 
 

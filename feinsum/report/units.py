@@ -72,11 +72,17 @@ def settings(configuration: Mapping[str, Any], letters: Mapping[str, str]) -> st
     'lane=i split=j 4 rows=apart'
     """
 
+    return listed(renamed(configuration, letters))
+
+
+def renamed(configuration: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Any]:
+    """The same as a mapping."""
+
     def named(value: Any) -> Any:
         found = _INDEX.fullmatch(value) if isinstance(value, str) else None
         return letters.get(found[1], found[1]) + found[2] if found else value
 
-    return listed({name: named(value) for name, value in configuration.items()})
+    return {name: named(value) for name, value in configuration.items()}
 
 
 def number(count: int, noun: str) -> str:

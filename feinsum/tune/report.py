@@ -13,8 +13,9 @@ from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
+from feinsum.report.commands import command
 from feinsum.report.displays import given_letters
-from feinsum.report.units import number, settings
+from feinsum.report.units import listed, number, renamed, settings
 from feinsum.tune.final import Final
 
 if TYPE_CHECKING:
@@ -109,17 +110,50 @@ class TuningReport:
             figures["roofline"] = plots.roofline(self.records, peaks, self.einsum.dtype)
         return figures
 
-    def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page with the table and the plots.
+    def write_html(self, path: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None) -> None:
+        """Write a page that needs no other file and no network.
 
-        :raises FeinsumError: if the file cannot be written.
+        It has the table, the plots if matplotlib is there, and every configuration in parallel coordinates: point at a line
+        to see what it is.
+
+        :param beside: a page of an earlier run, to compare with; the page itself can be shown others, too.
+        :raises FeinsumError: if a file cannot be read or written.
         """
-        from feinsum.report.html import page
+        from feinsum.report.board import board_page, read_run
 
+        other = None if beside is None else read_run(os.fspath(beside))
         try:
-            Path(path).write_text(page(self._title, self._repr_html_()), encoding="utf-8")
+            text = board_page(self._title, self._run(), other, self._repr_html_())
+            Path(path).write_text(text, encoding="utf-8")
         except OSError as error:
             raise FeinsumError(f"cannot write {path}: {error.strerror}") from None
+
+    def _run(self) -> dict[str, Any]:
+        """What the script of the page draws."""
+        from feinsum.report.board import run_data
+
+        records = list(self.records)
+        if self.best is not None and self.best not in records:
+            records.append(self.best)
+        letters = given_letters(self.einsum)
+        shown = {r.id: renamed(r.configuration, letters) for r in records}
+        return run_data(self._title, self.facts, records, self.best, shown)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What was run, where, when and by which command, in words."""
+        last = self.records[-1] if self.records else self.best
+        return {
+            "einsum": str(self.einsum),
+            "lengths": listed(self.sizes) or "fixed",
+            "device": f"{self.device.name} ({self.device.id})",
+            "driver": f"{self.device.platform}, {self.device.driver}",
+            "date": "" if last is None else f"{last.created[:19].replace('T', ' ')} UTC",
+            "versions": "" if last is None else listed(last.versions),
+            "tried": self._tried,
+            "records in": self.database,
+            "command": command("tune", self.einsum, self.sizes, "--device", self.device.id),
+        }
 
     def _repr_html_(self) -> str:
         from feinsum.report.html import fragment
@@ -128,7 +162,7 @@ class TuningReport:
             figures = self.plots()
         except FeinsumError:  # matplotlib is an extra
             figures = {}
-        return fragment(self._title, _HEADINGS, map(self._cells, self.ranking[:10]), self._notes(), figures)
+        return fragment(self._title, _HEADINGS, map(self._cells, self.ranking[:10]), self._notes(), figures, self.facts)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
