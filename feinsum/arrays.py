@@ -49,6 +49,11 @@ class Array:
     shape: tuple[Axis, ...]
     dtype: np.dtype[Any]
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import array_html
+
+        return array_html(self)
+
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(format_axis(axis) for axis in self.shape)}]"
 

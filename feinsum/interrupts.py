@@ -14,6 +14,8 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import ModuleType
 
+from feinsum.caches import go_round_damage
+
 
 @contextmanager
 def deferred() -> Iterator[None]:
@@ -36,6 +38,7 @@ def deferred() -> Iterator[None]:
 
 
 def load(name: str) -> ModuleType:
-    """A module; if nobody imported it yet, it is imported without interruption."""
+    """A module; if nobody imported it yet, it is imported without interruption; damaged caches do not matter to it."""
+    go_round_damage()
     with nullcontext() if name in sys.modules else deferred():
         return import_module(name)

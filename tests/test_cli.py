@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import logging
 import os
 import pty
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -462,3 +464,81 @@ def test_a_reader_that_goes_away() -> None:
     script = f"{sys.executable} -m feinsum spaces --json | head -c 5"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == ""
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(run: Run, tmp_path: Path) -> None:
+    """Neither from the subscripts of a job file or a command, nor from the columns of a store that somebody forged."""
+    harm = "\x1b]0;renamed\x07\x9b31m\u202e"
+    job = tmp_path / "job.toml"
+    job.write_text(f"[[einsum]]\nsubscripts = {json.dumps('ij,j->i' + harm)}\nshapes = {{A = [3, 3], x = [3]}}\n")
+    store = tmp_path / "records.sqlite"
+    tuned = run("tune", *PRODUCT, "--trials", "1", "--database", str(store), "--device", "cpu")
+    assert tuned.code == 0
+    with sqlite3.connect(store) as connection:
+        connection.execute("UPDATE feinsum_records SET device = device || ?, space = space || ?", (harm, harm))
+    connection.close()
+    for command in (
+        ("tune", str(job), "--database", str(store)),
+        ("explain", "ij,j->i" + harm, "--size", "i=3,j=3"),
+        ("query", *PRODUCT, "--database", str(store)),
+        ("db", "stats", "--database", str(store)),
+        ("db", "stats", "--database", str(store), "--json"),
+    ):
+        result = run(*command)
+        said = result.out + result.err
+        assert [c for c in said if not c.isprintable() and c not in "\n\t"] == [], command
+    assert "renamed" in said
+
+
+def test_what_is_logged_is_printable() -> None:
+    """Messages quote what compilers and stores say."""
+    from feinsum.cli.output import PrintableFormatter
+
+    record = logging.LogRecord("feinsum", logging.WARNING, "", 0, "passed over: %s", ("\x1b[31mred\x1b[0m",), None)
+    assert PrintableFormatter("%(message)s").format(record) == "passed over: \\u001b[31mred\\u001b[0m"
+
+
+def test_lengths_may_be_written_as_floating_point_numbers() -> None:
+    """If they are whole."""
+    assert dict(describe("ij,j->i", sizes=["i=1e6", "j=2.5e1"], long=["i"]).sizes) == {"i": 1_000_000}
+    with pytest.raises(click.UsageError, match=r"--size i=1\.5: a length is a whole number such as 20, 100_000 or 1e6"):
+        describe("ij,j->i", sizes=["i=1.5", "j=3"])
+
+
+@pytest.mark.parametrize("empty", ["i=0,j=4,k=4", "i=4,j=0,k=4", "i=4,j=4,k=0"])
+@pytest.mark.parametrize("command", ["explain", "generate"])
+def test_an_empty_axis_is_nothing_to_warn_of(run: Run, caplog: pytest.LogCaptureFixture, command: str, empty: str) -> None:
+    """Spaces are asked at lengths of one, as they were made for."""
+    result = run(command, "ij,jk->ik", "--size", empty, "--device", "cpu")
+    assert (result.code, result.err, caplog.messages) == (0, "", [])
+
+
+def test_lengths_that_nobody_gave_are_said_to_be_examples(run: Run) -> None:
+    """And those that somebody gave are not."""
+    invented = run("explain", "ij,ej->ei", "--size", "i=4,j=4", "--long", "e").out
+    assert re.search(r"lengths +for example e=\d+ i=4 j=4", invented)
+    assert re.search(r"lengths +e=100 i=4 j=4", run("explain", "ij,ej->ei", "--size", "i=4,j=4,e=100", "--long", "e").out)
+
+
+def test_queries_show_this_device_first_each_configuration_once_and_say_whose_it_is(run: Run, store: str) -> None:
+    """In the letters of the request: `lane` and `long` of vector_panels name indices."""
+    asked = ["bj,drb,rij->dbi", "--shape", "f=n,20", "--shape", "G=3,3,n", "--shape", "M=3,20,20"]
+    space = ["--space", "vector_panels"]
+    assert run("tune", *asked, "--size", "n=999", "--trials", "3", "--device", "cpu", "--database", store, *space).code == 0
+    lines = run("query", *asked, "--database", store).out.splitlines()
+    heading = lines[0].split()
+    assert heading[heading.index("device") :] == ["device", "origin", "kernel"]
+    assert [" (here)  yours " in line for line in lines[1:]] == sorted(
+        [" (here)  yours " in line for line in lines[1:]], reverse=True
+    )
+    ours = [line for line in lines if " yours " in line]
+    kernels = [line.partition("vector_panels@")[2] for line in ours]
+    assert 0 < len(set(kernels)) == len(kernels) <= 3
+    assert all(re.search(r"\blane=[drbij] long=b\b", kernel) for kernel in kernels)
+    assert any(" feinsum " in line for line in lines[1:])
+    mine = run("query", *asked, "--database", store, "--mine").out.splitlines()
+    assert mine[1:]
+    assert all(" yours " in line for line in mine[1:])
+    told = json.loads(run("query", *asked, "--database", store, "--json", "--limit", "1").out)
+    assert told[0]["origin"] == "yours"
+    assert run("query", "ij,ej->ei", "--size", "i=3,j=3", "--long", "e", "--mine", "--database", store).code == FAILED

@@ -168,14 +168,14 @@ def test_a_home_that_cannot_be_written_is_replaced_by_a_private_directory(
     (machine / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file" / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(machine))
-    store._private_temporary_directory.cache_clear()
+    store.private_temporary_directory.cache_clear()
     try:
         path = icd.vendors_directory(("/a.so",))
         assert path.is_relative_to(machine)
         assert (path / "00.icd").read_text() == "/a.so\n"
         assert not store.cache_directory().parent.stat().st_mode & 0o077
     finally:
-        store._private_temporary_directory.cache_clear()
+        store.private_temporary_directory.cache_clear()
 
 
 def test_a_temporary_directory_that_others_could_write_is_not_used(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,8 +185,8 @@ def test_a_temporary_directory_that_others_could_write_is_not_used(machine: Path
     open_to_all.chmod(0o777)
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
     monkeypatch.setattr(tempfile, "tempdir", str(machine))
-    store._private_temporary_directory.cache_clear()
+    store.private_temporary_directory.cache_clear()
     try:
         assert store.cache_directory() != open_to_all
     finally:
-        store._private_temporary_directory.cache_clear()
+        store.private_temporary_directory.cache_clear()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 from profiles import CPU, GPU
 
@@ -19,6 +20,7 @@ from feinsum.report import code, html
 from feinsum.report.census import take_census
 from feinsum.report.formula import latex
 from feinsum.space import TransformSpace, space
+from feinsum.timing import Timing
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome
 
@@ -157,6 +159,39 @@ def test_a_match_shows_names_and_instructions() -> None:
     assert "names" in text
     for name in match.names.values():
         assert f">{name}</td>" in text
+
+
+def test_whatever_a_session_gives_shows_itself(cpu: Device, store: str) -> None:
+    """Arrays, profiles, records, rooflines, timings, stores and expressions, each with its figures."""
+    task = make_task(GRADIENT, {"E": 1000}, CPU)
+    trial = task.trial(find_space("dg_gradient"), {"elements": 16, "unroll": False})
+    record = task.record(trial, Outcome("ok", samples_s=(1e-3, 1.1e-3)))
+    failed = task.record(trial, Outcome("wrong", EVIL))
+    with fe.Database(store) as database:
+        database.add(record)
+        stored = shown(database)
+    timing = Timing((1e-3, 1.1e-3, 1.2e-3), runs_per_sample=4)
+    expression = fe.contract_expression("ij,jk->ik", (4, 5), np.ones((5, 6)), constants=[1])
+    said = {
+        "u_old": U,
+        "work-items at most": replace(GPU, name=EVIL),
+        "1.05 ms": record,
+        "100 µs at least": fe.Roofline(10**6, 10**6, 1e-4, 2e-4),
+        "1.1 ms": timing,
+        "each the mean of 4 runs": timing,
+        "4 × 6": expression,
+    }
+    for words, thing in said.items():
+        assert words in shown(thing)
+    assert "1 record of 1 einsum" in stored
+    assert EVIL not in shown(failed)
+    assert html.markup(EVIL) in shown(failed)
+
+
+def test_lengths_that_nobody_gave_are_said_to_be_examples() -> None:
+    """Other displays say which lengths they are of."""
+    assert "for example at" in shown(GRADIENT)
+    assert "for example at" not in shown(fe.einsum("i->", fe.array("A", 3)))
 
 
 def test_texts_for_a_terminal_are_one_line() -> None:

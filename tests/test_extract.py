@@ -132,12 +132,18 @@ def test_only_sums_are_touched_unless_chosen() -> None:
     text = """
     y[e, i] = sum(j, D[i, j]*u[e, j]) {id=sum}
     t[e] = 2*w[e] {id=elementwise}
-    r[i] = 2*sum(j, D[i, j]) {id=scaled}
+    r[i] = sum(j, D[i, j]*sum(k, D[j, k])) {id=nested}
     q[i, k] = sum(j, D[i, j]) {id=broadcast}
     h[e] = reduce(max, j, u[e, j]) {id=maximum}
     """
     t_unit = compile_like(text)
-    extracted = extract_operands(t_unit)
+    reasons: dict[str, str] = {}
+    extracted = extract_operands(t_unit, reasons=reasons)
+    assert {insn_id: reason.partition(": ")[2] for insn_id, reason in reasons.items()} == {
+        "nested": "it has 2 reductions nested in one another; give each an instruction",
+        "broadcast": "the output is indexed by 'k' but no operand is",
+        "maximum": "it reduces with 'max', not with sum",
+    }
     before, after = t_unit.default_entrypoint, extracted.default_entrypoint
     assert set(after.substitutions) == {"D_0", "u_1"}
     assert [name for name in before.id_to_insn if before.id_to_insn[name] is not after.id_to_insn[name]] == ["sum"]
@@ -147,7 +153,8 @@ def test_only_sums_are_touched_unless_chosen() -> None:
 
 
 REFUSED = {
-    "scaled": ("r[i] = 2*sum(j, D[i, j])", "its sum is part of the expression 2"),
+    "whole numbers": ("m[i] = m[i]/2 + sum(j, m[j])", "its sum is part of the expression"),
+    "own result": ("y[e, i] = y[e, i] + 0.5*sum(j, D[i, j]*y[e, j])", "its sum is part of the expression"),
     "broadcast": ("q[i, k] = sum(j, D[i, j])", "the output is indexed by 'k' but no operand is"),
     "maximum": ("h[e] = reduce(max, j, u[e, j])", "it reduces with 'max'"),
     "nested": ("r[i] = sum(j, D[i, j]*sum(k, D[j, k]))", "it has 2 reductions nested in one another"),
@@ -166,6 +173,33 @@ def test_chosen_instruction_that_is_no_einsum_even_so_is_refused(name: str) -> N
     with pytest.raises(MatchError, match=reason):
         extract_operands(t_unit, insn_match="id:insn")
     assert extract_operands(t_unit) is t_unit
+
+
+SPLIT = {
+    "a factor": ("r[i] = 2*sum(j, D[i, j]*x[j])/alpha", ["ij,j->i"], "r"),
+    "an update": ("y[e, i] = z[e, i] + 0.5*sum(j, D[i, j]*u[e, j])", ["ij,ej->ei"], "y"),
+    "its old value": ("y[e, i] = alpha*y[e, i] + sum(j, D[i, j]*u[e, j])", ["ij,ej->ei"], "y"),
+    "a function of two": ("r[i] = sin(sum(j, D[i, j]*x[j])) - 3*sum(j, D[j, i])", ["ij,j->i", "ji->i"], "r"),
+    "a scalar": ("s = 1 + sum(j, x[j]*x[j])", ["j,j->"], "s"),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_sums_in_expressions_become_instructions_of_their_own(name: str) -> None:
+    """They match, and the kernel computes the same."""
+    text, subscripts, result = SPLIT[name]
+    t_unit = compile_like(text)
+    extracted = extract_operands(t_unit)
+    found = find_einsums(extracted)
+    assert [match.einsum.subscripts for match in found] == subscripts
+    rng = np.random.default_rng(3)
+    shapes = {"D": (4, 4), "u": (5, 4), "x": (4,), "z": (5, 4), "y": (5, 4)}
+    data: dict[str, Any] = {name: rng.uniform(0.5, 2, shape) for name, shape in shapes.items()}
+    data |= {"alpha": 0.3, "n": 5}
+    needed = {a.name for a in t_unit.default_entrypoint.args if a.name in t_unit.default_entrypoint.get_read_variables()}
+    given = {name: value for name, value in data.items() if name in needed or name == "n"}
+    expected = run(t_unit, **{k: np.copy(v) for k, v in given.items()})[result]
+    assert_allclose(run(extracted, **{k: np.copy(v) for k, v in given.items()})[result], expected, rtol=1e-13)
 
 
 def test_rules_stay_and_scaled_ones_show_their_arrays() -> None:

@@ -96,7 +96,7 @@ def test_a_wheel(tmp_path: Path) -> None:
     (wheel,) = out.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    wanted = relative(ROOT / "feinsum", "*.py", "py.typed", under="feinsum")
+    wanted = relative(ROOT / "feinsum", "*.py", "*.js", "py.typed", under="feinsum")
     wanted |= relative(ROOT / "transforms", "*.py", under="feinsum/transforms")
     wanted |= relative(ROOT / "tuning_db", "*.py", "*.json", "*.jsonl", under="feinsum/tuning_db")
     assert relative(tmp_path / "site" / "feinsum", "*", under="feinsum") == wanted

@@ -8,8 +8,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+from profiles import CPU, GPU
 
+import feinsum as fe
 from feinsum.cli import main
+from feinsum.generate.kernel import _MEANING
+from feinsum.registry import find_space
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,6 +62,34 @@ def _run_commands(block: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert end.value.code == 0, line
         assert shown.strip(), f"the README shows no output of {line}"
         assert words(shown.splitlines()[0]) == words(printed.splitlines()[0]), line
+        assert determined(shown) == determined(printed), f"{line} prints something else by now: make readme"
+
+
+def determined(text: str) -> dict[str, str]:
+    """What is printed that neither machine nor measurement changes, by its label: what is said of the einsum itself."""
+    return dict(re.findall(r"^ *(einsum|key|lengths|flops|bytes|flops per byte|spaces)  +(.*)$", text, re.MULTILINE))
+
+
+def test_what_is_shown_of_spaces_and_rungs_is_there() -> None:
+    """By these names, in these versions, with these parameters; figures may be old, names may not: else ``make readme``."""
+    shown = "".join(block for kind, block in BLOCKS if kind == "console")
+    spaces = re.findall(r"([a-z_]+)(?:@| \(version )(\d+)\)?: (\w+=.*)$", shown, re.MULTILINE)
+    assert {name for name, _, _ in spaces} >= {"vector_panels", "dg_gradient_mma"}
+    configurations = [(name, configuration) for name, _, configuration in spaces]
+    candidates = re.findall(r"^ +(?:candidates  )? *([a-z ]+): ([a-z_]+) (\w+=.*?)(?: \(.*)?$", shown, re.MULTILINE)
+    rungs = [rung for rung, _, _ in candidates] + re.findall(r"^  rung      ([a-z ]+):", shown, re.MULTILINE)
+    assert "exact" in rungs
+    assert set(rungs) <= set(_MEANING)
+    configurations += [(name, text) for _, name, text in candidates if not text.startswith("steps=")]
+    for name, version, _ in spaces:
+        assert find_space(name).version == int(version), f"{name}: make readme"
+    J, D, u = fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20))
+    gradient = fe.canonicalize_einsum(fe.einsum("xre,rij,ej->xei", J, D, u)).einsum
+    for name, text in configurations:
+        space = find_space(name)
+        problem = space.problem(gradient, dict.fromkeys(gradient.long_axes, 100_000), GPU if "mma" in name else CPU)
+        names, known = set(re.findall(r"(\w+)=", text)), set(space.choices(problem))
+        assert known - set(space.implied) <= names <= known, f"{name}: make readme"
 
 
 def test_every_command_is_shown() -> None:

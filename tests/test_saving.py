@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from einsums import check_against_numpy, inputs
 from test_generate import SEVERAL
@@ -34,12 +38,52 @@ def test_a_saved_kernel_is_the_same_when_loaded(e: fe.BatchedEinsum, cpu: Device
     kernel = fe.generate(e, cpu, store)
     kernel.save(tmp_path / "kernel.feinsum")
     loaded = fe.load(tmp_path / "kernel.feinsum")
+    assert_equal(loaded, kernel)
+
+
+@pytest.mark.parametrize("e", SAVED.values(), ids=SAVED)
+def test_a_pickled_kernel_is_the_same_when_restored(e: fe.BatchedEinsum, cpu: Device, store: str) -> None:
+    """On the same device, as long as it is there; a copy is the kernel itself, which nobody can change."""
+    kernel = fe.generate(e, cpu, store)
+    restored = pickle.loads(pickle.dumps(kernel))
+    assert restored.device is cpu
+    assert_equal(restored, kernel)
+    assert copy.copy(kernel) is kernel
+    assert copy.deepcopy([kernel])[0] is kernel
+
+
+def test_an_expression_that_was_called_can_be_pickled(cpu: Device) -> None:
+    """Kernels and all."""
+    expression = fe.contract_expression("ij,jk->ik", (4, 5), (5, 6), device=cpu)
+    a, b = np.ones((4, 5)), np.ones((5, 6))
+    assert (pickle.loads(pickle.dumps(expression))(a, b) == expression(a, b)).all()
+    assert (pickle.loads(pickle.dumps(expression))(a, b) == 5).all()
+
+
+def assert_equal(loaded: fe.Kernel, kernel: fe.Kernel) -> None:
+    """Assert that two kernels are the same in all that can be seen of them."""
+    e = kernel.einsum
     assert loaded.einsum == e
     assert (loaded.source, loaded.rung, loaded.space) == (kernel.source, kernel.rung, kernel.space)
     assert loaded.explain() == kernel.explain()
     assert str(loaded.t_unit) == str(kernel.t_unit)
     arrays = inputs(e, dict.fromkeys(e.long_axes, 7))
     check_against_numpy(e, arrays, loaded(arrays))
+
+
+def test_a_kernel_is_proved_as_it_is_loaded(cpu: Device, store: str, tmp_path: Path) -> None:
+    """A file whose source was changed is refused, unless its user wants no proof."""
+    kernel = fe.generate(E, cpu, store)
+    kernel.save(tmp_path / "k")
+    entry = cache.decode((tmp_path / "k").read_bytes())
+    assert entry is not None
+    program = dict(entry.data["program"])
+    stored = re.sub(r"= ([^=;]*);(\s*\}*\s*)$", r"= 2 * (\1);\2", program["source"])
+    program["source"] = stored if stored != program["source"] else program["source"].replace(" * ", " + ")
+    changed(tmp_path / "k", driver="another", program=program)
+    with pytest.raises(fe.ValidationError, match="k holds a kernel that is wrong: "):
+        fe.load(tmp_path / "k", cpu)
+    fe.load(tmp_path / "k", cpu, prove=False)
 
 
 def test_the_record_is_saved_too(cpu: Device, store: str, tmp_path: Path) -> None:

@@ -89,3 +89,16 @@ def test_nothing_that_worked_explains_nothing(question: Any) -> None:
         question([(GRID[0], None)])
     with pytest.raises(SearchError, match=r"parameters \['a'\], another \['b'\]"):
         question([({"a": 1}, 1.0), ({"b": 1}, 2.0)])
+
+
+def test_shares_add_up_to_one_where_a_search_favoured_combinations() -> None:
+    """Two parameters that the records hardly tell apart, and a third: their variances added up to 175% and more."""
+    rng = random.Random(0)
+    results: list[Result] = []
+    for _ in range(40):
+        a, c = rng.randrange(8), rng.randrange(3)
+        b = a if rng.random() < 0.9 else rng.randrange(8)
+        results.append(({"a": a, "b": b, "c": c}, math.exp(0.5 * a - 0.4 * b + 0.1 * c + rng.gauss(0, 0.02))))
+    found = importance(results)
+    assert sum(found.shares.values()) + found.rest == pytest.approx(1)
+    assert all(0 <= share <= 1 for share in found.shares.values())

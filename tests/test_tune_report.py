@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,8 @@ from profiles import CPU
 
 import feinsum as fe
 from feinsum.report import plots
+from feinsum.report.board import read_run
+from feinsum.report.commands import command
 from feinsum.report.insight import influences
 from feinsum.tune.final import Final
 from feinsum.tune.report import TuningReport
@@ -19,6 +26,7 @@ from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome, Trial
 
 GEMM = fe.einsum("ij,jk->ik", fe.array("A", ("N", 16)), fe.array("B", (16, 16)))
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 TASK = make_task(GEMM, {"N": 1000}, CPU)
 
 
@@ -129,20 +137,92 @@ def test_no_trial_is_above_the_roofline(cpu: fe.Device) -> None:
     assert len(trials.get_xdata()) == 12
 
 
-def test_a_page_is_one_file_and_executes_nothing(report: TuningReport, tmp_path: Path) -> None:
-    """Text from records is escaped; plots are within; nothing is loaded from elsewhere."""
+def test_a_page_is_one_file_that_needs_no_other(report: TuningReport, tmp_path: Path) -> None:
+    """Text from records is escaped, and data of theirs cannot end its element; nothing may be loaded from elsewhere."""
     pytest.importorskip("matplotlib", reason="the extra 'report' is not installed")
     path = tmp_path / "report.html"
     report.write_html(path)
     text = path.read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
+    assert "default-src 'none'" in text
     assert text.count("<svg") >= 3
     assert "order=&lt;ij&gt;" in text
     assert "<ij>" not in text
-    assert "<script" not in text
+    assert "<b>" not in text
+    assert not re.search(r'(src|href)\s*=\s*"(?!#)', text)
+    assert text.count("<script") == text.count("</script>") == 3
     assert report._repr_html_() in text
     with pytest.raises(fe.FeinsumError, match=r"cannot write .*: No such file or directory"):
         report.write_html(tmp_path / "gone" / "report.html")
+
+
+def test_a_page_says_what_was_run_and_how_to_run_it_again(report: TuningReport, tmp_path: Path) -> None:
+    """Device, driver, date and versions, and the command, which describes the same einsum."""
+    report.write_html(tmp_path / "report.html")
+    run = read_run(str(tmp_path / "report.html"))
+    assert [r["status"] for r in run["records"]].count("ok") == 13
+    assert run["best"] == report.best.id if report.best else None
+    facts = run["facts"]
+    assert CPU.driver in facts["driver"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", facts["date"])
+    assert "numpy=" in facts["versions"]
+    assert facts["command"].startswith("feinsum tune 'ij,jk->ik' --shape A=N,16 --shape B=16,16 --size N=1000")
+
+
+def test_a_page_can_be_compared_with_an_earlier_one(report: TuningReport, tmp_path: Path) -> None:
+    """Which is read as data; what is no such page is refused by name."""
+    report.write_html(tmp_path / "earlier.html")
+    report.write_html(tmp_path / "later.html", tmp_path / "earlier.html")
+    text = (tmp_path / "later.html").read_text(encoding="utf-8")
+    assert text.count('"format": "feinsum run 1"') == 2
+    (tmp_path / "other.html").write_text("<p>no run</p>")
+    with pytest.raises(fe.FeinsumError, match=r"other.html is no page of a tuning run; `feinsum tune --html` writes one"):
+        report.write_html(tmp_path / "later.html", tmp_path / "other.html")
+
+
+U, X = fe.array("u", ("E", 4), "float32"), fe.array("x", 5)
+COMMANDS = {
+    "batched": fe.batched_einsum("ej,ij->ei", [[(U, fe.array("v", ("E", 4))), fe.array("D", (4, 4))]] * 2),
+    "anonymous": fe.einsum("ij,ji->", fe.array("A", (math.inf, 3)), fe.array("B", (3, math.inf))),
+    "one array twice": fe.einsum("i,i->", X, X),
+}
+
+
+@pytest.mark.parametrize("e", COMMANDS.values(), ids=COMMANDS)
+def test_the_command_of_an_einsum_describes_it(e: fe.BatchedEinsum) -> None:
+    """Read by the command line, it gives the same einsum and lengths."""
+    from feinsum.cli.description import describe
+
+    sizes = dict.fromkeys(e.long_axes, 7)
+    words = shlex.split(command("tune", e, sizes))
+    given: dict[str, list[str]] = {}
+    for option, value in zip(words[3::2], words[4::2], strict=True):
+        given.setdefault({"--shape": "shapes", "--size": "sizes", "--row": "rows", "--dtype": "dtypes"}[option], []).append(
+            value
+        )
+    request = describe(words[2], **given)
+    assert request.einsum == e
+    assert dict(request.sizes) == sizes
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_a_browser_draws_the_page(report: TuningReport, tmp_path: Path) -> None:
+    """Every configuration is a line and a row, of both runs; what is pointed at is told."""
+    report.write_html(tmp_path / "earlier.html")
+    report.write_html(tmp_path / "later.html", tmp_path / "earlier.html")
+    text = (tmp_path / "later.html").read_text(encoding="utf-8")
+    point = "<script>document.querySelector('#board .line').dispatchEvent(new Event('mouseenter'))</script></body>"
+    (tmp_path / "later.html").write_text(text.replace("</body>", point), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    done = subprocess.run(
+        [str(BROWSER), *options, f"file://{tmp_path / 'later.html'}"], capture_output=True, text=True, check=True
+    )
+    drawn = done.stdout
+    assert drawn.count("<polyline") == 26
+    assert drawn.count('class="line') - drawn.count('class="line other') == 13
+    assert 'class="line lit"' in drawn or 'class="line other lit"' in drawn
+    assert "configuration={" in drawn
+    assert "in both; this run took 1.000 times the time of the other in the median" in drawn
 
 
 def test_without_matplotlib_a_report_has_no_plots(report: TuningReport, monkeypatch: pytest.MonkeyPatch) -> None:

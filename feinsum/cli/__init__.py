@@ -16,6 +16,7 @@ import click
 from feinsum._version import __version__
 from feinsum.cli.kernels import bench, explain, generate
 from feinsum.cli.listing import devices, spaces
+from feinsum.cli.output import PrintableFormatter, printable
 from feinsum.cli.records import db
 from feinsum.cli.tuning import query, tune
 from feinsum.errors import FeinsumError, ValidationError
@@ -50,7 +51,9 @@ def cli(verbose: bool) -> None:
 
     Colours and rules are for terminals only, and NO_COLOR turns colours off.
     """
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
 
 
 for command in (devices, spaces, explain, generate, tune, query, bench, db):
@@ -100,7 +103,7 @@ def _advice(error: click.UsageError) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    click.echo(click.style(" ".join(message.split()), fg="red"), err=True, color=_colour())
+    click.echo(click.style(printable(" ".join(message.split())), fg="red"), err=True, color=_colour())
     return code
 
 

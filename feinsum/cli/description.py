@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import click
@@ -108,10 +109,23 @@ def _length(name: str, text: str) -> int:
     try:
         length = int(text)
     except ValueError:
-        length = -1
+        length = _rounded(text)
     if length < 0:
-        raise click.UsageError(f"--size {name}={text}: a length is a whole number such as 20 or 100_000")
+        raise click.UsageError(f"--size {name}={text}: a length is a whole number such as 20, 100_000 or 1e6")
     return length
+
+
+def _rounded(text: str) -> int:
+    """A whole number in the notation of floating-point numbers; -1 for anything else.
+
+    >>> _rounded("1e6"), _rounded("2.5e3"), _rounded("2.5"), _rounded("inf"), _rounded("many")
+    (1000000, 2500, -1, -1, -1)
+    """
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        return -1
+    return int(value) if value.is_finite() and value < 2**63 and value == int(value) else -1
 
 
 def _axes(name: str, text: str) -> tuple[Axis, ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from feinsum.cli.description import Request
 from feinsum.cli.options import device_option, einsum_arguments, json_option, known_database_option
-from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table
-from feinsum.report.units import duration, figure, listed
+from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, say
+from feinsum.devices.peaks import EXCESS
+from feinsum.report.displays import given_letters
+from feinsum.report.units import duration, figure, listed, settings
 
 if TYPE_CHECKING:
     from feinsum.candidates.ladder import Choice
@@ -63,7 +66,7 @@ def generate(
         }
         print_json(found | {"source": kernel.source} if source else found)
     else:
-        click.echo(kernel.source if source else kernel.explain())
+        say(kernel.source if source else kernel.explain())
 
 
 @click.command()
@@ -81,7 +84,7 @@ def explain(request: Request, device: str | None, database: str | None, as_json:
       feinsum explain "xre,rij,ej->xei" --long e --size x=3,r=3,i=20,j=20,e=100000
     """
     import feinsum as fe
-    from feinsum.generate import expected_sizes
+    from feinsum.generate import expected_sizes, nonempty
     from feinsum.registry import matching_spaces
 
     e = request.einsum
@@ -94,7 +97,7 @@ def explain(request: Request, device: str | None, database: str | None, as_json:
         "flops": flops,
         "bytes": nbytes,
         "flops_per_byte": flops / max(nbytes, 1),
-        "spaces": [space.name for space in matching_spaces(e)],
+        "spaces": [space.name for space in matching_spaces(nonempty(e))],
         **_device_facts(request, fe.device(device), database, sizes),
     }
     if as_json:
@@ -103,8 +106,10 @@ def explain(request: Request, device: str | None, database: str | None, as_json:
     least_s = found.pop("least_s")
     found["least time"] = duration(least_s) if least_s else "unknown; `feinsum devices --measure` measures the peaks"
     found["candidates"] = found.pop("candidates")
+    if set(e.long_axes) - set(request.sizes):
+        found["lengths"] = f"for example {listed(found['lengths'])}"
     for name, value in found.items():
-        click.echo(f"{name.replace('_', ' '):>14}  {_as_text(value)}")
+        say(f"{name.replace('_', ' '):>14}  {_as_text(value, given_letters(e))}")
 
 
 def _device_facts(request: Request, device: Device, database: str | None, sizes: dict[str, int]) -> dict[str, Any]:
@@ -113,11 +118,13 @@ def _device_facts(request: Request, device: Device, database: str | None, sizes:
     from feinsum.canonicalization import canonicalize_einsum
     from feinsum.cost import roofline_s
     from feinsum.database import open_stores
+    from feinsum.generate import nonempty
     from feinsum.space import Instance
 
     e = request.einsum
-    canonical = canonicalize_einsum(e)
-    here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(sizes)), device.profile)
+    canonical = canonicalize_einsum(nonempty(e))
+    lengths = canonical.renaming.lengths({x: max(1, length) for x, length in e.resolve(sizes).items()})
+    here = Instance.of_canonical(canonical, lengths, device.profile)
     peaks = device.known_peaks
     least = None if peaks is None else roofline_s(e.flops(sizes), e.min_bytes(sizes), e.dtype, peaks)
     choices = candidates(here, open_stores(database))
@@ -134,15 +141,15 @@ def _candidate(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _candidate_as_text(candidate: dict[str, Any]) -> str:
+def _candidate_as_text(candidate: dict[str, Any], letters: Mapping[str, str]) -> str:
     median_s, expected_s = candidate["median_s"], candidate["expected_s"]
     time = f" (about {duration(expected_s)})" if expected_s else f" ({duration(median_s)})" if median_s else ""
-    return f"{candidate['rung']}: {candidate['space']} {listed(candidate['configuration'])}{time}"
+    return f"{candidate['rung']}: {candidate['space']} {settings(candidate['configuration'], letters)}{time}"
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: Any, letters: Mapping[str, str]) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return ("\n" + " " * 16).join(map(_candidate_as_text, value))
+        return ("\n" + " " * 16).join(_candidate_as_text(candidate, letters) for candidate in value)
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):
@@ -183,6 +190,8 @@ def bench(
         e, kernel.device, configuration=kernel.configuration, space=kernel.space, sizes=sizes, seconds=seconds
     )
     roof = fe.roofline(e, kernel.device, sizes)
+    if roof.seconds > EXCESS * timing.median_s and kernel.device.doubt_peaks():
+        roof = fe.roofline(e, kernel.device, sizes)
     if plot is not None:
         from feinsum.exploration import roofline_with_peers
         from feinsum.report.plots import save
@@ -208,5 +217,5 @@ def bench(
         return
     cells = performance(timing.median_s, timing.spread_s, roof.flops, roof.bytes)
     share = f"{roof.seconds / timing.median_s:.0%} ({roof.bound})"
-    row = [*cells, share, kernel.rung, f"{kernel.space}: {listed(kernel.configuration)}"]
+    row = [*cells, share, kernel.rung, f"{kernel.space}: {settings(kernel.configuration, given_letters(e))}"]
     print_table([*PERFORMANCE, "roofline", "rung", "kernel"], [row], left=["rung", "kernel"])

@@ -10,7 +10,7 @@ import click
 from feinsum.cli import completion
 from feinsum.cli.completion import one_of
 from feinsum.cli.options import json_option
-from feinsum.cli.output import print_json, print_table
+from feinsum.cli.output import print_json, print_table, say
 from feinsum.devices.peaks import BUSY
 from feinsum.report.units import figure
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--measure", is_flag=True, help="Measure the peaks of usable devices again; best on an idle machine.")
+@click.option("--measure", is_flag=True, help="Probe again, and measure the peaks again; best on an idle machine.")
 @click.option("--refresh", is_flag=True, help="Probe every device again.")
 @json_option
 @click.pass_context
@@ -36,8 +36,9 @@ def devices(ctx: click.Context, measure: bool, refresh: bool, as_json: bool) -> 
     """
     import feinsum as fe
     from feinsum.devices import describe_devices, measure_peaks
+    from feinsum.devices.choice import way_out
 
-    found = fe.devices(refresh)
+    found = fe.devices(refresh or measure)
     usable = [device for device in found if device.usable]
     if measure:
         for device in usable:
@@ -47,7 +48,7 @@ def devices(ctx: click.Context, measure: bool, refresh: bool, as_json: bool) -> 
     elif found:
         _print_devices(found)
     if not usable:
-        click.echo("no OpenCL device works; `pip install feinsum[cpu]` brings one for x86-64 Linux", err=True)
+        say(f"no OpenCL device works; {way_out()}", err=True)
         ctx.exit(1)
 
 
@@ -72,14 +73,14 @@ def _print_devices(found: tuple[Device, ...]) -> None:
     print_table([*headings, "fp32 GFLOP/s", "fp64 GFLOP/s", "copy GB/s"], rows, left=["device", "works", "sub-groups"])
     for device in found:
         if not device.usable:
-            click.echo(f"{device.id} does not work: {device.why}")
+            say(f"{device.id} does not work: {device.why}")
     for device in found:
         peaks = device.known_peaks
         if peaks is not None and peaks.processor_share < BUSY:
             left = f"other processes left {peaks.processor_share:.0%} of {device.id} to the measuring of its peaks"
-            click.echo(f"{left}; measure again on an idle machine with --measure")
+            say(f"{left}; measure again on an idle machine with --measure")
     if any(device.usable and device.known_peaks is None for device in found):
-        click.echo("peaks (-) are measured when they are first needed, or by --measure")
+        say("peaks (-) are measured when they are first needed, or by --measure")
 
 
 @click.command()

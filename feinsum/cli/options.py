@@ -11,6 +11,7 @@ import click
 from feinsum.cli import completion
 from feinsum.cli.completion import one_of
 from feinsum.cli.description import describe
+from feinsum.cli.output import say
 
 Command = Callable[..., Any]
 
@@ -62,7 +63,7 @@ def _note_absence(ctx: click.Context, parameter: click.Parameter, database: str 
 
         path = locate(database).path
         if path is not None and not path.exists():
-            click.echo(f"there is no store at {path} yet; only the records that come with feinsum are known", err=True)
+            say(f"there is no store at {path} yet; only the records that come with feinsum are known", err=True)
     return database
 
 

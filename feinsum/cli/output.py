@@ -1,8 +1,13 @@
-"""What commands print: tables, drawn by rich on a terminal and plainly aligned elsewhere, figures, and JSON."""
+"""What commands print: tables, drawn by rich on a terminal and plainly aligned elsewhere, figures, and JSON.
+
+What a job file, a store or a driver says may hold any character, and a terminal obeys some of them: it renames its window,
+moves the cursor, or sends text back as if it were typed.  All that is printed passes :func:`printable`.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,9 +30,30 @@ _EDGES, _BETWEEN = 2, 3
 """Blanks that a table has at its edges and between columns."""
 
 
+def printable(text: str) -> str:
+    """`text` with what a terminal would obey written out, as JSON would write it.
+
+    >>> print(printable("\\x1b[2Jgone\\x9b0m"))
+    \\u001b[2Jgone\\u009b0m
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else json.dumps(c)[1:-1] for c in text)
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a line, or several."""
+    click.echo(printable(str(text)), err=err)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Makes what is logged printable."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def print_json(value: Any) -> None:
     """Print plain data as JSON."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[str] = ()) -> None:
@@ -35,7 +61,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left:
 
     :param left: the headings of columns of text; columns of figures stand at the right.
     """
-    rows = [list(row) for row in rows]
+    rows = [[printable(cell) for cell in row] for row in rows]
     texts = set(left)
     if not sys.stdout.isatty():
         for line in aligned(headings, rows, texts):

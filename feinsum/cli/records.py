@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from feinsum.cli.options import database_option, device_option, json_option, part_of_id_option, status_option
-from feinsum.cli.output import print_json
+from feinsum.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from feinsum.database import Database
@@ -52,7 +52,7 @@ def export(target: str, part: str | None, status: str | None, database: str | No
             store.export_jsonl(sys.stdout, device=device, status=status)
         else:
             number = store.export_jsonl(target, device=device, status=status)
-            click.echo(f"{number} records written to {target}", err=True)
+            say(f"{number} records written to {target}", err=True)
 
 
 def _only_device(part: str, known: Iterable[str]) -> str:
@@ -115,7 +115,7 @@ def _tell(ctx: click.Context, reports: Mapping[str, ImportReport], as_json: bool
         )
     else:
         for source, report in reports.items():
-            click.echo(f"{source}: {report}")
+            say(f"{source}: {report}")
     if any(report.refused for report in reports.values()):
         ctx.exit(1)
 
@@ -198,4 +198,4 @@ def stats(database: str | None, as_json: bool) -> None:
     if as_json:
         print_json(asdict(found))
     else:
-        click.echo(found)
+        say(found)

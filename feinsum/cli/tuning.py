@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,13 @@ from feinsum.cli.options import (
     part_of_id_option,
     status_option,
 )
-from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json
-from feinsum.report.units import listed
+from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, say
+from feinsum.report.displays import given_letters, without_repetitions
+from feinsum.report.units import listed, settings
 
 if TYPE_CHECKING:
     from feinsum.database import TuningRecord
-    from feinsum.einsum import BatchedEinsum
+    from feinsum.query import QueryResult
     from feinsum.tune.batch import Result
 
 _MESSAGE = 160
@@ -83,7 +84,13 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this dask.distributed scheduler do the trials.")
 @click.option("--shard", metavar="I/N", help="Of a job file: do every N-th job, from the I-th on.")
-@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as a page, with plots.")
+@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as a page to explore.")
+@click.option(
+    "--beside",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --html: a page of an earlier run, to compare with.",
+)
 @json_option
 @click.pass_context
 def tune(
@@ -94,6 +101,7 @@ def tune(
     database: str | None,
     as_json: bool,
     html: str | None,
+    beside: str | None,
     **options: Any,
 ) -> None:
     """Try configurations and record them.
@@ -116,15 +124,18 @@ def tune(
     request.require_sizes()
     if html is not None:
         _require_writable(html)
+    elif beside is not None:
+        raise click.UsageError("--beside says what a page is compared with; give --html FILE, too")
     report = fe.autotune(request.einsum, device, database, request.sizes, **options)
     if html is not None:
-        report.write_html(html)
+        report.write_html(html, beside)
     if as_json:
         print_json(report.to_json())
     else:
-        click.echo(report.table())
+        say(report.table())
         if report.best is not None and report.final is None and report.best not in report.records:
-            click.echo(f"the best known is older: {report.best.space} {listed(report.best.configuration)}")
+            kernel = settings(report.best.configuration, given_letters(request.einsum))
+            say(f"the best known is older: {report.best.space} {kernel}")
     if report.interrupted:
         raise KeyboardInterrupt
     if report.best is None:
@@ -141,7 +152,7 @@ def _require_writable(path: str) -> None:
 
 _OF_AN_EINSUM = (
     *("shapes", "sizes", "long", "rows", "dtypes"),
-    *("trials", "timeout", "space", "sampler", "seed", "steps", "html"),
+    *("trials", "timeout", "space", "sampler", "seed", "steps", "html", "beside"),
 )
 
 
@@ -164,7 +175,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
     def tell(result: Result) -> None:
         nonlocal said
         said += 1
-        click.echo(f"{said}/{total} {result}", err=options["as_json"])
+        say(f"{said}/{total} {result}", err=options["as_json"])
 
     results = run_batch(
         jobs,
@@ -187,6 +198,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
 @part_of_id_option
 @known_database_option
 @status_option("ok", "ok unless given; wrong, timeout, ... or all.")
+@click.option("--mine", is_flag=True, help="Only records of your own store, not those that come with feinsum.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, metavar="N", help="Records to print; 20 unless given.")
 @json_option
 @click.pass_context
@@ -196,13 +208,15 @@ def query(
     part: str | None,
     database: str | None,
     status: str | None,
+    mine: bool,
     limit: int,
     as_json: bool,
 ) -> None:
     """Print the records of an einsum, best first.
 
-    Records at whatever lengths of its long axes are shown.  Names and order of operands and indices do not matter.
-    Exits with 1 if nothing is recorded.
+    Those of the devices of this machine come before all others.  The column `origin` says which are yours and which came
+    with feinsum.  Records at whatever lengths of its long axes are shown.  Names and order of operands and indices do not
+    matter.  Exits with 1 if nothing is recorded.
 
     \b
     Example:
@@ -211,33 +225,47 @@ def query(
     import feinsum as fe
 
     e = request.einsum
-    known = fe.query(e, None, database, status=status)
-    found = [record for record in known if (part or "").lower() in record.device]
+    known = fe.query(e, None, database, status=status, mine=mine)
+    here = {device.id for device in fe.devices()}
+    fitting = [record for record in known if (part or "").lower() in record.device]
+    found = sorted(fitting, key=lambda record: record.device not in here)
     if as_json:
-        print_json([record_as_json(record) for record in found[:limit]])
+        print_json([record_as_json(r) | {"origin": _origin(r, known)} for r in found[:limit]])
     elif found:
-        _print_records(e, found[:limit])
-        if len(found) > limit:
-            click.echo(f"{len(found) - limit} more; see --limit", err=True)
+        shown = without_repetitions(found)
+        _print_records(known, shown[:limit], here)
+        if len(shown) > limit:
+            say(f"{len(shown) - limit} more; see --limit", err=True)
     if not found:
         elsewhere = f"; there are some of {', '.join(sorted({record.device for record in known}))}" if known else ""
-        click.echo(f"no record of '{e.subscripts}'{elsewhere}; `feinsum tune` makes some", err=True)
+        say(
+            f"no {'record of yours' if mine else 'record'} of '{e.subscripts}'{elsewhere}; `feinsum tune` makes some",
+            err=True,
+        )
         ctx.exit(1)
 
 
-def _print_records(e: BatchedEinsum, records: Sequence[TuningRecord]) -> None:
-    """A table of records of `e`, in the letters of `e`; where something went wrong, what is its last column."""
-    from feinsum.canonicalization import canonicalize_einsum
+def _origin(r: TuningRecord, known: QueryResult) -> str:
+    """Who brought a record."""
+    return "yours" if r.id in known.mine else "feinsum"
 
-    given = canonicalize_einsum(e).renaming.inverse
+
+def _print_records(known: QueryResult, records: Sequence[TuningRecord], here: Collection[str]) -> None:
+    """A table of records, in the letters of the request; where something went wrong, what is its last column.
+
+    :param here: the ids of the devices of this machine.
+    """
+    letters = known.letters
     rows = []
     for r in records:
         cells = ["-"] * 4 if r.median_s is None else performance(r.median_s, r.spread_s or 0.0, r.flops, r.bytes)
-        kernel = f"{r.space}@{r.space_version}: {listed(r.configuration)}"
+        kernel = f"{r.space}@{r.space_version}: {settings(r.configuration, letters)}"
         message = "" if r.status == "ok" else " ".join(r.message.split())  # a winner's names its ties: see --json
         shown = message if len(message) <= _MESSAGE else message[:_MESSAGE] + "..."
-        rows.append([r.status, *cells, listed(given.lengths(r.sizes)), r.device, kernel, shown])
-    texts = ["status", "lengths", "device", "kernel", "message"]
+        lengths = listed({letters[letter]: length for letter, length in r.sizes.items()})
+        device = f"{r.device} (here)" if r.device in here else r.device
+        rows.append([r.status, *cells, lengths, device, _origin(r, known), kernel, shown])
+    texts = ["status", "lengths", "device", "origin", "kernel", "message"]
     headings = ["status", *PERFORMANCE, *texts[1:]]
     if not any(row[-1] for row in rows):
         headings, rows = headings[:-1], [row[:-1] for row in rows]

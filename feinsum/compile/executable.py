@@ -18,6 +18,7 @@ from feinsum.compile.pages import large_pages
 from feinsum.compile.program import Launch, Program, evaluate
 from feinsum.compile.scratch import kept_scratch
 from feinsum.devices.opencl import build_binary, build_program
+from feinsum.ending import calling
 from feinsum.errors import TransformError
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ def build(context: Any, program: Program, binary: bytes | None = None) -> Execut
 
     if binary is not None:
         try:
-            return Executable(program, build_binary(context, binary))
+            with calling:
+                return Executable(program, build_binary(context, binary))
         except cl.Error as error:
             logger.info("the stored binary does not build (%s); compiling the source", error)
     try:

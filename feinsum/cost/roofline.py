@@ -40,6 +40,11 @@ class Roofline:
         """``"compute"`` or ``"memory"``, whichever takes longer."""
         return "compute" if self.compute_s > self.memory_s else "memory"
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import roofline_html
+
+        return roofline_html(self)
+
 
 def roofline(e: BatchedEinsum, device: Device | Any = None, sizes: Mapping[str, int] | None = None) -> Roofline:
     """The roofline of a batched einsum, from the peaks of a device (measured at first use).

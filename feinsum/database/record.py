@@ -87,6 +87,11 @@ class TuningRecord:
     seed: int | None = None
     created: str = field(default_factory=utc_now)
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import record_html
+
+        return record_html(self)
+
     def __post_init__(self) -> None:
         for name in ("einsum_key", "pattern_key"):
             checks.text(name, getattr(self, name), checks.KEY_LIMIT)

@@ -239,6 +239,11 @@ class Database:
     def __reduce__(self) -> tuple[type[Database], tuple[str | Path | None]]:
         return Database, (self._location.path or self._location.url,)
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import store_html
+
+        return store_html(self)
+
     def __repr__(self) -> str:
         return f"Database({self.location!r})"
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from feinsum.devices.handle import Device, invisible
 from feinsum.devices.icd import activate
-from feinsum.devices.opencl import enumerate_devices
+from feinsum.devices.opencl import Address, enumerate_devices
 from feinsum.devices.probe import probe
 from feinsum.devices.profile import KINDS
-from feinsum.devices.store import provide_cache
+from feinsum.devices.store import provide_cache, unwritable
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ VARIABLE = "FEINSUM_DEVICE"
 
 _RUNTIME_ORDER = ("nvidia", "amd", "intel", "apple", "rusticl", "pocl", "clvk", "oclgrind")
 """The maker's own runtime before PoCL, which does not vectorise across work-items; a simulator last."""
-
-_HOW_TO_GET_ONE = "`pip install feinsum[cpu]` brings one for x86-64 CPUs that needs no root and no system package"
 
 _known: tuple[Device, ...] | None = None
 _lock = threading.Lock()
@@ -62,6 +60,15 @@ def device(choice: Choice = None) -> Device:
     return _adopted(choice)
 
 
+def find_again(id: str, address: Address | None) -> Device:
+    """The device that was pickled: at its address, or else the first usable of its id.
+
+    :raises DeviceError: if there is none here; it says what there is.
+    """
+    there = [device for device in devices() if device.profile.id == id and device._address == address and device.usable]
+    return there[0] if there else device(id)
+
+
 def describe_devices(refresh: bool = False) -> list[dict[str, Any]]:
     """One row of plain data for each device: id, name, platform, kind, usable, why, profile, and peaks if measured."""
     return [
@@ -77,6 +84,14 @@ def describe_devices(refresh: bool = False) -> list[dict[str, Any]]:
         }
         for device in devices(refresh)
     ]
+
+
+def way_out() -> str:
+    """What somebody without a usable device may do."""
+    full = unwritable()
+    if full:
+        return f"{full}, and drivers need room for what they compile: make some, or set XDG_CACHE_HOME and TMPDIR"
+    return "`pip install feinsum[cpu]` brings one for x86-64 CPUs that needs no root and no system package"
 
 
 def _probed(refresh: bool) -> tuple[Device, ...]:
@@ -120,7 +135,7 @@ def _chosen(word: str, known: Iterable[Device]) -> Device:
     if fitting and word:
         wanted = f"no OpenCL device that fits {word!r} is usable"
     there = "; ".join(f"{device}{': ' + device.why if device.why else ''}" for device in (fitting or known)) or "none"
-    raise DeviceError(f"{wanted}.  Found: {there}.  {_HOW_TO_GET_ONE}")
+    raise DeviceError(f"{wanted}.  Found: {there}.  {way_out()}")
 
 
 def _fits(word: str, device: Device) -> bool:

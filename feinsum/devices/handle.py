@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from feinsum.devices.icd import VARIABLE
 from feinsum.devices.opencl import Address, locate
-from feinsum.devices.peaks import Peaks, remember_peaks, remembered_peaks
+from feinsum.devices.peaks import Peaks, are_old, remember_peaks, remembered_peaks
 from feinsum.devices.profile import DeviceProfile
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
     import pyopencl as cl
+
+_log = logging.getLogger(__name__)
 
 _contexts: dict[cl.Device, cl.Context] = {}
 """One context for each device of this process, so that arrays can pass between kernels."""
@@ -21,6 +24,9 @@ _contexts_lock = threading.Lock()
 
 class Device:
     """An OpenCL device.  Made by :func:`feinsum.devices` and :func:`feinsum.device`; safe to share between threads.
+
+    A pickled device is, in the process that restores it, the one of the same id there, with a queue of its own; a copy is
+    the device itself.
 
     :ivar profile: its identity and limits.
     :ivar why: why it cannot be used; empty if it can.
@@ -102,11 +108,37 @@ class Device:
         with self._lock:
             return self.known_peaks or self._measure_peaks()
 
+    def doubt_peaks(self) -> bool:
+        """Measure the peaks again, as something was quicker than they allow; nothing is done where that was done just now.
+
+        :returns: whether they were measured again.
+        :raises DeviceError: if the device fails meanwhile.
+        """
+        with self._lock:
+            if not are_old(self.profile):
+                return False
+            _log.warning(
+                "the peaks of %s are exceeded, so they were taken on a busy machine: measuring them again", self.id
+            )
+            self._measure_peaks()
+            return True
+
     def _measure_peaks(self) -> Peaks:
         with self._lock:
             self._peaks = _measured(self)
             remember_peaks(self.profile, self._peaks)
             return self._peaks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from feinsum.devices.choice import find_again
+
+        return find_again, (self.profile.id, self._address)
+
+    def __copy__(self) -> Device:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Device:
+        return self
 
     def _repr_html_(self) -> str:
         from feinsum.report.displays import device_html

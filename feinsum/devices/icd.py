@@ -18,7 +18,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from feinsum.devices.store import cache_directory
+from feinsum.devices.store import cache_directory, private_temporary_directory
+from feinsum.errors import DeviceError
 
 VARIABLE = "OCL_ICD_VENDORS"
 SYSTEM_DIRECTORY = Path("/etc/OpenCL/vendors")
@@ -51,20 +52,34 @@ def bundled_libraries() -> tuple[str, ...]:
 def users_choice() -> str | None:
     """The value of ``OCL_ICD_VENDORS`` unless feinsum, in this process or a parent of it, put it there."""
     value = os.environ.get(VARIABLE) or None
-    if value is not None and Path(value).name.startswith(_FOUND) and Path(value).parent == _directory():
+    if value is not None and Path(value).name.startswith(_FOUND) and Path(value).parent in _directories():
         return None
     return value
 
 
 def vendors_directory(libraries: Iterable[str]) -> Path:
-    """A directory that names exactly `libraries`, for ``OCL_ICD_VENDORS``; the same for the same libraries."""
+    """A directory that names exactly `libraries`, for ``OCL_ICD_VENDORS``; the same for the same libraries.
+
+    It lies among the temporary files where the disk of the cache is full.
+
+    :raises DeviceError: if it can be written neither here nor there.
+    """
     libraries = tuple(libraries)
     digest = hashlib.sha256("\n".join(libraries).encode()).hexdigest()[:16]
-    path = _directory() / ((_FOUND if users_choice() is None else _CHOSEN) + digest)
-    if not path.is_dir() or tuple(_listed_in(path)) != libraries:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, {f"{k:02}.icd": library for k, library in enumerate(libraries)})
-    return path
+    name = (_FOUND if users_choice() is None else _CHOSEN) + digest
+    why: list[str] = []
+    for directory in _directories():
+        path = directory / name
+        if path.is_dir() and tuple(_listed_in(path)) == libraries:
+            return path
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            _replace(path, {f"{k:02}.icd": library for k, library in enumerate(libraries)})
+        except OSError as error:
+            why.append(f"{directory}: {error.strerror}")
+        else:
+            return path
+    raise DeviceError(f"the list of OpenCL drivers cannot be written; make room, or set TMPDIR ({'; '.join(why)})")
 
 
 def activate(libraries: Iterable[str]) -> None:
@@ -74,16 +89,22 @@ def activate(libraries: Iterable[str]) -> None:
         os.environ[VARIABLE] = str(vendors_directory(libraries))
 
 
-def _directory() -> Path:
-    return cache_directory() / "icd"
+def _directories() -> Iterator[Path]:
+    """Where lists of drivers may lie; the second is made when it is needed."""
+    yield cache_directory() / "icd"
+    yield private_temporary_directory() / "icd"
 
 
 def _replace(path: Path, files: dict[str, str]) -> None:
     """Put a directory at `path` in one step, so that a process that reads it meanwhile sees all of it."""
     fresh = Path(tempfile.mkdtemp(dir=path.parent))
-    for name, text in files.items():
-        (fresh / name).write_text(text + "\n", encoding="utf-8")
-    fresh.chmod(0o755)
+    try:
+        for name, text in files.items():
+            (fresh / name).write_text(text + "\n", encoding="utf-8")
+        fresh.chmod(0o755)
+    except OSError:
+        shutil.rmtree(fresh)
+        raise
     try:
         fresh.rename(path)
     except OSError:  # another process was quicker, or the directory there was damaged

@@ -11,13 +11,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from feinsum.devices.checks import one_line
 from feinsum.devices.opencl import build_program
-from feinsum.devices.peaks import BUSY, Peaks
+from feinsum.devices.peaks import BUSY, Peaks, settled
 from feinsum.devices.profile import DeviceProfile
 from feinsum.devices.ptx import SUB_GROUP, matrix_unit, rate_source
 from feinsum.errors import DeviceError
@@ -86,10 +87,21 @@ class _Sample:
 
 
 def measure(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> Peaks:
-    """Measure the peaks of `device`, which takes about four seconds.
+    """Measure the peaks of `device`, which takes about four seconds, and up to three times as long if it is a busy CPU.
 
     :raises DeviceError: if the device fails meanwhile.
     """
+    found = settled(partial(_measured, profile, context, device))
+    if found.processor_share < BUSY:
+        _log.warning(
+            "other processes, or a limit, left %.0f%% of %s to the measuring of its peaks",
+            100 * found.processor_share,
+            profile.id,
+        )
+    return found
+
+
+def _measured(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> Peaks:
     import pyopencl as cl
 
     queue = cl.CommandQueue(context, device)
@@ -108,10 +120,6 @@ def measure(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> P
             best[benchmark.name] = median, statistics.median(abs(rate - median) for rate in rates) / median
     values = {name: 1 / median if name in _TIMES else median for name, (median, _) in best.items()}
     share = statistics.median(sample.processors for sample in _undisturbed(profile, samples[0])) / profile.compute_units
-    if profile.kind == "cpu" and share < BUSY:
-        _log.warning(
-            "other processes, or a limit, left %.0f%% of %s to the measuring of its peaks", 100 * share, profile.id
-        )
     return Peaks(
         **{"fp64_flops_per_s": None, "fp64_matrix_flops_per_s": None, **values},  # type: ignore[arg-type]
         processor_share=min(1.0, share) if profile.kind == "cpu" else 1.0,

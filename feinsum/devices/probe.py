@@ -30,7 +30,7 @@ from feinsum.devices import host, ptx
 from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, vendors_directory
 from feinsum.devices.opencl import Address
 from feinsum.devices.profile import DeviceProfile, unknown_profile
-from feinsum.devices.store import cache_directory, read_json, write_json
+from feinsum.devices.store import cache_directory, read_json, unwritable, write_json
 from feinsum.errors import DeviceError
 
 logger = logging.getLogger(__name__)
@@ -65,18 +65,23 @@ class Probe:
     """The drivers that can be opened together without harm, and what was found.
 
     :ivar complete: whether all was answered that was asked of the devices that work.
+    :ivar lasting: whether all that failed was drivers; a full disk or a damaged file is no property of a device.
     """
 
     libraries: tuple[str, ...]
     findings: tuple[Finding, ...]
     complete: bool = True
+    lasting: bool = True
 
 
 def probe(refresh: bool = False) -> Probe:
     """Probe every device, or recall what was found before.
 
-    A device that did not work, or did not answer all, is tried again after an hour, or at once with `refresh`.  The
-    environment variable ``FEINSUM_PROBE_TIMEOUT`` says how many seconds one question to a driver may take (60).
+    A device that did not work, or did not answer all, is tried again after an hour, or at once with `refresh`; what failed
+    for another reason than its driver is not remembered.  The environment variable ``FEINSUM_PROBE_TIMEOUT`` says how many
+    seconds one question to a driver may take (60).
+
+    :raises DeviceError: if drivers cannot be asked, as nothing can be written.
     """
     libraries = find_libraries()
     path = cache_directory() / "devices" / f"{_fingerprint(libraries)}.json"
@@ -84,6 +89,8 @@ def probe(refresh: bool = False) -> Probe:
     if known is not None:
         return known
     fresh = _probed(libraries)
+    if not fresh.lasting:
+        return fresh
     failed = not fresh.complete or any(finding.why for finding in fresh.findings)
     until = time.time() + _FAILURE_REMEMBERED_S if failed else None
     findings = [finding.to_dict() for finding in fresh.findings]
@@ -110,42 +117,43 @@ def _recalled(data: Any) -> Probe | None:
 
 
 def _probed(libraries: tuple[str, ...]) -> Probe:
-    libraries, listed, broken = _listed(libraries)
+    libraries, listed, broken, lasting = _listed(libraries)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-
-        def check(item: dict[str, Any]) -> Finding:
-            answer = _ask("check", [item["address"]], libraries)
-            return Finding(
-                DeviceProfile.from_dict(item["profile"]), Address.from_dict(item["address"]), answer.error or answer.value
-            )
-
-        findings, complete = _with_nvidia_limits(list(pool.map(check, listed)), libraries, pool)
+        answers = list(pool.map(lambda item: _ask("check", [item["address"]], libraries), listed))
+        found = [
+            Finding(DeviceProfile.from_dict(item["profile"]), Address.from_dict(item["address"]), answer.error)
+            for item, answer in zip(listed, answers, strict=True)
+        ]
+        findings, complete = _with_nvidia_limits(found, libraries, pool)
     drivers = [Finding(unknown_profile(library), None, why) for library, why in broken.items()]
-    return Probe(libraries, (*findings, *drivers), complete)
+    return Probe(libraries, (*findings, *drivers), complete, lasting and all(answer.driver for answer in answers))
 
 
-def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str, Any]], dict[str, str]]:
-    """The libraries that can be opened together, their devices, and the other libraries with what is wrong.
+def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str, Any]], dict[str, str], bool]:
+    """The libraries that can be opened together, their devices, the other libraries with what is wrong, and whether all
+    that went wrong was drivers.
 
     All at once in the good case; else one after the other, so that the one that crashes or hangs gives itself away.
     """
     answer = _ask("list", [libraries], libraries)
     if answer.error and not libraries:
-        return (), [], {next(iter(bundled_libraries()), "OpenCL"): answer.error}
+        return (), [], {next(iter(bundled_libraries()), "OpenCL"): answer.error}, answer.driver
     if not answer.error:
         broken: dict[str, str] = answer.value["broken"]
-        return tuple(name for name in libraries if name not in broken), answer.value["devices"], broken
+        return tuple(name for name in libraries if name not in broken), answer.value["devices"], broken, True
     kept: tuple[str, ...] = ()
     devices: list[dict[str, Any]] = []
     broken = {}
+    lasting = True
     for library in libraries:
         together = (*kept, library)
         answer = _ask("list", [together], together)
+        lasting &= answer.driver
         if answer.error or library in answer.value["broken"]:
             broken[library] = answer.error or answer.value["broken"][library]
         else:
             kept, devices = together, answer.value["devices"]
-    return kept, devices, broken
+    return kept, devices, broken, lasting
 
 
 def _with_nvidia_limits(
@@ -190,8 +198,11 @@ def _ask_all(
 
 @dataclass(frozen=True)
 class _Answer:
+    """What a worker answered; `driver` is whether an error is the driver's."""
+
     value: Any
     error: str
+    driver: bool = True
 
 
 @lru_cache(maxsize=8)
@@ -206,7 +217,19 @@ def _limit_s(text: str | None) -> float:
 
 
 def _ask(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _Answer:
-    """Let :mod:`feinsum.devices.worker` do `task` in a process that sees `libraries` only."""
+    """Let :mod:`feinsum.devices.worker` do `task` in a process that sees `libraries` only.
+
+    A driver that finds no room for its files fails in its own words, so the room is looked at wherever one fails.
+    """
+    try:
+        answer = _answered(task, arguments, libraries)
+    except OSError as error:
+        raise DeviceError(f"drivers cannot be asked, as files cannot be written: {error.strerror}") from error
+    full = unwritable() if answer.error else ""
+    return _Answer(None, f"{full} ({answer.error})", driver=False) if full else answer
+
+
+def _answered(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _Answer:
     limit_s = _limit_s(os.environ.get(TIMEOUT_VARIABLE))
     with tempfile.TemporaryDirectory(prefix="feinsum-probe-", ignore_cleanup_errors=True) as directory:
         file, log = Path(directory, "answer.json"), Path(directory, "log")
@@ -230,7 +253,7 @@ def _ask(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _Answ
             _kill(process)
         answer = read_json(file)
         if isinstance(answer, dict):
-            return _Answer(answer.get("value"), answer.get("error", ""))
+            return _Answer(answer.get("value"), answer.get("error", ""), answer.get("driver", True))
         return _Answer(None, _last_words(process.returncode, log))
 
 

@@ -127,6 +127,11 @@ class DeviceProfile:
         """Local memory that some groups of a compute unit take of what one group may have, what is reserved counted."""
         return groups * (each + _RESERVED_LOCAL_BYTES) - _RESERVED_LOCAL_BYTES
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import profile_html
+
+        return profile_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """This profile in the types of JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

@@ -15,6 +15,9 @@ from pathlib import Path
 
 _log = logging.getLogger(__name__)
 
+_LITTLE_BYTES = 1 << 16
+"""Less than what a compiler writes for one kernel."""
+
 
 def cache_directory() -> Path:
     """A writable directory for what can be had again: the user's cache directory, or a private temporary one."""
@@ -39,7 +42,20 @@ def provide_cache() -> None:
 
     cache = platformdirs.user_cache_path("feinsum")
     if _writable(cache) != cache:
-        os.environ["XDG_CACHE_HOME"] = str(_private_temporary_directory())
+        os.environ["XDG_CACHE_HOME"] = str(private_temporary_directory())
+
+
+def unwritable() -> str:
+    """Which of the directories that compilers and caches write to has no room, and why; empty if both have."""
+    try:
+        for directory in (cache_directory(), tempfile.gettempdir()):
+            with tempfile.TemporaryFile(dir=directory) as file:
+                file.write(bytes(_LITTLE_BYTES))
+    except FileNotFoundError as error:  # there is no directory at all for temporary files
+        return str(error.strerror)
+    except OSError as error:
+        return f"nothing can be written to {directory}: {error.strerror}"
+    return ""
 
 
 def read_json(path: Path) -> object:
@@ -73,13 +89,13 @@ def _writable(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         if os.access(path, os.W_OK | os.X_OK):
             return path
-    path = _private_temporary_directory() / path.name
+    path = private_temporary_directory() / path.name
     path.mkdir(exist_ok=True)
     return path
 
 
 @lru_cache(maxsize=1)
-def _private_temporary_directory() -> Path:
+def private_temporary_directory() -> Path:
     """The same for every process of this user; a new one if somebody else made it, who could plant a library there."""
     path = Path(tempfile.gettempdir()) / f"feinsum-{os.getuid()}"
     with contextlib.suppress(OSError):

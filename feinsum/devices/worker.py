@@ -1,6 +1,10 @@
 """One question about OpenCL, answered in a process of its own: ``python -m feinsum.devices.worker TASK ARGUMENTS FILE``.
 
-A driver may crash or hang; then only this process does.  The answer is JSON in FILE, since drivers print as they like.
+A driver may crash or hang; then only this process does.  The answer is JSON in FILE, since drivers print as they like:
+
+    {"value": ...}                  what was asked
+    {"error": ..., "driver": true}  the driver failed
+    {"error": ..., "driver": false} something else did, such as a disk that is full, of which drivers know nothing
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from feinsum.devices import checks
 from feinsum.devices.inquiry import read_profile
 from feinsum.devices.opencl import Address, enumerate_devices, locate
-from feinsum.devices.store import write_json
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -44,22 +47,35 @@ def _located(address: Mapping[str, Any]) -> cl.Device:
     return device
 
 
+def check(address: Mapping[str, Any]) -> None:
+    """Do nothing, if the device works.
+
+    :raises DeviceError: if it does not.
+    """
+    why = checks.why_unusable(_located(address))
+    if why:
+        raise DeviceError(why)
+
+
 TASKS: dict[str, Callable[..., Any]] = {
     "list": list_devices,
-    "check": lambda address: checks.why_unusable(_located(address)),
+    "check": check,
     "static-local": lambda address: checks.static_local_memory_bytes(_located(address)),
     "inline-ptx": lambda address, name: checks.inline_ptx_works(_located(address), name),
 }
 
 
 def main(task: str, arguments: str, file: str) -> None:
-    """Write ``{"value": ...}`` to `file`, or ``{"error": ...}`` if the task raised."""
+    """Write the answer to `file`."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a driver that crashes is expected here and leaves no core
     try:
         answer = {"value": TASKS[task](*json.loads(arguments))}
-    except Exception as error:  # whatever the driver's failure is, it belongs in the answer
-        answer = {"error": f"{type(error).__name__}: {checks.one_line(error)}"}
-    write_json(Path(file), answer)
+    except Exception as error:  # whatever the failure is, it belongs in the answer
+        name, text = type(error).__name__, checks.one_line(error)
+        known = isinstance(error, DeviceError)
+        driver = known or type(error).__module__.partition(".")[0] == "pyopencl"
+        answer = {"error": text if known else f"{name}: {text}", "driver": driver}
+    Path(file).write_text(json.dumps(answer), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.opencl import wake_compiler
+from feinsum.devices.store import unwritable
 from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
 
@@ -138,11 +139,15 @@ def _job(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device) -> t
     """What to make a kernel for, and the lengths expected by index of `e`."""
     from feinsum.generate.workshop import Job
 
-    # Nothing is ever launched where an axis is empty, so a kernel for one of length 1 will do.
-    empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
-    canonical = canonicalize_einsum(e.with_sizes(empty) if empty else e)
+    canonical = canonicalize_einsum(nonempty(e))
     expected = {letter: max(1, length) for letter, length in e.resolve(expected_sizes(e, sizes)).items()}
     return Job(canonical, canonical.renaming.lengths(expected), device), expected
+
+
+def nonempty(e: BatchedEinsum) -> BatchedEinsum:
+    """The einsum that a kernel of `e` is made for: nothing is launched where an axis is empty, so a length of 1 will do."""
+    empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
+    return e.with_sizes(empty) if empty else e
 
 
 def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
@@ -169,7 +174,8 @@ def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
         ours = all(s.function.__module__.startswith("feinsum.transforms.") for s in spaces)
         return Answer(choice.origin, program, inquiry.questions, count, inquiry.digest), executable, ours
     given = job.canonical.given.subscripts
-    raise DeviceError(f"no kernel for '{given}' works on {job.device}; the log says what was tried")
+    full = unwritable()
+    raise DeviceError(f"no kernel for '{given}' works on {job.device}; {full or 'the log says what was tried'}")
 
 
 def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[str, int]:

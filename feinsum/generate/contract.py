@@ -206,6 +206,11 @@ class ContractExpression:
     def _all_shapes(self) -> list[tuple[int, ...]]:
         return [np.shape(self._constants[k]) if k in self._constants else shape for k, shape in enumerate(self._shapes)]
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import expression_html
+
+        return expression_html(self._text, self._all_shapes(), sorted(self._constants), self.shape)
+
     def __repr__(self) -> str:
         constants = f", constant {sorted(self._constants)}" if self._constants else ""
         return f"<ContractExpression {self._text} of {', '.join(map(str, self._all_shapes()))}{constants}>"

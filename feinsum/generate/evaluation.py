@@ -22,6 +22,7 @@ from feinsum.compile.hosted import new_array
 from feinsum.compile.strided import copy_strided
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
+from feinsum.ending import calling
 from feinsum.errors import ValidationError
 from feinsum.generate.calls import Bound
 from feinsum.generate.choice import Choice
@@ -194,15 +195,16 @@ class Evaluation:
         queue = self.device.queue
         if not self.on_host:
             queue = next((q for a in arrays if (q := getattr(a, "queue", None)) is not None), None) or queue
-        try:
-            cache = current_cache()
-            if self._single is not None and cache is None:
-                return self._at_once(self._single, arrays, out, direct, queue)
-            return self._run(arrays, out, direct, queue, cache)
-        except BaseException:
-            if self.on_host:  # memory of the caller may be gone before a kernel that is under way has ended
-                queue.finish()
-            raise
+        with calling:
+            try:
+                cache = current_cache()
+                if self._single is not None and cache is None:
+                    return self._at_once(self._single, arrays, out, direct, queue)
+                return self._run(arrays, out, direct, queue, cache)
+            except BaseException:
+                if self.on_host:  # memory of the caller may be gone before a kernel that is under way has ended
+                    queue.finish()
+                raise
 
     def _at_once(self, bound: Bound, arrays: Sequence[Any], out: Any, direct: bool, queue: Any) -> Any:
         """The result of one kernel for numpy arrays, none of them constant, with as little around it as may be."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from feinsum.canonicalization import parse_key
 from feinsum.cost import roofline_s
 from feinsum.cost.model import cost_model
+from feinsum.devices.peaks import EXCESS
+from feinsum.report.units import listed, settings
 from feinsum.space.chain import STEPS, read_chain
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def explain(kernel: Kernel, meaning: str, job: Job, origin: Origin, copied: Sequ
     given = kernel.expected | {letter: 0 for letter, axis in kernel.einsum.index_sizes.items() if axis == 0}
     lines = [
         f"{kernel.einsum.subscripts} on {kernel.device}",
-        f"  lengths   {_listed(given) or 'none, for it has no indices'}",
+        f"  lengths   {listed(given) or 'none, for it has no indices'}",
         f"  rung      {origin.rung}: {meaning}",
         *_space(job, origin),
     ]
@@ -41,7 +43,7 @@ def explain_steps(text: str, evaluation: Evaluation) -> str:
         taken = ", ".join(map(str, step.positions))
         once = ", once, as it follows from constants alone" if task.constant else ""
         lines.append(
-            f"step {number} takes {taken}: {step.subscripts}, {_listed(step.lengths)}, {task.flops:.3g} FLOP{once}"
+            f"step {number} takes {taken}: {step.subscripts}, {listed(step.lengths)}, {task.flops:.3g} FLOP{once}"
         )
         if task.kernel is not None:
             lines += [f"  {line}" for line in task.kernel.explain().splitlines()[1:]]
@@ -61,14 +63,15 @@ def _time(seconds: float) -> str:
 def _space(job: Job, origin: Origin) -> list[str]:
     """The configuration; that of a chain as a line for each step, with the record that speaks for it."""
     space = f"  space     {origin.space} (version {origin.version})"
+    given = job.canonical.renaming.inverse.indices
     if not origin.steps:
-        return [f"{space}: {_listed(origin.configuration)}"]
+        return [f"{space}: {settings(origin.configuration, given)}"]
     lines = [f"{space}: a chain of {len(origin.steps)} steps"]
     links = read_chain(origin.configuration[STEPS])
     for number, (step, link) in enumerate(zip(origin.steps, links, strict=True)):
-        subscripts = step.rename(job.canonical.renaming.inverse.indices).subscripts
+        subscripts = step.rename(given).subscripts
         lines.append(
-            f"  step {number}    {subscripts} by {link.space} (version {link.version}): {_listed(link.configuration)}"
+            f"  step {number}    {subscripts} by {link.space} (version {link.version}): {listed(link.configuration)}"
         )
         r = step.record
         if r is not None and r.median_s is not None:
@@ -87,23 +90,37 @@ def _record(kernel: Kernel, job: Job, origin: Origin) -> list[str]:
     t, back = r.median_s, job.canonical.pattern.renaming.inverse
     at = back.lengths(r.pattern_sizes)
     lines = [
-        f"  record    {r.id} of {r.created}, at {_listed(at)}",
+        f"  record    {r.id} of {r.created}, at {listed(at)}",
         f"  time      {t * 1e3:.4g} ms, {r.flops / t / 1e9:.4g} GFLOP/s, {r.bytes / t / 1e9:.4g} GB/s",
     ]
     ours = kernel.expected
     factors = {x: ours[x] / length for x, length in at.items() if length and ours[x] != length}
     if factors:
-        lines[0] += f"; the lengths are {_listed({x: f'{factor:.3g}' for x, factor in factors.items()})} times those"
+        lines[0] += f"; the lengths are {listed({x: f'{factor:.3g}' for x, factor in factors.items()})} times those"
     lines[0] += _of_another(kernel, r)
     changed = {x: value for x, value in origin.configuration.items() if r.configuration.get(x, value) != value}
     if changed:
         was = {x: r.configuration[x] for x in changed}
-        lines.append(f"  adapted   {_listed(changed)}, where the record has {_listed(was)}")
-    peaks = kernel.device.known_peaks
-    if peaks is not None:
-        fraction = roofline_s(r.flops, r.bytes, kernel.einsum.dtype, peaks) / t
-        lines.append(f"  roofline  {fraction:.0%} of what the device can do")
+        given = job.canonical.renaming.inverse.indices
+        lines.append(f"  adapted   {settings(changed, given)}, where the record has {settings(was, given)}")
+    if kernel.device.known_peaks is not None:
+        lines.append(f"  roofline  {_share(kernel, r, t)}")
     return lines
+
+
+def _share(kernel: Kernel, r: TuningRecord, t: float) -> str:
+    """The share of the roofline; where a record exceeds it, the peaks are measured again."""
+
+    def share() -> float:
+        return roofline_s(r.flops, r.bytes, kernel.einsum.dtype, kernel.device.peaks) / t
+
+    fraction = share()
+    again = fraction > EXCESS and kernel.device.doubt_peaks()
+    fraction = share() if again else fraction
+    said = f"{fraction:.0%} of what the device can do"
+    if fraction > EXCESS:
+        return f"{said} now: the record was measured when, or where, it could do more; see `feinsum devices --measure`"
+    return f"{said}; its peaks had been measured on a busy machine, and were measured again" if again else said
 
 
 def _of_another(kernel: Kernel, r: TuningRecord) -> str:
@@ -141,7 +158,3 @@ def _copy(kernel: Kernel, copied: Copied) -> str:
     peaks = kernel.device.known_peaks
     cost = "" if peaks is None else f", {2 * copied.nbytes / peaks.copy_bytes_per_s * 1e3:.3g} ms at least"
     return f"  copied    '{copied.name}', which {copied.why}, in the last call: {copied.nbytes} bytes{cost}"
-
-
-def _listed(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from feinsum.candidates.origin import Origin
@@ -15,6 +16,7 @@ from feinsum.compile.program import Program
 from feinsum.database import TuningRecord
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
+from feinsum.ending import calling
 from feinsum.errors import ValidationError
 from feinsum.generate.calls import Bound, Calls
 from feinsum.generate.workshop import Job
@@ -37,6 +39,8 @@ _MEANING = {
 
 class Kernel:
     """A batched einsum on a device.  Made by :func:`feinsum.generate`; thread-safe.
+
+    A pickled kernel holds what :meth:`save` writes, and is restored on the device of its id; a copy is the kernel itself.
 
     :ivar einsum: what it computes.
     :ivar device: where.
@@ -133,7 +137,8 @@ class Kernel:
             if not isinstance(arrays, Mapping):
                 raise ValidationError(f"arrays are passed by name, as in {self._usage}, not as a {type(arrays).__name__}")
             named = {**arrays, **named}
-        return self._calls.call(named, out, queue, wait_for)
+        with calling:
+            return self._calls.call(named, out, queue, wait_for)
 
     @property
     def _usage(self) -> str:
@@ -158,14 +163,35 @@ class Kernel:
                 self._wide, _ = self._job.make(self._origin, wide=True)
             return self._wide
 
+    def prove(self) -> None:
+        """Compare the results with the reference once more.
+
+        :raises ValidationError: if they are wrong, saying where.
+        """
+        self._job.check(self._executable)
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the kernel to a file of its own, which :func:`feinsum.load` reads; data only.
+        """Write the kernel to a file of its own, which :func:`feinsum.load` reads: data, and machine code for the device.
 
         :raises OSError: if it cannot be written.
         """
-        from feinsum.generate.saving import save
+        Path(path).write_bytes(self._content())
 
-        save(self.einsum, self._job, self._origin, self._executable, path)
+    def _content(self) -> bytes:
+        from feinsum.generate.saving import content
+
+        return content(self.einsum, self._job, self._origin, self._executable)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from feinsum.generate.saving import restored
+
+        return restored, (self._content(), self.device)
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        return self
 
     def explain(self) -> str:
         """Which rung, record and configuration, at which lengths, what time to expect, and what the last call copied."""

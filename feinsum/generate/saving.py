@@ -16,6 +16,7 @@ from feinsum.compile.program import Program
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
+from feinsum.generate import nonempty
 from feinsum.generate.cache import Entry, decode, encode
 from feinsum.generate.kernel import Kernel
 from feinsum.generate.workshop import Job
@@ -23,8 +24,8 @@ from feinsum.generate.workshop import Job
 _FORMAT = "feinsum kernel 1"
 
 
-def save(e: BatchedEinsum, job: Job, origin: Origin, executable: Executable, path: str | os.PathLike[str]) -> None:
-    """See :meth:`Kernel.save`."""
+def content(e: BatchedEinsum, job: Job, origin: Origin, executable: Executable) -> bytes:
+    """What :meth:`Kernel.save` writes."""
     data = {
         "format": _FORMAT,
         "version": __version__,
@@ -36,33 +37,52 @@ def save(e: BatchedEinsum, job: Job, origin: Origin, executable: Executable, pat
         "origin": origin.to_json(),
         "program": executable.program.to_json(),
     }
-    Path(path).write_bytes(encode(data, executable.binary))
+    return encode(data, executable.binary)
 
 
-def load(path: str | os.PathLike[str], device: Any = None) -> Kernel:
+def load(path: str | os.PathLike[str], device: Any = None, *, prove: bool = True) -> Kernel:
     """Read a kernel that :meth:`feinsum.Kernel.save` wrote; nothing is looked up and loopy is not needed.
+
+    The file holds source and machine code, which the device runs with the rights of this process: load only what you would
+    run.  The proof below finds mistakes, not malice.
 
     :param device: see :func:`feinsum.device`; by default the one that the kernel was made for, if it is there.  On another
         device the source is compiled again.  What was the best there may not be here.
-    :raises ValidationError: if the file holds no kernel, or one of another version of feinsum that names things otherwise.
+    :param prove: whether the results are compared with the reference once, as those of :func:`feinsum.generate` are.
+    :raises ValidationError: if the file holds no kernel, or one that is wrong, or one of another version of feinsum that
+        names things otherwise.
     :raises DeviceError: if there is no usable device, or its work-groups are too small.
     """
-    entry = decode(Path(path).read_bytes())
+    kernel = restored(Path(path).read_bytes(), device, os.fspath(path))
+    if prove:
+        try:
+            kernel.prove()
+        except ValidationError as error:
+            raise ValidationError(f"{os.fspath(path)} holds a kernel that is wrong: {error}") from None
+    return kernel
+
+
+def restored(stored: bytes, device: Any, name: str = "what was pickled") -> Kernel:
+    """The kernel of a file's bytes, as it was when it was stored.
+
+    :param name: what to call them in errors.
+    :raises ValidationError, DeviceError: see :func:`load`.
+    """
+    entry = decode(stored)
     if entry is None or entry.data.get("format") != _FORMAT:
-        raise ValidationError(f"{os.fspath(path)} holds no kernel; write one with Kernel.save")
+        raise ValidationError(f"{name} holds no kernel; write one with Kernel.save")
     try:
         return _restored(entry, device)
     except DeviceError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, FeinsumError) as error:
-        raise ValidationError(f"{os.fspath(path)} holds no kernel that can be used: {error}") from None
+        raise ValidationError(f"{name} holds no kernel that can be used: {error}") from None
 
 
 def _restored(entry: Entry, device: Any) -> Kernel:
     data = entry.data
     e = einsum_from(data["einsum"])
-    empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
-    canonical = canonicalize_einsum(e.with_sizes(empty) if empty else e)
+    canonical = canonicalize_einsum(nonempty(e))
     if canonical.key != data["key"]:
         raise ValidationError(f"feinsum {data['version']} gave its arrays other names; generate it again")
     chosen = choose_device(data["device"] if device is None else device)

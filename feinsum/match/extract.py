@@ -10,18 +10,25 @@ becomes, with the formal arguments i0, i1, ...::
     y[e, i] = sum(j, a_0(i, j) * u_v_1(e, j) * h_2(e))
 
 The value is the same but for rounding: a constant is multiplied into one operand, and a quotient is a product with the
-reciprocal where the divisor is floating-point.
+reciprocal where the divisor is floating-point.  A sum that is part of an expression becomes an instruction of its own::
+
+    y[e, i] = t[e, i] + 0.5*sum(j, a[i, j]*u[e, j])
+
+    y_sum[e, i] = sum(j, a_0(i, j) * u_1(e, j))
+    y[e, i] = t[e, i] + 0.5*y_sum[e, i]
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import loopy as lp
 import numpy as np
 from loopy.library.reduction import SumReductionOperation
-from loopy.symbolic import Reduction, SubstitutionMapper
+from loopy.symbolic import IdentityMapper, Reduction, SubstitutionMapper
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Call, Product, Quotient, Subscript, Variable
 
@@ -31,9 +38,15 @@ from feinsum.match.group import Reader
 from feinsum.match.match import choose_instructions
 from feinsum.match.source import Source
 
+_log = logging.getLogger(__name__)
+
 
 def extract_operands(
-    t_unit: lp.TranslationUnit, kernel_name: str | None = None, insn_match: Any = None
+    t_unit: lp.TranslationUnit,
+    kernel_name: str | None = None,
+    insn_match: Any = None,
+    *,
+    reasons: MutableMapping[str, str] | None = None,
 ) -> lp.TranslationUnit:
     """Turn the factors of what instructions sum into substitution rules, so that they match as einsums.
 
@@ -42,37 +55,76 @@ def extract_operands(
     the inames it depends on, which matches as one opaque array.  Numbers and value arguments are multiplied into a factor
     that has a floating-point array.  Invocations of rules stay as they are.
 
+    Where a sum is not all of what is assigned, a factor before it is taken into it.  Any other goes to an array of its own,
+    in global memory, from which the instruction computes the rest.
+
     :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
     :param insn_match: the instructions, as :func:`loopy.match.parse_match` takes them.  None for those with a sum of
         which this makes an einsum; the others are left alone.
+    :param reasons: takes, by its id, why an instruction that reduces is left alone; the log has it, too.
     :raises MatchError: saying why an instruction chosen by `insn_match` is no einsum even so.
     """
     source = Source.of(t_unit, kernel_name)
     extraction = _Extraction(source)
-    rewritten = {}
+    rewritten: dict[str, _Rewritten] = {}
     for insn in choose_instructions(source, insn_match):
-        if insn_match is not None or _is_sum(getattr(insn, "expression", None)):
+        if insn_match is not None or _reductions(getattr(insn, "expression", None)):
             rewritten[insn.id] = extraction.rewrite(insn)
-    extended = source.kernel.copy(substitutions={**source.kernel.substitutions, **extraction.rules})
-    accepted, used = dict[str, Any](), set[str]()
-    reader = Reader(Source.of(t_unit.with_kernel(_replace(extended, rewritten)), source.kernel.name))
-    for insn in rewritten.values():
+    rules = {**source.kernel.substitutions, **extraction.rules}
+    changed = _replace(source.kernel.copy(substitutions=rules), rewritten)
+    reader = Reader(Source.of(t_unit.with_kernel(changed), source.kernel.name))
+    accepted, used = dict[str, _Rewritten](), set[str]()
+    for insn_id, made in rewritten.items():
         try:
-            seen = reader.read(insn)
-        except MatchError:
+            seen = [reader.read(einsum) for einsum in made.einsums]
+        except MatchError as error:
             if insn_match is not None:
                 raise
+            _log.info("%s", error)
+            if reasons is not None:
+                reasons[insn_id] = str(error)
             continue
-        accepted[insn.id] = insn
-        used.update(rule for rule, _ in seen.row.calls)
-    if all(accepted[insn_id] is source.kernel.id_to_insn[insn_id] for insn_id in accepted):
+        accepted[insn_id] = made
+        used.update(rule for one in seen for rule, _ in one.row.calls)
+    if all(made.instructions == (source.kernel.id_to_insn[insn_id],) for insn_id, made in accepted.items()):
         return t_unit
-    rules = {name: rule for name, rule in extended.substitutions.items() if name in used or source.is_rule(name)}
-    return t_unit.with_kernel(_replace(extended.copy(substitutions=rules), accepted))
+    rules = {name: rule for name, rule in rules.items() if name in used or source.is_rule(name)}
+    return t_unit.with_kernel(_replace(source.kernel.copy(substitutions=rules), accepted))
 
 
-def _replace(kernel: lp.LoopKernel, instructions: dict[str, Any]) -> lp.LoopKernel:
-    return kernel.copy(instructions=[instructions.get(insn.id, insn) for insn in kernel.instructions])
+@dataclass(frozen=True)
+class _Rewritten:
+    """What takes the place of an instruction.
+
+    :ivar einsums: its sums.
+    :ivar rest: the instruction that uses them, if they are parts of an expression.
+    :ivar temporaries: the arrays to which they are assigned then.
+    """
+
+    einsums: tuple[Any, ...]
+    rest: tuple[Any, ...] = ()
+    temporaries: tuple[lp.TemporaryVariable, ...] = ()
+
+    @property
+    def instructions(self) -> tuple[Any, ...]:
+        return self.einsums + self.rest
+
+
+def _replace(kernel: lp.LoopKernel, rewritten: Mapping[str, _Rewritten]) -> lp.LoopKernel:
+    """The kernel with the instructions, and the arrays, that take the place of its own."""
+    instructions: list[Any] = []
+    for insn in kernel.instructions:
+        instructions.extend(rewritten[insn.id].instructions if insn.id in rewritten else (insn,))
+    new = {t.name: t for made in rewritten.values() for t in made.temporaries}
+    return kernel.copy(instructions=instructions, temporary_variables={**kernel.temporary_variables, **new})
+
+
+def _reductions(value: Any) -> tuple[Reduction, ...]:
+    return () if value is None else find_uses(value).reductions
+
+
+def _sums(value: Any) -> tuple[Reduction, ...]:
+    return tuple(filter(_is_sum, _reductions(value)))
 
 
 def _is_sum(value: Any) -> bool:
@@ -94,10 +146,69 @@ class _Extraction:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._fresh = source.kernel.get_var_name_generator()
+        self._fresh_id = source.kernel.get_instruction_id_generator()
         self._known: dict[object, str] = {}
         self.rules: dict[str, lp.SubstitutionRule] = {}
 
-    def rewrite(self, insn: Any) -> Any:
+    def rewrite(self, insn: Any) -> _Rewritten:
+        """The instruction with rules for factors and its sums apart; the same where nothing is to be done."""
+        value: Any = getattr(insn, "expression", None)
+        if isinstance(insn, lp.Assignment) and _sums(value) and not _is_sum(value):
+            scaled = self._scaled_sum(value)
+            if scaled is not None:
+                return _Rewritten((self._with_rules(insn.copy(expression=scaled)),))
+            apart = self._apart(insn)
+            if apart is not None:
+                return apart
+        return _Rewritten((self._with_rules(insn),))
+
+    def _scaled_sum(self, value: Any) -> Any:
+        """``2*sum(j, a)`` as ``sum(j, 2*a)``; None for anything else, and where numbers may be whole."""
+        if isinstance(value, Product):
+            found = [child for child in value.children if not self._is_constant(child)]
+            factors = [child for child in value.children if self._is_constant(child)]
+            if len(found) != 1:
+                return None
+            inner = found[0] if _is_sum(found[0]) else self._scaled_sum(found[0])
+        elif isinstance(value, Quotient) and self._is_constant(value.denominator):
+            inner = value.numerator if _is_sum(value.numerator) else self._scaled_sum(value.numerator)
+            factors = [Quotient(1.0, value.denominator)]
+        else:
+            return None
+        if inner is None or not self._is_floating(inner.expr):
+            return None
+        return Reduction(inner.operation, inner.inames, Product((*factors, inner.expr)), inner.allow_simultaneous)
+
+    def _apart(self, insn: Any) -> _Rewritten | None:
+        """An instruction for each sum, and one for the rest; None where the result has other indices than plain inames."""
+        source, target = self._source, insn.assignee
+        name = target.aggregate.name if isinstance(target, Subscript) else target.name
+        at = target.index_tuple if isinstance(target, Subscript) else ()
+        sums = _sums(insn.expression)
+        nested = len(_reductions(insn.expression)) != len(sums) or any(_sums(one.expr) for one in sums)
+        if nested or len(set(at)) != len(at) or not all(isinstance(x, Variable) and x.name in source.inames for x in at):
+            return None
+        if not source.is_array(name) or any(name in source.reads(find_uses(one)) for one in sums):
+            return None
+        shape = source.kernel.get_var_descriptor(name).shape
+        values, einsums, temporaries = [], [], []
+        for one in sums:
+            array = self._fresh(f"{name}_sum")
+            values.append(Subscript(Variable(array), at) if at else Variable(array))
+            made = insn.copy(
+                id=self._fresh_id(f"{insn.id}_sum"), assignee=values[-1], expression=one, temp_var_type=lp.Optional()
+            )
+            einsums.append(self._with_rules(made))
+            temporaries.append(
+                lp.TemporaryVariable(array, source.dtype(name), shape=shape, address_space=lp.AddressSpace.GLOBAL)
+            )
+        rest = insn.copy(
+            expression=_WithoutSums(values)(insn.expression),
+            depends_on=insn.depends_on | {einsum.id for einsum in einsums},
+        )
+        return _Rewritten(tuple(einsums), (rest,), tuple(temporaries))
+
+    def _with_rules(self, insn: Any) -> Any:
         """The instruction with rules for factors; the same if it is no plain sum or has rules for all already."""
         value: Any = getattr(insn, "expression", None)
         if not isinstance(insn, lp.Assignment) or len(find_uses(value).reductions) != _is_sum(value):
@@ -193,6 +304,17 @@ class _Extraction:
                 return names
         ordered = [name for _, index in uses.reads for name in plain_names(index or ())]
         return tuple(dict.fromkeys(name for name in (*ordered, *sorted(uses.values)) if name in inames))
+
+
+class _WithoutSums(IdentityMapper):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
+    """Puts one value after the other in the place of the sums of an expression."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        super().__init__()
+        self._values = iter(values)
+
+    def map_reduction(self, expr: Any) -> Any:
+        return next(self._values)
 
 
 def _abstract(factor: Any, at: tuple[str, ...], formal: tuple[str, ...]) -> Any:

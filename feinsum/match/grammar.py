@@ -174,7 +174,7 @@ def find_factors(insn: Any, body: Any) -> list[Any]:
     return others
 
 
-_EXTRACT = "feinsum.extract_operands makes rules of factors, or says why not where insn_match= names the instruction"
+_EXTRACT = "feinsum.extract_operands makes rules of factors, or says in reasons= why not"
 
 
 def _read_operand(source: Source, insn: Any, factor: Any, inames: frozenset[str]) -> tuple[str, tuple[str, ...]]:

@@ -17,20 +17,24 @@ import numpy as np
 
 from feinsum.arrays import Array, format_axis
 from feinsum.cost import roofline_s
+from feinsum.devices.peaks import EXCESS
 from feinsum.einsum import BatchedEinsum
 from feinsum.report.code import highlighted
 from feinsum.report.formula import latex, mathml
 from feinsum.report.html import Markup, bar, block, details, element, facts, markup, table
-from feinsum.report.units import bandwidth, count, duration, listed, rate, size
+from feinsum.report.units import bandwidth, count, duration, listed, number, rate, settings, size
 from feinsum.subscripts import parse_subscripts
+from feinsum.timing import FINAL_PROTOCOL
 
 if TYPE_CHECKING:
     from feinsum.canonicalization import CanonicalEinsum
-    from feinsum.database import TuningRecord
-    from feinsum.devices import Device
+    from feinsum.cost import Roofline
+    from feinsum.database import Database, TuningRecord
+    from feinsum.devices import Device, DeviceProfile
     from feinsum.generate.kernel import Kernel
     from feinsum.match import Match
     from feinsum.space import TransformSpace
+    from feinsum.timing import Timing
 
 _SHOWN_ROWS = 20
 _CODE = re.compile(r"`{1,2}(.+?)`{1,2}")
@@ -67,10 +71,11 @@ def einsum_latex(e: BatchedEinsum) -> str:
 
 def work(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) -> dict[str, object]:
     """Operations, bytes and operations a byte, at the lengths given or else at nominal ones, which are named."""
+    invented = sizes is None and bool(e.long_axes)
     sizes = nominal_sizes(e) if sizes is None else sizes
     flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
     return {
-        "lengths": listed(sizes),
+        "for example at" if invented else "lengths": listed(sizes),
         "operations": f"{count(flops)} (multiplying out naively: {count(e.flops(sizes, 'naive'))})",
         "bytes": f"{count(nbytes)}, every array moved once",
         "intensity": f"{flops / max(nbytes, 1):.3g} operations a byte",
@@ -89,10 +94,98 @@ def canonical_html(c: CanonicalEinsum) -> str:
     )
 
 
+def array_html(a: Array) -> str:
+    """Name, shape, type and bytes."""
+    return block(facts({"array": a.name, "shape": _shape(a.shape), "type": str(a.dtype), "bytes": _array_bytes(a)}))
+
+
+def record_html(r: TuningRecord) -> str:
+    """What was tried and what came of it, in the letters of the canonical einsum."""
+    from feinsum.canonicalization import parse_key
+
+    t = r.median_s
+    time = "" if t is None else f"{duration(t)} ± {(r.spread_s or 0.0) / t:.1%}, {number(len(r.samples_s), 'sample')}"
+    shown = {
+        "status": r.status,
+        "time": time,
+        "rate": "" if t is None else f"{rate(r.flops / t)}, {bandwidth(r.bytes / t)}",
+        "lengths": listed(r.sizes),
+        "device": f"{r.device}, driver {r.driver}",
+        "space": f"{r.space} (version {r.space_version})",
+        "configuration": listed(r.configuration),
+        "message": r.message,
+        "made": f"{r.created}, protocol {r.protocol}",
+        "id": element("code", r.id),
+    }
+    versions = details("versions", facts(r.versions)) if r.versions else ""
+    return block(mathml(parse_key(r.einsum_key)), facts(shown), versions, title="record")
+
+
+def roofline_html(r: Roofline) -> str:
+    """Operations and bytes, and the time that either takes at least."""
+    shown = {
+        "operations": f"{count(r.flops)}: {duration(r.compute_s)} at least",
+        "bytes": f"{count(r.bytes)}: {duration(r.memory_s)} at least",
+        "least time": f"{duration(r.seconds)}, of {'operations' if r.bound == 'compute' else 'memory'}",
+    }
+    return block(facts(shown), title="roofline")
+
+
+def timing_html(t: Timing) -> str:
+    """Median, spread and range of the samples."""
+    precision = f"{t.precision:.1%} of it" if math.isfinite(t.precision) else "unknown: these are too few samples"
+    batch = "" if t.runs_per_sample == 1 else f", each the mean of {t.runs_per_sample} runs"
+    shown = {
+        "median": f"{duration(t.median_s)} ± {t.spread_s / t.median_s:.1%}",
+        "known to": precision,
+        "samples": f"{number(len(t.samples_s), 'sample')}{batch}",
+        "from, to": f"{duration(min(t.samples_s))}, {duration(max(t.samples_s))}",
+    }
+    return block(facts(shown), title="timing")
+
+
+def store_html(d: Database) -> str:
+    """What a store holds, in numbers."""
+    s = d.stats()
+    held = f"{number(s.records, 'record')} of {number(s.einsums, 'einsum')}, {s.problems:,} with sizes"
+    counts = {"by status": s.by_status, "by device": s.by_device, "by space": s.by_space}
+    tables = (
+        details(name, table(["", "records"], ([x, count(n)] for x, n in of.items()), [""])) for name, of in counts.items()
+    )
+    return block(facts({"at": s.location, "holds": held}), *tables, title="database")
+
+
+def expression_html(text: str, shapes: Iterable[tuple[int, ...]], constants: Iterable[int], result: tuple[int, ...]) -> str:
+    """Equation, operands and result of an expression."""
+    fixed = set(constants)
+    rows = ([k, _shape(shape), "constant" if k in fixed else "each call"] for k, shape in enumerate(shapes))
+    operands = table(["operand", "shape", "given"], rows, ["shape", "given"])
+    return block(element("code", text), operands, facts({"result": _shape(result)}), title="expression")
+
+
+def profile_html(p: DeviceProfile) -> str:
+    """Identity and limits."""
+    return block(facts(_limits(p)), title=p.name)
+
+
 def device_html(d: Device) -> str:
     """Identity, limits, and peaks if they were measured."""
     p, peaks = d.profile, d.known_peaks if d.usable else None
-    limits = {
+    limits = {**_limits(p), "cannot be used": d.why}
+    measured: dict[str, object] = {"peaks": "not measured; feinsum devices --measure, or .peaks"}
+    if peaks is not None:
+        measured = {
+            "copying": bandwidth(peaks.copy_bytes_per_s),
+            "float32": rate(peaks.fp32_flops_per_s),
+            "float64": rate(peaks.fp64_flops_per_s) if peaks.fp64_flops_per_s else "",
+            "float64, matrix units": rate(peaks.fp64_matrix_flops_per_s) if peaks.fp64_matrix_flops_per_s else "",
+            "launch": duration(peaks.launch_s),
+        }
+    return block(facts({**limits, **(measured if d.usable else {})}), title=p.name)
+
+
+def _limits(p: DeviceProfile) -> dict[str, object]:
+    return {
         "id": element("code", p.id),
         "runtime": f"{p.platform}, driver {p.driver}",
         "architecture": p.architecture,
@@ -104,18 +197,7 @@ def device_html(d: Device) -> str:
         "memory": f"{size(p.global_memory_bytes)}, cache {size(p.cache_bytes)}",
         "types": ", ".join(name for name, there in (("float64", p.fp64), ("float16", p.fp16)) if there),
         "matrix units": ", ".join(p.matrix_units),
-        "cannot be used": d.why,
     }
-    measured: dict[str, object] = {"peaks": "not measured; feinsum devices --measure, or .peaks"}
-    if peaks is not None:
-        measured = {
-            "copying": bandwidth(peaks.copy_bytes_per_s),
-            "float32": rate(peaks.fp32_flops_per_s),
-            "float64": rate(peaks.fp64_flops_per_s) if peaks.fp64_flops_per_s else "",
-            "float64, matrix units": rate(peaks.fp64_matrix_flops_per_s) if peaks.fp64_matrix_flops_per_s else "",
-            "launch": duration(peaks.launch_s),
-        }
-    return block(facts({**limits, **(measured if d.usable else {})}), title=p.name)
 
 
 def kernel_html(k: Kernel, meaning: str) -> str:
@@ -130,7 +212,7 @@ def kernel_html(k: Kernel, meaning: str) -> str:
         "lengths": listed(k.expected),
         "rung": f"{k.rung}: {meaning}",
         "space": k.space,
-        "configuration": listed(k.configuration),
+        "configuration": settings(k.configuration, given_letters(k.einsum)),
         **_speed(k),
     }
     code = details("OpenCL C", highlighted(k.source, "opencl"))
@@ -150,7 +232,8 @@ def _speed(k: Kernel) -> dict[str, object]:
     shown: dict[str, object] = {"time": f"{duration(t)}, {rate(r.flops / t)}, {bandwidth(r.bytes / t)}"}
     if peaks is not None:
         share = roofline_s(r.flops, r.bytes, k.einsum.dtype, peaks) / t
-        shown["roofline"] = bar(share, f"{share:.0%} of what the device can do")
+        doubt = "; its peaks are too low: feinsum devices --measure" if share > EXCESS else ""
+        shown["roofline"] = bar(share, f"{share:.0%} of what the device can do{doubt}")
     return shown
 
 
@@ -200,24 +283,44 @@ def _source(function: Any) -> str:
         return ""
 
 
-def records_html(records: Iterable[TuningRecord]) -> str:
-    """The records of a query, best first."""
+def given_letters(e: BatchedEinsum) -> Mapping[str, str]:
+    """The letters of an einsum by those of its canonical form, in which configurations are written."""
+    from feinsum.canonicalization import canonicalize_einsum
+
+    return canonicalize_einsum(e).renaming.inverse.indices
+
+
+def without_repetitions(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """Records with each configuration once: what its final measured, or else the first of its trials."""
     found = list(records)
+    kept: dict[object, TuningRecord] = {}
+    for r in sorted(found, key=lambda r: r.protocol != FINAL_PROTOCOL):
+        kept.setdefault((r.einsum_key, r.sizes, r.device, r.driver, r.space, r.space_version, r.configuration, r.status), r)
+    ids = {r.id for r in kept.values()}
+    return [r for r in found if r.id in ids]
+
+
+def records_html(records: Iterable[TuningRecord], letters: Mapping[str, str]) -> str:
+    """The records of a query, best first.
+
+    :param letters: those of the user's einsum, by those of its canonical form.
+    """
+    found = without_repetitions(records)
     if not found:
         return block("no records")
     best_s = min((r.median_s for r in found if r.median_s is not None), default=None)
     headings = ["time", "±", "rate", "bandwidth", "of the best", "lengths", "device", "space, configuration"]
-    shown = table(headings, (_record_cells(r, best_s) for r in found[:_SHOWN_ROWS]), text=headings[4:])
+    shown = table(headings, (_record_cells(r, best_s, letters) for r in found[:_SHOWN_ROWS]), text=headings[4:])
     more = f"… and {len(found) - _SHOWN_ROWS} more" if len(found) > _SHOWN_ROWS else ""
-    return block(shown, more, title=f"{len(found)} {'record' if len(found) == 1 else 'records'}")
+    return block(shown, more, title=number(len(found), "record"))
 
 
-def records_text(records: Iterable[TuningRecord]) -> str:
+def records_text(records: Iterable[TuningRecord], letters: Mapping[str, str]) -> str:
     """The same as text, a line for each."""
-    found = list(records)
+    found = without_repetitions(records)
     lines = [
-        f"{duration(r.median_s) if r.median_s is not None else r.status:>14}  {r.device}  {listed(r.sizes)}"
-        f"  {r.space}@{r.space_version}: {listed(r.configuration)}"
+        f"{duration(r.median_s) if r.median_s is not None else r.status:>14}  {r.device}  {_lengths(r, letters)}"
+        f"  {r.space}@{r.space_version}: {settings(r.configuration, letters)}"
         for r in found[:_SHOWN_ROWS]
     ]
     if len(found) > _SHOWN_ROWS:
@@ -225,8 +328,12 @@ def records_text(records: Iterable[TuningRecord]) -> str:
     return "\n".join(lines) or "no records"
 
 
-def _record_cells(r: TuningRecord, best_s: float | None) -> list[object]:
-    where = [listed(r.sizes), r.device, f"{r.space}@{r.space_version}: {listed(r.configuration)}"]
+def _lengths(r: TuningRecord, letters: Mapping[str, str]) -> str:
+    return listed({letters.get(letter, letter): length for letter, length in r.sizes.items()})
+
+
+def _record_cells(r: TuningRecord, best_s: float | None, letters: Mapping[str, str]) -> list[object]:
+    where = [_lengths(r, letters), r.device, f"{r.space}@{r.space_version}: {settings(r.configuration, letters)}"]
     if r.median_s is None:
         return [r.status, "", "", "", "", *where[:2], f"{where[2]}; {r.message[:200]}"]
     t = r.median_s

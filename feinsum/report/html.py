@@ -129,16 +129,14 @@ def fragment(
     rows: Iterable[Sequence[str]],
     notes: Iterable[str],
     figures: Mapping[str, Figure],
+    about: Mapping[str, object],
 ) -> str:
-    """A table, whose last column is text, with notes below and figures after them."""
+    """A table, whose last column is text, with notes below, figures after them, and what it is about at the end."""
     drawn = element("div", *map(svg, figures.values()))
-    return block(table(headings, rows, headings[-1:]), *(element("p", note) for note in notes), drawn, title=title)
-
-
-def page(title: str, content: str) -> str:
-    """A whole page around a fragment, dark where the reader's browser is."""
-    head = f'<meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{escape(title)}</title>'
-    return f'<!DOCTYPE html><html><head>{head}</head><body style="font-family: sans-serif">{content}</body></html>\n'
+    said = (element("p", note) for note in notes)
+    return block(
+        table(headings, rows, headings[-1:]), *said, drawn, details("of this run", facts(about), shown=True), title=title
+    )
 
 
 def svg(figure: Figure) -> Markup:

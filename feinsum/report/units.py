@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+_INDEX = re.compile(r"([A-Za-z])((?: \d+)*)")
 
 
 def duration(seconds: float) -> str:
@@ -58,6 +61,36 @@ def listed(values: Mapping[str, Any]) -> str:
     'elements=16 unroll=False'
     """
     return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def settings(configuration: Mapping[str, Any], letters: Mapping[str, str]) -> str:
+    """A configuration as :func:`listed` has it, with the indices that are values in it named by `letters`.
+
+    An index is a letter of the canonical einsum, alone or with figures after it; no other value of any space reads so.
+
+    >>> settings({"lane": "b", "split": "c 4", "rows": "apart"}, {"a": "e", "b": "i", "c": "j"})
+    'lane=i split=j 4 rows=apart'
+    """
+
+    return listed(renamed(configuration, letters))
+
+
+def renamed(configuration: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Any]:
+    """The same as a mapping."""
+
+    def named(value: Any) -> Any:
+        found = _INDEX.fullmatch(value) if isinstance(value, str) else None
+        return letters.get(found[1], found[1]) + found[2] if found else value
+
+    return {name: named(value) for name, value in configuration.items()}
+
+
+def number(count: int, noun: str) -> str:
+    """
+    >>> number(1, "configuration"), number(2, "configuration")
+    ('1 configuration', '2 configurations')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def figure(value: float) -> str:

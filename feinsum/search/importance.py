@@ -2,11 +2,13 @@
 
 The time of a configuration c is split into one effect for each parameter and a rest, by least squares::
 
-    log t(c) = μ + sum_p a_p(c_p) + rest,      importance of p = Var a_p(c_p) / Var log t(c)
+    log t(c) = μ + sum_p a_p(c_p) + rest,      importance of p = Cov(a_p(c_p), log t(c)) / Var log t(c)
 
-The variances are taken over the configurations that worked.  In a full grid the a_p are the main effects of an analysis of
-variance, and with the share of the rest, which holds interactions and noise, the importances add up to one.  Where a search
-has favoured some combinations, effects are told apart as far as the records allow.
+The moments are taken over the configurations that worked.  In a full grid the a_p are the main effects of an analysis of
+variance, and the covariance is the variance of a_p.  Where a search has favoured some combinations, effects are told apart
+as far as the records allow; two that go against each other there have large variances, but not large covariances (J. W.
+Pratt, "Dividing the indivisible", 1987).  An effect whose covariance is negative explains nothing.  With the variance of
+the rest, which holds interactions and noise, all are scaled to add up to one.
 """
 
 from __future__ import annotations
@@ -60,11 +62,13 @@ def importance(results: Iterable[Result]) -> Importance:
     chosen = np.array(columns, dtype=float).T
     centred = chosen - chosen.mean(axis=0)
     effects = np.linalg.solve(centred.T @ centred + RIDGE * np.eye(len(owners)), centred.T @ (log_t - log_t.mean()))
-    total = float(log_t.var()) or math.inf
     parts = {name: centred[:, [o == name for o in owners]] @ effects[[o == name for o in owners]] for name in names}
-    shares = {name: float(part.var()) / total for name, part in parts.items()}
-    rest = float((log_t - sum(parts.values())).var()) / total
-    return Importance(dict(sorted(shares.items(), key=lambda item: -item[1])), rest, _slowdowns(worked))
+    deviation = log_t - log_t.mean()
+    shared = {name: max(0.0, float(part @ deviation)) for name, part in parts.items()}
+    rest = float(np.sum((deviation - sum(parts.values())) ** 2))
+    total = sum(shared.values()) + rest or math.inf
+    shares = {name: part / total for name, part in sorted(shared.items(), key=lambda item: -item[1])}
+    return Importance(shares, rest / total, _slowdowns(worked))
 
 
 def near_best(results: Iterable[Result], within: float = 0.05) -> list[tuple[Configuration, float]]:

@@ -61,6 +61,11 @@ class Timing:
             return math.inf
         return (ordered[n - 1 - low] - ordered[low]) / 2 / self.median_s
 
+    def _repr_html_(self) -> str:
+        from feinsum.report.displays import timing_html
+
+        return timing_html(self)
+
 
 class BufferSets(Protocol):
     """Sets of buffers by name, to be taken in turns: a list of them, or what makes and judges them."""

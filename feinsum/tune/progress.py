@@ -36,7 +36,8 @@ def progress_bar(
     failures: Counter[str] = Counter()
     live = LiveBar()
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(e.subscripts, total=trials or timeout, state="building")
+        first = "the first" if trials is None else f"1 of {trials}"
+        task = bar.add_task(e.subscripts, total=trials or timeout, state=f"building {first}")
 
         def report(done: int, planned: int | None, best: TuningRecord | None, last: TuningRecord) -> None:
             if last.status != "ok":

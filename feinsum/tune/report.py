@@ -13,6 +13,9 @@ from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
+from feinsum.report.commands import command
+from feinsum.report.displays import given_letters
+from feinsum.report.units import listed, number, renamed, settings
 from feinsum.tune.final import Final
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ class TuningReport:
         """The best configurations as text, and what is to be said of all."""
         *heads, last = _HEADINGS
         lines = [" ".join(text.rjust(n) for text, n in zip(heads, _WIDTHS, strict=True)) + "  " + last]
-        for *cells, kernel in map(_cells, self.ranking[:rows]):
+        for *cells, kernel in map(self._cells, self.ranking[:rows]):
             lines.append(" ".join(text.rjust(n) for text, n in zip(cells, _WIDTHS, strict=True)) + "  " + kernel)
         return "\n".join([*lines, *self._notes()])
 
@@ -107,17 +110,50 @@ class TuningReport:
             figures["roofline"] = plots.roofline(self.records, peaks, self.einsum.dtype)
         return figures
 
-    def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page with the table and the plots.
+    def write_html(self, path: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None) -> None:
+        """Write a page that needs no other file and no network.
 
-        :raises FeinsumError: if the file cannot be written.
+        It has the table, the plots if matplotlib is there, and every configuration in parallel coordinates: point at a line
+        to see what it is.
+
+        :param beside: a page of an earlier run, to compare with; the page itself can be shown others, too.
+        :raises FeinsumError: if a file cannot be read or written.
         """
-        from feinsum.report.html import page
+        from feinsum.report.board import board_page, read_run
 
+        other = None if beside is None else read_run(os.fspath(beside))
         try:
-            Path(path).write_text(page(self._title, self._repr_html_()), encoding="utf-8")
+            text = board_page(self._title, self._run(), other, self._repr_html_())
+            Path(path).write_text(text, encoding="utf-8")
         except OSError as error:
             raise FeinsumError(f"cannot write {path}: {error.strerror}") from None
+
+    def _run(self) -> dict[str, Any]:
+        """What the script of the page draws."""
+        from feinsum.report.board import run_data
+
+        records = list(self.records)
+        if self.best is not None and self.best not in records:
+            records.append(self.best)
+        letters = given_letters(self.einsum)
+        shown = {r.id: renamed(r.configuration, letters) for r in records}
+        return run_data(self._title, self.facts, records, self.best, shown)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What was run, where, when and by which command, in words."""
+        last = self.records[-1] if self.records else self.best
+        return {
+            "einsum": str(self.einsum),
+            "lengths": listed(self.sizes) or "fixed",
+            "device": f"{self.device.name} ({self.device.id})",
+            "driver": f"{self.device.platform}, {self.device.driver}",
+            "date": "" if last is None else f"{last.created[:19].replace('T', ' ')} UTC",
+            "versions": "" if last is None else listed(last.versions),
+            "tried": self._tried,
+            "records in": self.database,
+            "command": command("tune", self.einsum, self.sizes, "--device", self.device.id),
+        }
 
     def _repr_html_(self) -> str:
         from feinsum.report.html import fragment
@@ -126,7 +162,7 @@ class TuningReport:
             figures = self.plots()
         except FeinsumError:  # matplotlib is an extra
             figures = {}
-        return fragment(self._title, _HEADINGS, map(_cells, self.ranking[:10]), self._notes(), figures)
+        return fragment(self._title, _HEADINGS, map(self._cells, self.ranking[:10]), self._notes(), figures, self.facts)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -154,7 +190,7 @@ class TuningReport:
 
     @property
     def _tried(self) -> str:
-        tried = f"{len(self.records)} configurations in {self.seconds:.0f} s"
+        tried = f"{number(len(self.records), 'configuration')} in {self.seconds:.0f} s"
         failed = ", ".join(f"{count} {status}" for status, count in self.failures.items())
         return f"{tried}{f'; {failed}' if failed else ''}"
 
@@ -163,7 +199,8 @@ class TuningReport:
 
     def __repr__(self) -> str:
         best = "nothing right" if self.best is None else f"best {1e3 * (self.best.median_s or 0.0):.4g} ms"
-        return f"<TuningReport {self.einsum.subscripts} on {self.device.id}: {len(self.records)} configurations, {best}>"
+        tried = number(len(self.records), "configuration")
+        return f"<TuningReport {self.einsum.subscripts} on {self.device.id}: {tried}, {best}>"
 
     @property
     def _title(self) -> str:
@@ -173,21 +210,20 @@ class TuningReport:
     def _notes(self) -> list[str]:
         notes = [f"step {step.summary}" for step in self.steps]
         if self.final is not None and self.final.ties:
-            tied = "; ".join(_kernel(r) for r in self.final.ties)
+            tied = "; ".join(map(self._kernel, self.final.ties))
             notes.append(f"as quick as the first, which is the simplest of them: {tied}")
         if len(near := self.near_best()) > 1:
-            notes.append(f"{len(near)} configurations are within {_NEAR:.0%} of the best")
+            notes.append(f"{number(len(near), 'configuration')} are within {_NEAR:.0%} of the best")
         for space, found in self.importance().items():
             shares = ", ".join(f"{name} {share:.0%}" for name, share in list(found.shares.items())[:4])
             notes.append(f"what matters in {space}: {shares}; interactions and noise {found.rest:.0%}")
         return [*notes, f"{self._tried}; records in {self.database}"]
 
+    def _cells(self, r: TuningRecord) -> list[str]:
+        t = r.median_s or 1.0
+        spread = (r.spread_s or 0.0) / t
+        rates = f"{r.flops / t / 1e9:.4g}", f"{r.bytes / t / 1e9:.4g}"
+        return [f"{t * 1e3:.4g}", f"{spread:.1%}", *rates, self._kernel(r)]
 
-def _cells(r: TuningRecord) -> list[str]:
-    t = r.median_s or 1.0
-    spread = (r.spread_s or 0.0) / t
-    return [f"{t * 1e3:.4g}", f"{spread:.1%}", f"{r.flops / t / 1e9:.4g}", f"{r.bytes / t / 1e9:.4g}", _kernel(r)]
-
-
-def _kernel(r: TuningRecord) -> str:
-    return " ".join([f"{r.space}:", *(f"{name}={value}" for name, value in r.configuration.items())])
+    def _kernel(self, r: TuningRecord) -> str:
+        return f"{r.space}: {settings(r.configuration, given_letters(self.einsum))}"

@@ -1,0 +1,85 @@
+"""Caches of other libraries: what is damaged, or lies on a full disk, costs time and nothing else.
+
+pyopencl and loopy keep SQLite files in ``~/.cache/pytools`` and raise whatever SQLite raises, so that one damaged file
+would make every kernel impossible.  Here such a file is as good as none: its name goes to the log, and its dictionary lives
+in memory until the process ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+_SCHEMA = "CREATE TABLE dict (keyhash TEXT NOT NULL PRIMARY KEY, key_value TEXT NOT NULL)"
+"""That of pytools 2025.1 to 2026.1 (``persistent_dict.py``)."""
+
+
+@functools.lru_cache(maxsize=1)
+def go_round_damage() -> None:
+    """Let the persistent dictionaries of pytools, in all of this process, do without files that cannot be used."""
+    from pytools import persistent_dict
+
+    base, once = persistent_dict._PersistentDictBase, persistent_dict.WriteOncePersistentDict
+    base.__init__ = _opened(base.__init__)
+    base._exec_sql_fn = _executed(base._exec_sql_fn)
+    once._fetch_uncached = _fetched(once._fetch_uncached)
+
+
+def _opened(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def opened(self: Any, *arguments: Any, **options: Any) -> None:
+        try:
+            init(self, *arguments, **options)
+        except (OSError, sqlite3.DatabaseError) as error:
+            _go_round(self, error)
+
+    return opened
+
+
+def _executed(execute: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[Any, Callable[[], Any]], Any]:
+    @functools.wraps(execute)
+    def executed(self: Any, statement: Callable[[], Any]) -> Any:
+        try:
+            return execute(self, statement)
+        except sqlite3.IntegrityError:  # a key that is there already, which the caller wants to know
+            raise
+        except sqlite3.DatabaseError as error:
+            _go_round(self, error)
+            return execute(self, statement)
+
+    return executed
+
+
+def _fetched(fetch: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    @functools.wraps(fetch)
+    def fetched(self: Any, key: str) -> Any:
+        try:
+            return fetch(self, key)
+        except KeyError:
+            raise
+        except Exception as error:  # bytes that are no pickle may raise anything
+            _go_round(self, error)
+            raise KeyError(key) from error
+
+    return fetched
+
+
+@functools.lru_cache(maxsize=16)
+def _warn(directory: str, why: str) -> None:
+    """Once, for a directory has a file for every cache."""
+    _log.warning("caches in %s cannot be used (%s), which costs time only; delete damaged ones", directory, why)
+
+
+def _go_round(cache: Any, error: Exception) -> None:
+    """Give a dictionary an empty table in memory, and name the file that it did without."""
+    _log.info("%s is gone round: %s", cache.filename, error)
+    _warn(cache.container_dir, str(error))
+    cache.mutex = threading.Lock()
+    cache.conn = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    cache.conn.execute(_SCHEMA)

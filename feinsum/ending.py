@@ -1,0 +1,58 @@
+"""The end of a process: threads that outlive it are not inside a driver when it comes.
+
+Python ends a daemon thread where it next asks for the interpreter's lock.  In a function of pyopencl that unwinds frames of
+C++ which bear none of it, and the process aborts (until Python 3.14, https://github.com/python/cpython/issues/87135).  So
+calls of drivers are counted, and the end waits until those of other threads have returned; later ones end their threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from types import TracebackType
+
+_PATIENCE_S = 10.0
+"""For calls that do not return, as on a device that hangs."""
+_PAUSE_S = 1e-3
+
+
+class Calling:
+    """A context around calls of drivers; reentrant, and one for all threads."""
+
+    def __init__(self) -> None:
+        self._depths: dict[int, int] = {}
+        self._ending = False
+
+    def __enter__(self) -> None:
+        thread = threading.get_ident()
+        # Counted before it is asked whether the end has come, and the end asks in the other order.
+        depth = self._depths[thread] = self._depths.get(thread, 0) + 1
+        if self._ending and depth == 1 and threading.current_thread().daemon:
+            del self._depths[thread]
+            raise SystemExit
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        thread = threading.get_ident()
+        if self._depths[thread] == 1:
+            del self._depths[thread]
+        else:
+            self._depths[thread] -= 1
+
+    def end(self) -> None:
+        """Let no daemon thread begin another call, and wait for those that have."""
+        self._ending = True
+        end = time.monotonic() + _PATIENCE_S
+        while self._depths.keys() - {threading.get_ident()} and time.monotonic() < end:
+            time.sleep(_PAUSE_S)
+
+    def forget(self) -> None:
+        """Forget the threads that a process has no more after a fork."""
+        here = threading.get_ident()
+        self._depths = {thread: depth for thread, depth in self._depths.items() if thread == here}
+
+
+calling = Calling()
+atexit.register(calling.end)
+os.register_at_fork(after_in_child=calling.forget)

@@ -1,0 +1,34 @@
+"""The command line that describes an einsum: what somebody types to do again what a report tells of."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from feinsum.einsum import BatchedEinsum
+
+
+def command(name: str, e: BatchedEinsum, sizes: Mapping[str, int], *options: str) -> str:
+    """A command of feinsum about an einsum.
+
+    >>> import feinsum as fe
+    >>> e = fe.einsum("ij,ej->ei", fe.array("D", (4, 4)), fe.array("u", ("E", 4)))
+    >>> command("tune", e, {"E": 1000}, "--trials", "9")
+    "feinsum tune 'ij,ej->ei' --shape D=4,4 --shape u=E,4 --size E=1000 --trials 9"
+    """
+    words = ["feinsum", name, e.subscripts]
+    for a in e.arrays:
+        words += ["--shape", f"{a.name}={','.join('inf' if axis == math.inf else str(axis) for axis in a.shape)}"]
+    plain = e.b == 1 and len(e.arrays) == e.n and all(len(entry) == 1 for entry in e.args[0])
+    if not plain:
+        for row in e.args:
+            words += ["--row", ",".join("*".join(a.name for a in entry) for entry in row)]
+    for a in e.arrays:
+        if a.dtype.name != "float64":
+            words += ["--dtype", f"{a.name}={a.dtype.name}"]
+    for axis, length in sizes.items():
+        words += ["--size", f"{axis}={length}"]
+    return shlex.join([*words, *options])
