@@ -227,7 +227,7 @@ def some_configurations(
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def workers(cpu: Device) -> Iterator[tuple[Worker, Worker]]:
     """Processes that build and prove, so that a kernel which crashes fails its test and nothing else."""
     builder, prover = Worker("build", cpu.id), Worker("measure", cpu.id)
