@@ -53,6 +53,19 @@ def test_limits_come_from_the_profile() -> None:
     assert panel_bytes(unknown, 4) == panel_bytes(p, 4)
 
 
+@pytest.mark.parametrize(("j", "k", "fit"), [(40, 8, True), (40, 40, False)])
+def test_all_slabs_together_stay_in_the_caches(j: int, k: int, fit: bool) -> None:
+    """800 kB of one operand and 160 of another fit a cache of 1 MiB, twice 800 do not."""
+    p = problem("ijk,je,ke->ie", i=16, j=j, k=k, e=10_000)
+    tile = {"path": "012", "lane": "i", "long": "e", "panel": 4, "width": 8, "vectors": 4, "together": 2, "tile": 2500}
+    c = {**tile, "accumulators": 24, "ahead": False, "slab": True, "rows": "together", "streaming": False}
+    if fit:
+        assert panel_plan(p, c).panels == {0: "i", 1: "e", 2: "e"}
+    else:
+        with pytest.raises(RefusedError, match="slabs of 1600000 bytes do not stay in the caches"):
+            panel_plan(p, c)
+
+
 WANTED: tuple[dict[str, int], ...] = (
     {"vectors": 0, "together": 0},
     {"vectors": 4, "together": 5},
