@@ -174,6 +174,7 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
     assert {column for _, column in d} == {column for column, _ in b} == set(range(COLUMNS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("i", "j", "rows", "dtype", "choices"),
     [
@@ -211,6 +212,7 @@ def test_the_gradient_is_right_at_any_length(
         assert verdict.ok, verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
 def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> None:
@@ -226,6 +228,7 @@ def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> 
 IN_PARTS: dict[str, Any] = {"staged": False, "parts": 2, "weighted": True, "sub_groups": 8, "together": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
 def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str, weighted: bool) -> None:
@@ -258,6 +261,7 @@ def test_parts_have_groups_by_their_columns() -> None:
     assert "as many columns" in (s.refusal(p, configuration(**{**IN_PARTS, "parts": 3}, slices=3)) or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "i", "j", "dtype", "choices"),
     [
@@ -298,6 +302,7 @@ def test_sums_may_go_slice_by_slice_and_values_be_copied(
         assert verdict.ok, verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "i", "j", "choices"),
     [
@@ -371,6 +376,7 @@ def test_matrices_of_120_nodes_are_shared_by_groups(name: str) -> None:
     assert s.default(s.problem(e, {"E": 1000}, GPU))["parts"] > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", [{}, {"staged": False, "wide": True}])
 def test_outputs_that_share_no_product_are_written_in_turn(player: fe.Device, choices: dict[str, Any]) -> None:
     """The three components of a gradient: each output has a metric of its own, and all pass through one place."""
@@ -384,6 +390,7 @@ def test_outputs_that_share_no_product_are_written_in_turn(player: fe.Device, ch
     assert verdict.ok, verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_right_on_the_unit_itself(name: str, dtype: str) -> None:
@@ -398,6 +405,7 @@ def test_operators_are_right_on_the_unit_itself(name: str, dtype: str) -> None:
         assert verdict.ok, verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_sum_over_two_indices_pads_the_last(player: fe.Device, everywhere: bool) -> None:
     """A face mass operator, whose instructions are the products themselves, with the metric held in registers."""
@@ -533,6 +541,7 @@ kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
     return out.get()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [8, 64, 1024])
 @pytest.mark.parametrize("kind", ["signs", "spread", "worst"])
 @pytest.mark.parametrize("sums", SUMS)

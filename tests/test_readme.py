@@ -11,6 +11,8 @@ import pytest
 
 from feinsum.cli import main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)

@@ -21,6 +21,8 @@ from feinsum.registry import find_space
 from feinsum.validate import Workload, odd_lengths
 from feinsum.validate.reference import hides_terms, random_inputs, references, whole_inputs
 
+pytestmark = pytest.mark.slow
+
 MATVEC = fe.einsum("ij,j->i", fe.array("A", ("N", 50)), fe.array("x", 50))
 
 
