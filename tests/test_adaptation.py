@@ -214,14 +214,14 @@ def test_an_estimate_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu:
 
     record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})
     rival = Favourite(GENERIC, BEST, 1e-9)
-    assert not is_better(rival, record, {"width": 1}, product(9, 4), {"E": 100}, cpu.profile, failing)
-    assert "space 'failing' fails when asked for its work: ZeroDivisionError: no work" in caplog.text
+    assert not is_better(rival, record, {"width": 1}, Instance.at(product(9, 4), {"E": 100}, cpu.profile), failing)
+    assert "space 'failing' fails when asked what it accepts: ZeroDivisionError: no work" in caplog.text
 
 
 def test_numbers_of_one_size_are_not_of_one_type(cpu: Device) -> None:
     """What was measured of float64 proves nothing of complex64, for which the cost model is asked."""
     real, same, pairs = (
-        _Place(gradients(2, dtype=dtype), {"E": 10**5}, cpu.profile, GENERIC)
+        _Place(Instance.at(gradients(2, dtype=dtype), {"E": 1000}, cpu.profile), GENERIC)
         for dtype in ("float64", "float64", "complex64")
     )
     assert real.is_like(same)

@@ -470,14 +470,6 @@ def test_the_space_refuses_what_the_unit_cannot_do() -> None:
         assert reason in (s.refusal(problem, {**c, "staged": True, "tiles": 0}) or "")
 
 
-@pytest.mark.parametrize(("j", "refused"), [(120, False), (260, True)])
-def test_what_a_work_item_has_no_registers_for_is_refused(j: int, refused: bool) -> None:
-    """However few work-items share those of a compute unit: the instruction set has names for 255."""
-    s = find_space("dg_mass_mma")
-    p = s.problem(operator("dg_mass_mma", 1, i=9, j=j), {"E": 1000}, GPU)
-    assert ("registers" in (s.refusal(p, configuration()) or "")) == refused
-
-
 @pytest.mark.parametrize(("j", "kept"), [(4, False), (10, True), (20, True)])
 def test_splitting_is_offered_where_the_bound_of_float32_is_kept(j: int, kept: bool) -> None:
     """The error of a unit does not grow with the sum as the bound does, so short sums are left to the units for float64."""

@@ -20,6 +20,7 @@ from typing import Any
 from feinsum.candidates.predicted import SECONDS, Favourite, Oracle, expected_s
 from feinsum.candidates.records import instance_of
 from feinsum.database import TuningRecord
+from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.space import Choices, Configuration, Instance, Missed, Problem, TransformSpace, Value
 

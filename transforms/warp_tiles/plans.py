@@ -94,8 +94,7 @@ def choices(p: Problem, work: Work, units: Sequence[str] = ()) -> dict[str, Sequ
     own = tuple(unit for unit in units if unit in UNITS.get(p.einsum.dtypes[0].name, units))
     # About a third more than the least; more cannot be known without the compiler.
     least = registers(p, {**IMPLIED, "unit": own[0], "prefetch": "none"}, work)
-    given = min(least, p.device.max_registers_per_work_item or least)
-    likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * given)
+    likely = (p.device.registers_per_compute_unit or 0) / (1.35 * 32 * least)
     # With too many, numbers go to memory; with too few, latency shows: half as bad.
     numbers: list[int] = sorted((4, 8, 12, 16, 20, 24), key=lambda n: n - likely if n > likely else (likely - n) / 2)
     copied = "cp-async-16" in p.device.instructions
@@ -197,7 +196,7 @@ def beyond_limits(p: Problem, c: Configuration, work: Work) -> str | None:
     if items * needed > limit:
         return f"{needed} registers of {items} work-items exceed the {limit} of a compute unit"
     local = p.device.local_bytes_of(c["together"], _local(p, c, work))
-    return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=local, private_bytes=4 * needed)
+    return p.exceeds(work_items=(32, c["sub_groups"]), local_bytes=local)
 
 
 def _local(p: Problem, c: Configuration, work: Work) -> int:
@@ -213,7 +212,7 @@ def registers(p: Problem, c: Configuration, work: Work) -> int:
     held = 0 if sliced else 2 * work.held * (2 if c["prefetch"] in ("all", "copies and held") else 1)
     waiting = held + (loaded if c["prefetch"] in ("values", "all") else 0)
     needed: int = 2 * (sums + loaded) + waiting * p.einsum.dtypes[0].itemsize // 4 + 16
-    return needed
+    return min(needed, 255)
 
 
 def estimate(p: Problem, c: Configuration, work: Work) -> Cost:
