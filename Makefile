@@ -1,5 +1,6 @@
 # make demo    look up or tune three einsums and compare with numpy
-# make test    the whole test suite
+# make test    the whole test suite, on all cores
+# make quick   what to run while editing: all tests but those marked slow, see doc/contributing.rst
 # make check   ruff, types, import rules
 # make doc     the pages of doc/, into doc/_build/html/index.html
 # make readme  what the commands of the README print on this machine, written into it
@@ -16,13 +17,19 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test check doc readme notebooks bench bench-pocl bench-gpu clean
+.PHONY: demo test quick check doc readme notebooks bench bench-pocl bench-gpu clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
 
+# Tests that share a fixture stay in one process, see tests/conftest.py.
+PARALLEL := -n auto --dist loadgroup
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
+
+quick: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check

@@ -15,8 +15,9 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from feinsum.candidates.ladder import Choice, candidates
+from feinsum.candidates.predicted import Favourite
 from feinsum.candidates.records import Question, remoteness
-from feinsum.candidates.transfer import adapt, nearest
+from feinsum.candidates.transfer import _Place, adapt, is_better, nearest
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.cost.model import CostModel, Forest
 from feinsum.database import TuningRecord, open_stores
@@ -199,6 +200,32 @@ def test_a_space_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu: Dev
     record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})
     assert adapt(record, Instance.at(product(9, 4), {"E": 100}, GPU), failing) is None
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_estimate_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu: Device) -> None:
+    """A rival is not preferred to a record because the space of the record cannot say how long its kernels take."""
+
+    def estimate(p: Problem, c: Any) -> Any:
+        raise ZeroDivisionError("no work")
+
+    @space(pattern="ij,ej->ei", version=1, parameters={"width": (1,)}, estimate=estimate)
+    def failing(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
+        return t_unit
+
+    record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})
+    rival = Favourite(GENERIC, BEST, 1e-9)
+    assert not is_better(rival, record, {"width": 1}, Instance.at(product(9, 4), {"E": 100}, cpu.profile), failing)
+    assert "space 'failing' fails when asked what it accepts: ZeroDivisionError: no work" in caplog.text
+
+
+def test_numbers_of_one_size_are_not_of_one_type(cpu: Device) -> None:
+    """What was measured of float64 proves nothing of complex64, for which the cost model is asked."""
+    real, same, pairs = (
+        _Place(Instance.at(gradients(2, dtype=dtype), {"E": 1000}, cpu.profile), GENERIC)
+        for dtype in ("float64", "float64", "complex64")
+    )
+    assert real.is_like(same)
+    assert not pairs.is_like(real)
 
 
 def test_what_was_no_choice_is_left_to_the_cost_model(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:

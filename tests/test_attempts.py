@@ -66,6 +66,7 @@ def follow(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_process_after_the_one_that_died_gets_a_kernel(environment: dict[str, str]) -> None:
     """The first is taken down by its default; the second has that tried elsewhere, says so, and takes the next choice."""
     assert follow(environment).returncode == -signal.SIGSEGV

@@ -74,6 +74,7 @@ def test_errors_are_found(problem: Problem) -> None:
         assert problem.error([spoilt]) > 1
 
 
+@pytest.mark.slow
 def test_a_run_of_the_suite(tmp_path: Path) -> None:
     """One case beside numpy and a peer that is not there: a row with both engines, a page, and a line on the absent one."""
     out, page = tmp_path / "results.jsonl", tmp_path / "page.rst"

@@ -124,6 +124,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "unit"), [("async 3", UNITS[1]), ("registers 2", MULTIPLY_ADD), ("registers 1", UNITS[0])]
 )
@@ -140,6 +141,7 @@ def test_contractions_are_right_at_lengths_that_divide_nothing(
     prove(player, e, "block_contraction", dict.fromkeys(e.long_axes, 41), pipeline=pipeline, unit=unit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_contractions_are_right_by_every_unit(player: fe.Device, unit: str) -> None:  # noqa: F811
     """Two rows that share an operand; by the unit for float32 where sums are long enough for its bound."""
@@ -189,12 +191,14 @@ def prove_as_said(device: fe.Device, e: fe.BatchedEinsum, **choices: Any) -> str
     return program.source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", ["0", "1", "01"])
 def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:  # noqa: F811
     """Operands copied such that what is summed is quickest; a space offers it for large products alone."""
     prove_as_said(player, contraction("acd,dbc->ab", a=20, b=30, c=24, d=16), packed=packed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unit", "depth"), [(UNITS[0], 8), (UNITS[1], 16), ("tf32-mma-m16n8k8", 32)])
 @pytest.mark.parametrize("buffers", [2, 3])
 def test_fragments_loaded_a_step_ahead_are_right(

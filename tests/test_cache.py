@@ -83,6 +83,7 @@ def in_new_process(store: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.slow
 def test_a_second_process_loads_neither_loopy_nor_the_database(own_cache: DiskCache, store: str) -> None:
     """It runs the same kernel, out of the cache."""
     first, second = in_new_process(store), in_new_process(store)
@@ -266,6 +267,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("kind", ["program", "answer"])
 def test_a_damaged_entry_is_made_anew(

@@ -292,6 +292,7 @@ def test_spaces(run: Run) -> None:
     assert all(space["description"] in text.out for space in data)
 
 
+@pytest.mark.slow
 def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     """What `tune` records, `query` and `generate` find, `bench` times, and `db` counts and moves to another store."""
     einsum, at = [*GRADIENT, "--size", "E=300"], ["--database", store, "--device", "cpu"]
@@ -329,6 +330,7 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert merged == {store: {"added": 0, "known": 3, "refused": []}}
 
 
+@pytest.mark.slow
 def test_an_interrupted_tuning_run(store: str) -> None:
     """Ctrl-C ends `tune` with 130; what it has found by then is printed and stays recorded."""
     import feinsum as fe
@@ -422,6 +424,7 @@ def test_nothing_recorded(run: Run, store: str) -> None:
     assert "`feinsum tune` makes some" in result.err
 
 
+@pytest.mark.slow
 def test_a_store_that_is_not_there(run: Run, store: str) -> None:
     """A command that reads says so, since the name may be mistyped; one that writes makes the store."""
     told = f"there is no store at {store} yet"
@@ -431,6 +434,7 @@ def test_a_store_that_is_not_there(run: Run, store: str) -> None:
     assert told not in run("explain", *PRODUCT, "--database", store).err
 
 
+@pytest.mark.slow
 def test_records_of_a_device(run: Run, store: str) -> None:
     """`query` and `db export` take a part of the id of any device, here or elsewhere."""
     gradient = [*GRADIENT[:3], "--shape", "D=3,20,20", "--shape", "u=E,20"]  # of which curated records are known

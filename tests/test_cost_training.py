@@ -169,9 +169,11 @@ def test_the_command_trains_measures_and_writes(
 
 
 def test_the_evidence_that_is_kept_is_of_use() -> None:
-    """Every file has a profile of its device, and rows that present spaces accept."""
+    """Every file has a profile of its device, and rows that present spaces accept: among its first problem's."""
     evidence = read_landscapes()
     assert {problem.device for problem in evidence.times_s} <= set(evidence.profiles)
     assert isinstance(next(iter(evidence.times_s)), Problem)
-    devices = {row.problem.device for row in rows_of(evidence)}
+    first = {problem.device: problem for problem in reversed(evidence.times_s)}
+    few = replace(evidence, times_s={problem: evidence.times_s[problem] for problem in first.values()})
+    devices = {row.problem.device for row in rows_of(few)}
     assert devices == set(evidence.profiles)

@@ -87,6 +87,20 @@ def test_the_intel_runtime_is_usable_and_described(home: Path) -> None:
     assert profile.matrix_units == ()
 
 
+@pytest.mark.slow
+@needs_intel
+def test_the_profile_of_the_intel_runtime_is_of_what_it_compiles_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every processor that the runtime supports knows SSE 4.2; that profile is remembered apart from the native one."""
+    monkeypatch.delenv("CL_CONFIG_CPU_TARGET_ARCH", raising=False)
+    install(home, INTEL)
+    (native,) = probe.probe().findings
+    monkeypatch.setenv("CL_CONFIG_CPU_TARGET_ARCH", "corei7")
+    (played,) = probe.probe().findings
+    assert (played.why, played.profile.simd_bytes, played.profile.vector_registers) == ("", 16, 16)
+    assert played.profile.architecture.endswith("-sse")
+    assert (played.profile.id == native.profile.id) == (native.profile.simd_bytes == 16)
+
+
 @needs_intel
 @needs_compiler
 def test_a_driver_that_crashes_when_opened_is_named_and_left_out(home: Path) -> None:
@@ -98,6 +112,7 @@ def test_a_driver_that_crashes_when_opened_is_named_and_left_out(home: Path) -> 
     assert found.libraries == (str(INTEL),)
 
 
+@pytest.mark.slow
 @needs_intel
 @needs_compiler
 def test_a_driver_that_hangs_when_opened_is_named_and_left_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,28 @@ def test_the_architecture_is_what_processors_of_a_family_share(
 
 
 @pytest.mark.parametrize(
+    ("target", "architecture", "vector_registers", "model"),
+    [
+        ("core-avx2", "x86-64-amd-f26-avx2", 16, "amd-epyc-f26m2-core-avx2"),
+        ("corei7-avx", "x86-64-amd-f26-avx", 16, "amd-epyc-f26m2-corei7-avx"),
+        ("corei7", "x86-64-amd-f26-sse", 16, "amd-epyc-f26m2-corei7"),
+        ("skx", "x86-64-amd-f26-avx512", 32, "amd-epyc-f26m2"),
+        ("", "x86-64-amd-f26-avx512", 32, "amd-epyc-f26m2"),
+    ],
+)
+def test_a_processor_is_what_is_compiled_for_it(target: str, architecture: str, vector_registers: int, model: str) -> None:
+    """Kernels for an older instruction set have its registers, and records of their own under another name."""
+    processor = MASKED.compiled_for(target)
+    assert (processor.architecture, processor.vector_registers) == (architecture, vector_registers)
+    assert cpu_model("AMD EPYC", processor) == model
+
+
+def test_a_target_that_takes_nothing_away_makes_no_other_device() -> None:
+    """A processor with AVX2 compiled for AVX2 is itself."""
+    assert XEON.compiled_for("core-avx2") is XEON
+
+
+@pytest.mark.parametrize(
     ("platform", "name", "units", "expected"),
     [
         ("NVIDIA CUDA", "NVIDIA H200", 132, "gpu:nvidia:h200:132cu"),

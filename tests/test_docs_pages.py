@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pages import DOC, blocks, follow
 
+pytestmark = pytest.mark.slow
+
 PAGES = [page for page in sorted(DOC.glob("*.rst")) if any(block.language == "console" for block in blocks(page))]
 ELSEWHERE = {"batch-tuning"}
 """Followed by test_batch_page.py, which needs a scheduler for it."""

@@ -124,6 +124,7 @@ def summed_points(text: str, operands: Sequence[np.ndarray[Any, Any]]) -> int:
     return math.prod(n for x, n in lengths.items() if x not in kept)
 
 
+@pytest.mark.slow
 @few
 @given(equation=equations(), seed=st.integers(0, 2**32 - 1))
 def test_contract_equals_numpy(equation: Equation, seed: int, device: Device, database: str) -> None:
@@ -177,6 +178,7 @@ def listed(term: str) -> list[Any]:
     return [*map(INDEX_LETTERS.index, head), *([...] if dots else []), *map(INDEX_LETTERS.index, tail)]
 
 
+@pytest.mark.slow
 @few
 @given(case=described(), seed=st.integers(0, 2**32 - 1))
 def test_described_einsums_equal_numpy(case: Described, seed: int, device: Device, database: str) -> None:
@@ -235,6 +237,7 @@ def some_point(task: Task, seed: int) -> tuple[TransformSpace, dict[str, Any]]:
     raise AssertionError(f"no space has a configuration for {task.canonical.einsum}")
 
 
+@pytest.mark.slow
 @few
 @given(case=described(), seed=st.integers(0, 2**32 - 1), wide=st.booleans())
 def test_any_configuration_is_right(case: Described, seed: int, wide: bool, device: Device) -> None:

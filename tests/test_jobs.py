@@ -188,6 +188,7 @@ def feinsum(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_what_a_shard_or_the_batch_has_done_is_skipped(night: Path) -> None:
     """A shard looks into its own store and into that of the batch, and tries only what is missing."""
     database, job = str(night.parent / "night.sqlite"), read_jobs(night).jobs[0]

@@ -19,6 +19,8 @@ from feinsum.compile.executable import Executable
 from feinsum.devices import Device
 from feinsum.generate.kernel import Kernel
 
+pytestmark = pytest.mark.slow
+
 D, U = fe.array("D", (3, 6, 5)), fe.array("u", ("E", 5))
 E = fe.einsum("rij,ej->rei", D, U)
 TWO = fe.batched_einsum("ij,ej->ei", [[fe.array("A", (6, 5)), U], [fe.array("B", (6, 5)), U]])

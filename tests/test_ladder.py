@@ -22,6 +22,8 @@ from feinsum.space import Instance
 from feinsum.tune.autotune import make_task
 from feinsum.tune.trial import Outcome
 
+pytestmark = pytest.mark.slow
+
 A, B, U = fe.array("A", (6, 5)), fe.array("B", (6, 5)), fe.array("u", ("E", 5))
 E = fe.batched_einsum("ij,ej->ei", [[A, U], [B, U]])
 BEST, OTHER = ({"schedule": "fused", "lane": lane, "items": items} for lane, items in (("last", 16), ("longest", 32)))

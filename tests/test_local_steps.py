@@ -157,6 +157,7 @@ def test_what_is_read_was_written_before_a_barrier() -> None:
             written[target.array] = number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("e", "choices"),
     [
@@ -176,6 +177,7 @@ def test_kernels_are_right_at_any_length(cpu: fe.Device, e: fe.BatchedEinsum, ch
         assert verdict.ok, verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "choices"),
     [
@@ -194,6 +196,7 @@ def test_steps_on_a_matrix_unit_are_right(player: fe.Device, dtype: str, choices
     assert verdict.ok, verdict.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [",e,eb,b->eb", "a,ea,eb->eb"])
 def test_one_number_is_written_by_one_work_item(cpu: fe.Device, text: str) -> None:
     """As the bounds of its turns say, so that there is nothing to warn of."""

@@ -12,6 +12,8 @@ pytest.importorskip("nbclient", reason="the extra 'notebooks' is not installed")
 
 from notebooks.execute import execute, settled  # noqa: E402  (needs both)
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 LARGEST = 200_000
 """Bytes of a notebook that is kept."""

@@ -24,6 +24,8 @@ import importlib, pathlib, sys, feinsum
 for name in sys.argv[1:]:
     importlib.import_module(name)
 from feinsum.registry import spaces
+
+pytestmark = pytest.mark.slow
 print(pathlib.Path(feinsum.__file__).parents[1])
 print(*(space.name for space in spaces()))
 """

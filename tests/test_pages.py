@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pyopencl as cl
@@ -70,10 +71,16 @@ def test_an_array_is_whole_whatever_its_size(cpu: Device, size: int) -> None:
 
 
 def test_a_buffer_that_is_in_use_elsewhere_is_not_waited_for(cpu: Device) -> None:
-    """The mapping goes by a queue of its own, so nothing enqueued before has to end."""
+    """The mapping goes by a queue of its own, so a buffer is made while something enqueued before has not begun."""
     gate = cl.UserEvent(cpu.context)
     source = cl.Buffer(cpu.context, cl.mem_flags.READ_WRITE, 1)
     blocked = cl.enqueue_fill_buffer(cpu.queue, source, np.uint8(0), 0, 1, wait_for=[gate])
-    LargePages(cpu.context).new_buffer(LEAST_BYTES)
+    making = Thread(target=LargePages(cpu.context).new_buffer, args=(LEAST_BYTES,), daemon=True)
+    making.start()
+    making.join(60)
+    waited, finished = making.is_alive(), blocked.command_execution_status == cl.command_execution_status.COMPLETE
     gate.set_status(cl.command_execution_status.COMPLETE)
     blocked.wait()
+    making.join()
+    assert not waited
+    assert not finished

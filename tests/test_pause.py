@@ -100,6 +100,8 @@ assert heard, "loopy has no caches any more: feinsum.compile.loading can go"
 print({statements[0] for statements in heard}, all("CREATE TABLE" in statements[1] for statements in heard))
 from loopy.schedule import schedule_cache
 from pytools import persistent_dict
+
+pytestmark = pytest.mark.slow
 print(len(schedule_cache), persistent_dict.sqlite3 is sqlite3)
 """
     done = subprocess.run(

@@ -15,6 +15,8 @@ from feinsum.cli import main
 from feinsum.generate.kernel import _MEANING
 from feinsum.registry import find_space
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)

@@ -12,6 +12,8 @@ from test_tune_report import landscape
 from feinsum.report import PlotError, Rooflines, choices, convergence, distribution, importance, rooflines, speedups
 from feinsum.report.plots import SUFFIXES, save
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("matplotlib", reason="the extra 'report' is not installed")
 
 CASES = {"a": 4.0, "b": 0.5, "c": 1.0}

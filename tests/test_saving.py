@@ -98,6 +98,8 @@ SCRIPT = """
 import json, sys
 import numpy as np
 import feinsum as fe
+
+pytestmark = pytest.mark.slow
 kernel = fe.load(sys.argv[1])
 one, two = kernel(A=np.ones((6, 5)), B=np.full((6, 5), 2.0), u=np.ones((3, 5)))
 print(json.dumps([one.sum(), two.sum(), [name for name in ("loopy", "sqlalchemy") if name in sys.modules]]))

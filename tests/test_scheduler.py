@@ -22,6 +22,8 @@ from feinsum.tune import cluster as cluster_module
 from feinsum.tune.batch import run_batch
 from feinsum.tune.jobs import Job
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
 
 CALM = fe.einsum("abc,c->ab", fe.array("A", (40, "N", 30)), fe.array("x", 30))

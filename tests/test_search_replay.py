@@ -16,6 +16,8 @@ from feinsum.errors import SearchError
 from feinsum.search import SAMPLERS
 from feinsum.search.landscape import Landscape, replay
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 RECORDED = [Landscape.read(path) for path in sorted((HERE / "landscapes").glob("*.json"))]
 RESULTS: list[tuple[dict[str, Any], float | None]] = [

@@ -227,7 +227,7 @@ def some_configurations(
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def workers(cpu: Device) -> Iterator[tuple[Worker, Worker]]:
     """Processes that build and prove, so that a kernel which crashes fails its test and nothing else."""
     builder, prover = Worker("build", cpu.id), Worker("measure", cpu.id)
@@ -236,6 +236,7 @@ def workers(cpu: Device) -> Iterator[tuple[Worker, Worker]]:
     prover.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("s", SPACES, ids=by_name)
 def test_the_kernels_of_a_space_are_right(s: TransformSpace, cpu: Device, workers: tuple[Worker, Worker]) -> None:
     """The default and random configurations, for one and several rows, two types, fixed and long axes."""
@@ -300,6 +301,24 @@ def test_the_kernels_of_a_version_stay_the_same(s: TransformSpace, request: pyte
     assert without_reasons(found) == without_reasons(stored), (
         f"space '{s.name}' makes other kernels under the same version; raise it, then {again}"
     )
+
+
+IN_STEPS = {"vector_panels": 3, "reduction": 1, "elementwise_product": 1, "permutation": 1}
+EMBEDDED = {
+    "contraction_steps": (3, IN_STEPS),
+    "complex_steps": (1, IN_STEPS),
+    "block_contraction_chain": (1, {"block_contraction": 1}),
+}
+"""Spaces that make kernels with those of others, their versions, and the versions of these."""
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_a_space_changes_its_version_with_those_that_it_embeds(name: str) -> None:
+    """Records name the space alone: where one that it embeds has a new version, raise its own too and write both here."""
+    version, embedded = EMBEDDED[name]
+    found = {other: find_space(other).version for other in embedded}
+    assert found == embedded, f"raise the version of '{name}', whose kernels are made by {sorted(found)}"
+    assert find_space(name).version == version
 
 
 def test_the_code_does_not_depend_on_the_hash_seed() -> None:

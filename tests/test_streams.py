@@ -20,6 +20,8 @@ from feinsum.registry import find_space, matching_spaces
 from feinsum.skeletons.streaming.write import Stream, stream
 from feinsum.subscripts import parse_subscripts
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = (1, 7, 32, 33, 131)
 """Around the lengths of strips: nothing whole, nothing left, both."""
 

@@ -13,6 +13,8 @@ from feinsum.devices import Device
 from feinsum.tune.jobs import read_jobs
 from feinsum.validate.reference import random_inputs, references
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("case", cases.SHORT_LIST, ids=lambda case: case["name"])

@@ -23,6 +23,8 @@ from feinsum.generate import transform as module
 from feinsum.match import isolate
 from feinsum.registry import find_space
 
+pytestmark = pytest.mark.slow
+
 
 def equal_to_reference(t_unit: lp.TranslationUnit, order: int, elements: int) -> None:
     data = wave_data(elements, order)

@@ -229,6 +229,8 @@ def cmdline(process: psutil.Process) -> list[str]:
 TUNER = """
 import sys
 import feinsum as fe
+
+pytestmark = pytest.mark.slow
 A, x = fe.array("A", (40, "N", 30)), fe.array("x", 30)
 fe.autotune(fe.einsum("abc,c->ab", A, x), sys.argv[2], sys.argv[1], {"N": 50}, "leisurely", sampler="exhaustive",
             workers=2, progress=lambda done, *_: print(done, flush=True))

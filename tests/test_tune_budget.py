@@ -20,6 +20,8 @@ from feinsum.tune.runner import Runner
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Trial
 
+pytestmark = pytest.mark.slow
+
 E = fe.einsum("abc,c->ba", fe.array("A", (40, "N", 30)), fe.array("x", 30))
 SIZES = {"N": 50}
 GENEROUS_S = 120.0

@@ -11,6 +11,8 @@ import pytest
 import feinsum as fe
 from feinsum.devices import Device
 
+pytestmark = pytest.mark.slow
+
 GEMM = fe.einsum("ij,jk->ik", fe.array("A", ("N", 16)), fe.array("B", (16, 16)))
 
 

@@ -23,6 +23,8 @@ from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Outcome
 from feinsum.tune.worker import Worker
 
+pytestmark = pytest.mark.slow
+
 GEMM = fe.einsum("ij,jk->ik", fe.array("A", ("N", 16)), fe.array("B", (16, 16)))
 
 

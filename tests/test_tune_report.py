@@ -25,6 +25,8 @@ from feinsum.tune.report import TuningReport
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome, Trial
 
+pytestmark = pytest.mark.slow
+
 GEMM = fe.einsum("ij,jk->ik", fe.array("A", ("N", 16)), fe.array("B", (16, 16)))
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 TASK = make_task(GEMM, {"N": 1000}, CPU)

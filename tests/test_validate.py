@@ -24,6 +24,8 @@ from feinsum.validate.draws import uneven_inputs
 from feinsum.validate.lengths import drawn_lengths
 from feinsum.validate.reference import hides_terms, random_inputs, references, whole_inputs
 
+pytestmark = pytest.mark.slow
+
 MATVEC = fe.einsum("ij,j->i", fe.array("A", ("N", 50)), fe.array("x", 50))
 
 

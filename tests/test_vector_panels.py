@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from feinsum.transforms.steps import contractions
 from feinsum.transforms.steps.plans import aligned, in_parts, parts_that_fit, schedule_of_steps
 from feinsum.transforms.vector_panels.choices import promising
 from feinsum.transforms.vector_panels.limits import accumulators, panel_bytes
@@ -21,9 +23,11 @@ from feinsum.compile.realize import transformed
 from feinsum.contraction import pairwise_schedule
 from feinsum.devices import DeviceProfile
 from feinsum.registry import spaces
-from feinsum.space import Problem
+from feinsum.space import Configuration, Problem
 
 SPACES = {s.name: s for s in spaces()}
+AVX2 = replace(CPU, architecture="x86-64-some-avx2", simd_bytes=32, vector_registers=16, core_cache_bytes=512 << 10)
+"""A processor of 16 registers, half as long, with a smaller cache: Zen 3."""
 
 
 def problem(subscripts: str, dtype: str = "float64", rows: int = 1, **sizes: int) -> Problem:
@@ -47,6 +51,57 @@ def test_limits_come_from_the_profile() -> None:
     unknown = replace(p, device=DeviceProfile.from_dict(old))
     assert accumulators(unknown) == accumulators(p)
     assert panel_bytes(unknown, 4) == panel_bytes(p, 4)
+
+
+@pytest.mark.parametrize(("j", "k", "fit"), [(40, 8, True), (40, 40, False)])
+def test_all_slabs_together_stay_in_the_caches(j: int, k: int, fit: bool) -> None:
+    """800 kB of one operand and 160 of another fit a cache of 1 MiB, twice 800 do not."""
+    p = problem("ijk,je,ke->ie", i=16, j=j, k=k, e=10_000)
+    tile = {"path": "012", "lane": "i", "long": "e", "panel": 4, "width": 8, "vectors": 4, "together": 2, "tile": 2500}
+    c = {**tile, "accumulators": 24, "ahead": False, "slab": True, "rows": "together", "streaming": False}
+    if fit:
+        assert panel_plan(p, c).panels == {0: "i", 1: "e", 2: "e"}
+    else:
+        with pytest.raises(RefusedError, match="slabs of 1600000 bytes do not stay in the caches"):
+            panel_plan(p, c)
+
+
+WANTED: tuple[dict[str, int], ...] = (
+    {"vectors": 0, "together": 0},
+    {"vectors": 4, "together": 5},
+    {"vectors": 6, "together": 8},
+    {"vectors": 2, "together": 3, "accumulators": 8},
+    {"vectors": 3, "together": 6, "accumulators": 24},
+)
+"""Values that steps ask for: nothing, too many registers, fewer, a number of accumulators, one that is no choice."""
+
+
+@pytest.mark.slow
+def test_a_step_has_the_first_of_the_configurations_that_agree_best() -> None:
+    """What is wanted of every step need not be possible in each: then as many of the values as can be together."""
+    p = replace(problem("ij,ej->ei", "float32", i=24, j=3, e=20), device=AVX2)
+    configurations = list(SPACES["vector_panels"].configurations(p))
+    for wanted in WANTED:
+        agreed = [sum(value in (contractions.OWN, c[name]) for name, value in wanted.items()) for c in configurations]
+        assert contractions.nearest(p, wanted) == configurations[agreed.index(max(agreed))], wanted
+
+
+def test_what_no_register_holds_is_not_sought_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 registers hold no tile of 4 by 5 vectors, whatever else is chosen: asking for each took half a minute."""
+    panels, asked = SPACES["vector_panels"], 0
+
+    def constraint(p: Problem, c: Configuration) -> str | None:
+        nonlocal asked
+        asked += 1
+        return panels.constraint(p, c)
+
+    p = replace(problem("ij,ej->ei", "float32", i=24, j=3, e=20), device=AVX2)
+    wanted = {"vectors": 4, "together": 5}
+    monkeypatch.setattr(contractions, "vector_panels", replace(panels, constraint=constraint))
+    found = contractions.nearest(p, wanted)
+    assert found is not None
+    assert sum(found[name] == value for name, value in wanted.items()) == 1
+    assert asked < math.prod(map(len, panels.parameters(p).values())) / 10
 
 
 def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from feinsum.candidates.predicted import SECONDS, Favourite, Oracle, expected_s
 from feinsum.candidates.records import instance_of
 from feinsum.database import TuningRecord
+from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.space import Choices, Configuration, Instance, Missed, Problem, TransformSpace, Value
 
@@ -131,7 +132,7 @@ class _Place:
     def is_like(self, other: _Place) -> bool:
         """Whether nothing that counts differs from another place."""
         ours, theirs = self.problem, other.problem
-        return (ours.sizes, ours.einsum.b, ours.itemsize) == (theirs.sizes, theirs.einsum.b, theirs.itemsize)
+        return (ours.sizes, _types(ours.einsum)) == (theirs.sizes, _types(theirs.einsum))
 
     def accepts(self, configuration: Configuration) -> bool:
         return self.space.refusal(self.problem, configuration) is None
@@ -139,6 +140,11 @@ class _Place:
     def expected_s(self, configurations: Sequence[Configuration]) -> list[float]:
         """The times that the cost model expects of accepted configurations."""
         return self._oracle.predict(self.space, self.problem, self.choices, configurations)
+
+
+def _types(e: BatchedEinsum) -> list[list[tuple[str, ...]]]:
+    """The types of the arrays of each operand, row by row."""
+    return [[tuple(a.dtype.name for a in entry) for entry in row] for row in e.args]
 
 
 def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 _FIRST_PROCESSOR_CHARACTERS = 16_384
 """Enough of /proc/cpuinfo for one processor; the file repeats itself for every core."""
+
+INTEL_TARGET_VARIABLE = "CL_CONFIG_CPU_TARGET_ARCH"
+"""The environment variable by which Intel's CPU runtime compiles for an older instruction set than the processor has."""
+_WITHOUT = {"corei7": ("avx",), "corei7-avx": ("avx2", "avx512"), "core-avx2": ("avx512",)}
+"""Its values, and how the flags begin that are of no use then; the runtime knows ``"skx"`` too, the newest of all."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,7 @@ class Processor:
     :param family, model: numbers of cpuid; None off x86.
     :param last_level_cache_bytes: of one processor; 0 if unknown.
     :param core_cache_bytes: the second level; 0 if unknown.
+    :param target: what it is compiled for where that is less than it can do, as the runtime calls it; else empty.
     """
 
     machine: str
@@ -31,6 +37,7 @@ class Processor:
     flags: frozenset[str]
     last_level_cache_bytes: int
     core_cache_bytes: int = 0
+    target: str = ""
 
     @property
     def vector_bytes(self) -> int:
@@ -51,6 +58,14 @@ class Processor:
         maker = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(self.vendor, "other")
         vectors = {64: "avx512", 32: "avx2" if "avx2" in self.flags else "avx", 16: "sse"}[self.vector_bytes]
         return f"{machine}-{maker}-f{self.family}-{vectors}"
+
+    def compiled_for(self, target: str) -> Processor:
+        """This processor as a compiler sees it that was told to generate for `target`, a value of Intel's variable.
+
+        Itself if the target takes nothing away, as one that is newer than the processor or unknown to the runtime does.
+        """
+        unused = frozenset(flag for flag in self.flags if flag.startswith(_WITHOUT.get(target, ())))
+        return replace(self, flags=self.flags - unused, target=target) if unused else self
 
 
 @lru_cache(maxsize=1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from feinsum.devices.host import Processor, processor
+from feinsum.devices.host import INTEL_TARGET_VARIABLE, Processor, processor
 from feinsum.devices.naming import cpu_model, device_id, gpu_model, runtime_name, slug
 from feinsum.devices.profile import DeviceProfile
 
@@ -24,12 +25,15 @@ def read_profile(device: cl.Device) -> DeviceProfile:
     """The profile of `device` without running anything on it: no static local memory, no inline PTX yet."""
     platform = device.platform
     kind = _kind(device)
+    runtime = runtime_name(platform.name)
     host = processor()
+    if runtime == "intel":
+        host = host.compiled_for(os.environ.get(INTEL_TARGET_VARIABLE, ""))
     is_cpu = kind == "cpu"
     capability = _compute_capability(device)
     model = cpu_model(device.name, host) if is_cpu else gpu_model(_marketing_name(device))
     return DeviceProfile(
-        id=device_id(kind, runtime_name(platform.name), model, device.max_compute_units),
+        id=device_id(kind, runtime, model, device.max_compute_units),
         architecture=host.architecture if is_cpu else _accelerator_architecture(device, capability),
         name=device.name.strip(),
         platform=platform.name.strip(),

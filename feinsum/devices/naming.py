@@ -61,7 +61,8 @@ def cpu_model(name: str, processor: Processor) -> str:
     # A hypervisor may hide the number: "AMD EPYC" alone is any of five generations.
     if processor.family is not None and not re.search(r"\d{3}", model):
         model += f"-f{processor.family}m{processor.model or 0}"
-    return model
+    # With other vectors it is another device: the kernels that are fast on the one spill or idle on the other.
+    return f"{model}-{slug(processor.target)}" if processor.target else model
 
 
 def slug(text: str) -> str:

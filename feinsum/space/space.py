@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from feinsum.contraction import ContractionSchedule
@@ -162,9 +163,12 @@ class TransformSpace:
                 return f"{name} is {configuration[name]!r}, not one of {list(values)}"
         return self.constraint(problem, configuration)
 
-    def configurations(self, problem: Problem) -> Iterator[dict[str, Value]]:
-        """Every accepted configuration, those made of best guesses first."""
+    def configurations(
+        self, problem: Problem, wanted: Mapping[str, Value] = MappingProxyType({})
+    ) -> Iterator[dict[str, Value]]:
+        """Every accepted configuration with the values that are wanted, those made of best guesses first."""
         parameters = self.parameters(problem)
+        parameters |= {name: tuple(x for x in parameters[name] if x == value) for name, value in wanted.items()}
         for values in product(*parameters.values()):
             configuration = dict(zip(parameters, values, strict=True))
             if self.constraint(problem, configuration) is None:

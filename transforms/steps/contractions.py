@@ -7,6 +7,7 @@ alone; or a chain gives every step a configuration of its own, of whichever spac
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from feinsum.contraction import ContractionSchedule, aligned, pairwise_schedule
@@ -138,12 +139,18 @@ def transform_step(
 
 
 def nearest(p: Problem, wanted: Configuration) -> Configuration | None:
-    """The first accepted configuration of a step that agrees best with the values wanted; None if none is accepted."""
-    best, most = None, -1
-    for c in vector_panels.configurations(p):
-        agreed = sum(value in (OWN, c[name]) for name, value in wanted.items())
-        if agreed > most:
-            best, most = c, agreed
-        if agreed == len(wanted):
-            break
-    return best
+    """The first accepted configuration of a step that agrees best with the values wanted; None if none is accepted.
+
+    Whether any has all the values wanted is asked before those with fewer are looked at: registers often refuse a tile for
+    every choice of the other parameters, and to find that out among all configurations takes half a minute.
+    """
+    choices = vector_panels.parameters(p)
+    own = {name: value for name, value in wanted.items() if value != OWN}
+    for agreed in range(len(own), -1, -1):
+        first = [
+            next(vector_panels.configurations(p, {name: own[name] for name in names}), None)
+            for names in combinations(own, agreed)
+        ]
+        if found := [c for c in first if c is not None]:
+            return min(found, key=lambda c: [values.index(c[name]) for name, values in choices.items()])
+    return None

@@ -194,11 +194,10 @@ class _Planner:
         slabs = {k: self.long for k, letters in rows.items() if lane not in letters}
         if not slabs or len(self.steps) > 1 or self.c["rows"] == "apart":
             raise RefusedError(f"no operand has rows along '{self.long}'")
-        size = (
-            math.prod(self.groups[self.long]) * self._bytes(self.e.indexing.inputs[next(iter(slabs))]) / self.c["together"]
-        )
+        steps = math.prod(self.groups[self.long]) / self.c["together"]
+        size = steps * sum(self._bytes(self.e.indexing.inputs[k]) for k in slabs)
         if size > self.p.device.own_cache_bytes:
-            raise RefusedError(f"a slab of {size:.0f} bytes does not stay in the caches")
+            raise RefusedError(f"slabs of {size:.0f} bytes do not stay in the caches")
         return slabs
 
     def _ahead(self, lane: str) -> str | None:
