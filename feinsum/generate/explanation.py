@@ -42,9 +42,7 @@ def explain_steps(text: str, evaluation: Evaluation) -> str:
         choice, step = task.choice, task.step
         taken = ", ".join(map(str, step.positions))
         once = ", once, as it follows from constants alone" if task.constant else ""
-        lines.append(
-            f"step {number} takes {taken}: {step.subscripts}, {listed(step.lengths)}, {task.flops:.3g} FLOP{once}"
-        )
+        lines.append(f"step {number} takes {taken}: {step.subscripts}, {listed(step.lengths)}, {task.flops:.3g} FLOP{once}")
         if task.kernel is not None:
             lines += [f"  {line}" for line in task.kernel.explain().splitlines()[1:]]
         else:
