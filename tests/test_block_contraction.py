@@ -12,7 +12,6 @@ from typing import Any
 
 import loopy as lp
 import pytest
-from feinsum.transforms.block_tiles.steps import prepared
 from profiles import CPU, GPU
 from pymbolic import evaluate
 from pymbolic.primitives import Variable
@@ -27,10 +26,18 @@ from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
 from feinsum.registry import find_space
 from feinsum.rewrites.fusion import join, side_by_side
-from feinsum.skeletons.block_tiles.blocks import Blocks
-from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD, fragments
-from feinsum.skeletons.block_tiles.index_groups import IndexGroup
-from feinsum.skeletons.block_tiles.write import multiply_in_blocks
+from feinsum.skeletons.block_tiles import (
+    MULTIPLY_ADD,
+    BlockShape,
+    BlockTiles,
+    ChainPath,
+    IndexGroup,
+    Packing,
+    SumSplit,
+    TilePipeline,
+    write,
+)
+from feinsum.skeletons.block_tiles.fragments import fragments
 from feinsum.validate import Workload
 
 UNITS = ("fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "fp64-mma-m16n8k16", "tf32-mma-m16n8k8", MULTIPLY_ADD)
@@ -175,8 +182,9 @@ def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device)
     t_unit = generate_loopy(fe.batched_einsum("ij,jk->ik", [[(a, b), fe.array("X", (24, 8))]]))
     m = match_einsum(t_unit)
     names = dict(zip(m.einsum.indexing.inputs[0] + m.einsum.indexing.inputs[1][1], "ijk", strict=True))
+    plan = blocks(pipeline=TilePipeline.parse("async 2"))
     with pytest.raises(TransformError, match="is computed, so it cannot be copied asynchronously"):
-        multiply_in_blocks(t_unit, m.relabel(names, (0, 1)), blocks(asynchronous=True, buffers=2))
+        write(t_unit, m.relabel(names, (0, 1)), plan, {"i": 20, "j": 24, "k": 8})
 
 
 def prove_as_said(device: fe.Device, e: fe.BatchedEinsum, **choices: Any) -> str:
@@ -218,7 +226,9 @@ def test_fragments_loaded_a_step_ahead_are_right(
 def test_indices_side_by_side_become_one(player: fe.Device) -> None:  # noqa: F811
     """Where operands are packed, those of rows, columns, and sums are: the tiles of a sum need no digits of two."""
     e = contraction("aebf,dfce->abcd", a=3, b=5, c=6, d=7, e=9, f=4)
-    problem = prepared(find_space("block_contraction").problem(e, {}, GPU), "none", "01").problem
+    from feinsum.transforms.block_tiles.plans import contraction as by_itself
+
+    problem = by_itself(find_space("block_contraction").problem(e, {}, GPU), "none", "01")
     assert side_by_side(problem.einsum) == ("ab", "cd", "fe")
     source = prove_as_said(player, e, packed="01", joined=True, depth=4, pipeline="async 2", shape="1 2 2 of 1 1")
     assert "e_at[" in source
@@ -263,10 +273,9 @@ def test_the_code_is_as_planned() -> None:
     assert source.count("cp.async.ca.shared.global") == 1
     assert 'asm volatile("cp.async.wait_group 1;"' in source
     assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 1
-    from feinsum.transforms.block_tiles.work import contraction as planned
-
+    assert s.plan is not None
     declared = sum(8 * eval(size) for size in re.findall(r"__local double \w+\[([\d *]+)\]", source))
-    assert declared == planned(p, c).plan(c).local_bytes(8)
+    assert declared == s.plan(p, c).local_bytes()
 
 
 def test_refused_configurations_say_why() -> None:
@@ -284,36 +293,117 @@ def test_refused_configurations_say_why() -> None:
     assert "several indices of unknown length" in (s.constraint(q, c) or "")
 
 
-def blocks(**changes: Any) -> Blocks:
+def blocks(**changes: Any) -> BlockTiles:
     usual: dict[str, Any] = {
         "operands": (0, 1),
         "rows": "i",
         "columns": "k",
         "sums": "j",
         "batch": "",
-        "parts": {"j": 8},
+        "runs": {},
+        "depths": {"j": 8},
         "unit": SHORT,
-        "sub_groups": (1, 1, 1),
-        "tiles": (1, 1),
+        "block_tile": BlockShape((1, 1, 1), (1, 1)),
         "along_sums": (True, False),
     }
-    return Blocks(**{**usual, **changes})
+    return BlockTiles(**{**usual, **changes})
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
         (blocks(rows="k", columns="i"), "is no product of k by j and j by i"),
-        (blocks(parts={"j": 6}), "tiles of depth 6 are no whole steps of 4"),
-        (blocks(asynchronous=True, buffers=1), "need two buffers at least"),
-        (blocks(ahead=True), "fragments of 2 steps of .* cannot be loaded a step ahead"),
-        (blocks(ahead=True, asynchronous=True, parts={"j": 12}), "fragments of 3 steps"),
+        (blocks(depths={"j": 6}), "tiles of depth 6 are no whole steps of 4"),
     ],
 )
-def test_plans_that_do_not_fit_are_refused(plan: Blocks, message: str) -> None:
-    """By the rewrite itself, whoever calls it."""
+def test_plans_that_do_not_fit_an_einsum_are_refused(plan: BlockTiles, message: str) -> None:
+    """By what writes the kernel, whoever calls it."""
     t_unit = generate_loopy(fe.einsum("ij,jk->ik", fe.array("A", (32, 16)), fe.array("B", (16, 8))))
     m = match_einsum(t_unit)
     names = dict(zip(m.einsum.indexing.inputs[0] + m.einsum.indexing.inputs[1][1], "ijk", strict=True))
     with pytest.raises(TransformError, match=message):
-        multiply_in_blocks(t_unit, m.relabel(names, (0, 1)), plan)
+        write(t_unit, m.relabel(names, (0, 1)), plan, {"i": 32, "j": 16, "k": 8})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prefetch": True}, "fragments of 2 steps of .* are not loaded a step ahead"),
+        ({"prefetch": True, "pipeline": TilePipeline(True, 2), "depths": {"j": 12}}, "fragments of 3 steps"),
+        ({"prefetch": True, "pipeline": TilePipeline(True, 2), "several": False}, "fragments of 2 steps"),
+        ({"rows": ""}, "has no rows or no columns"),
+        ({"unit": "no such unit"}, "there is no matrix unit"),
+    ],
+)
+def test_plans_whose_parts_do_not_fit_are_none(changes: dict[str, Any], message: str) -> None:
+    """Before there is a kernel to write."""
+    with pytest.raises(TransformError, match=message):
+        blocks(**{"prefetch": False, **changes}).local_bytes()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        BlockShape((1, 2, 4), (3, 12)),
+        TilePipeline(True, 3),
+        TilePipeline(False, 1),
+        SumSplit("k", 64),
+        SumSplit(),
+        Packing((0, 1)),
+        Packing((1,)),
+        Packing(),
+        ChainPath((0, 2)),
+        ChainPath((1, 2)),
+        ChainPath(),
+    ],
+    ids=str,
+)
+def test_parts_of_plans_are_read_as_they_are_written(part: Any) -> None:
+    """What configurations hold is text; a plan holds what it means."""
+    assert type(part).parse(str(part)) == part
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (BlockShape, "1 2 2 of 4"),
+        (BlockShape, "0 2 2 of 4 4"),
+        (TilePipeline, "async 1"),
+        (TilePipeline, "registers 0"),
+        (TilePipeline, "async"),
+        (SumSplit, "k"),
+        (SumSplit, "k 0"),
+        (Packing, "10"),
+        (Packing, ""),
+        (ChainPath, "2 0"),
+        (ChainPath, "0 0"),
+        (ChainPath, "0 3"),
+    ],
+)
+def test_other_texts_are_no_parts_of_plans(kind: Any, text: str) -> None:
+    """The error shows the text."""
+    with pytest.raises(TransformError, match=text or "''"):
+        kind.parse(text)
+
+
+def test_every_parameter_is_described_at_a_field_of_the_plan() -> None:
+    """So pages and the command line find its meaning there."""
+    e = contraction("bda,dc->abc", a=312, b=12, c=24, d=312)
+    for name, einsum in (
+        ("block_contraction", e),
+        ("block_contraction_chain", contraction("aib,bjc,cka->ijk", **dict.fromkeys("abcijk", 8))),
+    ):
+        s = find_space(name)
+        assert set(s.described) == set(s.parameters(s.problem(einsum, {}, GPU)))
+
+
+def test_a_chain_asks_whether_a_step_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that blocks refuse makes no kernel: it was handed to the transformation past the refusal."""
+    from feinsum.transforms.block_tiles import chains
+
+    s = find_space("block_contraction_chain")
+    e = contraction("aib,bjc,cka->ijk", **dict.fromkeys("abcijk", 8))
+    nearest = chains.nearest
+    monkeypatch.setattr(chains, "nearest", lambda *args: {**(nearest(*args) or {}), "depth": 5})
+    with pytest.raises(TransformError, match=r"'block_contraction' refuses .*depth is 5, not one of"):
+        realize(e, {}, s, s.default(s.problem(e, {}, GPU)), GPU)

@@ -14,7 +14,7 @@ from feinsum.candidates.predicted import favourites
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.cost.model import CostModel
 from feinsum.registry import find_space
-from feinsum.skeletons.block_tiles.index_groups import IndexGroup
+from feinsum.skeletons.block_tiles import IndexGroup
 from feinsum.space import Configuration, Instance, Problem
 from feinsum.subscripts import parse_subscripts
 

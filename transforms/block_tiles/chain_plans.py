@@ -9,17 +9,46 @@ from itertools import combinations, islice, product
 from feinsum.contraction import aligned, pairwise_schedule
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
-from feinsum.space import Configuration, Problem
+from feinsum.errors import TransformError
+from feinsum.skeletons.block_tiles import BlockChain, ChainPath, TilePipeline
+from feinsum.space import Choices, Configuration, Problem
 
 from .contractions import block_contraction
-from .products import is_product
-from .steps import alone
+from .plans import refusal_of_device
+from .products import alone, is_product
 
-TOGETHER = "steps"
-"""The path of two operands at a time."""
+GUESSES = range(5)
+"""The guesses of a block tile that are offered; chosen by hand."""
 
 
-def joined(p: Problem, pair: tuple[int, ...]) -> Problem | None:
+def chain_choices(p: Problem) -> Choices:
+    """The choices of ``block_contraction_chain``."""
+    pipelines = (TilePipeline(True, 3), TilePipeline(False, 2))
+    return {"path": [str(path) for path in paths(p)], "shape": tuple(GUESSES), "pipeline": [str(x) for x in pipelines]}
+
+
+def chain_plan(p: Problem, c: Configuration) -> BlockChain:
+    """The plan of a configuration of ``block_contraction_chain``.
+
+    :raises TransformError: if the device gains nothing from blocks, or operands are computed and should be copied past the
+        registers.
+    """
+    plan = BlockChain(ChainPath.parse(c["path"]), c["shape"], TilePipeline.parse(c["pipeline"]))
+    if plan.pipeline.asynchronous and any(len(entry) > 1 for row in p.einsum.args for entry in row):
+        raise TransformError("an operand that is computed while it is loaded passes through registers")
+    reason = refusal_of_device(p)
+    if reason is not None:
+        raise TransformError(reason)
+    return plan
+
+
+def paths(p: Problem) -> list[ChainPath]:
+    """Two operands of three that may be multiplied as they are loaded, and steps of two operands at a time."""
+    pairs = combinations(range(3), 2) if p.einsum.n == 3 else ()
+    return [*(ChainPath(pair) for pair in pairs if multiplied_early(p, pair) is not None), ChainPath()]
+
+
+def multiplied_early(p: Problem, pair: tuple[int, ...]) -> Problem | None:
     """The contraction of the third operand with the product of two, if nothing is summed in that product."""
     inputs, output = p.einsum.indexing.inputs, p.einsum.indexing.output
     (rest,) = (inputs[k] for k in range(3) if k not in pair)
@@ -30,16 +59,10 @@ def joined(p: Problem, pair: tuple[int, ...]) -> Problem | None:
     return own if is_product(own.einsum) else None
 
 
-def paths(p: Problem) -> list[str]:
-    """``"steps"`` of two operands at a time, or two operands of three multiplied as they are loaded: ``"0 2"``."""
-    pairs = combinations(range(3), 2) if p.einsum.n == 3 else ()
-    return [*(f"{a} {b}" for a, b in pairs if joined(p, (a, b)) is not None), TOGETHER]
-
-
-def steps(p: Problem, path: str) -> Iterator[Problem]:
+def steps(p: Problem, path: ChainPath) -> Iterator[Problem]:
     """The contractions of a path, one after the other."""
-    if path != TOGETHER:
-        own = joined(p, tuple(map(int, path.split())))
+    if path.pair:
+        own = multiplied_early(p, path.pair)
         if own is not None:
             yield own
         return
@@ -48,14 +71,16 @@ def steps(p: Problem, path: str) -> Iterator[Problem]:
         yield alone(p, step.indexing.inputs, step.indexing.output, sizes)
 
 
-def nearest(p: Problem, shape: int, pipeline: str) -> Configuration | None:
-    """An accepted configuration of a step: its `shape`-th best guess of blocks, with the pipeline if it has such."""
-    return _nearest(p.einsum, tuple(p.sizes.items()), p.device, shape, pipeline) if is_product(p.einsum) else None
+def nearest(p: Problem, plan: BlockChain) -> Configuration | None:
+    """An accepted configuration of a step: a guess of its block tile, with the pipeline of the plan if it has such."""
+    if not is_product(p.einsum):
+        return None
+    return _nearest(p.einsum, tuple(p.sizes.items()), p.device, plan.guess, str(plan.pipeline))
 
 
 @lru_cache(maxsize=512)
 def _nearest(
-    e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, shape: int, pipeline: str
+    e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, guess: int, pipeline: str
 ) -> Configuration | None:
     p = Problem(e, dict(sizes), device)
     choices = block_contraction.parameters(p)
@@ -67,4 +92,4 @@ def _nearest(
     if first is None:
         return next(block_contraction.configurations(p), None)
     alike = (c for c in wanted if all(c[x] == first[x] for x in first if x != "shape"))
-    return next(islice(alike, max(0, shape - 1), None), first) if shape else first
+    return next(islice(alike, max(0, guess - 1), None), first) if guess else first

@@ -6,18 +6,26 @@ A product of two operands that sums nothing need not be stored: ``Σ_i,j W[o,i,j
 
 from __future__ import annotations
 
-from feinsum.contraction import aligned, pairwise_schedule
-from feinsum.einsum import BatchedEinsum
-from feinsum.rewrites import contract_first, contract_in_steps, separate_rows, spread, spread_sum
-from feinsum.rewrites.launches import launch_in_turn
-from feinsum.space import Choices, Configuration, Problem, space
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .chain_plans import TOGETHER, nearest, paths
-from .chain_work import chain_work
+from feinsum.contraction import aligned, pairwise_schedule
+from feinsum.cost import Work, in_turn
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import TransformError
+from feinsum.rewrites import contract_first, contract_in_steps, launch_in_turn, separate_rows
+from feinsum.skeletons.block_tiles import BlockChain, write_entry_by_entry
+from feinsum.space import Configuration, Problem, space
+
+from .chain_plans import chain_choices, chain_plan, nearest, steps
 from .contractions import block_contraction
-from .limits import refusal_of_device
 from .products import is_plain
-from .steps import ITEMS, lanes
+from .work import entry_by_entry_work
+
+if TYPE_CHECKING:
+    import loopy as lp
+
+    from feinsum.match import Match
 
 
 def is_chain(e: BatchedEinsum) -> bool:
@@ -25,37 +33,44 @@ def is_chain(e: BatchedEinsum) -> bool:
     return is_plain(e) and e.n >= 3 and bool(e.indexing.output)
 
 
-def parameters(p: Problem) -> Choices:
-    return {"path": paths(p), "shape": tuple(range(5)), "pipeline": ("async 3", "registers 2")}
+def chain_work(p: Problem, c: Configuration) -> Work:
+    """The work of the steps one after the other, partial results written and read again."""
+    plan = chain_plan(p, c)
+    return in_turn([_step_work(own, plan) for own in steps(p, plan.path)] * p.einsum.b)
 
 
-def constraint(p: Problem, c: Configuration) -> str | None:
-    computed = c["path"] != TOGETHER or any(len(entry) > 1 for row in p.einsum.args for entry in row)
-    if computed and c["pipeline"].startswith("async"):
-        return "what is computed while it is loaded passes through registers"
-    return refusal_of_device(p)
+def _step_work(p: Problem, plan: BlockChain) -> Work:
+    own = nearest(p, plan)
+    return entry_by_entry_work(p.einsum.indexing, p.sizes, p.itemsize) if own is None else block_contraction.work(p, own)
 
 
-@space(pattern=is_chain, version=1, rank=1, parameters=parameters, constraint=constraint, estimate=chain_work)
-def block_contraction_chain(t_unit, match, p, *, path, shape, pipeline):  # type: ignore[no-untyped-def]
+@space(pattern=is_chain, version=1, rank=1, parameters=chain_choices, plan=chain_plan, estimate=chain_work)
+def block_contraction_chain(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """A launch in blocks for each pairwise contraction; or one, of products that are made as they are loaded."""
     t_unit, rows = separate_rows(t_unit, match)
     t_unit = launch_in_turn(t_unit, rows)
     schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
     for m in rows:
-        if path == TOGETHER:
-            t_unit, steps = contract_in_steps(t_unit, m, schedule)
+        matches: Sequence[Match]
+        if plan.path.pair:
+            t_unit, *matches = contract_first(t_unit, m, plan.path.pair)
         else:
-            t_unit, joint = contract_first(t_unit, m, tuple(map(int, path.split())))
-            steps = (joint,)
-        for step in steps:
+            t_unit, matches = contract_in_steps(t_unit, m, schedule)
+        for step in matches:
             own = Problem(step.einsum, {x: p.sizes[x] for x in step.einsum.indexing.indices}, p.device)
-            c = nearest(own, shape, pipeline)
-            output = step.einsum.indexing.output
-            if c is not None:
-                t_unit = block_contraction.function(t_unit, step, own, **c)
-            elif output:
-                t_unit = spread(t_unit, step, output[-1], lanes(own.sizes[output[-1]]), own.sizes)
-            else:
-                t_unit = spread_sum(t_unit, step, ITEMS, own.sizes)
+            t_unit = transform_step(t_unit, step, own, nearest(own, plan))
     return t_unit
+
+
+def transform_step(t_unit: lp.TranslationUnit, step: Match, own: Problem, c: Configuration | None) -> lp.TranslationUnit:
+    """Contract a step in blocks, or where it is no product of matrices entry by entry.
+
+    :param own: the step as a problem, in the letters of its match.
+    :raises TransformError: if ``block_contraction`` refuses the configuration.
+    """
+    if c is None:
+        return write_entry_by_entry(t_unit, step, own.sizes)
+    reason = block_contraction.refusal(own, c)
+    if reason is not None:
+        raise TransformError(f"step '{step.einsum.indexing}': '{block_contraction.name}' refuses {dict(c)}: {reason}")
+    return block_contraction.apply(t_unit, step, own, c)

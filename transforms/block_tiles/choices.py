@@ -1,9 +1,9 @@
-"""Choices for contractions in blocks: parts of long sums, operands to pack, units, pipelines, and sizes of blocks."""
+"""Choices for contractions in blocks: parts of long sums, operands to pack, units, pipelines, and shapes of blocks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product as iter_product
@@ -12,70 +12,88 @@ from math import prod
 from feinsum.devices import DeviceProfile
 from feinsum.devices.ptx import matrix_unit
 from feinsum.einsum import BatchedEinsum
-from feinsum.rewrites.fusion import side_by_side
-from feinsum.skeletons.block_tiles.blocks import Blocks
-from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD
+from feinsum.rewrites import side_by_side
+from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockTiles, Packing, SumSplit, TilePipeline
 from feinsum.skeletons.nvidia.matrix_units import split_error
 from feinsum.space import Choices, Problem, Value
 
-from .limits import residents
-from .products import Product
-from .steps import joined, prepared
+from .plans import contraction, refusal_of_device, residents, tiles
+from .products import FusedProduct, joined, product
 from .work import product_work
 
 MOST_SHAPES, MOST_ALIKE = 20, 3
-MOST_DEPTHS = 4
+"""Cheap shapes that are offered, and those of them with as many fragments for a warp; chosen by hand."""
 LOOKED_AT, MOST_QUICK = 40, 8
-SMALLEST_SHAPE = "1 2 2 of 1 1"
+"""Cheap shapes whose time is estimated, and the quickest of them that are offered besides; chosen by hand."""
+MOST_DEPTHS = 4
+SMALLEST = BlockShape((1, 2, 2), (1, 1))
 REUSED = 1024
-"""How often an operand has to be used so that a copy of it in another order is worth it."""
+"""How often an operand has to be used so that a copy of it in another order is worth it; chosen by hand."""
 MOST_RESIDENT = 4
-"""Groups of a multiprocessor beyond which more make no difference."""
+"""Groups of a multiprocessor beyond which more make no difference; chosen by hand."""
 GROUPS_WANTED = 6
-"""Work-groups for each multiprocessor, among which a sum is split."""
+"""Work-groups for each multiprocessor, among which a sum is split; chosen by hand."""
 ENOUGH_SUB_GROUPS = 8
-"""Of a multiprocessor, so that some multiply while others wait."""
+"""Sub-groups of a multiprocessor, so that some multiply while others wait; chosen by hand."""
 
 
-def splits(product: Product) -> list[str]:
-    """Ways to share a sum among work-groups, where the output is too small for all of them: ``"k 64"`` is parts of 64."""
-    p = product.problem
-    points = prod(product.count(name) for name in ("rows", "columns", "batch"))
+def block_choices(p: Problem) -> Choices:
+    """The choices of ``block_contraction``; where the device gains nothing, shapes are not ranked, which takes 20 ms."""
+    ranked = refusal_of_device(p) is None
+    whole = product(p, "quick")
+    first: dict[str, Sequence[Value]] = {"split": splits(whole), "packed": packings(whole), "rows": ["quick", "slow"]}
+    first["joined"] = joinings(p, first) if ranked else [False]
+    alone = contraction(p, str(first["split"][0]), str(first["packed"][0]))
+    own = product(joined(alone) if first["joined"][0] else alone, str(first["rows"][0]))
+    pipeline = pipelines(p, own.count("sums") > own.depths[0])
+    second: dict[str, Sequence[Value]] = {
+        "unit": units(p, own.count("sums")),
+        "pipeline": pipeline,
+        "depth": depths(p, own, first),
+        "run": own.runs,
+        "ahead": [False, True] if any(TilePipeline.parse(text).asynchronous for text in pipeline) else [False],
+    }
+    shape = shapes(own, **{name: values[0] for name, values in second.items()}) if ranked else [str(SMALLEST)]
+    return {**first, **second, "shape": shape}
+
+
+def splits(own: FusedProduct) -> list[str]:
+    """Ways to share a sum among work-groups, where the output is too small for all of them."""
+    p = own.problem
+    points = prod(own.count(name) for name in ("rows", "columns", "batch"))
     wanted = GROUPS_WANTED * p.device.compute_units * 64 * 64 / points
-    if wanted < GROUPS_WANTED:
-        return ["none"]
     found = {}
-    for x in product.letters["sums"]:
+    for x in own.letters["sums"] if wanted >= GROUPS_WANTED else "":
         for length in p.divisors(x)[:-1]:
-            if product.count("sums") * length >= 64 * p.sizes[x]:
-                found[f"{x} {length}"] = 0.5 * (length % 4 != 0) + abs(math.log2(p.sizes[x] / length / wanted))
-    return [*sorted(found, key=lambda text: found[text])[:4], "none"]
+            if own.count("sums") * length >= 64 * p.sizes[x]:
+                split = SumSplit(x, length)
+                found[split] = 0.5 * (length % 4 != 0) + abs(math.log2(p.sizes[x] / length / wanted))
+    return [str(split) for split in (*sorted(found, key=found.__getitem__)[:4], SumSplit())]
 
 
-def packings(product: Product) -> list[str]:
+def packings(own: FusedProduct) -> list[str]:
     """Operands worth copying first: of large products, where what is summed is quickest in neither or not in both."""
-    least = min(product.count("rows"), product.count("columns"))
-    quick = {product.quickest(side) for side in (0, 1)}
-    same = len(quick) == 1 and quick <= set(product.letters["sums"])
-    if same or least < REUSED or product.count("sums") < REUSED // 4:
-        return ["none"]
-    return ["0", "none", "1", "01"]
+    least = min(own.count("rows"), own.count("columns"))
+    quick = set(own.quick)
+    same = len(quick) == 1 and quick <= set(own.letters["sums"])
+    worth = not same and least >= REUSED and own.count("sums") >= REUSED // 4
+    return [str(Packing(operands)) for operands in (((0,), (), (1,), (0, 1)) if worth else ((),))]
 
 
 def joinings(p: Problem, choices: Choices) -> list[bool]:
-    """Whether indices that are side by side become one, where there are such after some way to split and pack."""
-    return [False, True] if any(side_by_side(own.einsum) for own in _prepared(p, choices)) else [False]
+    """Whether indices that are side by side become one, where there are such after some way to pack operands."""
+    return [False, True] if any(side_by_side(own.einsum) for own in _packed(p, choices)) else [False]
 
 
-def depths(p: Problem, product: Product, choices: Choices) -> list[int]:
+def depths(p: Problem, own: FusedProduct, choices: Choices) -> list[int]:
     """Depths of a tile that waste least, then those that do with other indices."""
-    others = (Product(joined(own), (0, 1)) for own in _prepared(p, choices)) if True in choices["joined"] else ()
-    return list(dict.fromkeys(depth for each in (product, *others) for depth in each.depths[:MOST_DEPTHS]))
+    others = (FusedProduct(joined(each), (0, 1)) for each in _packed(p, choices)) if True in choices["joined"] else ()
+    return list(dict.fromkeys(depth for each in (own, *others) for depth in each.depths[:MOST_DEPTHS]))
 
 
-def _prepared(p: Problem, choices: Choices) -> list[Problem]:
+def _packed(p: Problem, choices: Choices) -> list[Problem]:
     """The contraction as it is after every way to pack operands, its sum in one."""
-    return [prepared(p, "none", str(packed)).problem for packed in choices["packed"]]
+    return [contraction(p, str(SumSplit()), str(packed)) for packed in choices["packed"]]
 
 
 def units(p: Problem, terms: int) -> list[str]:
@@ -95,21 +113,22 @@ def units(p: Problem, terms: int) -> list[str]:
 
 
 def pipelines(p: Problem, several: bool) -> list[str]:
-    """How tiles come to local memory, and in how many buffers; `several` is whether a sum has more than one tile."""
+    """How tiles come to local memory, and in how many stages; `several` is whether a sum has more than one tile."""
     arrays = [array for row in p.einsum.args for entry in row for array in entry]
     alike = len({array.dtype for array in arrays}) == 1 and all(len(entry) == 1 for row in p.einsum.args for entry in row)
-    known = ["async 3", "async 2", "async 4"] if alike and "cp-async-16" in p.device.instructions else []
-    return [*known, "registers 1", "registers 2"] if several else ["registers 1", *known[1::-1], "registers 2"]
+    known = [TilePipeline(True, stages) for stages in (3, 2, 4)] if alike and "cp-async-16" in p.device.instructions else []
+    one, two = (TilePipeline(False, stages) for stages in (1, 2))
+    return [str(x) for x in ((*known, one, two) if several else (one, *known[1::-1], two))]
 
 
-def shapes(product: Product, **choices: Value) -> list[str]:
-    """Blocks by what they cost, cheapest first: ``"items down across of down across"``, sub-groups of fragments.
+def shapes(own: FusedProduct, **choices: Value) -> list[str]:
+    """Block tiles by what they cost, cheapest first.
 
-    Few with fragments of the same number, so that among them are large and small ones; after these come the quickest of
-    the cheapest by what :mod:`feinsum.transforms.block_tiles.work` knows besides.
+    Few with the same number of fragments for a warp, so that large and small ones are among them; after these come the
+    quickest of the cheapest by what :mod:`feinsum.transforms.block_tiles.work` knows besides.
     """
-    p = product.problem
-    return list(_shapes(p.einsum, tuple(p.sizes.items()), p.device, product.operands, tuple(choices.items())))
+    p = own.problem
+    return list(_shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, tuple(choices.items())))
 
 
 @lru_cache(maxsize=512)
@@ -120,27 +139,27 @@ def _shapes(
     operands: tuple[int, int],
     choices: tuple[tuple[str, Value], ...],
 ) -> tuple[str, ...]:
-    product = Product(Problem(e, dict(sizes), device), operands)
-    usual = product.plan({**dict(choices), "shape": SMALLEST_SHAPE})
-    plans: dict[str, Blocks] = {}
-    costs: dict[str, float] = {}
-    alike: dict[int, list[str]] = {}
-    for sub_groups, tiles in iter_product(_arrangements(), _tilings(usual.unit != MULTIPLY_ADD)):
-        plan = replace(usual, sub_groups=sub_groups, tiles=tiles)
-        cost = _cost(product, plan)
+    own = FusedProduct(Problem(e, dict(sizes), device), operands)
+    usual = tiles(own, {**dict(choices), "shape": str(SMALLEST)})
+    plans: dict[BlockShape, BlockTiles] = {}
+    costs: dict[BlockShape, float] = {}
+    alike: dict[int, list[BlockShape]] = {}
+    for warps, warp_tile in iter_product(_arrangements(), _warp_tiles(usual.unit != MULTIPLY_ADD)):
+        shape = BlockShape(warps, warp_tile)
+        plan = replace(usual, block_tile=shape)
+        cost = _cost(own, plan)
         if cost is not None:
-            text = " ".join(map(str, (*sub_groups, "of", *tiles)))
-            plans[text], costs[text] = plan, cost
-            alike.setdefault(prod(tiles), []).append(text)
-    few = (text for each in alike.values() for text in sorted(each, key=costs.__getitem__)[:MOST_ALIKE])
-    found = sorted(few, key=costs.__getitem__)[:MOST_SHAPES] or [SMALLEST_SHAPE]
+            plans[shape], costs[shape] = plan, cost
+            alike.setdefault(shape.fragments, []).append(shape)
+    few = (shape for each in alike.values() for shape in sorted(each, key=costs.__getitem__)[:MOST_ALIKE])
+    found = sorted(few, key=costs.__getitem__)[:MOST_SHAPES] or [SMALLEST]
 
-    def seconds(text: str) -> float:
-        return product_work(product, plans[text]).seconds(device, product.problem.itemsize)
+    def seconds(shape: BlockShape) -> float:
+        return product_work(own, plans[shape]).seconds(device, own.problem.itemsize)
 
     cheap = sorted(costs, key=costs.__getitem__)[:LOOKED_AT]
-    quick = sorted((text for text in cheap if text not in found), key=seconds)
-    return (*found, *quick[:MOST_QUICK])
+    quick = sorted((shape for shape in cheap if shape not in found), key=seconds)
+    return tuple(map(str, (*found, *quick[:MOST_QUICK])))
 
 
 def _arrangements() -> Iterator[tuple[int, int, int]]:
@@ -151,28 +170,28 @@ def _arrangements() -> Iterator[tuple[int, int, int]]:
                     yield items, down, across
 
 
-def _tilings(unit: bool) -> Iterator[tuple[int, int]]:
+def _warp_tiles(unit: bool) -> Iterator[tuple[int, int]]:
     for down in (1, 2, 4) if unit else (1, 2, 4, 8):
         for across in (1, 2, 3, 4, 5, 6, 8, 9, 10, 12) if unit else (1, 2, 4, 8, 16):
             yield down, across
 
 
-def _cost(product: Product, plan: Blocks) -> float | None:
+def _cost(own: FusedProduct, plan: BlockTiles) -> float | None:
     """Multiplications of the busiest multiprocessor, and loads in terms of them; None if registers do not suffice.
 
     What is loaded for a block from global memory, and for the fragments of a sub-group from local memory, is less for each
-    multiplication the larger these are.
+    multiplication the larger these are.  The weights of loads and of warps that wait for each other were chosen by hand.
     """
-    p, (rows, columns), items = product.problem, plan.shape, plan.sub_groups[0]
-    resident = min(residents(product, plan), MOST_RESIDENT)
-    lengths = {name: product.count(name) for name in ("rows", "columns", "batch")}
-    if resident == 0 or (items > 1 and (lengths["rows"] > rows or lengths["columns"] > columns)):
+    p, (rows, columns), (down, across) = own.problem, plan.extents, plan.block_tile.warp_tile
+    resident = min(residents(p, plan), MOST_RESIDENT)
+    lengths = {name: own.count(name) for name in ("rows", "columns", "batch")}
+    if resident == 0 or (plan.items > 1 and (lengths["rows"] > rows or lengths["columns"] > columns)):
         return None
-    groups = -(-lengths["rows"] // rows) * -(-lengths["columns"] // columns) * -(-lengths["batch"] // items)
+    groups = -(-lengths["rows"] // rows) * -(-lengths["columns"] // columns) * -(-lengths["batch"] // plan.items)
     # Groups come and go; at the end half of those that a multiprocessor holds are left, as a rule.
     rounds = max(groups / p.device.compute_units, 1.0) + resident / 2
-    fragment = plan.tiles[0] * plan.fragments.rows, plan.tiles[1] * plan.fragments.columns
-    loads = 16 / rows + 16 / columns + 8 / fragment[0] + 8 / fragment[1]
-    hidden = min(1.0, resident * prod(plan.sub_groups) / ENOUGH_SUB_GROUPS)
-    together = 1 + prod(plan.sub_groups) / 48  # the more wait for each other, the longer
-    return rounds * items * rows * columns * (1 + loads) * together / hidden
+    loads = 16 / rows + 16 / columns + 8 / (down * plan.fragments.rows) + 8 / (across * plan.fragments.columns)
+    warps = prod(plan.block_tile.warps)
+    hidden = min(1.0, resident * warps / ENOUGH_SUB_GROUPS)
+    waits = 1 + warps / 48  # the more wait for each other, the longer
+    return rounds * plan.items * rows * columns * (1 + loads) * waits / hidden

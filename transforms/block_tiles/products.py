@@ -8,24 +8,27 @@ together fills whole sectors of memory, and likewise for the quickest letters of
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from feinsum.einsum import BatchedEinsum
-from feinsum.skeletons.block_tiles.blocks import Blocks
+from feinsum.einsum import Array, BatchedEinsum
+from feinsum.rewrites import fused, side_by_side
 from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES
-from feinsum.space import Configuration, Problem
+from feinsum.space import Problem
+from feinsum.subscripts import Subscripts
 
 SECTOR_BYTES = 32
 """What a GPU moves at least from or to memory."""
 DEPTHS = (16, 24, 8, 32, 64, 12, 4)
+"""Depths of a tile, of which the first is the best guess; chosen by hand."""
 DEPTHS_OF_TWO = (32, 16, 64, 24, 8, 12, 4)
-"""With two quickest letters among the sums, whose runs share the depth."""
+"""The same with two quickest letters among the sums, whose runs share the depth; chosen by hand."""
 
 
 @dataclass(frozen=True)
-class Product:
+class FusedProduct:
     """A pairwise contraction seen as a product of matrices.
 
     :ivar operands: the operand with the rows and that with the columns.
@@ -66,7 +69,7 @@ class Product:
         """Numbers in a sector."""
         return max(1, SECTOR_BYTES // self.problem.itemsize)
 
-    def outer_parts(self, run: int) -> dict[str, int]:
+    def outer_runs(self, run: int) -> dict[str, int]:
         """Parts of rows and columns: runs of an operand's quickest letter, where that is not the quickest of its group."""
         parts: dict[str, int] = {}
         for side, name in enumerate(("rows", "columns")):
@@ -79,9 +82,9 @@ class Product:
     @property
     def runs(self) -> list[int]:
         """Runs worth trying: of a sector, or twice as long; one is as good as the other where there are none."""
-        return [self.sector, 2 * self.sector] if self.outer_parts(self.sector) else [self.sector]
+        return [self.sector, 2 * self.sector] if self.outer_runs(self.sector) else [self.sector]
 
-    def sum_parts(self, depth: int) -> dict[str, int]:
+    def sum_depths(self, depth: int) -> dict[str, int]:
         """Parts of the letters summed over, whose product is `depth` where that can be."""
         sums = self.letters["sums"]
         quick = [x for x in dict.fromkeys((self.quickest(0), self.quickest(1))) if x in sums]
@@ -102,7 +105,7 @@ class Product:
 
     def waste(self, depth: int) -> float:
         """How many times more terms than there are tiles of a depth have."""
-        parts = self.sum_parts(depth)
+        parts = self.sum_depths(depth)
         return prod(-(-self.problem.sizes[x] // k) * k / self.problem.sizes[x] for x, k in parts.items())
 
     @property
@@ -124,31 +127,30 @@ class Product:
         """
         quick, wide = self.quickest(side), max(1, WIDEST_BYTES // self.problem.itemsize)
         first = self.letters["sums"][:1] == quick
-        return wide if first and self.sum_parts(depth).get(quick, 1) % wide == 0 == self.problem.sizes[quick] % wide else 1
-
-    def plan(self, c: Configuration) -> Blocks:
-        """The plan of a configuration."""
-        items, down, across, fragments_down, fragments_across = map(int, c["shape"].replace("of", " ").split())
-        return Blocks(
-            operands=self.operands,
-            **self.letters,
-            parts=self.outer_parts(c["run"]) | self.sum_parts(c["depth"]),
-            unit=c["unit"],
-            sub_groups=(items, down, across),
-            tiles=(fragments_down, fragments_across),
-            along_sums=(self.quick[0] in self.letters["sums"], self.quick[1] in self.letters["sums"]),
-            buffers=int(c["pipeline"].split()[1]),
-            asynchronous=c["pipeline"].startswith("async"),
-            wide=(self.width(0, c["depth"]), self.width(1, c["depth"])),
-            ahead=c["ahead"],
-        )
+        return wide if first and self.sum_depths(depth).get(quick, 1) % wide == 0 == self.problem.sizes[quick] % wide else 1
 
 
-def product(p: Problem, rows: str) -> Product:
+def product(p: Problem, rows: str) -> FusedProduct:
     """The product whose rows belong to the operand with the quickest index of the output, or to the other."""
     last = p.einsum.indexing.output[-1]
     first = (last not in p.einsum.indexing.inputs[0]) ^ (rows == "slow")
-    return Product(p, (int(first), 1 - int(first)))
+    return FusedProduct(p, (int(first), 1 - int(first)))
+
+
+def alone(p: Problem, terms: Sequence[str], output: str, sizes: Mapping[str, int]) -> Problem:
+    """A contraction of arrays that lie in memory as `terms` say."""
+    axes = {x: p.einsum.index_sizes[x] if p.sizes.get(x) == n else n for x, n in sizes.items()}
+    dtype = p.einsum.dtypes[0]
+    row = tuple((Array(f"operand{k}", tuple(axes[x] for x in term), dtype),) for k, term in enumerate(terms))
+    return Problem(BatchedEinsum(Subscripts(tuple(terms), output), (row,)), sizes, p.device)
+
+
+def joined(p: Problem) -> Problem:
+    """A contraction with one index for those that are side by side in every array."""
+    e, sizes = p.einsum, dict(p.sizes)
+    for letters in side_by_side(e):
+        e, sizes[letters[-1]] = fused(e, letters), p.count(letters)
+    return Problem(e, {x: sizes[x] for x in e.indexing.indices}, p.device)
 
 
 def is_plain(e: BatchedEinsum) -> bool:

@@ -1,1 +1,27 @@
 """Block tiles: contractions of two tensors by work-groups, a block of the result to each, its operands in local memory."""
+
+from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD
+from feinsum.skeletons.block_tiles.index_groups import Digit, IndexGroup
+from feinsum.skeletons.block_tiles.notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.block_tiles.plan import BlockChain, BlockTiles
+from feinsum.skeletons.block_tiles.preparation import ITEMS, Preparation, lanes, prepared, write_entry_by_entry
+from feinsum.skeletons.block_tiles.write import write
+
+__all__ = [
+    "ITEMS",
+    "MULTIPLY_ADD",
+    "BlockChain",
+    "BlockShape",
+    "BlockTiles",
+    "ChainPath",
+    "Digit",
+    "IndexGroup",
+    "Packing",
+    "Preparation",
+    "SumSplit",
+    "TilePipeline",
+    "lanes",
+    "prepared",
+    "write",
+    "write_entry_by_entry",
+]

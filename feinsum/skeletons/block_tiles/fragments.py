@@ -7,6 +7,7 @@ work, a fragment is 32 rows by one column: a lane holds one row of A and of D, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pymbolic.primitives import FloorDiv, Remainder
@@ -18,7 +19,7 @@ MULTIPLY_ADD = "multiply-add"
 
 
 @dataclass(frozen=True)
-class Fragments:
+class LaneFragments:
     """The fragments of a product of (`rows`, `depth`) by (`depth`, `columns`).
 
     :ivar unit: the matrix unit that multiplies them, or None for multiply-adds.
@@ -66,12 +67,13 @@ def _dealt(g: Any) -> Any:
     return Remainder(FloorDiv(g, 2) + 2 * Remainder(g, 2), 4) + 4 * Remainder(g, 2)
 
 
-def fragments(unit: str) -> Fragments:
+@lru_cache(maxsize=32)
+def fragments(unit: str) -> LaneFragments:
     """The fragments of a matrix unit, or of multiply-adds for :data:`MULTIPLY_ADD`.
 
     :raises TransformError: if there is no such unit, or its fragments do not have 16 rows.
     """
     if unit == MULTIPLY_ADD:
-        return Fragments(None, SUB_GROUP, 1, 1, (1, 1, 1))
+        return LaneFragments(None, SUB_GROUP, 1, 1, (1, 1, 1))
     found = fragment_unit(unit)
-    return Fragments(found, found.m, found.n, found.k, found.registers)
+    return LaneFragments(found, found.m, found.n, found.k, found.registers)

@@ -1,86 +1,95 @@
-"""A product in blocks whose fragments come from local memory a step ahead: ``load(s + 1); D += A(s) B(s)``.
-
-After the barrier of a tile every sub-group would wait for its first fragments, and in every step for the next.  With two
-sets of registers, those of a step are loaded while those of the step before are multiplied, across the barrier too::
-
-    wait, lbarrier; load(0 of tile 0)
-    for tile:
-        for step < last: copy some of tile + buffers - 1; load(step + 1); D += A(step) B(step)
-        commit, wait, lbarrier; load(0 of tile + 1); D += A(last) B(last)
-
-The main loop of GEMM in CUTLASS: "register-level double buffering".
-"""
+"""How tiles follow each other: one is multiplied while the next are on their way to registers or to local memory."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pymbolic.primitives import Remainder, Variable
+from pymbolic.primitives import Comparison, Variable
 
-from feinsum.devices.ptx import MatrixUnit
-from feinsum.skeletons.block_tiles.operands import Operand
-from feinsum.skeletons.nvidia.async_copies import commit_copies, keep_loads_before, wait_for_copies
+from feinsum.rewrites.sums import UNROLL
+from feinsum.skeletons.block_tiles.frame import BlockFrame
+from feinsum.skeletons.block_tiles.operands import StagedOperand
+from feinsum.skeletons.block_tiles.prefetched import PrefetchedFragments
+from feinsum.skeletons.nvidia.async_copies import commit_copies, wait_for_copies
 from feinsum.skeletons.nvidia.matrix_units import multiply_accumulate
-
-if TYPE_CHECKING:
-    from feinsum.skeletons.block_tiles.write import Blocked
 
 
 @dataclass(frozen=True)
-class FragmentsAhead:
-    """The instructions of the pipeline; what is loaded beyond the last tile is never multiplied."""
+class TileProducts:
+    """The instructions that bring the tiles of both operands to local memory and add up their products.
 
-    work: Blocked
-    operands: Sequence[Operand]
-    unit: MatrixUnit
+    :ivar results: the array of the results of a work-item.
+    :ivar cleared: the instruction that sets them to zero.
+    """
 
-    def multiply(self, started: Sequence[str], ahead: int) -> str:
-        """All tiles, of which the first `ahead` are on their way when the instructions `started` are done; the last id."""
-        work, step = self.work, Variable(self.work.step)
-        inside = work.inside | {work.step}
-        kept = [self._registers(side) for side in (0, 1)]
-        waited = work.draft.add(partial(wait_for_copies, ahead - 1), "copies", work.around, started)
-        there = work.barrier([waited], work.around)
-        first = self._load(kept, 0, (0, 0), work.around, [there])
-        copied = [operand.copy(work.tile + ahead, work.inside, first, work.step) for operand in self.operands]
-        coming = self._load(kept, Remainder(step + 1, 2), (work.tile, step + 1), inside, first)
-        multiplied = self._products(kept, Remainder(step, 2), inside, coming)
-        work.draft.priorities.append(f"{work.tile},{work.step}")
-        committed = work.draft.add(commit_copies, "copies", work.inside, [*copied, multiplied])
-        waited = work.draft.add(partial(wait_for_copies, ahead - 1), "copies", work.inside, [committed])
-        there = work.barrier([waited], work.inside)
-        again = self._load(kept, 0, (work.tile + 1, 0), work.inside, [there])
-        return self._products(kept, work.steps % 2, work.inside, again)
+    frame: BlockFrame
+    operands: Sequence[StagedOperand]
+    results: Any
+    cleared: str
 
-    def _registers(self, side: int) -> Any:
-        """Two sets of the fragments of an operand."""
-        plan = self.work.plan
-        return Variable(self.work.array("ab"[side], (2, plan.tiles[side], plan.fragments.registers[side])))
+    def multiply(self) -> str:
+        """All tiles; the id of the last instruction."""
+        return self._asynchronously() if self.frame.plan.pipeline.asynchronous else self._through_registers()
 
-    def _load(
-        self, kept: Sequence[Any], number: Any, of: tuple[Any, Any], inside: frozenset[str], after: Collection[str]
-    ) -> list[str]:
-        """Load the fragments of a tile and step into one of the sets, before anything that comes after."""
-        work, plan, loads = self.work, self.work.plan, []
+    def _through_registers(self) -> str:
+        """Multiply a tile while the next is on its way to registers."""
+        frame, tiles = self.frame, self.frame.tiles
+        early = [operand.load(0, frame.around, [*frame.before]) for operand in self.operands]
+        kept = [operand.keep((*early, self.cleared)) for operand in self.operands]
+        ready = frame.barrier(kept, frame.inside)
+        if tiles.several:
+            there = Comparison(tiles.tile + 1, "<", tiles.count)
+            for operand in self.operands:
+                operand.load(tiles.tile + 1, frame.inside, [ready], there, tiles.step)
+        multiplied = self._products([ready])
+        if tiles.several and frame.plan.pipeline.stages == 1:
+            frame.barrier([multiplied], frame.inside)
+        return multiplied
+
+    def _asynchronously(self) -> str:
+        """Multiply a tile while the next are on their way to local memory."""
+        frame, draft, tiles = self.frame, self.frame.draft, self.frame.tiles
+        ahead = frame.plan.pipeline.stages - 1 if tiles.several else 1
+        last: list[str] = [self.cleared]
+        for number in range(ahead):
+            copied = [operand.copy(number, frame.around, {*frame.before, *last}) for operand in self.operands]
+            last = [draft.add(commit_copies, "copies", frame.around, copied)]
+        unit = frame.plan.fragments.unit
+        if frame.plan.prefetch and tiles.several and unit is not None:
+            return PrefetchedFragments(frame, self.operands, self.results, unit).multiply(last, ahead)
+        waited = draft.add(partial(wait_for_copies, ahead - 1), "copies", frame.inside, last)
+        ready = frame.barrier([waited], frame.inside)
+        if tiles.several:
+            copied = [operand.copy(tiles.tile + ahead, frame.inside, [ready], tiles.step) for operand in self.operands]
+            # Committed even where nothing was copied, so that the number of groups tells which tile has come.
+            draft.add(commit_copies, "copies", frame.inside, copied)
+        return self._products([ready])
+
+    def _products(self, after: Sequence[str]) -> str:
+        """Fragments from local memory to registers, and their products, step by step."""
+        frame, plan, draft, tiles = self.frame, self.frame.plan, self.frame.draft, self.frame.tiles
+        unit, step, warp_tile = plan.fragments.unit, tiles.step, plan.block_tile.warp_tile
+        down, across = draft.unrolled(("down", "across"), warp_tile)
+        registers, loaded, loops = [], [], []
         for side, operand in enumerate(self.operands):
-            (loop,) = work.draft.unrolled(("fragment",), (plan.tiles[side],))
-            for k in range(plan.fragments.registers[side]):
-                register, place = kept[side][number, Variable(loop), k], operand.fragment(*of, loop, k)
-                loads.append(work.draft.assign(register, place, inside | {loop}, after, alone=True))
-        return [work.draft.add(keep_loads_before, "copies", inside, loads)]
-
-    def _products(self, kept: Sequence[Any], number: Any, inside: frozenset[str], after: Collection[str]) -> str:
-        """Multiply one of the sets."""
-        work, plan = self.work, self.work.plan
-        loops = work.draft.unrolled(("down", "across"), plan.tiles)
-        place = tuple(map(Variable, loops))
-        counts = plan.fragments.registers
-        a, b = (tuple(kept[side][number, place[side], k] for k in range(counts[side])) for side in (0, 1))
-        results = tuple(work.acc[(*place, k)] for k in range(counts[2]))
-        work.draft.priorities.append(",".join(loops))
-        return work.draft.add(
-            partial(multiply_accumulate, self.unit, results, a, b), "multiply", inside | set(loops), after
-        )
+            count = plan.fragments.registers[side]
+            name = Variable(frame.array("ab"[side], (warp_tile[side], count)))
+            (loop,) = draft.unrolled(("fragment",), (warp_tile[side],))
+            draft.priorities.append(f"{step},{loop}")
+            for k in range(count):
+                held = operand.fragment(tiles.tile, Variable(step), loop, k)
+                inside = {*frame.inside, step, loop}
+                loaded.append(draft.assign(name[Variable(loop), k], held, inside, after, alone=True))
+            registers.append(tuple(name[Variable((down, across)[side]), k] for k in range(count)))
+            loops.append(loop)
+        a, b = registers
+        results = tuple(self.results[Variable(down), Variable(across), k] for k in range(plan.fragments.registers[2]))
+        inside = {*frame.inside, step, down, across}
+        draft.priorities.append(",".join([str(tiles.tile)] * tiles.several + [step, down, across]))
+        if unit is None:
+            draft.tags |= dict.fromkeys((step, down, across, *loops), UNROLL)
+            return draft.assign(results[0], results[0] + a[0] * b[0], inside, loaded)
+        return draft.add(partial(multiply_accumulate, unit, results, a, b), "multiply", inside, loaded)

@@ -1,0 +1,147 @@
+"""Plans of contractions in blocks: what a configuration means for an einsum, and whether a device can work so."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from feinsum.devices import DeviceProfile
+from feinsum.devices.ptx import SUB_GROUP
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import TransformError
+from feinsum.rewrites import side_by_side
+from feinsum.skeletons.block_tiles import BlockShape, BlockTiles, Packing, Preparation, SumSplit, TilePipeline, prepared
+from feinsum.space import Configuration, Problem
+
+from .products import DEPTHS, FusedProduct, alone, joined, product
+
+MOST_WASTE = 1.2
+"""Terms of a sum with what sticks out of its tiles, in terms of the least that any depth has; chosen by hand."""
+OTHER_REGISTERS = 72
+"""Registers of a work-item for addresses and numbers of loops; chosen by hand."""
+
+
+def refusal_of_device(p: Problem) -> str | None:
+    """Why a device gains nothing from tiles in local memory, or None."""
+    if not p.device.local_memory_is_dedicated:
+        return "the device has no local memory of its own, so that copies to it gain nothing"
+    if SUB_GROUP not in p.device.sub_group_sizes:
+        return f"the device has no sub-groups of {SUB_GROUP}"
+    return None
+
+
+def block_plan(p: Problem, c: Configuration) -> BlockTiles:
+    """The plan of a configuration of ``block_contraction``.
+
+    :raises TransformError: if the device cannot work so, or gains nothing from it.
+    """
+    reason = refusal_of_device(p)
+    if reason is not None:
+        raise TransformError(reason)
+    own, plan = planned(p, c)
+    reason = _refusal(own, plan)
+    if reason is not None:
+        raise TransformError(reason)
+    return plan
+
+
+def planned(p: Problem, c: Configuration) -> tuple[FusedProduct, BlockTiles]:
+    """The product of matrices that a configuration makes of a contraction, and its plan, whatever the device.
+
+    :raises TransformError: if indices are to be joined, and none can be.
+    """
+    own, groups = _product(p.einsum, tuple(p.sizes.items()), p.device, c["split"], c["packed"], c["joined"], c["rows"])
+    around = {"split": SumSplit.parse(c["split"]), "packing": Packing.parse(c["packed"]), "joined": groups}
+    return own, tiles(own, c, **around)
+
+
+def contraction(p: Problem, split: str, packed: str) -> Problem:
+    """The contraction by itself, without what comes before and after it."""
+    return _alone(p, preparation(p, SumSplit.parse(split), Packing.parse(packed)))
+
+
+def preparation(p: Problem, split: SumSplit, packing: Packing) -> Preparation:
+    """A contraction with what comes before and after it."""
+    return prepared(p.einsum.indexing, p.sizes, split, packing)
+
+
+def tiles(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
+    """The plan of a product, whatever the device.
+
+    :param around: the fields for what comes before and after the product, by default nothing.
+    """
+    depth, (first, second) = c["depth"], own.quick
+    return BlockTiles(
+        operands=own.operands,
+        rows=own.letters["rows"],
+        columns=own.letters["columns"],
+        sums=own.letters["sums"],
+        batch=own.letters["batch"],
+        runs=own.outer_runs(c["run"]),
+        depths=own.sum_depths(depth),
+        unit=c["unit"],
+        block_tile=BlockShape.parse(c["shape"]),
+        along_sums=(first in own.letters["sums"], second in own.letters["sums"]),
+        pipeline=TilePipeline.parse(c["pipeline"]),
+        width=(own.width(0, depth), own.width(1, depth)),
+        prefetch=c["ahead"],
+        itemsize=own.problem.itemsize,
+        several=own.count("sums") > depth,
+        **around,
+    )
+
+
+def residents(p: Problem, plan: BlockTiles) -> int:
+    """How many groups a multiprocessor holds at a time, for all that registers and local memory allow."""
+    registers = plan.registers() + OTHER_REGISTERS
+    local = max(p.device.local_memory_bytes, p.device.static_local_memory_bytes)
+    most = p.device.registers_per_compute_unit
+    if registers > (p.device.max_registers_per_work_item or registers):
+        return 0
+    by_registers = 1 if most is None else most // (registers * plan.work_items)
+    return min(by_registers, local // max(1, plan.local_bytes()))
+
+
+@lru_cache(maxsize=256)
+def _product(
+    e: BatchedEinsum,
+    sizes: tuple[tuple[str, int], ...],
+    device: DeviceProfile,
+    split: str,
+    packed: str,
+    is_joined: bool,
+    rows: str,
+) -> tuple[FusedProduct, tuple[str, ...]]:
+    """The contraction by itself as a product of matrices, and the groups of letters that are joined in it.
+
+    Cached, as thousands of configurations differ only in what comes after it.
+
+    :raises TransformError: if indices are to be joined, and none can be.
+    """
+    own = contraction(Problem(e, dict(sizes), device), split, packed)
+    groups = side_by_side(own.einsum) if is_joined else ()
+    if is_joined and not groups:
+        raise TransformError("no indices are side by side in every array")
+    return product(joined(own) if is_joined else own, rows), groups
+
+
+def _alone(p: Problem, around: Preparation) -> Problem:
+    own = around.contraction
+    return alone(p, own.inputs, own.output, around.sizes)
+
+
+def _refusal(own: FusedProduct, plan: BlockTiles) -> str | None:
+    """Why a device that gains something from tiles in local memory cannot work as a plan says, or None."""
+    p = own.problem
+    waste = own.waste(plan.depth)
+    if waste > MOST_WASTE * min(own.waste(depth) for depth in DEPTHS if depth % plan.fragments.depth == 0):
+        return f"tiles of depth {plan.depth} make {waste:.2f} times the work"
+    if plan.depth % plan.fragments.depth:
+        return f"tiles of depth {plan.depth} are no whole steps of {plan.fragments.depth}"
+    for name, letters in own.letters.items():
+        if sum(map(p.is_long, letters)) > 1:
+            return f"several indices of unknown length among the {name}"
+    each = 4 * plan.registers()
+    if residents(p, plan) == 0:
+        return f"{plan.work_items} work-items with {each} bytes each exceed the registers, or their tiles local memory"
+    return p.exceeds(work_items=plan.work_items, local_bytes=plan.local_bytes(), private_bytes=each)
