@@ -17,7 +17,7 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.errors import TransformError
 from feinsum.registry import find_space, matching_spaces
-from feinsum.skeletons.streaming.write import Stream, stream
+from feinsum.skeletons.streaming import Stream, write
 from feinsum.subscripts import parse_subscripts
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ LENGTHS = (1, 7, 32, 33, 131)
 def test_a_copy_runs_in_strips(width: int, groups: dict[str, int]) -> None:
     """In vectors or number by number, whatever of it the groups take."""
     e, t_unit, match = matched("ij,j->ij", i=3, j="N")
-    t_unit = stream(t_unit, match, Stream("ij", "j", width, groups))
+    t_unit = write(t_unit, match, Stream("ij", "j", width, groups))
     for length in LENGTHS:
         equal_to_numpy(e, t_unit, N=length)
 
@@ -41,7 +41,7 @@ def test_a_copy_runs_in_strips(width: int, groups: dict[str, int]) -> None:
 def test_lanes_are_summed(width: int, accumulators: int, groups: dict[str, int]) -> None:
     """Several strips side by side; where groups take parts of the sum a second launch adds them up."""
     e, t_unit, match = matched("ij,j->i", i=3, j="N")
-    t_unit = stream(t_unit, match, Stream("ij", "j", width, groups, accumulators=accumulators))
+    t_unit = write(t_unit, match, Stream("ij", "j", width, groups, summed="j", accumulators=accumulators))
     assert len(generate_program(t_unit).launches) == (2 if "j" in groups else 1)
     for length in LENGTHS:
         equal_to_numpy(e, t_unit, N=length)
@@ -53,7 +53,7 @@ def test_lanes_are_summed(width: int, accumulators: int, groups: dict[str, int])
 def test_lanes_are_kept(width: int, together: int, groups: dict[str, int], rows: int) -> None:
     """A group keeps the sums of its strips, and adds up several terms before they reach one."""
     e, t_unit, match = matched("ij->j", i=rows, j="N")
-    t_unit = stream(t_unit, match, Stream("ij", "j", width, groups, together=together))
+    t_unit = write(t_unit, match, Stream("ij", "j", width, groups, summed="i", accumulation=together))
     for length in LENGTHS:
         equal_to_numpy(e, t_unit, N=length)
 
@@ -61,15 +61,15 @@ def test_lanes_are_kept(width: int, together: int, groups: dict[str, int], rows:
 @pytest.mark.parametrize(
     ("text", "plan"),
     [
-        ("ji,i->j", Stream("ji", "i", 1, {}, accumulators=2)),
-        ("ji,i->j", Stream("ji", "i", 2, {"i": 8})),
-        ("ij->j", Stream("ij", "j", 8, {"j": 16}, together=2)),
+        ("ji,i->j", Stream("ji", "i", 1, {}, summed="i", accumulators=2)),
+        ("ji,i->j", Stream("ji", "i", 2, {"i": 8}, summed="i")),
+        ("ij->j", Stream("ij", "j", 8, {"j": 16}, summed="i", accumulation=2)),
     ],
 )
 def test_strips_of_two_leave_nothing_of_even_lengths(text: str, plan: Stream) -> None:
     """loopy would take half of the length for the number of strips, and add the last term twice."""
     e, t_unit, match = matched(text, i="N", j=19)
-    t_unit = stream(t_unit, match, plan)
+    t_unit = write(t_unit, match, plan)
     for length in (1, 2, 3, 8, 9, 14):
         equal_to_numpy(e, t_unit, N=length)
 
@@ -77,31 +77,78 @@ def test_strips_of_two_leave_nothing_of_even_lengths(text: str, plan: Stream) ->
 def test_rows_share_a_stream() -> None:
     """Every output has sums of its own; indices may stand twice."""
     for text, plan in (
-        ("ij,j->i", Stream("ij", "j", 4, {"i": 2}, accumulators=2)),
-        ("ij,i->j", Stream("ij", "j", 4, {"j": 8, "i": 4}, together=2)),
+        ("ij,j->i", Stream("ij", "j", 4, {"i": 2}, summed="j", accumulators=2)),
+        ("ij,i->j", Stream("ij", "j", 4, {"j": 8, "i": 4}, summed="i", accumulation=2)),
         ("ij,j->ij", Stream("ij", "j", 4, {"i": 1})),
     ):
         e, t_unit, match = matched(text, rows=3, i=7, j=13)
-        equal_to_numpy(e, stream(t_unit, match, plan))
+        equal_to_numpy(e, write(t_unit, match, plan))
     e, t_unit, match = matched("iij->ij", i=5, j=9)
-    equal_to_numpy(e, stream(t_unit, match, Stream("ij", "j", 4, {"i": 2})))
+    equal_to_numpy(e, write(t_unit, match, Stream("ij", "j", 4, {"i": 2})))
 
 
 @pytest.mark.parametrize(
     ("text", "plan", "message"),
     [
-        ("ij->i", Stream("i", "i", 8, {}), "loops 'i' with lane 'i' are not those of 'ij->i'"),
-        ("ij->", Stream("ij", "j", 8, {"i": 2, "j": 64}), "parts of the sums over 'ij'; parts of one sum are enough"),
-        ("ij->i", Stream("ij", "j", 8, {"j": 12}), "a group does 12 of 'j', which is no multiple of 8"),
-        ("ji->i", Stream("ji", "i", 8, {"i": 8, "j": 6}, together=4), "a group does 6 of 'j', which is no multiple of 4"),
-        ("ij->j", Stream("ij", "j", 8, {}), "a group keeps all sums along 'j', whose length is not known"),
+        ("ij->i", Stream("i", "i", 8, {}), "loops 'i' with sums over '' are not those of 'ij->i'"),
+        ("ij->i", Stream("ij", "j", 8, {}), "loops 'ij' with sums over '' are not those of 'ij->i'"),
+        ("ij->j", Stream("ij", "j", 8, {}, summed="i"), "a group keeps all sums along 'j', whose length is not known"),
     ],
 )
-def test_plans_that_do_not_fit_are_refused(text: str, plan: Stream, message: str) -> None:
-    """With the index and the number at fault."""
+def test_plans_that_do_not_fit_an_einsum_are_refused(text: str, plan: Stream, message: str) -> None:
+    """With the index at fault."""
     _, t_unit, match = matched(text, i=5, j="N")
     with pytest.raises(TransformError, match=message):
-        stream(t_unit, match, plan)
+        write(t_unit, match, plan)
+
+
+@pytest.mark.parametrize(
+    ("order", "lane", "groups", "more", "message"),
+    [
+        ("ij", "k", {}, {}, "lack the lane 'k'"),
+        ("ij", "j", {}, {"summed": "k"}, "some of the sums 'k'"),
+        ("ij", "j", {"i": 2, "j": 64}, {"summed": "ij"}, "parts of the sums over 'ij'; parts of one sum are enough"),
+        ("ij", "j", {"j": 12}, {"summed": "j"}, "a group does 12 of 'j', which is no multiple of 8"),
+        ("ji", "i", {"i": 8, "j": 6}, {"summed": "j", "accumulation": 4}, "a group does 6 of 'j', .* no multiple of 4"),
+    ],
+)
+def test_plans_whose_parts_do_not_fit_are_none(
+    order: str, lane: str, groups: dict[str, int], more: dict[str, Any], message: str
+) -> None:
+    """With the index and the number at fault, before there is a kernel to write."""
+    with pytest.raises(TransformError, match=message):
+        Stream(order, lane, 8, groups, **more)
+
+
+def test_a_plan_knows_what_it_takes_of_a_device() -> None:
+    """Local memory for the tiles that are turned round, and the sums that a work-item keeps."""
+    s, e = find_space("permutation"), described("ij,ji->ij", (1000, 1000))
+    p = s.problem(e, {}, GPU)
+    c = s.default(p)
+    assert s.plan is not None
+    assert s.plan(p, c).local_bytes() == c["width"] * c["tile"] * 8 * 2
+    huge = s.constraint(p, {**c, "width": 256, "tile": 256})
+    assert huge is not None
+    assert "bytes of local memory exceed" in huge
+    assert Stream("ij", "j", 8, {"j": 64}, summed="j", accumulators=4).registers() == 4
+    assert Stream("ij", "j", 8, {"j": 64}, summed="i").registers() == 8
+    assert Stream("ij", "j", 8, {"j": 64}).registers() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("reduction", "ij->i"),
+        ("elementwise_product", "i,i->i"),
+        ("permutation", "ij->ji"),
+        ("trace", "ii->"),
+        ("trace", "ii->i"),
+    ],
+)
+def test_every_parameter_is_described_at_a_field_of_the_plan(name: str, text: str) -> None:
+    """So pages and the command line find its meaning there."""
+    s = find_space(name)
+    assert set(s.parameters(s.problem(described(text, (9, 9)), {}, GPU))) <= set(s.described)
 
 
 SPACES = {

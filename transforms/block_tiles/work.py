@@ -9,7 +9,7 @@ With blocks of m rows by n columns, sub-groups of m' by n' within them, and K te
 
 Tiles and results move in sectors of 32 bytes, so what lies side by side in shorter runs counts for more.  Numbers that are
 split for a matrix unit are split as fragments are loaded, which takes six times as long.  These five constants were
-fitted to 610 times of ten contractions, measured on an H200 in November 2026: half of the estimates are within a factor
+fitted to 610 times of ten contractions, measured on an H200 until 2026-11-20: half of the estimates are within a factor
 of 1.14.
 """
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.skeletons.streaming.write import stream
+from feinsum.skeletons.streaming import write
 from feinsum.space import Configuration, Problem, space
 
-from .plans import copy_parameters, copy_plan, crossing, is_distinct, refusal, stream_work
+from .choices import copy_choices
+from .operands import crossing, is_distinct
+from .plans import copy_plan
+from .work import stream_work
 
 
 def is_product(e: BatchedEinsum) -> bool:
@@ -19,7 +22,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     return stream_work(p, copy_plan(p, c))
 
 
-@space(pattern=is_product, version=1, rank=4, parameters=copy_parameters, constraint=refusal, estimate=estimate)
-def elementwise_product(t_unit, m, p, **configuration):  # type: ignore[no-untyped-def]
+@space(pattern=is_product, version=1, rank=4, parameters=copy_choices, plan=copy_plan, estimate=estimate)
+def elementwise_product(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """Lanes along the rows of the output; a group writes a part of it that is contiguous."""
-    return stream(t_unit, m, copy_plan(p, configuration))
+    return write(t_unit, m, plan)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.skeletons.streaming.write import stream
+from feinsum.skeletons.streaming import write
 from feinsum.space import Configuration, Problem, space
 
-from .plans import is_distinct, longest_operand, refusal, stream_work, sum_parameters, sum_plan
+from .choices import sum_choices
+from .operands import is_distinct, longest_operand
+from .plans import sum_plan
+from .work import stream_work
 
 
 def is_sum_of_one(e: BatchedEinsum) -> bool:
@@ -23,7 +26,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     return stream_work(p, sum_plan(p, c))
 
 
-@space(pattern=is_sum_of_one, version=1, rank=4, parameters=sum_parameters, constraint=refusal, estimate=estimate)
-def reduction(t_unit, m, p, **configuration):  # type: ignore[no-untyped-def]
+@space(pattern=is_sum_of_one, version=1, rank=4, parameters=sum_choices, plan=sum_plan, estimate=estimate)
+def reduction(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """Lanes along the rows of the operand; groups take parts of the output or, where that is small, of a sum."""
-    return stream(t_unit, m, sum_plan(p, configuration))
+    return write(t_unit, m, plan)

@@ -36,7 +36,7 @@ class Strips:
 
 
 @dataclass
-class Loops:
+class StripLoops:
     """New loops of a draft, along indices of known lengths.
 
     :ivar lengths: index -> its length, an int or an expression of parameters.

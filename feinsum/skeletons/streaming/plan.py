@@ -1,0 +1,128 @@
+"""Plans of streams: every operand passes once, in the order in which it lies in memory.
+
+out[i, v] = A(i, v) x(v)            lanes along v, the rows of the output
+out[i] = Σ_v A(i, v) x(v)           lanes along v, the rows of the longest operand, whether summed over or not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from feinsum.errors import TransformError
+from feinsum.parameters import described
+
+
+@dataclass(frozen=True)
+class TurnedTiles:
+    """Tiles that a work-group copies to local memory, where operands are read across the rows of the output.
+
+    :ivar across: the index along the rows of these operands.
+    :ivar rows: how many iterations of it a tile has.
+    :ivar place_bytes: bytes of all that is kept at a place of a tile, at most.
+    """
+
+    across: str
+    rows: int
+    place_bytes: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """How an einsum without sums, or a sum over one operand with all indices times smaller ones, streams by.
+
+    Lanes are OpenCL vectors within one work-item, or the work-items of a group.
+
+    :raises TransformError: if the parts of the plan do not fit each other.
+    """
+
+    order: str = described(
+        "Every index, as loops from the outside in; the loop of the lane is the one over strips.", word="contraction order"
+    )
+    lane: str = described("The index that runs along lanes.", word="lane axis")
+    width: int = described(
+        "Lanes of a vector, or work-items of a group; 1 for single numbers.", word="vector width", parameter="width"
+    )
+    block_tile: Mapping[str, int] = described(
+        """Index -> how many of its iterations a work-group does, the first along the first axis of the device; what is not
+        named is not divided.  `portion` is about how many numbers pass through a group, and `tile` how many iterations it
+        does of the index along which an operand lies that is read across its rows.  One of them may be summed over, and
+        then a second launch adds up partial sums.""",
+        word="block tile",
+        parameter=("portion", "tile"),
+    )
+    summed: str = described("The indices that are summed over.", word="accumulation", default="")
+    accumulators: int = described(
+        "Strips of lanes that are summed side by side, where the lane is summed over.",
+        word="accumulators",
+        parameter="accumulators",
+        default=1,
+    )
+    accumulation: int = described(
+        """Iterations of the innermost sum whose terms are added up before they reach an accumulator, where the lane is not
+        summed over.""",
+        word="accumulation",
+        parameter="together",
+        default=1,
+    )
+    vectors: bool = described(
+        "Whether lanes are those of vectors rather than the work-items of a group.", word="lane axis", default=True
+    )
+    streaming_stores: bool = described(
+        "Whether results are stored past the caches.", word="streaming stores", parameter="streaming", default=False
+    )
+    turned: TurnedTiles | None = described(
+        """The tiles that pass through local memory, so that operand and output are both read and written along rows: `tile`
+        rows of `width` numbers; nothing where all are read along rows, or by vectors.""",
+        word="staged operands",
+        parameter=("tile", "width"),
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        if self.lane not in self.order or not set(self.summed) <= set(self.order):
+            raise TransformError(f"loops '{self.order}' lack the lane '{self.lane}', or some of the sums '{self.summed}'")
+        if len(self.split) > 1:
+            raise TransformError(f"the groups take parts of the sums over '{self.split}'; parts of one sum are enough")
+        for letter, length in self.strips.items():
+            if self.block_tile.get(letter, 0) % length:
+                count = self.block_tile[letter]
+                raise TransformError(f"a group does {count} of '{letter}', which is no multiple of {length}")
+
+    @property
+    def by_items(self) -> bool:
+        """Whether lanes are work-items."""
+        return self.width > 1 and not self.vectors
+
+    @property
+    def split(self) -> str:
+        """The index whose sum work-groups share; "" if there is none."""
+        return "".join(x for x in self.block_tile if x in self.summed)
+
+    @property
+    def sums(self) -> list[str]:
+        """The indices that are summed over, but for the lane, from the outside in."""
+        return [x for x in self.order if x in self.summed and x != self.lane]
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether there is a sum for each place along the lane."""
+        return bool(self.sums) and self.lane not in self.summed
+
+    @property
+    def strips(self) -> dict[str, int]:
+        """Index -> how many of its iterations are done together."""
+        found = {self.lane: self.width * (self.accumulators if self.lane in self.summed else 1)}
+        if self.keeps_sums:
+            found[self.sums[-1]] = self.accumulation
+        return found
+
+    def local_bytes(self) -> int:
+        """Local memory of a work-group for its tiles."""
+        return self.width * self.turned.rows * self.turned.place_bytes if self.turned else 0
+
+    def registers(self) -> int:
+        """Sums, in vectors or single numbers, that a work-item keeps; those along lanes of vectors are in a first cache."""
+        if self.lane in self.summed:
+            return self.accumulators
+        return self.block_tile.get(self.lane, self.width) // self.width if self.summed else 0

@@ -1,0 +1,108 @@
+"""Sums of a stream: of lanes, ``acc[lane] += A(i, v) x(v)``, or for each place along them, ``acc[v] += A(s, v) x(s)``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loopy.library.reduction import SumReductionOperation
+from loopy.symbolic import Reduction
+from pymbolic.primitives import Subscript, Sum, Variable, flattened_product, flattened_sum
+
+from feinsum.skeletons.streaming.body import StreamBody
+from feinsum.skeletons.streaming.strips import Strips
+
+
+def keep_lanes(body: StreamBody, row: int) -> list[str]:
+    """``acc[v] += A(s, v) * ...`` for the strips of v of a group: they stay in the first cache."""
+    first, last = body.strips(), body.strips()
+    names = [body.array("acc", _kept_shape(body, strips), row) for strips in first]
+    done = [
+        [body.assign(_kept(body, name, strips), 0, (strips.strip, *strips.inside), body.after)]
+        for name, strips in zip(names, first, strict=True)
+    ]
+    for loops, places in _summands(body):
+        for name, strips, before in zip(names, body.strips(), done, strict=True):
+            entry = _kept(body, name, strips)
+            terms = [body.term(row, body.at(strips, place)) for place in places]
+            order = (*loops, strips.strip, *strips.inside)
+            before.append(body.assign(entry, flattened_sum((entry, *terms)), order, before))
+    stores: list[str] = []
+    for name, strips, before in zip(names, last, done, strict=True):
+        target, order = body.result(row, body.at(strips)), (strips.strip, *strips.inside)
+        stores.append(body.assign(target, _kept(body, name, strips), order, (*before, *stores)))
+    return body.named(row, stores)
+
+
+def sum_lanes(body: StreamBody, row: int) -> list[str]:
+    """``acc[lane] += A(i, v) * ...``, and then the sum over the lanes."""
+    total: list[Any] = []
+    done: list[str] = []
+    loops = {x: body.loops.plain(x) for x in body.plan.sums}
+    for strips in body.strips():
+        inside = body.inside if strips.whole else {}
+        name = body.array("acc" if inside else "rest", tuple(inside.values()) if not body.plan.by_items else (), row)
+        begin = body.fixed(inside)
+        first = body.assign(body.entry(name, () if body.plan.by_items else begin), 0, begin, body.after)
+        entry = body.entry(name, strips.inside if inside and not body.plan.by_items else ())
+        term = body.term(row, body.at(strips, loops))
+        order = (*loops.values(), strips.strip, *strips.inside)
+        update = body.assign(entry, flattened_sum((entry, term)), order, [first])
+        value, insn = _folded(body, name, update, row) if inside else (body.entry(name, ()), update)
+        total.append(value)
+        done.append(insn)
+    value = Sum(tuple(total)) if len(total) > 1 else total[0]
+    return body.named(row, [body.assign(body.result(row, body.at(None)), value, (), done)])
+
+
+def _folded(body: StreamBody, name: str, update: str, row: int) -> tuple[Any, str]:
+    """The sum of accumulators, and the instruction that it has to wait for."""
+    if body.plan.by_items:
+        (item,) = body.fixed(body.inside)
+        return Reduction(SumReductionOperation(), (item,), body.entry(name, ())), update
+    if body.plan.width == 1:
+        return Sum(tuple(body.entry(name, (k,)) for k in range(body.plan.accumulators))), update
+    lanes, (lane,) = body.array("lanes", (body.plan.width,), row), body.fixed({"lane": body.plan.width})
+    parts = range(body.plan.accumulators) if "part" in body.inside else [None]
+    entries = [body.entry(name, (lane,) if part is None else (part, lane)) for part in parts]
+    insn = body.assign(body.entry(lanes, (lane,)), flattened_sum(tuple(entries)), (lane,), [update])
+    return Sum(tuple(body.entry(lanes, (k,)) for k in range(body.plan.width))), insn
+
+
+def _summands(body: StreamBody) -> list[tuple[tuple[str, ...], list[dict[str, Any]]]]:
+    """The loops of the sums other than along the lane, and where the terms are that are added up in them at once."""
+    *others, last = body.plan.sums
+    loops = {x: body.loops.plain(x) for x in others}
+    at = {x: Variable(loop) for x, loop in loops.items()}
+    count = body.plan.accumulation
+    found = []
+    whole, left = body.loops.whole(last, count), body.loops.left(last, count)
+    if whole:
+        places = [at | {last: flattened_sum((whole.position, k))} for k in range(count)]
+        found.append(((*loops.values(), whole.strip), places))
+    if left:
+        found.append(((*loops.values(), left.strip, *left.inside), [at | {last: left.position}]))
+    return found
+
+
+def _kept_shape(body: StreamBody, strips: Strips) -> tuple[int, ...]:
+    """The accumulators of a group for strips of the lane."""
+    width = body.plan.width
+    if body.plan.by_items:
+        return ()
+    if not strips.whole:
+        return (width,)
+    count = body.plan.block_tile.get(body.plan.lane, body.loops.lengths[body.plan.lane])
+    return (-(-count // width), *body.inside.values())
+
+
+def _kept(body: StreamBody, name: str, strips: Strips) -> Any:
+    """The accumulator of a position along the lane."""
+    if body.plan.by_items:
+        return body.entry(name, ())
+    if not strips.whole:
+        return body.entry(name, strips.inside)
+    strip = Variable(strips.strip)
+    if body.plan.lane in body.plan.block_tile:
+        first = body.plan.block_tile[body.plan.lane] // body.plan.width
+        strip = flattened_sum((strip, flattened_product((-first, Variable(body.loops.groups[body.plan.lane])))))
+    return Subscript(Variable(name), (strip, *map(Variable, strips.inside)))

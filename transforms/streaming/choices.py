@@ -1,0 +1,71 @@
+"""Choices for streams: lanes, how much passes through a work-group, and sums that are independent of each other."""
+
+from __future__ import annotations
+
+from feinsum.space import Choices, Problem
+
+from .operands import crossing, longest_operand
+
+FAR_BEHIND = 1.5
+"""So many times the additions of the best are too many for a first guess; chosen by hand."""
+ITEMS = (256, 128, 512, 64, 32)
+
+
+def copy_choices(p: Problem) -> Choices:
+    """For einsums without sums: lanes, numbers that pass through a work-group, and whether stores go past the caches.
+
+    They do at first where the results are more than the caches hold.
+    """
+    output = p.einsum.indexing.output
+    beyond = p.count(output) * p.itemsize * p.einsum.b > p.device.cache_bytes
+    return {
+        "width": widths(p, output[-1]),
+        "portion": (65536, 16384, 262144) if p.device.simd_bytes else (1,),
+        "streaming": (beyond, not beyond) if p.device.has_clang_builtins else (False,),
+    }
+
+
+def permutation_choices(p: Problem) -> Choices:
+    """Those of copies, and the sizes of tiles where an operand is read across its rows."""
+    common = copy_choices(p)
+    if not crossing(p.einsum):
+        return {**common, "tile": (1,)}
+    if p.device.simd_bytes:
+        return {**common, "portion": common["portion"][:1], "tile": (64, 32, 128, 16)}
+    return {**common, "width": (32, 16, 64), "tile": (32, 16, 8)}
+
+
+def sum_choices(p: Problem) -> Choices:
+    """For sums over one operand: lanes, numbers that pass through a work-group, and sums independent of each other."""
+    lane, vectors = (longest_operand(p.einsum) or "")[-1], bool(p.device.simd_bytes)
+    along = lane in p.einsum.indexing.summed
+    return {
+        "width": widths(p, lane),
+        "portion": (65536, 16384, 262144) if vectors else (8192, 2048, 32768),
+        "accumulators": accumulators(p, lane) if along and vectors else (1,),
+        "together": (1,) if along else (8, 4, 2, 1),
+    }
+
+
+def trace_choices(p: Problem) -> Choices:
+    """Those of sums or, where nothing is summed over, of copies in tiles."""
+    return sum_choices(p) if p.einsum.indexing.summed else {**copy_choices(p), "tile": (64, 16)}
+
+
+def widths(p: Problem, lane: str) -> tuple[int, ...]:
+    """Lanes: work-items of a group, or of the longest vectors that a row fills; 1 where vectors hold no such numbers."""
+    if not p.device.simd_bytes:
+        return ITEMS
+    dtypes = {a.dtype.name for row in p.einsum.args for entry in row for a in entry}
+    if len(dtypes) > 1 or not dtypes <= {"float32", "float64"} or any(x.count(lane) > 1 for x in p.einsum.indexing.inputs):
+        return (1,)
+    widest = min(16, p.device.simd_bytes // p.itemsize)
+    filled = [width for width in (widest, widest // 2, widest // 4) if 1 < width <= p.sizes[lane]]
+    return tuple(filled[:1]) or (1,)
+
+
+def accumulators(p: Problem, lane: str) -> tuple[int, ...]:
+    """How many strips to sum side by side, the best guess first: what whole ones leave is added number by number."""
+    width, row = widths(p, lane)[0], p.sizes[lane]
+    additions = {n: row // (n * width) * n + row % (n * width) for n in (4, 2, 8, 1)}
+    return tuple(sorted(additions, key=lambda n: additions[n] > FAR_BEHIND * min(additions.values())))

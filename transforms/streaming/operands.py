@@ -1,0 +1,22 @@
+"""How the operands of an einsum lie in memory: which is the longest, and which are read across the rows of the output."""
+
+from __future__ import annotations
+
+from feinsum.einsum import BatchedEinsum
+
+
+def is_distinct(e: BatchedEinsum) -> bool:
+    """Whether no operand has an index twice."""
+    return all(len(set(letters)) == len(letters) for letters in e.indexing.inputs)
+
+
+def longest_operand(e: BatchedEinsum) -> str | None:
+    """The indices of an operand that has all of them, each once, in the order in which memory goes through them."""
+    letters = next((x for x in e.indexing.inputs if set(x) == set(e.indexing.indices)), None)
+    return None if letters is None else "".join(dict.fromkeys(reversed(letters)))[::-1]
+
+
+def crossing(e: BatchedEinsum) -> str:
+    """The index along the rows of an operand that has the last index of the output elsewhere; "" if there is none."""
+    lane = e.indexing.output[-1]
+    return next((x[-1] for x in e.indexing.inputs if lane in x and x[-1] != lane), "")

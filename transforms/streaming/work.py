@@ -1,0 +1,41 @@
+"""What a stream does: every operand is read once, and lanes that run beyond the end of a row take their time, too."""
+
+from __future__ import annotations
+
+import math
+
+from feinsum.cost import Work
+from feinsum.skeletons.streaming import Stream
+from feinsum.space import Problem
+
+SECOND_CACHE = 0.5
+"""The time of a line from there, in that of one from memory; chosen by hand."""
+
+
+def stream_work(p: Problem, plan: Stream) -> Work:
+    """The work of a plan; partial sums are few, so they are not counted.
+
+    In a sum, vectors of an operand that has the lane across its rows are loaded number by number, and if its lines do not
+    stay in a first cache until the next number of each is wanted, each number brings a line, from the second one as a rule.
+    """
+    indexing, row = p.einsum.indexing, p.sizes[plan.lane]
+    idle = 1.0 if plan.vectors else -(-row // plan.width) * plan.width / row
+    loaded = idle * p.count(indexing.indices) * p.einsum.n * p.einsum.b
+    apart = [x for x in indexing.inputs if plan.vectors and indexing.summed and plan.lane in x[:-1]]
+    lines = sum(p.count(x) * p.device.line_bytes for x in apart if _lines_at_once(p, plan, x) > p.device.first_cache_bytes)
+    return Work(
+        flops=loaded,
+        bytes=p.einsum.min_bytes(p.lengths) + SECOND_CACHE * p.einsum.b * lines,
+        loads=p.itemsize * (loaded + p.einsum.b * p.count(indexing.indices) * len(apart) * (plan.width - 1)),
+        launches=2 if plan.split else 1,
+        groups=math.prod(-(-p.sizes[x] // count) for x, count in plan.block_tile.items()),
+        items=1 if plan.vectors else plan.width,
+        lanes=plan.width if plan.vectors else 0,
+        sums=plan.registers(),
+    )
+
+
+def _lines_at_once(p: Problem, plan: Stream, letters: str) -> int:
+    """The bytes of the lines of an operand that are read from one number along its rows to the next."""
+    inner = plan.order.partition(letters[-1])[2]
+    return p.device.line_bytes * math.prod(p.sizes[x] for x in inner if x in letters)
