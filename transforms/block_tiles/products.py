@@ -20,7 +20,7 @@ from feinsum.space import Problem
 from feinsum.subscripts import Subscripts
 
 SECTOR_BYTES = 32
-"""What a GPU moves at least from or to memory."""
+"""The least that a GPU moves from or to memory."""
 DEPTHS = (16, 24, 8, 32, 64, 12, 4)
 """Depths of a tile, of which the first is the best guess; chosen by hand."""
 DEPTHS_OF_TWO = (32, 16, 64, 24, 8, 12, 4)
@@ -70,7 +70,7 @@ class FusedProduct:
         return max(1, SECTOR_BYTES // self.problem.itemsize)
 
     def outer_runs(self, run: int) -> dict[str, int]:
-        """Parts of rows and columns: runs of an operand's quickest letter, where that is not the quickest of its group."""
+        """Runs along letters of rows and columns: of an operand's quickest letter, where its group begins with another."""
         parts: dict[str, int] = {}
         for side, name in enumerate(("rows", "columns")):
             group, quick = self.letters[name], self.quickest(side)
@@ -85,7 +85,7 @@ class FusedProduct:
         return [self.sector, 2 * self.sector] if self.outer_runs(self.sector) else [self.sector]
 
     def sum_depths(self, depth: int) -> dict[str, int]:
-        """Parts of the letters summed over, whose product is `depth` where that can be."""
+        """How many neighbours along each summed letter a tile has; their product is `depth`."""
         sums = self.letters["sums"]
         quick = [x for x in dict.fromkeys((self.quickest(0), self.quickest(1))) if x in sums]
         parts: dict[str, int] = {}
@@ -104,7 +104,7 @@ class FusedProduct:
         return parts
 
     def waste(self, depth: int) -> float:
-        """How many times more terms than there are tiles of a depth have."""
+        """The terms that tiles of a depth have, zeros beyond the end of a sum included, for each term that there is."""
         parts = self.sum_depths(depth)
         return prod(-(-self.problem.sizes[x] // k) * k / self.problem.sizes[x] for x, k in parts.items())
 
@@ -168,6 +168,6 @@ def is_product(e: BatchedEinsum) -> bool:
 
 
 def part(length: int, wanted: int) -> int:
-    """About as many neighbours as wanted, such that few stick out of a letter."""
+    """How many neighbours make a part of a letter: about as many as wanted, so that the last part sticks out little."""
     options = range(max(1, wanted // 2), 2 * wanted + 1)
     return min(options, key=lambda k: (-(-length // k) * k / length - 1) + 0.1 * abs(math.log2(k / wanted)))

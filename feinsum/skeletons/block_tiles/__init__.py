@@ -1,4 +1,10 @@
-"""Block tiles: contractions of two tensors by work-groups, a block of the result to each, its operands in local memory."""
+"""Block tiles: contractions of two tensors by work-groups, a block of the result to each, its operands in local memory.
+
+``plan`` says what a work-group computes, and ``notation`` how configurations write that; ``fragments`` has what lanes hold,
+``index_groups`` how letters are fused, ``frame`` the loops around everything, ``operands`` how tiles come to local memory,
+``pipeline`` and ``prefetched`` in which order they come and are multiplied, and ``preparation`` the launches before and
+after; ``write`` does all in order.
+"""
 
 from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD
 from feinsum.skeletons.block_tiles.index_groups import Digit, IndexGroup

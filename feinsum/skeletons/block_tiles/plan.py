@@ -28,9 +28,10 @@ REGISTER_BYTES = 4
 class BlockTiles:
     """How a contraction of two operands is dealt to work-groups.
 
-    A letter of unknown length is the last of its fused index.
+    A letter of unknown length is the last of its fused index.  Whether tiles are whole steps of the unit is checked where
+    the kernel is written, as shapes are ranked with the best depth and the best unit, which need not fit each other.
 
-    :raises TransformError: if the parts of the plan do not fit each other.
+    :raises TransformError: if other parts of the plan do not fit each other.
     """
 
     operands: tuple[int, int] = described(
@@ -42,25 +43,23 @@ class BlockTiles:
     rows: str = described(
         "The letters of the first operand and the output that are fused into the rows, the quickest first.",
         word="fused axes",
-        parameter="rows",
     )
     columns: str = described(
         "The letters of the second operand and the output that are fused into the columns, the quickest first.",
         word="fused axes",
-        parameter="rows",
     )
     sums: str = described(
         "The letters of both operands alone, over which the product is summed, the quickest first.", word="fused axes"
     )
     batch: str = described("The letters that both operands and the output have, the quickest first.", word="fused axes")
     runs: Mapping[str, int] = described(
-        """Letter of rows or columns -> how many of its neighbours are neighbours in the fused index, too, so that lanes
+        """How many neighbours along a letter of the rows or columns are neighbours in the fused index, too, so that lanes
         load runs of them; letters that are not named are not divided.""",
         word="coalescing",
         parameter="run",
     )
     depths: Mapping[str, int] = described(
-        "Summed letter -> how many of its neighbours a tile holds; their product is the depth of a tile.",
+        "How many neighbours along each summed letter a tile holds; the product of these is the depth of the tile.",
         word="tile depth",
         parameter="depth",
     )
@@ -114,8 +113,8 @@ class BlockTiles:
         default=Packing(),
     )
     joined: tuple[str, ...] = described(
-        """The groups of letters that become one index each, as they lie side by side in every array, packed ones
-        included; none where indices are not joined.""",
+        """The groups of letters each of which becomes one index, as they lie side by side in every array, packed ones
+        included; if `joined` is false, no letters do.""",
         word="fused axes",
         parameter="joined",
         default=(),
@@ -140,7 +139,7 @@ class BlockTiles:
 
     @cached_property
     def fragments(self) -> LaneFragments:
-        """What lanes hold."""
+        """The fragments that the lanes of a sub-group hold."""
         return fragments(self.unit)
 
     @cached_property

@@ -76,6 +76,7 @@ class StreamBody:
         return loops
 
     def _be_lane(self, loop: str) -> None:
+        """Let a loop run along lanes: as work-items, or as vectors once the kernel is written."""
         if self.plan.by_items:
             self.draft.tags[loop] = "l.0"
             return
@@ -83,6 +84,7 @@ class StreamBody:
         self.lanes.append(loop)
 
     def array(self, base: str, shape: tuple[int, ...], row: int) -> str:
+        """A new private array of the type of a row; of one entry if it has no axes."""
         return self.draft.array(base, shape or (1,), dtype=self.match.einsum.dtypes[row])
 
     def entry(self, name: str, at: Sequence[str | int]) -> Any:
@@ -104,6 +106,7 @@ class StreamBody:
         return calls[0] if len(calls) == 1 else Product(calls)
 
     def result(self, row: int, at: Mapping[str, Any]) -> Any:
+        """The entry of the output at a point, or that of the partial sums of the group."""
         index = tuple(at[x] for x in self.match.einsum.indexing.output)
         if self.partial:
             return read(self.partial.arrays[row], (Variable(self.loops.groups[self.plan.split]), *index))

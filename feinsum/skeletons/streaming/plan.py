@@ -19,7 +19,7 @@ class TurnedTiles:
 
     :ivar across: the index along the rows of these operands.
     :ivar rows: how many iterations of it a tile has.
-    :ivar place_bytes: bytes of all that is kept at a place of a tile, at most.
+    :ivar place_bytes: what the tiles of all operands keep for one place, at most.
     """
 
     across: str
@@ -44,10 +44,10 @@ class Stream:
         "Lanes of a vector, or work-items of a group; 1 for single numbers.", word="vector width", parameter="width"
     )
     block_tile: Mapping[str, int] = described(
-        """Index -> how many of its iterations a work-group does, the first along the first axis of the device; what is not
-        named is not divided.  `portion` is about how many numbers pass through a group, and `tile` how many iterations it
-        does of the index along which an operand lies that is read across its rows.  One of them may be summed over, and
-        then a second launch adds up partial sums.""",
+        """How many iterations of an index a work-group does; all of those that are not named.  The first index lies along
+        the first axis of the device.  `portion` is how many numbers pass through a group, about; `tile` is how many
+        iterations it does of the index that runs along the rows of an operand, but not along those of the output.  If one
+        of the indices is summed over, a second launch adds up the partial sums of the groups.""",
         word="block tile",
         parameter=("portion", "tile"),
     )
@@ -72,10 +72,10 @@ class Stream:
         "Whether results are stored past the caches.", word="streaming stores", parameter="streaming", default=False
     )
     turned: TurnedTiles | None = described(
-        """The tiles that pass through local memory, so that operand and output are both read and written along rows: `tile`
-        rows of `width` numbers; nothing where all are read along rows, or by vectors.""",
+        """The tiles that work-items pass through local memory, so that they read operands and write the output along rows;
+        nothing where operands are read along the rows of the output, or where lanes are those of vectors.""",
         word="staged operands",
-        parameter=("tile", "width"),
+        parameter="tile",
         default=None,
     )
 

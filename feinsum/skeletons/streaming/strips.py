@@ -1,4 +1,4 @@
-"""Loops of a plan written anew: over groups, over whole strips of an index, and over what whole strips leave.
+"""Loops over groups, over whole strips of an index, and over what whole strips leave of it.
 
 for i in range(n)   ->   for q in range(n // 8), l in range(8): i = 8 q + l;   for i in range(n // 8 * 8, n)
 """
@@ -37,7 +37,7 @@ class Strips:
 
 @dataclass
 class StripLoops:
-    """New loops of a draft, along indices of known lengths.
+    """The loops that a stream adds to a draft.
 
     :ivar lengths: index -> its length, an int or an expression of parameters.
     :ivar counts: index -> how many of its iterations a work-group does, where groups share it.
@@ -132,7 +132,7 @@ class StripLoops:
         return loop
 
     def _inside(self, letter: str, position: str) -> str:
-        """That a position along an index is of the group, but for the end of the index."""
+        """The condition that a position along an index belongs to the group, if the index goes so far."""
         if letter not in self.groups:
             return f"0 <= {position}"
         start = f"{self.counts[letter]}*{self.groups[letter]}"
