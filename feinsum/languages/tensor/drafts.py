@@ -1,0 +1,479 @@
+"""Drafts: what the parser makes of an instruction, with names that nobody has looked up yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from feinsum.languages.diagnostics import Findings
+from feinsum.languages.scanning import Action, Token
+from feinsum.languages.source import Span
+from feinsum.languages.tensor.definitions import DEFINITIONS, MODIFIERS_OF_FAMILY
+from feinsum.languages.tensor.ir import Value
+from feinsum.languages.tensor.types import (
+    BOOL,
+    INDEX,
+    SCALARS,
+    UNKNOWN,
+    VOID,
+    Coopmatrix,
+    Extent,
+    Group,
+    Memref,
+    Scalar,
+    Type,
+    memref,
+)
+
+Constant: TypeAlias = bool | int | float | complex
+
+
+class Immediate(NamedTuple):
+    """A number in the place of an operand."""
+
+    value: Constant
+    span: Span
+
+
+class Slice(NamedTuple):
+    """An entry of a subview: an offset, and a size or None; both None for a colon alone."""
+
+    offset: Token | int | None
+    size: Token | Value | int | None
+    span: Span
+
+
+class Parameter(NamedTuple):
+    """A parameter of a function."""
+
+    name: Token
+    type: Type
+    attributes: Mapping[str, Any]
+    span: Span
+
+
+class FunctionDraft(NamedTuple):
+    """A function before names are looked up."""
+
+    name: Token
+    parameters: list[Parameter]
+    attributes: Mapping[str, Any]
+    body: list[Draft]
+    span: Span
+
+
+@dataclass(slots=True)
+class Draft:
+    """An instruction: `bounds` are the entries of subview and expand, `binders` loop variables and carried values."""
+
+    name: str
+    span: Span
+    operands: list[Token | Immediate] = field(default_factory=list)
+    types: list[Type] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    regions: list[list[Draft]] = field(default_factory=list)
+    binders: list[tuple[Token, Type | None]] = field(default_factory=list)
+    bounds: list[Slice] = field(default_factory=list)
+    names: list[Token] = field(default_factory=list)
+
+
+class _Head(NamedTuple):
+    """The head of a loop or an `if`."""
+
+    span: Span
+    parts: list[Any]
+
+
+class Drafter:
+    """The actions of the grammar: parts of a rule become types, constants and drafts."""
+
+    def __init__(self, findings: Findings, strict: bool) -> None:
+        self.findings, self.strict = findings, strict
+        names = (name for name in dir(self) if not name.startswith("_") and name not in ("actions", "lenient"))
+        self.actions: dict[str, Action] = {}
+        for name in names:
+            found: object = getattr(self, name)
+            if callable(found):
+                self.actions[name] = found
+        self._types: dict[str, Type] = {"void": VOID, "bool": BOOL, **SCALARS}
+
+    def lenient(self, rule: str, span: Span, message: str) -> None:
+        """Note a departure from the grammar that is accepted unless the reader is strict."""
+        report: Callable[[str, Span, str], None] = self.findings.error if self.strict else self.findings.warn
+        report(rule, span, message)
+
+    # constants and attributes
+
+    def integer(self, parts: list[Token], start: int, end: int) -> int:
+        value = int(parts[0].text)
+        if not -(2**63) < value < 2**63:
+            self.findings.error("integer-range", Span(start, end), f"{value} is not in [-2^63 + 1, 2^63 - 1]")
+            return 1
+        return value
+
+    def floating(self, parts: list[Token], start: int, end: int) -> float:
+        return self._number(parts[0])
+
+    def complex(self, parts: list[Token], start: int, end: int) -> Constant:
+        return complex(*map(self._number, parts))
+
+    def _number(self, token: Token) -> float:
+        text = token.text
+        try:
+            value = float.fromhex(text) if "x" in text else float(text)
+        except OverflowError:
+            value = float("inf")
+        if value in (float("inf"), float("-inf")):
+            self.findings.error("float-range", Span(token.start, token.end), f"{text} is beyond double precision")
+        return value
+
+    def boolean(self, parts: list[Token], start: int, end: int) -> bool:
+        return parts[0].text == "true"
+
+    def string(self, parts: list[Token], start: int, end: int) -> str:
+        return parts[0].text[1:-1]
+
+    def attribute_name(self, parts: list[Token], start: int, end: int) -> str:
+        return parts[0].text.strip('"')
+
+    def array(self, parts: list[Any], start: int, end: int) -> tuple[Any, ...]:
+        return tuple(parts)
+
+    def attribute(self, parts: list[Any], start: int, end: int) -> tuple[str, Any, Span]:
+        return parts[0], parts[1], Span(start, end)
+
+    def dictionary(self, parts: list[tuple[str, Any, Span]], start: int, end: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value, span in parts:
+            if name in found:
+                self.findings.error("attribute-duplicate", span, f"'{name}' is in the dictionary already")
+            found[name] = value
+        return found
+
+    def nothing(self, parts: list[Any], start: int, end: int) -> None:
+        return None
+
+    def no_offset(self, parts: list[Any], start: int, end: int) -> int:
+        return 0
+
+    def only(self, parts: list[Any], start: int, end: int) -> Any:
+        return parts[0]
+
+    # types
+
+    def plain_type(self, parts: list[Token], start: int, end: int) -> Type:
+        found = self._types[parts[0].text]
+        if found is VOID:
+            self.findings.error("type-void", Span(start, end), "nothing has the type void; leave the result out")
+            return UNKNOWN
+        return found
+
+    def scalar_type(self, parts: list[Token], start: int, end: int) -> Type:
+        return SCALARS[parts[0].text]
+
+    def scalar(self, parts: list[Token], start: int, end: int) -> Scalar:
+        return SCALARS[parts[0].text]
+
+    def shape(self, parts: list[Extent], start: int, end: int) -> tuple[Extent, ...]:
+        return tuple(parts)
+
+    def strides(self, parts: list[Extent], start: int, end: int) -> tuple[Extent, ...]:
+        return tuple(parts)
+
+    def no_options(self, parts: list[Any], start: int, end: int) -> tuple[None, bool]:
+        return None, False
+
+    def strided_option(self, parts: list[Any], start: int, end: int) -> tuple[Any, bool]:
+        return parts[0], False
+
+    def space_option(self, parts: list[Any], start: int, end: int) -> tuple[Any, bool]:
+        return None, parts[0].text == "local"
+
+    def both_options(self, parts: list[Any], start: int, end: int) -> tuple[Any, bool]:
+        return parts[0], parts[1].text == "local"
+
+    def memref(self, parts: list[Any], start: int, end: int) -> Memref:
+        element, shape, (strides, local) = parts
+        span = Span(start, end)
+        if any(extent is not None and extent < 0 for extent in shape):
+            self.findings.error("memref-size", span, f"a memref of negative size: {shape}")
+        if strides is not None:
+            if len(strides) != len(shape):
+                message = f"{len(strides)} strides for {len(shape)} modes"
+                self.findings.error("stride-count", span, message)
+                strides = None
+            else:
+                self._compare_strides(shape, strides, span)
+        return memref(element, shape, strides, local)
+
+    def _compare_strides(self, shape: tuple[Extent, ...], strides: tuple[Extent, ...], span: Span) -> None:
+        least = 1
+        for mode, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+            if stride is not None and stride < least:
+                why = "1" if mode == 0 or least == 1 else f"{least}, the previous stride times its size"
+                self.findings.error("stride-order", span, f"the stride of mode {mode} is {stride}, below {why}")
+                return
+            # behind an unknown stride or size nothing is known but that strides do not shrink
+            least = max(stride or least, 1) if size is None or stride is None else stride * size
+
+    def group_type(self, parts: list[Any], start: int, end: int) -> Group:
+        inner, size, offset = parts
+        if size is not None and size < 0:
+            self.findings.error("memref-size", Span(start, end), f"a group of negative size: {size}")
+        return Group(inner, size, offset)
+
+    def coopmatrix_type(self, parts: list[Any], start: int, end: int) -> Coopmatrix:
+        component, rows, columns, use = parts
+        if rows < 1 or columns < 1:
+            self.findings.error("coopmatrix-size", Span(start, end), f"a coopmatrix of {rows} x {columns}")
+        return Coopmatrix(component, rows, columns, use.text)
+
+    def types(self, parts: list[Type], start: int, end: int) -> list[Type]:
+        if not parts:
+            self.lenient("lenient-returns", Span(start, end), "a list of types without any; leave it out")
+        return list(parts)
+
+    def annotation(self, parts: list[Any], start: int, end: int) -> Type:
+        separator, found = parts
+        if separator.kind == "ARROW":
+            span = Span(separator.start, separator.end)
+            self.lenient("lenient-arrow", span, "the type of a result stands behind ':', not '->'")
+        type_: Type = found
+        return type_
+
+    # operands
+
+    def operands(self, parts: list[Any], start: int, end: int) -> list[Any]:
+        return list(parts)
+
+    names = indices = modifiers = operands
+
+    def immediate(self, parts: list[Any], start: int, end: int) -> Immediate:
+        return Immediate(parts[0], Span(start, end))
+
+    def immediate_bound(self, parts: list[Any], start: int, end: int) -> int:
+        value: int = parts[0]
+        return value
+
+    def single(self, parts: list[Any], start: int, end: int) -> Slice:
+        return Slice(parts[0], 0, Span(start, end))
+
+    def part(self, parts: list[Any], start: int, end: int) -> Slice:
+        return Slice(parts[0], parts[1], Span(start, end))
+
+    def whole(self, parts: list[Any], start: int, end: int) -> Slice:
+        self.lenient("lenient-slice", Span(start, end), "a colon alone is no slice: write offset:size")
+        return Slice(None, None, Span(start, end))
+
+    def carried(self, parts: list[Token], start: int, end: int) -> tuple[Token, Token]:
+        return parts[0], parts[1]
+
+    # instructions
+
+    def assigned(self, parts: list[Any], start: int, end: int) -> Draft:
+        names, draft = parts
+        draft.names = names
+        made: Draft = draft
+        return made
+
+    def alloca(self, parts: list[Any], start: int, end: int) -> Draft:
+        dictionary, found = parts
+        span = Span(start, end)
+        if isinstance(found, Memref) and not found.local:
+            self.lenient("lenient-space", span, "the memref of an alloca is in local memory: end its type with ',local>'")
+            found = memref(found.element, found.shape, found.strides, True)
+        return Draft("alloca", span, types=[found], annotations=dictionary or {})
+
+    def linear(self, parts: list[Any], start: int, end: int) -> Draft:
+        word, modifiers, operands = parts
+        span, name = Span(start, end), word.text
+        if name == "hadamard":
+            self.lenient("lenient-hadamard", Span(word.start, word.end), "'hadamard' is written 'hadamard_product'")
+            name = "hadamard_product"
+        draft = Draft(name, span, operands, attributes=self._modifiers(name, modifiers, span))
+        wanted = len(DEFINITIONS[name].roles) + (name == "cumsum")
+        if len(operands) != wanted:
+            form = DEFINITIONS[name].form
+            self.findings.error("operand-count", span, f"{len(operands)} operands, where {name} has {wanted}: {form}")
+            draft.operands = []
+        elif name == "cumsum":
+            mode = operands.pop(2)
+            if isinstance(mode, Immediate) and type(mode.value) is int:
+                draft.attributes["mode"] = mode.value
+            else:
+                self.findings.error("syntax", span, "the third operand of cumsum is the number of a mode, counted from 0")
+                draft.operands = []
+        return draft
+
+    def _modifiers(self, name: str, modifiers: list[Token], span: Span) -> dict[str, Any]:
+        """The attributes that modifiers stand for, compared with the definition."""
+        definition = DEFINITIONS[name]
+        words = [token.text[1:] for token in modifiers]
+        turned = [word for word in words if word in ("n", "t")]
+        rest = [word for word in words if word not in ("n", "t")]
+        groups = [[word for word in rest if word in group] for group in definition.flags]
+        allowed = [word for group in definition.flags for word in group]
+        if len(turned) != definition.transposes:
+            count = ("no transposes", "one transpose, .n or .t", "two transposes, such as .n.t")[definition.transposes]
+            self.findings.error("modifiers", span, f"{name} has {count}: {definition.form}")
+            turned = ["n"] * definition.transposes
+        if unknown := [word for word in rest if word not in allowed]:
+            said = " and ".join(f"'.{word}'" for word in allowed) or "none"
+            self.findings.error("modifiers", span, f"{name} has no '.{unknown[0]}'; its flags are {said}")
+        elif any(len(group) > 1 for group in groups) or rest != [word for group in groups for word in group]:
+            self.findings.error("modifiers", span, f"'.{'.'.join(rest)}' is no way to write the flags: {definition.form}")
+        if rest and turned and words[: len(turned)] != turned:
+            self.lenient("lenient-order", span, f"transposes stand first: {name}.{'.'.join(turned + rest)}")
+        attributes: dict[str, Any] = {"transposes": tuple(turned)} if definition.transposes else {}
+        for group, found in zip(definition.flags, groups, strict=True):
+            attributes[_attribute(group)] = found[0] if found else ""
+        return attributes
+
+    def compute(self, parts: list[Any], start: int, end: int) -> Draft:
+        word, operands, found = parts
+        span = Span(start, end)
+        name, attributes = self._split(word)
+        if name is None:
+            return Draft("constant", span, types=[UNKNOWN], attributes={"value": 0})
+        draft = Draft(name, span, operands, [found], attributes)
+        wanted = len(DEFINITIONS[name].roles)
+        if len(operands) != wanted:
+            form = DEFINITIONS[name].form
+            self.findings.error("operand-count", span, f"{len(operands)} operands, where {word.text} has {wanted}: {form}")
+            draft.operands = []
+        return draft
+
+    def _split(self, word: Token) -> tuple[str | None, dict[str, Any]]:
+        """An instruction, and what its name has behind a dot."""
+        if word.text in DEFINITIONS:
+            return word.text, {}
+        family, _, rest = word.text.partition(".")
+        attribute, allowed = MODIFIERS_OF_FAMILY.get(family, ("", ()))
+        if rest in allowed:
+            return family, {attribute: rest}
+        choices = allowed or [name.partition(".")[2] for name in DEFINITIONS if name.startswith(f"{family}.")]
+        message = f"there is no instruction '{word.text}'; {family} goes on with {', '.join(choices)}"
+        self.findings.error("syntax", Span(word.start, word.end), message)
+        return None, {}
+
+    def builtin(self, parts: list[Any], start: int, end: int) -> Draft:
+        word, found = parts
+        name = word.text.removeprefix("builtin.")
+        if name == word.text:
+            self.lenient("lenient-builtin", Span(word.start, word.end), f"'{name}' is written 'builtin.{name}'")
+        return Draft("builtin", Span(start, end), types=[found], attributes={"builtin": name})
+
+    def constant_body(self, parts: list[Any], start: int, end: int) -> Draft:
+        return Draft("constant", Span(start, end), types=[parts[1]], attributes={"value": parts[0]})
+
+    def expand(self, parts: list[Any], start: int, end: int) -> Draft:
+        operand, mode, *bounds, found = parts
+        entries = [Slice(0, bound, Span(start, end)) for bound in bounds]
+        return Draft("expand", Span(start, end), [operand], [found], {"mode": mode}, bounds=entries)
+
+    def fuse(self, parts: list[Any], start: int, end: int) -> Draft:
+        operand, first, last, found = parts
+        return Draft("fuse", Span(start, end), [operand], [found], {"first": first, "last": last})
+
+    def subview(self, parts: list[Any], start: int, end: int) -> Draft:
+        operand, *slices, found = parts
+        return Draft("subview", Span(start, end), [operand], [found], bounds=slices)
+
+    def load(self, parts: list[Any], start: int, end: int) -> Draft:
+        word, modifiers, operand, indices, found = parts
+        span = Span(start, end)
+        attributes = self._modifiers(word.text, modifiers, span)
+        draft = Draft(word.text, span, [operand, *indices], [found], attributes)
+        return self._with_position(draft, indices)
+
+    def store(self, parts: list[Any], start: int, end: int) -> Draft:
+        word, modifiers, value, operand, indices = parts
+        span = Span(start, end)
+        attributes = self._modifiers(word.text, modifiers, span)
+        return self._with_position(Draft(word.text, span, [value, operand, *indices], attributes=attributes), indices)
+
+    def _with_position(self, draft: Draft, indices: list[Any]) -> Draft:
+        if draft.name.startswith("cooperative") and len(indices) != 2:
+            self.findings.error("index-count", draft.span, f"{len(indices)} indices, where a matrix has a row and a column")
+            draft.operands = []
+        return draft
+
+    def size(self, parts: list[Any], start: int, end: int) -> Draft:
+        operand, mode, found = parts
+        return Draft("size", Span(start, end), [operand], [found], {"mode": mode})
+
+    def barrier(self, parts: list[Any], start: int, end: int) -> Draft:
+        return Draft("barrier", Span(start, end), attributes=self._modifiers("barrier", parts[0], Span(start, end)))
+
+    def lifetime_stop(self, parts: list[Any], start: int, end: int) -> Draft:
+        return Draft("lifetime_stop", Span(start, end), [parts[0]])
+
+    def region(self, parts: list[Draft], start: int, end: int) -> list[Draft]:
+        return list(parts)
+
+    def parallel(self, parts: list[Any], start: int, end: int) -> Draft:
+        return Draft("parallel", Span(start, start + len("parallel")), regions=[parts[0]])
+
+    def foreach_head(self, parts: list[Any], start: int, end: int) -> _Head:
+        return _Head(Span(start, end), list(parts))
+
+    for_head = if_head = foreach_head
+
+    def foreach(self, parts: list[Any], start: int, end: int) -> Draft:
+        head, body = parts
+        names, type_, lower, upper = head.parts
+        if not len(names) == len(lower) == len(upper):
+            counts = f"{len(names)} variables, {len(lower)} lower and {len(upper)} upper bounds"
+            self.findings.error("loop-lists", head.span, f"a foreach of {counts}")
+            lower = upper = []
+        binders = [(name, type_ or INDEX) for name in names]
+        return Draft("foreach", head.span, [*lower, *upper], regions=[body], binders=binders)
+
+    def init(self, parts: list[Any], start: int, end: int) -> tuple[list[tuple[Token, Token]], list[Type]]:
+        *carried, types = parts
+        return carried, types
+
+    def for_body(self, parts: list[Any], start: int, end: int) -> Draft:
+        head, body, dictionary = parts
+        variable, type_, bounds, init = head.parts
+        carried, types = init or ([], [])
+        if len(bounds) not in (2, 3):
+            form = DEFINITIONS["for"].form
+            self.findings.error("operand-count", head.span, f"{len(bounds)} bounds, where a for has two and a step: {form}")
+            bounds = []
+        if len(carried) != len(types):
+            message = f"{len(carried)} values are carried, and {len(types)} types given"
+            self.findings.error("loop-carried", head.span, message)
+            bounds = []
+        known: list[Type | None] = [*types[: len(carried)], *[UNKNOWN] * (len(carried) - len(types))]
+        binders = [(variable, type_ or INDEX), *((name, t) for (name, _), t in zip(carried, known, strict=True))]
+        operands = [*bounds, *(value for _, value in carried)] if bounds else []
+        return Draft("for", head.span, operands, types, {}, dictionary or {}, [body], binders)
+
+    def if_body(self, parts: list[Any], start: int, end: int) -> Draft:
+        head, *regions = parts
+        condition, types = head.parts
+        return Draft("if", head.span, [condition], types or [], regions=regions)
+
+    def yield_body(self, parts: list[Any], start: int, end: int) -> Draft:
+        return Draft("yield", Span(start, end), parts[0])
+
+    # functions
+
+    def parameter(self, parts: list[Any], start: int, end: int) -> Parameter:
+        return Parameter(parts[0], parts[1], parts[2] or {}, Span(start, end))
+
+    def parameters(self, parts: list[Parameter], start: int, end: int) -> list[Parameter]:
+        return list(parts)
+
+    def function(self, parts: list[Any], start: int, end: int) -> FunctionDraft:
+        name, parameters, attributes, body = parts
+        return FunctionDraft(name, parameters, attributes or {}, body, Span(start, end))
+
+
+def _attribute(group: tuple[str, ...]) -> str:
+    """The attribute that holds which flag of a group is set, or nothing."""
+    return {"atomic": "atomic", "rows_checked": "checked"}.get(group[0], group[0])
+
