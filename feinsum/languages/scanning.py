@@ -44,7 +44,7 @@ class Token(NamedTuple):
         return self.start + len(self.text)
 
 
-class Unexpected(Exception):
+class UnexpectedTokenError(Exception):
     """A token that continues no sentence of the grammar.
 
     `expected` are the kinds that would; `values` what was read of the unfinished rules, outermost first.
@@ -74,7 +74,7 @@ class Production(NamedTuple):
 class Tables:
     """LALR tables of a grammar.
 
-    `moves[state][kind]` is the state after a shift, or ``~production`` for a reduction; `jumps[state][rule]` the state after
+    `moves[state][kind]` is the state after a shift, or ``~production`` for a reduction; `jumps[state][rule]` that after
     a reduction; terminals are patterns in the order in which they are tried.
     """
 
@@ -93,7 +93,9 @@ class Tables:
         words = sorted(self.literals, key=lambda word: (-len(word), word))
         named = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in self.patterns.items())
         unknown = r"[A-Za-z_][\w.]*|."
-        return re.compile(rf"(\s+|;[^\n]*)|{named}|(?P<word>{'|'.join(map(re.escape, words))})|(?P<unknown>{unknown})", re.S)
+        return re.compile(
+            rf"(\s+|;[^\n]*)|{named}|(?P<word>{'|'.join(map(re.escape, words))})|(?P<unknown>{unknown})", re.S
+        )
 
 
 class Grammar:
@@ -133,7 +135,7 @@ class Grammar:
     def parse(self, tokens: Sequence[Token], actions: Mapping[str, Action]) -> Any:
         """The value of the start rule; `actions` make the values of rules, by alias or name of the rule.
 
-        :raises Unexpected: at the first token that fits nowhere.
+        :raises UnexpectedTokenError: at the first token that fits nowhere.
         """
         tables = self.tables
         moves, jumps = tables.moves, tables.jumps
@@ -148,7 +150,7 @@ class Grammar:
                 move = moves[states[-1]].get(kind)
                 if move is None:
                     expected = frozenset(moves[states[-1]])
-                    raise Unexpected(index, token, expected, values[1:])
+                    raise UnexpectedTokenError(index, token, expected, values[1:])
                 if move >= 0:
                     states.append(move)
                     values.append(token)
@@ -210,7 +212,9 @@ def analyse(text: str, start: str) -> Tables:
             for position, symbol in enumerate(rule.expansion)
             if not (isinstance(symbol, Terminal) and symbol.filter_out)
         )
-        productions.append(Production(str(rule.alias or rule.origin.name), str(rule.origin.name), len(rule.expansion), kept))
+        productions.append(
+            Production(str(rule.alias or rule.origin.name), str(rule.origin.name), len(rule.expansion), kept)
+        )
     fixed = [t for t in parser.terminals if t.pattern.type == "str"]
     patterns = sorted((t for t in parser.terminals if t.pattern.type == "re"), key=lambda t: (-t.priority, t.name))
     return Tables(

@@ -292,13 +292,13 @@ class Drafter:
         if name == "hadamard":
             self.lenient("lenient-hadamard", Span(word.start, word.end), "'hadamard' is written 'hadamard_product'")
             name = "hadamard_product"
-        draft = Draft(name, span, operands, attributes=self._modifiers(name, modifiers, span))
+        draft = self._with_modifiers(Draft(name, span, operands), modifiers)
         wanted = len(DEFINITIONS[name].roles) + (name == "cumsum")
-        if len(operands) != wanted:
+        if draft.operands and len(operands) != wanted:
             form = DEFINITIONS[name].form
             self.findings.error("operand-count", span, f"{len(operands)} operands, where {name} has {wanted}: {form}")
             draft.operands = []
-        elif name == "cumsum":
+        elif name == "cumsum" and draft.operands:
             mode = operands.pop(2)
             if isinstance(mode, Immediate) and type(mode.value) is int:
                 draft.attributes["mode"] = mode.value
@@ -307,9 +307,11 @@ class Drafter:
                 draft.operands = []
         return draft
 
-    def _modifiers(self, name: str, modifiers: list[Token], span: Span) -> dict[str, Any]:
-        """The attributes that modifiers stand for, compared with the definition."""
+    def _with_modifiers(self, draft: Draft, modifiers: list[Token]) -> Draft:
+        """The attributes that modifiers stand for; without operands, and so not checked any further, if they are wrong."""
+        name, span = draft.name, draft.span
         definition = DEFINITIONS[name]
+        wrong = ""
         words = [token.text[1:] for token in modifiers]
         turned = [word for word in words if word in ("n", "t")]
         rest = [word for word in words if word not in ("n", "t")]
@@ -317,19 +319,23 @@ class Drafter:
         allowed = [word for group in definition.flags for word in group]
         if len(turned) != definition.transposes:
             count = ("no transposes", "one transpose, .n or .t", "two transposes, such as .n.t")[definition.transposes]
-            self.findings.error("modifiers", span, f"{name} has {count}: {definition.form}")
+            wrong = f"{name} has {count}: {definition.form}"
             turned = ["n"] * definition.transposes
         if unknown := [word for word in rest if word not in allowed]:
             said = " and ".join(f"'.{word}'" for word in allowed) or "none"
-            self.findings.error("modifiers", span, f"{name} has no '.{unknown[0]}'; its flags are {said}")
+            wrong = f"{name} has no '.{unknown[0]}'; its flags are {said}"
         elif any(len(group) > 1 for group in groups) or rest != [word for group in groups for word in group]:
-            self.findings.error("modifiers", span, f"'.{'.'.join(rest)}' is no way to write the flags: {definition.form}")
+            wrong = f"'.{'.'.join(rest)}' is no way to write the flags: {definition.form}"
         if rest and turned and words[: len(turned)] != turned:
             self.lenient("lenient-order", span, f"transposes stand first: {name}.{'.'.join(turned + rest)}")
-        attributes: dict[str, Any] = {"transposes": tuple(turned)} if definition.transposes else {}
+        if wrong:
+            self.findings.error("modifiers", span, wrong)
+            draft.operands = []
+        if definition.transposes:
+            draft.attributes["transposes"] = tuple(turned)
         for group, found in zip(definition.flags, groups, strict=True):
-            attributes[_attribute(group)] = found[0] if found else ""
-        return attributes
+            draft.attributes[_attribute(group)] = found[0] if found else ""
+        return draft
 
     def compute(self, parts: list[Any], start: int, end: int) -> Draft:
         word, operands, found = parts
@@ -384,15 +390,14 @@ class Drafter:
     def load(self, parts: list[Any], start: int, end: int) -> Draft:
         word, modifiers, operand, indices, found = parts
         span = Span(start, end)
-        attributes = self._modifiers(word.text, modifiers, span)
-        draft = Draft(word.text, span, [operand, *indices], [found], attributes)
+        draft = self._with_modifiers(Draft(word.text, span, [operand, *indices], [found]), modifiers)
         return self._with_position(draft, indices)
 
     def store(self, parts: list[Any], start: int, end: int) -> Draft:
         word, modifiers, value, operand, indices = parts
         span = Span(start, end)
-        attributes = self._modifiers(word.text, modifiers, span)
-        return self._with_position(Draft(word.text, span, [value, operand, *indices], attributes=attributes), indices)
+        draft = self._with_modifiers(Draft(word.text, span, [value, operand, *indices]), modifiers)
+        return self._with_position(draft, indices)
 
     def _with_position(self, draft: Draft, indices: list[Any]) -> Draft:
         if draft.name.startswith("cooperative") and len(indices) != 2:
@@ -405,7 +410,7 @@ class Drafter:
         return Draft("size", Span(start, end), [operand], [found], {"mode": mode})
 
     def barrier(self, parts: list[Any], start: int, end: int) -> Draft:
-        return Draft("barrier", Span(start, end), attributes=self._modifiers("barrier", parts[0], Span(start, end)))
+        return self._with_modifiers(Draft("barrier", Span(start, end)), parts[0])
 
     def lifetime_stop(self, parts: list[Any], start: int, end: int) -> Draft:
         return Draft("lifetime_stop", Span(start, end), [parts[0]])
@@ -476,4 +481,3 @@ class Drafter:
 def _attribute(group: tuple[str, ...]) -> str:
     """The attribute that holds which flag of a group is set, or nothing."""
     return {"atomic": "atomic", "rows_checked": "checked"}.get(group[0], group[0])
-

@@ -1,7 +1,8 @@
 """The typed program: functions of regions of operations, each name assigned once (SSA).
 
-An operation is data: its instruction is a row of :mod:`.definitions`, so that printing, cloning and substituting are written
-once.  Values, operations and regions are compared by identity; :meth:`Function.structure` is what equal functions share.
+An operation is data: its instruction is a row of :mod:`.definitions`, so that printing, cloning and substituting are
+written once.  Values, operations and regions are compared by identity; :meth:`Function.structure` is what equal functions
+share.
 
     operands      values in the order of the text, for `subview` and `expand` those of unknown offsets and sizes last
     attributes    what the text fixes: transposes, flags, modes, offsets, the value of a constant
@@ -19,7 +20,7 @@ from feinsum.languages.source import Span
 from feinsum.languages.tensor.types import Type
 
 Kind: TypeAlias = Literal["collective", "spmd", "mixed"]
-"""Who executes an instruction or a region: the work-group together, each work-item, or whoever executes what encloses it."""
+"""Who executes an instruction or a region: the work-group together, each work-item, or who executes what encloses it."""
 
 _NOWHERE = Span(0, 0)
 

@@ -1,7 +1,7 @@
 """Printing: the canonical text of functions, from which reading makes equal ones.
 
-One instruction a line, four blanks for each region, types without spaces; what is packed, ``global`` or ``index`` by default is
-not written, and numbers have the fewest digits that give them back.
+One instruction a line, four blanks for each region, types without spaces; what is packed, ``global`` or ``index`` by
+default is not written, and numbers have the fewest digits that give them back.
 """
 
 from __future__ import annotations
@@ -220,5 +220,3 @@ def _entry(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     return f'"{text}"'
-
-

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note
-from feinsum.languages.scanning import END, UNKNOWN, Token, Unexpected, named
+from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, named
 from feinsum.languages.source import Source, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.drafts import Draft, Drafter, FunctionDraft, Immediate, Slice
@@ -60,7 +60,7 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
         try:
             made: FunctionDraft = GRAMMAR.parse(tokens, drafter.actions)
             return made, unknown
-        except Unexpected as error:
+        except UnexpectedTokenError as error:
             token = error.token
             span = Span(token.start, max(token.end, token.start + 1))
             drafter.findings.error("syntax", span, _explain(error), _hints(error, tokens))
@@ -75,7 +75,7 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
     return None, unknown
 
 
-def _line_to_leave_out(tokens: list[Token], error: Unexpected, source: Source) -> slice | None:
+def _line_to_leave_out(tokens: list[Token], error: UnexpectedTokenError, source: Source) -> slice | None:
     """The line without which the rest may be a function: that of the token, or the one before if that is unfinished."""
 
     def line(index: int) -> int:
@@ -98,10 +98,10 @@ def _line_to_leave_out(tokens: list[Token], error: Unexpected, source: Source) -
 
 
 def _starts_instruction(expected: frozenset[str]) -> bool:
-    return INSTRUCTION_STARTS <= expected
+    return expected >= INSTRUCTION_STARTS
 
 
-def _explain(error: Unexpected) -> str:
+def _explain(error: UnexpectedTokenError) -> str:
     token, expected = error.token, error.expected
     found = "the end of the text" if token.kind == END else f"'{token.text}'"
     if _starts_instruction(expected):
@@ -109,7 +109,7 @@ def _explain(error: Unexpected) -> str:
             return f"there is no instruction {found}"
         more = " or '}'" if "RBRACE" in expected else ""
         return f"unexpected {found}, where an instruction{more} stands"
-    words = named(expected - INSTRUCTION_STARTS, GRAMMAR.tables, WORDS)
+    words = named(expected - INSTRUCTION_STARTS - ({"ARROW"} if "COLON" in expected else set()), GRAMMAR.tables, WORDS)
     return f"unexpected {found}, where {_or(words)} stands"
 
 
@@ -118,7 +118,7 @@ def _or(words: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
 
 
-def _hints(error: Unexpected, tokens: Sequence[Token]) -> list[Note]:
+def _hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
     """What the usual slips have in common with this one."""
     token, expected = error.token, error.expected
     previous = tokens[error.index - 1] if error.index else token
@@ -145,9 +145,7 @@ class _Builder:
     def __init__(self, drafter: Drafter, names: set[str], unknown: set[str]) -> None:
         self._drafter, self._findings = drafter, drafter.findings
         self._taken = {name[1:] for name in names}
-        self._visible: dict[str, Value] = {
-            name[1:]: Value(name[1:], UNKNOWN_TYPE) for name in unknown
-        }
+        self._visible: dict[str, Value] = {name[1:]: Value(name[1:], UNKNOWN_TYPE) for name in unknown}
         self._left_out = {name[1:] for name in unknown}
         self._inserted: list[Operation] = []
 
@@ -265,7 +263,9 @@ class _Builder:
         """``cmp.lt %a, %b : i32``, as in a sample of the reference, is one of numbers of this type."""
         (type_,) = draft.types
         if isinstance(type_, Scalar) and operands and all(value.type == type_ for value in operands):
-            self._drafter.lenient("lenient-cmp", draft.span, f"a comparison is ': bool', whatever it compares (here {type_})")
+            self._drafter.lenient(
+                "lenient-cmp", draft.span, f"a comparison is ': bool', whatever it compares (here {type_})"
+            )
             draft.types = [BOOL]
 
     def _bounds(self, draft: Draft, operand: Value) -> list[Value]:

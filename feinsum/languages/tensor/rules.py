@@ -1,7 +1,7 @@
 """The rules of the tensor language, by the ids under which diagnostics name them.
 
-Each says what holds in a program.  Those under `LENIENT` are errors in strict mode and warnings otherwise, as the samples of
-the reference themselves do not keep them; those under `ADVICE` are warnings always.
+Each says what holds in a program.  Those under `LENIENT` are errors in strict mode and warnings otherwise, as the samples
+of the reference themselves do not keep them; those under `ADVICE` are warnings always.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RULES: Final = {
     "integer-range": "Integer constants lie in [-2^63 + 1, 2^63 - 1].",
     "float-range": "Floating-point constants are finite in double precision.",
     "name-undefined": "A name is defined before it is used, in the same region or in one around it.",
-    "name-redefined": "A name that can be seen is not defined again; results can be seen behind the regions of their instruction.",
+    "name-redefined": "A name that can be seen is not defined again; results can be seen behind their instruction.",
     "function-redefined": "The functions of a program have different names.",
     "modifiers": "An instruction has the modifiers of its definition: as many transposes, and each flag once at most.",
     "operand-count": "An instruction has as many operands as its definition says.",
@@ -32,7 +32,7 @@ RULES: Final = {
     "attribute-type": "An attribute has the type that the reference gives it.",
     "attribute-duplicate": "A dictionary names an attribute once.",
     "alignment": "An alignment is a positive multiple of the size of an element, and that of an alloca 128 at most.",
-    "gcd": "Greatest common divisors are positive, no more than there are modes, and divide the sizes or strides that are known.",
+    "gcd": "Greatest common divisors are positive, one for each mode at most, and divide known sizes and strides.",
     "subgroup-size": "A sub-group size is positive.",
     "work-group-size": "A work-group has two positive sizes; the first is a multiple of the sub-group size.",
     # regions
@@ -61,12 +61,12 @@ RULES: Final = {
     "atomic-beta": "An atomic update has a constant β of 0 or 1.",
     # scalars
     "arith-type": "Arithmetic is for the types that its table lists.",
-    "arith-operands": "The operands of arithmetic have the type of the result; of abs, im and re that of the complex number.",
+    "arith-operands": "The operands of arithmetic have the type of the result, save for abs, im and re of complex numbers.",
     "cast-type": "Casts go between scalars, or coopmatrices of equal shape and use.",
     "cast-complex": "A complex number is not cast to one that is not.",
     "cmp-type": "Comparisons are for scalars of one type, complex numbers only for equality.",
     "cmp-result": "A comparison gives a bool.",
-    "constant-type": "A constant is written as its type demands: `1` for integers, `1.0` for floating point, `[1.0,0.0]` for complex.",
+    "constant-type": "A constant is written as its type demands: `1`, `1.0` or `[1.0,0.0]`.",
     "builtin-type": "A builtin has the type that its table lists.",
     "math-type": "Exponentials are of floating-point and complex numbers, and have the type of their operand.",
     # memory and views

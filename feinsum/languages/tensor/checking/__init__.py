@@ -1,7 +1,7 @@
 """Checking: every rule of the reference about types, shapes and places, one function for each instruction.
 
-Checks know nothing of each other, and what has an unknown type is not checked, so that all that is wrong is said at once and
-nothing twice.
+Checks know nothing of each other, and what has an unknown type is not checked, so that all that is wrong is said at once,
+and nothing twice.
 """
 
 from __future__ import annotations

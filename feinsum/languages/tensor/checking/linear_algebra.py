@@ -64,13 +64,15 @@ def _orders_fit(operation: Operation, named: dict[str, Value], memrefs: Sequence
         return _cumsum_orders_fit(operation, memrefs[0], report)
     for (role, value), memref, allowed in zip(named.items(), memrefs, _ORDERS[name], strict=True):
         if memref.order not in allowed:
-            orders = " or ".join(map(str, allowed))
-            report.error("order", f"{role} of {name} is of order {orders}; %{value.name} is of order {memref.order}", value)
+            wanted = " or ".join(map(str, allowed))
+            report.error("order", f"{role} of {name} is of order {wanted}; %{value.name} is of order {memref.order}", value)
             return False
     orders = [memref.order for memref in memrefs]
     values = list(named.values())
     if name == "sum" and orders[0] != orders[1] + 1:
-        report.error("order", f"the sum of a memref of order {orders[0]} is of order {orders[0] - 1}, not {orders[1]}", *values)
+        report.error(
+            "order", f"the sum of a memref of order {orders[0]} is of order {orders[0] - 1}, not {orders[1]}", *values
+        )
         return False
     if name in ("axpby", "hadamard_product") and len(set(orders)) > 1:
         report.error("order", f"the memrefs of {name} have one order, not {', '.join(map(str, orders))}", *values)
@@ -99,6 +101,7 @@ def _check_shapes(operation: Operation, values: Sequence[Value], memrefs: Sequen
         ]
     *factors, result = shapes
     summed: tuple[Extent, ...] = ()
+    wanted: tuple[Extent, ...]
     match operation.name:
         case "gemm":
             wanted, summed = (factors[0][0], factors[1][1]), (factors[0][1], factors[1][0])
@@ -109,15 +112,17 @@ def _check_shapes(operation: Operation, values: Sequence[Value], memrefs: Sequen
         case "sum":
             wanted = factors[0][:1] if result else ()
         case "hadamard_product" if factors[0] != factors[1]:
-            report.error("shape", f"a product of {_shown(factors[0])} and {_shown(factors[1])}, element by element", *values)
+            report.error(
+                "shape", f"a product of {_shown(factors[0])} and {_shown(factors[1])}, element by element", *values
+            )
             return
         case _:
             wanted = factors[0]
     if summed and summed[0] != summed[1]:
         sizes = f"{written(summed[0])} columns and {written(summed[1])} rows"
         report.error("shape", f"factors of {sizes}{_advice(summed)}", *values[:2])
-    if tuple(wanted) != result:
-        found = f"the result is {_shown(tuple(wanted))}, and %{values[-1].name} is {_shown(result)}"
+    if wanted != result:
+        found = f"the result is {_shown(wanted)}, and %{values[-1].name} is {_shown(result)}"
         report.error("shape", f"{found}{_advice((*wanted, *result))}", *values)
 
 

@@ -32,7 +32,9 @@ def check_region(region: Region, kind: Kind, report: Report) -> None:
         report.span = operation.span
         belongs = kind_of(operation.name, operation.attributes)
         if kind == "spmd" and belongs == "collective":
-            report.error("nesting-collective", f"{operation.name} is for all work-items together, and this is an SPMD region")
+            report.error(
+                "nesting-collective", f"{operation.name} is for all work-items together, and this is an SPMD region"
+            )
         elif kind == "collective" and belongs == "spmd":
             name = operation.attributes.get("builtin", operation.name)
             report.error("nesting-spmd", f"{name} is for single work-items: put it into 'parallel {{...}}' or a foreach")

@@ -77,9 +77,7 @@ def _memrefs(operation: Operation, report: Report) -> tuple[Memref, Memref] | No
     return source.type, result.type
 
 
-def _compare(
-    shape: Sequence[Extent], strides: Sequence[Extent], result: Memref, source: Value, report: Report
-) -> None:
+def _compare(shape: Sequence[Extent], strides: Sequence[Extent], result: Memref, source: Value, report: Report) -> None:
     """The shape that a view has, and the strides, each of which the result may leave unknown."""
     if tuple(shape) != result.shape:
         found = f"{'x'.join(map(written, result.shape)) or 'a single element'}"
@@ -110,7 +108,9 @@ def check_expand(operation: Operation, report: Report) -> None:
     if any(size is not None and size < 0 for size in sizes):
         report.error("expand-product", f"{'x'.join(map(written, sizes))} has a negative size")
     elif extent is not None and (known != extent if None not in sizes else known == 0 or extent % known):
-        report.error("expand-product", f"{'x'.join(map(written, sizes))} does not make {extent}, the size of mode {mode}", source)
+        report.error(
+            "expand-product", f"{'x'.join(map(written, sizes))} does not make {extent}, the size of mode {mode}", source
+        )
     elif extent is None and None not in sizes:
         report.error("expand-product", f"the size of mode {mode} is unknown, so that of a part has to be a name", source)
     first = memref.strides[mode]
@@ -132,7 +132,9 @@ def check_fuse(operation: Operation, report: Report) -> None:
     memref, result = types
     first, last = operation.attributes["first"], operation.attributes["last"]
     if not 0 <= first < last < memref.order:
-        report.error("view-mode", f"modes {first} to {last} of %{source.name}, whose modes are 0 to {memref.order - 1}", source)
+        report.error(
+            "view-mode", f"modes {first} to {last} of %{source.name}, whose modes are 0 to {memref.order - 1}", source
+        )
         return
     for mode in range(first, last):
         stride, size, following = memref.strides[mode], memref.shape[mode], memref.strides[mode + 1]
@@ -159,9 +161,11 @@ def check_subview(operation: Operation, report: Report) -> None:
         return
     for mode, (offset, size, extent) in enumerate(zip(offsets, sizes, memref.shape, strict=True)):
         if (offset or 0) < 0 or (size or 0) < 0:
-            report.error("subview-bounds", f"mode {mode} has a negative offset or size: {written(offset)}:{written(size)}")
+            report.error("subview-bounds", f"mode {mode} has a negative bound: {written(offset)}:{written(size)}")
         elif offset is not None and size is not None and extent is not None and offset + max(size, 1) > extent:
-            report.warn("subview-outside", f"mode {mode} ends at {offset + max(size, 1)}, behind its size of {extent}", source)
+            report.warn(
+                "subview-outside", f"mode {mode} ends at {offset + max(size, 1)}, behind its size of {extent}", source
+            )
     kept = [mode for mode, size in enumerate(sizes) if size != 0]
     _compare([sizes[mode] for mode in kept], [memref.strides[mode] for mode in kept], result, source, report)
 
