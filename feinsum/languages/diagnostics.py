@@ -48,6 +48,17 @@ class Diagnostic:
         return "\n".join([head, *excerpt, *map(str, self.notes)])
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "index"), counted(2, "operand"), counted(0, "index")
+    ('1 index', '2 operands', '0 indices')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {'indices' if noun == 'index' else noun + 's'}"
+
+
 class Findings:
     """Diagnostics of one text, as they are found."""
 

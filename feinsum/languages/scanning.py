@@ -87,6 +87,19 @@ class Tables:
     literals: Mapping[str, str]
     """Kinds of fixed words, by word."""
 
+    def accepts(self, states: Sequence[int], kind: str) -> bool:
+        """Whether a token can follow; a table of LALR(1) reduces before it finds that out, so the reductions are tried."""
+        stack = list(states)
+        while (move := self.moves[stack[-1]].get(kind)) is not None:
+            if move >= 0:
+                return True
+            production = self.productions[~move]
+            del stack[len(stack) - production.size :]
+            stack.append(self.jumps[stack[-1]][production.rule])
+            if kind == END and stack[-1] == self.final:
+                return True
+        return False
+
     @cached_property
     def scanner(self) -> re.Pattern[str]:
         """Matches what is ignored (group 1), a fixed word (2), an unknown word (3), or a pattern (a group of its name)."""
@@ -125,11 +138,8 @@ class Grammar:
             if kind is None:
                 continue
             word = found.group()
-            if kind == "word":
-                kind = literals[word]
-            elif kind == "unknown":
-                kind = UNKNOWN
-            tokens.append(Token(kind, word, found.start()))
+            # a fixed word that a pattern matches too, such as that of names, is the fixed word
+            tokens.append(Token(literals.get(word) or (UNKNOWN if kind == "unknown" else kind), word, found.start()))
         return tokens
 
     def parse(self, tokens: Sequence[Token], actions: Mapping[str, Action]) -> Any:
@@ -149,7 +159,7 @@ class Grammar:
             while True:
                 move = moves[states[-1]].get(kind)
                 if move is None:
-                    expected = frozenset(moves[states[-1]])
+                    expected = frozenset(name for name in moves[states[-1]] if tables.accepts(states, name))
                     raise UnexpectedTokenError(index, token, expected, values[1:])
                 if move >= 0:
                     states.append(move)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from feinsum.languages.diagnostics import Findings
+from feinsum.languages.diagnostics import Findings, counted
 from feinsum.languages.scanning import Action, Token
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.definitions import DEFINITIONS, MODIFIERS_OF_FAMILY
@@ -201,7 +201,7 @@ class Drafter:
             self.findings.error("memref-size", span, f"a memref of negative size: {shape}")
         if strides is not None:
             if len(strides) != len(shape):
-                message = f"{len(strides)} strides for {len(shape)} modes"
+                message = f"{counted(len(strides), 'stride')} for {counted(len(shape), 'mode')}"
                 self.findings.error("stride-count", span, message)
                 strides = None
             else:
@@ -296,7 +296,9 @@ class Drafter:
         wanted = len(DEFINITIONS[name].roles) + (name == "cumsum")
         if draft.operands and len(operands) != wanted:
             form = DEFINITIONS[name].form
-            self.findings.error("operand-count", span, f"{len(operands)} operands, where {name} has {wanted}: {form}")
+            self.findings.error(
+                "operand-count", span, f"{counted(len(operands), 'operand')}, where {name} has {wanted}: {form}"
+            )
             draft.operands = []
         elif name == "cumsum" and draft.operands:
             mode = operands.pop(2)
@@ -347,7 +349,9 @@ class Drafter:
         wanted = len(DEFINITIONS[name].roles)
         if len(operands) != wanted:
             form = DEFINITIONS[name].form
-            self.findings.error("operand-count", span, f"{len(operands)} operands, where {word.text} has {wanted}: {form}")
+            self.findings.error(
+                "operand-count", span, f"{counted(len(operands), 'operand')}, where {word.text} has {wanted}: {form}"
+            )
             draft.operands = []
         return draft
 
@@ -401,7 +405,9 @@ class Drafter:
 
     def _with_position(self, draft: Draft, indices: list[Any]) -> Draft:
         if draft.name.startswith("cooperative") and len(indices) != 2:
-            self.findings.error("index-count", draft.span, f"{len(indices)} indices, where a matrix has a row and a column")
+            self.findings.error(
+                "index-count", draft.span, f"{counted(len(indices), 'index')}, where a matrix has a row and a column"
+            )
             draft.operands = []
         return draft
 
@@ -430,7 +436,7 @@ class Drafter:
         head, body = parts
         names, type_, lower, upper = head.parts
         if not len(names) == len(lower) == len(upper):
-            counts = f"{len(names)} variables, {len(lower)} lower and {len(upper)} upper bounds"
+            counts = f"{counted(len(names), 'variable')}, {len(lower)} lower and {len(upper)} upper bounds"
             self.findings.error("loop-lists", head.span, f"a foreach of {counts}")
             lower = upper = []
         binders = [(name, type_ or INDEX) for name in names]
@@ -446,10 +452,12 @@ class Drafter:
         carried, types = init or ([], [])
         if len(bounds) not in (2, 3):
             form = DEFINITIONS["for"].form
-            self.findings.error("operand-count", head.span, f"{len(bounds)} bounds, where a for has two and a step: {form}")
+            self.findings.error(
+                "operand-count", head.span, f"{counted(len(bounds), 'bound')}, where a for has two and a step: {form}"
+            )
             bounds = []
         if len(carried) != len(types):
-            message = f"{len(carried)} values are carried, and {len(types)} types given"
+            message = f"{counted(len(carried), 'value')} to carry, and {counted(len(types), 'type')}"
             self.findings.error("loop-carried", head.span, message)
             bounds = []
         known: list[Type | None] = [*types[: len(carried)], *[UNKNOWN] * (len(carried) - len(types))]

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import Final
 
-from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note
+from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note, counted
 from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, named
 from feinsum.languages.source import Source, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
@@ -64,37 +64,57 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
             token = error.token
             span = Span(token.start, max(token.end, token.start + 1))
             drafter.findings.error("syntax", span, _explain(error), _hints(error, tokens))
-            line = _line_to_leave_out(tokens, error, drafter.findings.source)
-            if line is None:
+            lines = _lines_to_leave_out(tokens, error, drafter.findings.source)
+            if lines is None:
                 break
-            left_out = tokens[line]
+            left_out = tokens[lines]
             signs = [t.kind for t in left_out]
             if "EQUAL" in signs:
                 unknown |= {t.text for t in left_out[: signs.index("EQUAL")] if t.kind == "LOCAL"}
-            tokens = tokens[: line.start] + tokens[line.stop :]
+            tokens = tokens[: lines.start] + tokens[lines.stop :]
     return None, unknown
 
 
-def _line_to_leave_out(tokens: list[Token], error: UnexpectedTokenError, source: Source) -> slice | None:
-    """The line without which the rest may be a function: that of the token, or the one before if that is unfinished."""
+def _lines_to_leave_out(tokens: list[Token], error: UnexpectedTokenError, source: Source) -> slice | None:
+    """The lines without which the rest may be a function: those of the instruction that cannot be continued."""
 
     def line(index: int) -> int:
         return source.place(Span(tokens[index].start, tokens[index].end)).line
 
-    at = error.index
-    if at >= len(tokens):
+    stop = error.index
+    if stop >= len(tokens):
         return None
-    begins = at == 0 or line(at - 1) != line(at)
-    if begins and error.token.kind != UNKNOWN and not _starts_instruction(error.expected):
-        at -= 1
-    start, stop = at, at + 1
-    while start and line(start - 1) == line(at):
+    start = stop
+    if not _starts_instruction(error.expected):
+        begin = _begin(error)
+        while start and tokens[start].start > begin:
+            start -= 1
+        # where the token begins a line, it is the lines before that are unfinished
+        if start < stop and line(stop - 1) != line(stop):
+            stop -= 1
+    first, last = line(start), line(stop)
+    while start and line(start - 1) == first:
         start -= 1
-    while stop < len(tokens) and line(stop) == line(at):
+    while stop < len(tokens) and line(stop) == last:
         stop += 1
     if any(token.kind in ("LBRACE", "RBRACE", "FUNC") for token in tokens[start:stop]):
         return None
     return slice(start, stop)
+
+
+def _begin(error: UnexpectedTokenError) -> int:
+    """Where the instruction begins of which only a part was read."""
+    first: object = error.token
+    for value in reversed(error.values):
+        if isinstance(value, Token) and value.kind == "LBRACE":
+            break
+        if isinstance(value, list) and value and isinstance(value[0], Draft):
+            break
+        if value != []:
+            first = value
+    while isinstance(first, list):
+        first = first[0]
+    return first.start if isinstance(first, Token) else error.token.start
 
 
 def _starts_instruction(expected: frozenset[str]) -> bool:
@@ -198,7 +218,7 @@ class _Builder:
         self._inserted = inserted
         if len(draft.names) != len(draft.types):
             form = DEFINITIONS[name].form if not draft.types else f"%a = {DEFINITIONS[name].form}"
-            message = f"{len(draft.names)} names for {len(draft.types)} results: {form}"
+            message = f"{counted(len(draft.names), 'name')} for {counted(len(draft.types), 'result')}: {form}"
             self._findings.error("result-count", draft.span, message)
         types: list[Type] = [*draft.types, *[UNKNOWN_TYPE] * max(len(draft.names) - len(draft.types), 0)]
         results = tuple(self._define(token, type_, draft.span) for token, type_ in zip(draft.names, types, strict=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from feinsum.languages.diagnostics import counted
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.checking.report import Report
 from feinsum.languages.tensor.definitions import DEFAULT_ALIGNMENT
@@ -58,7 +59,7 @@ def _check_divisors(name: str, divisors: object, extents: Sequence[Extent], repo
         return
     what = "size" if name == "shape_gcd" else "stride"
     if len(divisors) > len(extents):
-        report.error("gcd", f"{name} has {len(divisors)} divisors for {len(extents)} modes")
+        report.error("gcd", f"{name} has {counted(len(divisors), 'divisor')} for {counted(len(extents), 'mode')}")
     for mode, (divisor, extent) in enumerate(zip(divisors, extents, strict=False)):
         if divisor < 1:
             report.error("gcd", f"{name} has the divisor {divisor}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from feinsum.languages.diagnostics import counted
 from feinsum.languages.tensor.checking.report import Check, Report
 from feinsum.languages.tensor.checking.signature import warn_of_unused
 from feinsum.languages.tensor.definitions import BUILTINS, kind_of
@@ -132,7 +133,9 @@ def _check_yield(region: Region, types: Sequence[Type], report: Report) -> None:
         return
     found = [value.type for value in last.operands]
     if len(found) != len(types):
-        report.error("yield-values", f"a yield of {len(found)} values for {len(types)} results", span=last.span)
+        report.error(
+            "yield-values", f"a yield of {counted(len(found), 'value')} for {counted(len(types), 'result')}", span=last.span
+        )
         return
     for value, wanted_type in zip(last.operands, types, strict=True):
         if value.type != wanted_type and UNKNOWN not in (value.type, wanted_type):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
+from feinsum.languages.diagnostics import counted
 from feinsum.languages.tensor.checking.report import Check, Report
 from feinsum.languages.tensor.ir import Operation, Value
 from feinsum.languages.tensor.types import INDEX, Extent, Group, Memref, packed_strides, written
@@ -20,7 +21,9 @@ def _are_indices(values: Sequence[Value], report: Report) -> None:
 def _count_fits(found: int, type_: Memref | Group, value: Value, report: Report) -> bool:
     wanted = 1 if isinstance(type_, Group) else type_.order
     if found != wanted:
-        report.error("index-count", f"{found} indices for %{value.name}, which has {wanted}", value)
+        report.error(
+            "index-count", f"{counted(found, 'index')} for %{value.name}, which has {counted(wanted, 'mode')}", value
+        )
     return found == wanted
 
 
