@@ -408,7 +408,7 @@ def _argument(type_: Any, attributes: Mapping[str, Any], rng: np.random.Generato
     if isinstance(type_, Boolean):
         return bool(rng.integers(2))
     if isinstance(type_, Scalar):
-        return numbers(type_, (), rng)[()]
+        return float(rng.integers(-64, 64) / 16) if type_ == BF16 else numbers(type_, (), rng)[()]
     if isinstance(type_, Group):
         count = size if type_.size is None else type_.size
         return [_argument(type_.memref, attributes, rng, size) for _ in range(count)]
@@ -421,7 +421,8 @@ def _argument(type_: Any, attributes: Mapping[str, Any], rng: np.random.Generato
 def numbers(type_: Scalar, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
     """Small numbers of both signs, indices 0 or 1; bf16 as their bits."""
     if type_ == BF16:
-        return (np.asarray(rng.integers(-64, 64, shape) / 16, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        values = np.asarray(rng.integers(-64, 64, shape) / 16, np.float32)
+        return np.asarray(values.view(np.uint32) >> 16).astype(np.uint16)
     if type_.is_integer:
         low = 0 if type_.name == "index" else -4
         return rng.integers(low, 2 if low == 0 else 5, shape).astype(dtype_of(type_))

@@ -105,7 +105,7 @@ def _lay_out(array: Any, type_: Memref, attributes: Mapping[str, Any], name: str
             stride = -(-least // multiple) * multiple
         elif stride < least:
             raise ValidationError(
-                f"{name} has the stride {stride} where {least} elements lie before the next; shape {array.shape}"
+                f"{name} has the stride {stride}, below {least}, with an argument of the shape {array.shape}"
             )
         strides.append(stride)
         least = max(stride * size, 1)

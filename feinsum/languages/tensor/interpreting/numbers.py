@@ -47,7 +47,8 @@ def rounded(values: Any, type_: Scalar | Boolean) -> Numbers:
     values = np.asarray(values)
     if type_ == BF16:
         return _rounded_to_bf16(values)
-    return np.asarray(values.astype(dtype_of(type_)))
+    with np.errstate(all="ignore"):
+        return np.asarray(values.astype(dtype_of(type_)))
 
 
 def _rounded_to_bf16(values: Numbers) -> Numbers:

@@ -45,8 +45,7 @@ def run_math(machine: Machine, operation: Operation) -> None:
 
 def run_cast(machine: Machine, operation: Operation) -> None:
     (values,) = machine.operands(operation)
-    with np.errstate(all="ignore"):
-        machine.give(operation, rounded(values, component(operation.results[0].type)))
+    machine.give(operation, rounded(values, component(operation.results[0].type)))
 
 
 def run_constant(machine: Machine, operation: Operation) -> None:
@@ -55,8 +54,7 @@ def run_constant(machine: Machine, operation: Operation) -> None:
     if isinstance(scalar, Scalar) and scalar.is_integer:
         number = np.array(value).astype(dtype_of(scalar))
     else:
-        with np.errstate(all="ignore"):
-            number = rounded(value, scalar)
+        number = rounded(value, scalar)
     if isinstance(type_, Coopmatrix):
         number = np.broadcast_to(number, (1, *type_.shape))
     machine.give(operation, number)
