@@ -48,6 +48,7 @@ def check(ctx: click.Context, file: Path, language: str | None, strict: bool, as
       feinsum check kernels.tc --strict
     """
     from feinsum.errors import LanguageError
+    from feinsum.languages.diagnostics import counted
     from feinsum.languages.program import program
 
     try:
@@ -64,7 +65,7 @@ def check(ctx: click.Context, file: Path, language: str | None, strict: bool, as
         if more:
             click.echo(f"... and {more} more errors", err=True)
         if not failed:
-            click.echo(f"{file}: {len(functions)} functions, {len(found)} warnings")
+            click.echo(f"{file}: {counted(len(functions), 'function')}, {counted(len(found), 'warning')}")
     if failed:
         ctx.exit(1)
 

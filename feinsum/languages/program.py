@@ -63,23 +63,27 @@ LANGUAGES: Final = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """A program that was read and checked.
 
     :ivar language: the name of its language.
     :ivar functions: its functions by name, in the order of the text.
     :ivar diagnostics: warnings, in the order of the text.
+    :ivar source: the text as it was given, and its name.
     """
 
     language: str
     functions: Mapping[str, Any]
     diagnostics: tuple[Diagnostic, ...] = ()
-    source: Source = field(default_factory=lambda: Source(""), repr=False)
+    source: Source = field(default_factory=lambda: Source(""))
 
     def __str__(self) -> str:
         """The canonical text, from which :func:`program` makes an equal program."""
         return LANGUAGES[self.language].load().show(tuple(self.functions.values()))
+
+    def __repr__(self) -> str:
+        return f"Program(language={self.language!r}, functions={list(self.functions)}, warnings={len(self.diagnostics)})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Program):
