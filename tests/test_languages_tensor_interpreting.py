@@ -222,6 +222,21 @@ def test_arithmetic_of_complex_numbers(type_: str) -> None:
     np.testing.assert_allclose(compute(type_, "math.exp {}", a), np.exp(a), rtol=1e-6)
 
 
+def test_booleans() -> None:
+    """They have the bitwise operations, and are carried and yielded as numbers are."""
+    body = (
+        "%x = arith.xor %a, %b : bool\n%y = arith.and %x, %b : bool\n"
+        "%n = arith.not %y : bool\n%z = arith.or %n, %a : bool\n"
+        "%1 = constant 1 : i32\n%3 = constant 3 : i32\n%true = constant true : bool\n"
+        "%p = for %i: i32 = %1, %3 init(%q = %z) -> (bool) {\n%r = arith.xor %q, %true : bool\nyield (%r)\n}\n"
+        "%s = if %p -> (i32) {\nyield (%3)\n} else {\nyield (%1)\n}\nstore %s, %out[]"
+    )
+    for a in (False, True):
+        for b in (False, True):
+            out = run("%a: bool, %b: bool, %out: memref<i32>", body, a=a, b=b, out=np.zeros((), np.int32))
+            assert out == (3 if (not ((a ^ b) & b)) or a else 1)
+
+
 def test_comparisons() -> None:
     """What is not a number is unequal to all, itself included; complex numbers are equal in both parts or unequal."""
     body = (
@@ -509,6 +524,12 @@ def test_work_groups_that_cannot_be() -> None:
 _BEYOND = "%B = subview %A[2:4] : memref<f32x4>\n%x = constant 1.0 : f32\n⟦axpby.n %x, %B, %x, %B⟧"
 _LOAD = "%a = ⟦cooperative_matrix_load.n %A[%i, %i] : coopmatrix<f32x4x2,matrix_a>⟧"
 _VARYING = "%k = builtin.subgroup_local_id : i32\n%i = cast %k : index"
+_UNEQUAL_TRIPS = (
+    "%0 = constant 0 : i32\nparallel {\n%k = builtin.subgroup_local_id : i32\n"
+    "%a = constant 1 : coopmatrix<i32x2x2,matrix_acc>\n"
+    "%b = ⟦for %i: i32 = %0, %k init(%c = %a) -> (coopmatrix<i32x2x2,matrix_acc>)⟧ {\n"
+    "%d = arith.add %c, %c : coopmatrix<i32x2x2,matrix_acc>\nyield (%d)\n}\n}"
+)
 RUN_TIME = [
     ("run-bounds", "%A: memref<f32x4>", "%i = constant 4 : index\n%x = ⟦load %A[%i] : f32⟧"),
     ("run-bounds", "%A: memref<f32x4>", "%i = constant -1 : index\n%x = ⟦load %A[%i] : f32⟧"),
@@ -518,6 +539,7 @@ RUN_TIME = [
     ("run-bounds", "", "%i = constant 40 : i32\nparallel {\n%a = ⟦subgroup_broadcast %i, %i : i32⟧\n}"),
     ("run-uniform", "%A: memref<f32x9x9>", f"parallel {{\n{_VARYING}\n{_LOAD}\n}}"),
     ("run-uniform", "", "parallel {\n%k = builtin.subgroup_local_id : i32\n%a = ⟦subgroup_broadcast %k, %k : i32⟧\n}"),
+    ("run-uniform", "", _UNEQUAL_TRIPS),
     ("run-arithmetic", "%A: memref<f32x4>", "%0 = constant 0 : i32\n%x = ⟦arith.div %0, %0 : i32⟧"),
     ("run-arithmetic", "%A: memref<f32x4>", "%0 = constant 32 : i32\n%x = ⟦arith.shl %0, %0 : i32⟧"),
     ("run-view", "%A: memref<f32x?>", "%i = constant 3 : index\n%x = ⟦expand %A[0 -> 2 x %i] : memref<f32x2x?>⟧"),
@@ -598,6 +620,7 @@ def test_operations_of_a_sub_group(size: int, type_: str) -> None:
 
 
 def test_broadcasts_are_from_a_work_item_of_each_sub_group() -> None:
+    """Counted within the sub-group."""
     body = """
     parallel {
         %k = builtin.subgroup_local_id : i32

@@ -76,6 +76,7 @@ def test_every_instruction_is_whole() -> None:
     """There are 52, and each can be read, printed, checked and interpreted."""
     assert len(DEFINITIONS) == 52
     assert set(CHECKS) == set(DEFINITIONS)
+    assert all({*d.reads, *d.writes} <= {*d.roles} for d in DEFINITIONS.values())
     assert set(INSTRUCTIONS) == set(DEFINITIONS) - {"yield"}  # which ends the region that executes it
     program = fe.program(EVERY_INSTRUCTION, strict=True)
     operations = [op for function in program.functions.values() for op in function.body.walk()]

@@ -112,6 +112,7 @@ class Program:
     def interpret(
         self,
         function: str | None = None,
+        /,
         *,
         count: int | None = None,
         subgroup_size: int | None = None,

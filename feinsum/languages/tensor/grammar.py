@@ -99,7 +99,7 @@ types: "(" (type ("," type)*)? ")"
 LOCAL: /%(?:[0-9]+|[A-Za-z][A-Za-z0-9_]*)/
 GLOBAL: /@(?:[0-9]+|[A-Za-z][A-Za-z0-9_]*)/
 STRING: /"[ !#-~]*"/
-FLOATING.2: /[+-]?(?:0x(?:[0-9a-fA-F]*\.[0-9a-fA-F]+(?:p[+-]?[0-9]+)?|[0-9a-fA-F]+\.(?:p[+-]?[0-9]+)?|[0-9a-fA-F]+p[+-]?[0-9]+)|(?:[0-9]*\.[0-9]+|[0-9]+\.)(?:e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+)/
+FLOATING.2: /[+-]?(?:0[xX](?:[0-9a-fA-F]*\.[0-9a-fA-F]+(?:[pP][+-]?[0-9]+)?|[0-9a-fA-F]+\.(?:[pP][+-]?[0-9]+)?|[0-9a-fA-F]+[pP][+-]?[0-9]+)|(?:[0-9]*\.[0-9]+|[0-9]+\.)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)/
 INTEGER.1: /[+-]?[0-9]+/
 MODIFIER.1: /\.(?:atomic_add|atomic|rows_checked|cols_checked|both_checked|global|local|n|t)(?![A-Za-z0-9_])/
 LINEAR: /axpby|cumsum|gemm|gemv|ger|hadamard_product|hadamard|sum/

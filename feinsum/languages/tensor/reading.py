@@ -12,12 +12,14 @@ from itertools import pairwise
 from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note, counted
-from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, named
+from feinsum.languages.scanning import Token, UnexpectedTokenError
 from feinsum.languages.source import Source, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.drafts import Draft, Drafter, FunctionDraft, Immediate, Slice
-from feinsum.languages.tensor.grammar import GRAMMAR, INSTRUCTION_STARTS, WORDS
+from feinsum.languages.tensor.grammar import GRAMMAR
 from feinsum.languages.tensor.ir import Function, Kind, Operation, Region, Value
+from feinsum.languages.tensor.notation import MOST_NESTED
+from feinsum.languages.tensor.recovery import explain, hints, lines_to_leave_out
 from feinsum.languages.tensor.types import BOOL, INDEX, Boolean, Memref, Scalar, Type
 from feinsum.languages.tensor.types import UNKNOWN as UNKNOWN_TYPE
 
@@ -63,8 +65,8 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
         except UnexpectedTokenError as error:
             token = error.token
             span = Span(token.start, max(token.end, token.start + 1))
-            drafter.findings.error("syntax", span, _explain(error), _hints(error, tokens))
-            lines = _lines_to_leave_out(tokens, error, drafter.findings.source)
+            drafter.findings.error("syntax", span, explain(error), hints(error, tokens))
+            lines = lines_to_leave_out(tokens, error, drafter.findings.source)
             if lines is None:
                 break
             left_out = tokens[lines]
@@ -73,90 +75,6 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
                 unknown |= {t.text for t in left_out[: signs.index("EQUAL")] if t.kind == "LOCAL"}
             tokens = tokens[: lines.start] + tokens[lines.stop :]
     return None, unknown
-
-
-def _lines_to_leave_out(tokens: list[Token], error: UnexpectedTokenError, source: Source) -> slice | None:
-    """The lines without which the rest may be a function: those of the instruction that cannot be continued."""
-
-    def line(index: int) -> int:
-        return source.place(Span(tokens[index].start, tokens[index].end)).line
-
-    stop = error.index
-    if stop >= len(tokens):
-        return None
-    start = stop
-    if not _starts_instruction(error.expected):
-        begin = _begin(error)
-        while start and tokens[start].start > begin:
-            start -= 1
-        # where the token begins a line, it is the lines before that are unfinished
-        if start < stop and line(stop - 1) != line(stop):
-            stop -= 1
-    first, last = line(start), line(stop)
-    while start and line(start - 1) == first:
-        start -= 1
-    while stop < len(tokens) and line(stop) == last:
-        stop += 1
-    if any(token.kind in ("LBRACE", "RBRACE", "FUNC") for token in tokens[start:stop]):
-        return None
-    return slice(start, stop)
-
-
-def _begin(error: UnexpectedTokenError) -> int:
-    """Where the instruction begins of which only a part was read."""
-    first: object = error.token
-    for value in reversed(error.values):
-        if isinstance(value, Token) and value.kind == "LBRACE":
-            break
-        if isinstance(value, list) and value and isinstance(value[0], Draft):
-            break
-        if value != []:
-            first = value
-    while isinstance(first, list):
-        first = first[0]
-    return first.start if isinstance(first, Token) else error.token.start
-
-
-def _starts_instruction(expected: frozenset[str]) -> bool:
-    return expected >= INSTRUCTION_STARTS
-
-
-def _explain(error: UnexpectedTokenError) -> str:
-    token, expected = error.token, error.expected
-    found = "the end of the text" if token.kind == END else f"'{token.text}'"
-    if _starts_instruction(expected):
-        if token.kind == UNKNOWN and (token.text[0].isalpha()):
-            return f"there is no instruction {found}"
-        more = " or '}'" if "RBRACE" in expected else ""
-        return f"unexpected {found}, where an instruction{more} stands"
-    words = named(expected - INSTRUCTION_STARTS - ({"ARROW"} if "COLON" in expected else set()), GRAMMAR.tables, WORDS)
-    return f"unexpected {found}, where {_or(words)} stands"
-
-
-def _or(words: Sequence[str]) -> str:
-    shown = list(words[:8]) + (["..."] if len(words) > 8 else [])
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
-
-
-def _hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
-    """What the usual slips have in common with this one."""
-    token, expected = error.token, error.expected
-    previous = tokens[error.index - 1] if error.index else token
-    hint = ""
-    if token.kind == UNKNOWN and _starts_instruction(expected):
-        close = get_close_matches(token.text, [*DEFINITIONS, *("builtin.group_id", "math.exp", "cmp.eq")], 1)
-        hint = f"did you mean '{close[0]}'?" if close else ""
-    elif token.kind == END and "RBRACE" in expected:
-        hint = "a '}' is missing"
-    elif expected & {"MORETHAN"}:
-        hint = "a type ends with '>'"
-    elif token.kind in ("INTEGER", "FLOATING", "TRUE", "FALSE") and "LOCAL" in expected:
-        hint = f"an operand is a name: put `%c = constant {token.text} : T` before"
-    elif expected == {"COLON", "ARROW"}:
-        hint = "the type of the result is missing: put ': T' behind the operands"
-    elif previous.kind == "RPAR" and "ATTRIBUTES" in expected:
-        hint = "attributes of a function are written `attributes{subgroup_size=16}`"
-    return [Note(hint)] if hint else []
 
 
 class _Builder:
@@ -168,6 +86,7 @@ class _Builder:
         self._visible: dict[str, Value] = {name[1:]: Value(name[1:], UNKNOWN_TYPE) for name in unknown}
         self._left_out = {name[1:] for name in unknown}
         self._inserted: list[Operation] = []
+        self._depth = 0
 
     def function(self, draft: FunctionDraft) -> Function:
         parameters = tuple(self._define(p.name, p.type, p.span) for p in draft.parameters)
@@ -213,8 +132,7 @@ class _Builder:
         if name == "cmp":
             self._correct_comparison(draft, operands)
         inserted, self._inserted = self._inserted, []
-        kind = _REGION_KINDS.get(name, "mixed")
-        regions = tuple(self._region(region, kind, draft.binders) for region in draft.regions)
+        regions = self._regions(draft)
         self._inserted = inserted
         if len(draft.names) != len(draft.types):
             form = DEFINITIONS[name].form if not draft.types else f"%a = {DEFINITIONS[name].form}"
@@ -223,6 +141,16 @@ class _Builder:
         types: list[Type] = [*draft.types, *[UNKNOWN_TYPE] * max(len(draft.names) - len(draft.types), 0)]
         results = tuple(self._define(token, type_, draft.span) for token, type_ in zip(draft.names, types, strict=False))
         return Operation(name, tuple(operands), results, attributes, draft.annotations, regions, draft.span)
+
+    def _regions(self, draft: Draft) -> tuple[Region, ...]:
+        if draft.regions and self._depth == MOST_NESTED:
+            self._findings.error("nesting-depth", draft.span, f"regions in regions, more than {MOST_NESTED} deep")
+            return ()
+        self._depth += 1
+        kind = _REGION_KINDS.get(draft.name, "mixed")
+        regions = tuple(self._region(region, kind, draft.binders) for region in draft.regions)
+        self._depth -= 1
+        return regions
 
     def _operands(self, draft: Draft) -> list[Value]:
         found: list[Value] = []

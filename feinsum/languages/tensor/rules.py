@@ -37,6 +37,7 @@ RULES: Final = {
     "work-group-size": "A work-group has two positive sizes; the first is a multiple of the sub-group size.",
     # regions
     "nesting-collective": "Collective instructions stand in collective regions.",
+    "nesting-depth": "Regions, and the arrays of attributes, are nested 64 deep at most.",
     "nesting-spmd": "SPMD instructions stand in SPMD regions.",
     "yield-place": "A yield is the last instruction of a region of `for` or `if`.",
     "yield-missing": "A region whose instruction has results ends with a yield.",

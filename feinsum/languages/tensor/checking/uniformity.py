@@ -22,13 +22,6 @@ _UNIFORM_IN_SUBGROUP: Final = {
 """Operands that are the same in a sub-group."""
 
 
-def levels(function: Function) -> dict[Value, int]:
-    """How much each value may vary; what is not in it is uniform."""
-    found: dict[Value, int] = {}
-    _visit(function.body, UNIFORM, found, None)
-    return found
-
-
 def check_uniformity(function: Function, report: Report) -> None:
     """Warn of barriers that not all work-items may meet, and of varying operands that should not vary."""
     _visit(function.body, UNIFORM, {}, report)

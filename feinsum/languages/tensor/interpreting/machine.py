@@ -173,10 +173,10 @@ def run_for(machine: Machine, operation: Operation) -> None:
         machine.values.update(zip(carried, now, strict=True))
         with machine.together(going):
             following = machine.run(region)
-            now = [
-                machine.merged(operation, going, new, old, value)
-                for new, old, value in zip(following, now, carried, strict=True)
-            ]
+        now = [
+            machine.merged(operation, going, new, old, value)
+            for new, old, value in zip(following, now, carried, strict=True)
+        ]
         index = index + step
         going = going & (index < to)
     machine.give(operation, *now)
