@@ -43,6 +43,59 @@ func @fibonacci(%out: memref<i64x2>) {
 """The sample of the section on loops, whose names are used inside and outside."""
 
 
+CLIP = """
+func @clip(%0: i32, %out: memref<i32>) {
+    %1 = cmp.lt %0, 16 : i32
+    %x = if %1 -> (i32) {
+        yield (%0)
+    } else {
+        %c16 = constant 16 : i32
+        yield (%c16)
+    }
+    store %x, %out[]
+}
+"""
+"""The sample of the section on `if`, in which a number is an operand and a comparison an i32."""
+
+VIEWS = """
+expand %0[1 -> 2x8]         : memref<f32x32x2x8x8> ; memref<f32x32x16x8>
+expand %0[1 -> 2x2x2x2]     : memref<f32x32x2x2x2x2x8> ; memref<f32x32x16x8>
+expand %0[1 -> %1 x 2]      : memref<f32x32x?x2> ; memref<f32x32x?>
+expand %0[1 -> 2 x %1]      : memref<f32x32x2x?> ; memref<f32x32x?>
+expand %0[1 -> %1 x 2]      : memref<f32x32x?x2> ; memref<f32x32x16>
+expand %0[1 -> %1 x %2 x 2] : memref<f32x32x?x?x2> ; memref<f32x32x16>
+expand %0[1 -> %2 x 2 x %1] : memref<f32x32x?x2x?> ; memref<f32x32x16>
+expand %0[1 -> %1 x %2]     : memref<f32x32x?x?> ; memref<f32x32x?>
+expand %0[1 -> %1 x %2]     : memref<f32x32x?x?> ; memref<f32x32x16>
+expand %0[0->4 x 8]         : memref<f32x4x8x7,strided<2,8,64>> ; memref<f32x32x7,strided<2,64>>
+expand %0[0->4 x 8]         : memref<f32x4x8x7,strided<2,?,?>> ; memref<f32x32x7,strided<2,64>>
+expand %0[0->%1 x 4]        : memref<f32x?x4x7,strided<2,?,?>> ; memref<f32x?x7,strided<2,?>>
+expand %0[0->4 x %1]        : memref<f32x4x?x7,strided<2,8,?>> ; memref<f32x?x7,strided<2,?>>
+expand %0[0->4 x %1]        : memref<f32x4x?x7,strided<2,?,?>> ; memref<f32x?x7,strided<2,?>>
+fuse %0[0,1] : memref<f32x128,strided<1,?>> ; memref<f32x8x16,strided<1,?>> stride-count
+fuse %0[0,1] : memref<f32x128> ; memref<f32x8x16,strided<1,10>> fuse-stride
+fuse %0[1,3] : memref<f32x32x512x42> ; memref<f32x32x16x8x4x42>
+fuse %0[1,3] : memref<f32x32x?x42,strided<1,32,?>> ; memref<f32x32x16x?x4x42,strided<1,16,?,?,?>> stride-order
+fuse %0[1,2] : memref<f32x32x32x2,strided<1,48,1536>> ; memref<f32x32x16x2x2,strided<1,48,768,1536>>
+fuse %0[1,2] : memref<f32x32x32x2,strided<1,?,?>> ; memref<f32x32x16x2x2,strided<1,48,768,1536>>
+fuse %0[0,1] : memref<f32x?x32,strided<1,?>> ; memref<f32x8x?x32,strided<1,?,?>>
+subview %0[4:8,8:4]   : memref<f32x8x4,strided<1,32>> ; memref<f32x32x16>
+subview %0[4:8,8:4]   : memref<f32x8x4,strided<1,?>> ; memref<f32x32x16>
+subview %0[2:4, %1]   : memref<f32x4> ; memref<f32x16x8>
+subview %0[2:4, %1:0] : memref<f32x4> ; memref<f32x16x8>
+subview %0[2:4, %1:1] : memref<f64x4x1,strided<1,16>> ; memref<f64x16x8>
+subview %0[%1:4]      : memref<f32x4> ; memref<f32x16>
+subview %0[%2:%2]     : memref<f32x?> ; memref<f32x16>
+subview %0[2:4, %2:%2, 6:7] : memref<f32x4x?x7,strided<1,16,672> ; memref<f32x16x42x13> syntax
+subview %0[2:4, %2:%2, 6:7] : memref<f32x4x?x7,strided<1,?,?>> ; memref<f32x16x42x13,strided<1,?,?>>
+load %0[]             : f32 ; memref<f32>
+load %0[5, %1]        : f32 ; memref<f32x10x?>
+load %0[%1]           : memref<f32x42> ; group<memref<f32x42>x?>
+load %0[%1]           : memref<f32x42> ; group<memref<f32x42>x?, offset: ?>
+"""
+"""The examples of views and loads in the reference, each with the type of its operand; four of them break its own rules."""
+
+
 def rules(text: str, strict: bool = False) -> list[tuple[int, int, str]]:
     """Line, column and rule of each error."""
     with pytest.raises(LanguageError) as caught:
@@ -50,13 +103,27 @@ def rules(text: str, strict: bool = False) -> list[tuple[int, int, str]]:
     return [(d.line, d.column, d.rule) for d in caught.value.diagnostics]
 
 
-@pytest.mark.parametrize("text", [SAMPLE, FIBONACCI, EVERY_INSTRUCTION], ids=["sample", "fibonacci", "all"])
+@pytest.mark.parametrize("text", [SAMPLE, FIBONACCI, CLIP, EVERY_INSTRUCTION], ids=["sample", "fibonacci", "clip", "all"])
 def test_what_is_printed_is_read_back(text: str) -> None:
     """``parse(print(p)) == p``, also by strict reading, and printing again changes nothing."""
     read = fe.program(text)
     again = fe.program(str(read), strict=True)
     assert again == read
     assert str(again) == str(read)
+
+
+@pytest.mark.parametrize("line", VIEWS.strip().splitlines())
+def test_examples_of_the_reference(line: str) -> None:
+    """They are accepted save for what is named behind them, which contradicts the reference itself."""
+    instruction, _, rest = line.partition(" ; ")
+    type_, _, rule = rest.strip().rpartition("> ")
+    parameters = f"%0: {type_ + '>' if type_ else rest.strip()}, %1: index, %2: index"
+    text = in_function(parameters, f"%3 = {instruction.strip()}")
+    if not type_:
+        read = fe.program(text)
+        assert fe.program(str(read), strict=True) == read
+    else:
+        assert rule in [found for _, _, found in rules(text)]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def _source(text_or_path: str | PathLike[str]) -> tuple[Source, str]:
         return Source(text_or_path), ""
     path = Path(fspath(text_or_path))
     try:
-        return Source(path.read_text(encoding="utf-8"), str(text_or_path)), path.suffix
+        return Source(path.read_text(encoding="utf-8-sig"), str(text_or_path)), path.suffix
     except UnicodeDecodeError as error:
         raise FeinsumError(f"{path} is no text in UTF-8: {error}") from error
 

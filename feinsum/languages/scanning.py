@@ -1,8 +1,8 @@
 """Scanning and parsing: a grammar for lark becomes LALR tables, which are kept as data and drive a loop of our own.
 
-lark takes 0.4 s to be imported and to analyse the grammar of the tensor language, and its tables 0.03 s to be read; lark's
-own loop makes a tree of 115 KB in that language in 0.19 s, and the one here in 0.065 s (a core of Zen 3).  So lark is imported
-only when the tables of a grammar are not yet remembered.  What is remembered is JSON: reading it executes nothing.
+lark takes 0.4 s to be imported and to analyse the grammar of the tensor language, its tables 0.03 s to be read; lark's own
+loop makes a tree of 115 KB in that language in 0.19 s, the one here in 0.065 s (a core of Zen 3).  So lark is imported only
+when the tables of a grammar are not yet remembered.  What is remembered is JSON: reading it executes nothing.
 
 In grammars, rules whose names begin with an underscore are spliced into the rule above, and quoted words are dropped, as
 lark itself does; optional parts in brackets are not supported (write an empty alternative).  Blanks are always ignored.

@@ -61,7 +61,8 @@ class Source:
         """
         line, column = self._point(span.start)
         start = self._line_starts[line - 1]
-        shown = self.text[start:].partition("\n")[0].rstrip("\r")
+        end = self.text.find("\n", start)
+        shown = self.text[start : end if end >= 0 else len(self.text)].rstrip("\r")
         margin = "".join("\t" if c == "\t" else " " for c in shown[: column - 1])
         carets = max(min(span.end - start, len(shown)) - (column - 1), 1)
         return f"{shown}\n{margin}{'^' * carets}"
