@@ -509,6 +509,42 @@ def test_arguments_that_do_not_fit(parameters: str, arguments: dict[str, Any], m
         fe.program(in_function(parameters, "")).interpret(**arguments)
 
 
+def test_arguments_do_not_share_what_is_written() -> None:
+    """The same array may be read twice; where one is written, the other has to be elsewhere."""
+    program = fe.program(
+        in_function(
+            "%A: memref<f64x2>, %B: memref<f64x2>, %G: group<memref<f64x2>x2>",
+            "%1 = constant 1.0 : f64\naxpby.n %1, %A, %1, %B",
+        )
+    )
+    base, group = np.arange(6.0), [np.ones(2)] * 2
+    assert program.interpret(A=base[::3], B=base[1::3], G=group).tolist() == [1, 7]
+    for A, B, G in ((base[:2], base[1:3], group), (np.ones(2), base[:2], [base[1:3], np.ones(2)])):
+        with pytest.raises(ValidationError, match="share memory that is written"):
+            program.interpret(A=A, B=B, G=G)
+    shared = np.ones(2)
+    assert program.interpret(A=shared, B=np.zeros(2), G=[shared, shared]).tolist() == [1, 1]
+    base.flags.writeable = False
+    with pytest.raises(ValidationError, match="%B is written, and its argument is read-only"):
+        program.interpret(A=base[:2], B=base[2:4], G=group)
+
+
+def test_arrays_without_elements() -> None:
+    """Sizes of 0 are sizes: nothing is computed, and a sum of nothing is 0."""
+    body = "%1 = constant 1.0 : f32\n%0 = constant 0.0 : f32\nsum.t %1, %A, %0, %x\nsum.n %1, %B, %0, %y"
+    parameters = "%A: memref<f32x0x4>, %B: memref<f32x?x?>, %x: memref<f32x4>, %y: memref<f32x?>"
+    for shape in ((0, 3), (3, 0)):
+        arguments = {
+            "A": np.zeros((0, 4), "f"),
+            "B": np.zeros(shape, "f"),
+            "x": np.ones(4, "f"),
+            "y": np.ones(shape[0], "f"),
+        }
+        x, y = run(parameters, body, **arguments)
+        assert not x.any()
+        assert not y.any()
+
+
 def test_work_groups_that_cannot_be() -> None:
     """Rows of work-items are whole sub-groups; what the function says prevails."""
     program = fe.program(in_function("", ""))

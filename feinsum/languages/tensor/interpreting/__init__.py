@@ -12,7 +12,7 @@ from typing import Any, Final
 from feinsum.errors import ValidationError
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.interpreting import linear_algebra, machine, scalars, sub_groups
-from feinsum.languages.tensor.interpreting.arguments import bind, instances, written
+from feinsum.languages.tensor.interpreting.arguments import bind, check_apart, instances, written
 from feinsum.languages.tensor.interpreting.machine import Machine
 from feinsum.languages.tensor.ir import Function
 
@@ -36,7 +36,8 @@ def execute(
     Sizes that the function itself gives prevail; by default a work-group has two sub-groups of 16.
     """
     items, columns = _sizes(function, subgroup_size, work_group_size)
-    bound = bind(function, arguments)
+    bound, changed = bind(function, arguments), written(function)
+    check_apart(bound, changed)
     if count is None:
         count = instances(function, bound)
     if count < 0:
@@ -45,7 +46,6 @@ def execute(
         one = Machine(source, instance, count, items, columns, INSTRUCTIONS)
         one.values.update((parameter.parameter, parameter.value) for parameter in bound)
         one.run(function.body)
-    changed = written(function)
     given = tuple(one.give_back() for one in bound if one.parameter in changed)
     return given[0] if len(given) == 1 else given
 

@@ -102,13 +102,13 @@ def _lay_out(array: Any, type_: Memref, attributes: Mapping[str, Any], name: str
     least = 1
     for size, stride, multiple in zip(array.shape, type_.strides, multiples, strict=False):
         if stride is None:
-            stride = -(-least // multiple) * multiple
+            stride = -(-max(least, 1) // multiple) * multiple
         elif stride < least:
             raise ValidationError(
                 f"{name} has the stride {stride}, below {least}, with an argument of the shape {array.shape}"
             )
         strides.append(stride)
-        least = max(stride * size, 1)
+        least = stride * size
     length = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, strides, strict=True)) if array.size else 0
     memory = Memory.of_size(type_.element, offset + length)
     view = View(memory, offset, array.shape, tuple(strides), offset, offset + length)
@@ -185,6 +185,36 @@ def written(function: Function) -> list[Value]:
 def _targets(operation: Operation) -> list[Value]:
     definition = DEFINITIONS[operation.name]
     return [operation.operands[definition.roles.index(role)] for role in definition.writes]
+
+
+def check_apart(bound: Sequence[Bound], changed: Sequence[Value]) -> None:
+    """Check that what is written can be, and is no part of another argument.
+
+    :raises ValidationError: if an array is read-only, or shares memory with another one and one of them is written.
+    """
+    arrays = [(one.parameter, array) for one in bound for array in one.arrays]
+    for parameter, array in arrays:
+        if parameter in changed and not array.flags.writeable:
+            raise ValidationError(f"%{parameter.name} is written, and its argument is read-only")
+    # in order of address only neighbours need to be compared with each other
+    extents = sorted((*_addresses(array), number) for number, (_, array) in enumerate(arrays) if array.size)
+    open_ones: list[tuple[int, int]] = []
+    for begin, end, number in extents:
+        open_ones = [(until, other) for until, other in open_ones if until > begin]
+        parameter, array = arrays[number]
+        for _, other in open_ones:
+            neighbour, another = arrays[other]
+            if (parameter in changed or neighbour in changed) and np.shares_memory(array, another):
+                names = " and ".join(sorted({f"%{parameter.name}", f"%{neighbour.name}"}))
+                raise ValidationError(f"arguments of {names} share memory that is written; pass a copy of one of them")
+        open_ones.append((end, number))
+
+
+def _addresses(array: Any) -> tuple[int, int]:
+    """The first byte of an array, and the one behind its last."""
+    reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
+    first = array.ctypes.data + sum(min(step, 0) for step in reach)
+    return first, array.ctypes.data + sum(max(step, 0) for step in reach) + array.itemsize
 
 
 def instances(function: Function, bound: Sequence[Bound]) -> int:
