@@ -46,6 +46,16 @@ def _e(rule: str, parameters: str, body: str) -> Example:
 _AB = "%a: f32, %A: memref<f32x4x4>, %B: memref<f32x4x8>"
 _SPMD = "parallel {{\n{}\n}}"
 
+
+def _product(a: str, b: str, c: str, d: str) -> str:
+    """A product of cooperative matrices of these types."""
+    values = {t: "[1.0,0.0]" if t[11] == "c" else "1" if t[11] == "i" else "1.0" for t in (a, b, c)}
+    constants = "\n".join(f"%{name} = constant {values[t]} : {t}" for name, t in zip("abc", (a, b, c), strict=True))
+    return _SPMD.format(f"{constants}\n%d = ⟦cooperative_matrix_mul_add %a, %b, %c : {d}⟧")
+
+
+_A, _B, _C = (f"coopmatrix<f32x4x4,matrix_{use}>" for use in ("a", "b", "acc"))
+
 ERRORS = (
     _e("syntax", "%a: f32", "⟦frobnicate⟧ %a"),
     _e("syntax", "%a: f32", "%b = ⟦arith.power⟧ %a, %a : f32"),
@@ -261,6 +271,22 @@ ERRORS = (
             "%d = ⟦cooperative_matrix_mul_add %a, %b, %c : coopmatrix<f32x4x4,matrix_acc>⟧"
         ),
     ),
+    _e("matrix-shape", "", _product(_A, _B, _C.replace("4x4", "4x2"), _C)),
+    _e("matrix-shape", "", _product(_A, _B, _C, _C.replace("4x4", "2x4"))),
+    _e("matrix-type", "", _product(_A, _B, _C, "f32")),
+    _e("promotion-operands", "", _product(_A.replace("f32", "f16"), _B.replace("f32", "bf16"), _C, _C)),
+    _e("promotion-result", "", _product(_A, _B, _C.replace("f32", "f16"), _C)),
+    _e("cast-complex", "", _product(_A, _B, _C.replace("f32", "c32"), _C)),
+    _e("matrix-type", "%s: f32", _SPMD.format(f"%a = ⟦cooperative_matrix_scale %s, %s : {_A}⟧")),
+    _e("matrix-type", "%s: f32", _SPMD.format(f"%a = constant 1.0 : {_A}\n%b = ⟦cooperative_matrix_scale %s, %a : {_B}⟧")),
+    _e("index-type", "%i: i32, %A: memref<f32x4x4>", _SPMD.format(f"%a = ⟦cooperative_matrix_load.n %A[%i, %i] : {_A}⟧")),
+    _e("index-count", "%i: index, %A: memref<f32x4x4>", _SPMD.format(f"%a = ⟦cooperative_matrix_load.n %A[%i] : {_A}⟧")),
+    _e("modifiers", "%i: index, %A: memref<f32x4x4>", _SPMD.format(f"%a = ⟦cooperative_matrix_load %A[%i, %i] : {_A}⟧")),
+    _e("syntax", _AB, "⟦cumsum %a, %A, %a, %a, %A⟧"),
+    _e("loop-carried", "%c: bool, %A: memref<f32>", "%B = ⟦if %c -> (memref<f32>)⟧ {\nyield (%A)\n} else {\nyield (%A)\n}"),
+    _e("expand-product", "%A: memref<f32x8>", "%a = ⟦expand %A[0 -> -2 x -4] : memref<f32x2x4>⟧"),
+    _e("load-operand", "%a: f32", "%b = ⟦fuse %a[0, 1] : memref<f32x4>⟧"),
+    _e("load-operand", "%a: f32", "%b = ⟦expand %a[0 -> 2 x 2] : memref<f32x2x2>⟧"),
     _e("subgroup-type", "%a: f32", _SPMD.format("%b = ⟦subgroup_add.reduce %a : f64⟧")),
     _e("subgroup-type", "%a: c32", _SPMD.format("%b = ⟦subgroup_max.reduce %a : c32⟧")),
     _e("subgroup-type", "%a: bool", _SPMD.format("%b = ⟦subgroup_add.reduce %a : bool⟧")),
@@ -271,6 +297,7 @@ ERRORS = (
 LENIENT = (
     _e("lenient-builtin", "", "%a = ⟦group_id⟧ : index"),
     _e("lenient-slice", "%i: index, %A: memref<f32x4x4>", "%a = subview %A[⟦:⟧, %i] : memref<f32x4>"),
+    _e("lenient-slice", "%A: memref<f32x?>", "%a = subview %A[⟦:⟧] : memref<f32x?>"),
     _e("lenient-space", "", "%a = ⟦alloca : memref<f32x4>⟧"),
     _e("lenient-arrow", "", "%a = constant 1 ⟦->⟧ i32"),
     _e("lenient-immediate", "%a: i32", "%b = cmp.lt %a, ⟦16⟧ : bool"),

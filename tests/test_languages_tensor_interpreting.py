@@ -465,6 +465,44 @@ def test_groups_have_memrefs_of_different_sizes() -> None:
     assert all((array == 3).all() for array in G)
 
 
+def test_each_sub_group_may_have_its_own_memref() -> None:
+    """A matrix is loaded from the memref that the work-items of the sub-group agree on, and views of it."""
+    body = """
+    %0 = constant 0 : index
+    %1 = constant 1 : index
+    parallel {
+        %g = builtin.subgroup_id : i32
+        %i = cast %g : index
+        %M = load %G[%i] : memref<f64x?x3>
+        %V = subview %M[%i:2, 0:3] : memref<f64x2x3,strided<1,?>>
+        %a = cooperative_matrix_load.n %V[%0, %0] : coopmatrix<f64x2x3,matrix_acc>
+        %O = subview %out[0:2, 0:3, %i] : memref<f64x2x3>
+        cooperative_matrix_store %a, %O[%0, %0]
+    }"""
+    G = [RNG.random((2, 3)), RNG.random((4, 3))]
+    program = fe.program(in_function("%G: group<memref<f64x?x3>x2>, %out: memref<f64x2x3x2>", body))
+    out = program.interpret(G=G, out=np.zeros((2, 3, 2)), **SIZES)
+    np.testing.assert_array_equal(out, np.stack([G[0], G[1][1:3]], axis=2))
+
+
+def test_nothing_can_be_loaded_from_an_empty_group() -> None:
+    """Not by anybody who takes part."""
+    body = "%0 = constant 0 : index\n%M = load %G[%0] : memref<f32x2>"
+    with pytest.raises(LanguageError, match="no memref 0 of a group of 0"):
+        run("%G: group<memref<f32x2>x?>", body, G=[])
+    body = "%0 = constant 0 : index\n%n = size %G[0] : index\nfor %i = %0, %n {\n%M = load %G[%i] : memref<f32x2>\n}"
+    assert run("%G: group<memref<f32x2>x?>", body, G=[]) == ()
+
+
+def test_bf16_arrays_of_ml_dtypes() -> None:
+    """They are taken as they are, where that library is installed."""
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="there are no bf16 arrays without it")
+    x = np.array([1.5, -3], ml_dtypes.bfloat16)
+    result = run("%x: memref<bf16x2>", "%1 = constant 1.0 : bf16\naxpby.n %1, %x, %1, %x", x=x)
+    assert result.dtype == x.dtype
+    assert result.tolist() == [3, -6]
+
+
 def test_how_often_a_function_runs() -> None:
     """As often as what the group id is an index of has entries; where these differ, somebody has to say."""
     body = (

@@ -136,6 +136,8 @@ def test_examples_of_the_reference(line: str) -> None:
         ("%A: memref<f32x0x4>", "%A: memref<f32x0x4>"),
         ("%A: group<memref<f32>x?, offset: 0>", "%A: group<memref<f32>x?>"),
         ("%A: group<memref<f32>x8, offset: ?>", "%A: group<memref<f32>x8,offset:?>"),
+        ('%A: memref<f32> {"a b"="c","d"={}}', '%A: memref<f32> {"a b"="c", "d"={}}'),
+        ('%A: memref<f32> {"e"=[true,{"alignment"=1}]}', '%A: memref<f32> {"e"=[true, {alignment=1}]}'),
         ("%A:memref<f32x?>{shape_gcd=[4],alignment=64}", "%A: memref<f32x?> {shape_gcd=[4], alignment=64}"),
     ],
 )
@@ -267,6 +269,15 @@ def test_names_may_be_words_of_the_language() -> None:
     """Names have their sign in front; ``%1x2`` is a name, ``x`` and a number."""
     text = "func @if(%memref: memref<f32x8>, %1: index, %x: index) {\n%f32 = expand %memref[0->%1x2] : memref<f32x?x2>\n}"
     assert fe.program(text).functions["if"].body.operations[0].results[0].name == "f32"
+
+
+def test_loops_of_other_types_say_so() -> None:
+    """The type of loop variables is written where it is not index; equal programs can stand in a set."""
+    text = "func @f(%a: i8) {\n    foreach (%i, %j): i8 = (%a, %a), (%a, %a) {\n    }\n}\n"
+    assert str(fe.program(text)) == text
+    assert len({fe.program(text), fe.program(text + ";")}) == 1
+    assert fe.program(text) != text
+    assert fe.program(text).functions["f"] != text
 
 
 def test_functions_of_a_program() -> None:

@@ -110,7 +110,8 @@ def check_expand(operation: Operation, report: Report) -> None:
     known = prod(size for size in sizes if size is not None)
     if any(size is not None and size < 0 for size in sizes):
         report.error("expand-product", f"{'x'.join(map(written, sizes))} has a negative size")
-    elif extent is not None and (known != extent if None not in sizes else known == 0 or extent % known):
+        return
+    if extent is not None and (known != extent if None not in sizes else known == 0 or extent % known):
         report.error(
             "expand-product", f"{'x'.join(map(written, sizes))} does not make {extent}, the size of mode {mode}", source
         )
