@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from feinsum.cli.completion import one_of
 from feinsum.cli.options import json_option
 from feinsum.cli.output import print_json
 
@@ -18,17 +20,25 @@ file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type
 strict_option = click.option("--strict", is_flag=True, help="Refuse what departs from the letter of the grammar.")
 
 
-def _language(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """The name of a language."""
+def _languages() -> Iterable[str]:
     from feinsum.languages.program import LANGUAGES
 
-    if name is not None and name not in LANGUAGES:
-        raise click.BadParameter(f"there is no language '{name}'; give one of {', '.join(LANGUAGES)}")
+    return LANGUAGES
+
+
+def _language(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """The name of a language."""
+    if name is not None and name not in _languages():
+        raise click.BadParameter(f"there is no language '{name}'; give one of {', '.join(_languages())}")
     return name
 
 
 language_option = click.option(
-    "--language", metavar="NAME", callback=_language, help="tensor; by default what the suffix or the first word says."
+    "--language",
+    metavar="NAME",
+    callback=_language,
+    shell_complete=one_of(_languages),
+    help="tensor; by default what the suffix or the first word says.",
 )
 
 
