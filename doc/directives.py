@@ -1,4 +1,4 @@
-"""Directives whose content writes itself: of commands, transform spaces, rooms, measurements and other pages.
+"""Directives whose content writes itself: of commands, spaces, rooms, measurements, other pages, and the tensor language.
 
 Each directive makes reStructuredText of what is registered or lies in a folder, so that what is new appears by itself.
 """
@@ -183,6 +183,34 @@ class Measurements(Written):
             yield from ("", title, "-" * len(title), "", f".. include:: {path.name}", "")
 
 
+class TensorInstructions(Written):
+    """Instructions of the tensor language, those named as arguments: how each is written and what it does."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def write(self) -> Iterator[str]:
+        from feinsum.languages.tensor.definitions import DEFINITIONS
+
+        for name in self.arguments[0].split():
+            definition = DEFINITIONS[name]
+            yield from (f".. _tensor-{name.replace('.', '-')}:", "", f"``{definition.form}``")
+            formula = re.sub(r"([*|`_])", r"\\\1", definition.formula)
+            yield from (f"    {definition.kind}: {formula}", "")
+
+
+class TensorRules(Written):
+    """The rules of the tensor language by id: those that are always kept, those of strict reading, or the advice."""
+
+    required_arguments = 1
+
+    def write(self) -> Iterator[str]:
+        from feinsum.languages.tensor import rules
+
+        for name, text in vars(rules)[self.arguments[0]].items():
+            yield from (f"``{name}``", f"    {text}", "")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in {
         "commands": Commands,
@@ -191,6 +219,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "rooms": Rooms,
         "other-pages": OtherPages,
         "measurements": Measurements,
+        "tensor-instructions": TensorInstructions,
+        "tensor-rules": TensorRules,
     }.items():
         app.add_directive(name, directive)
     return {"parallel_read_safe": True}

@@ -33,6 +33,7 @@ from feinsum.errors import (
     DTypeError,
     FeinsumError,
     JobError,
+    LanguageError,
     MatchError,
     SearchError,
     ShapeError,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
+    from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
     from feinsum.timing import Timing
@@ -65,6 +67,7 @@ _checkout.serve()
 _LAZY = {
     "Kernel": "feinsum.generate.kernel",
     "Match": "feinsum.match",
+    "Program": "feinsum.languages.program",
     "Timing": "feinsum.timing",
     "TuningReport": "feinsum.tune.report",
     "autotune": "feinsum.tune.autotune",
@@ -78,11 +81,12 @@ _LAZY = {
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
+    "program": "feinsum.languages.program",
     "shared_intermediates": "feinsum.generate.sharing",
     "timeit": "feinsum.tune.timeit",
     "transform": "feinsum.generate.transform",
 }
-"""Names whose modules load loopy or pyopencl, and so are loaded when first asked for."""
+"""Names whose modules load loopy, pyopencl or lark, and so are loaded when first asked for."""
 
 
 def __getattr__(name: str) -> Any:
@@ -111,9 +115,11 @@ __all__ = [
     "FeinsumError",
     "JobError",
     "Kernel",
+    "LanguageError",
     "Match",
     "MatchError",
     "Problem",
+    "Program",
     "Renaming",
     "Roofline",
     "SearchError",
@@ -148,6 +154,7 @@ __all__ = [
     "match_einsum",
     "match_t_unit_to_einsum",
     "pairwise_schedule",
+    "program",
     "query",
     "roofline",
     "shared_intermediates",

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from feinsum.languages.diagnostics import Diagnostic, Note
+
 
 class FeinsumError(Exception):
     """Base of every error that feinsum raises on purpose."""
@@ -53,3 +60,48 @@ class SearchError(FeinsumError, ValueError):
 
 class JobError(FeinsumError, ValueError):
     """A job file that cannot be read or is malformed, or a shard that does not exist."""
+
+
+class LanguageError(FeinsumError, ValueError):
+    """A program in one of feinsum's languages that is no program; says every error with its line and a caret.
+
+    :ivar diagnostics: the errors, in order of place; the attributes of the first one are those of the exception too.
+    """
+
+    def __init__(self, diagnostics: Sequence[Diagnostic], more: int = 0) -> None:
+        super().__init__(tuple(diagnostics), more)
+        self.diagnostics, self.more = tuple(diagnostics), more
+
+    def __str__(self) -> str:
+        rest = [f"... and {self.more} more errors"] if self.more else []
+        return "\n".join([*map(str, self.diagnostics), *rest])
+
+    @property
+    def line(self) -> int:
+        """From 1."""
+        return self.diagnostics[0].line
+
+    @property
+    def column(self) -> int:
+        """From 1."""
+        return self.diagnostics[0].column
+
+    @property
+    def end_line(self) -> int:
+        """The line of the last character that is meant."""
+        return self.diagnostics[0].end_line
+
+    @property
+    def end_column(self) -> int:
+        """The column of the last character that is meant."""
+        return self.diagnostics[0].end_column
+
+    @property
+    def rule(self) -> str:
+        """The id of the rule that is broken."""
+        return self.diagnostics[0].rule
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Where to look for the cause."""
+        return self.diagnostics[0].notes

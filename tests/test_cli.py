@@ -546,3 +546,61 @@ def test_queries_show_this_device_first_each_configuration_once_and_say_whose_it
     told = json.loads(run("query", *asked, "--database", store, "--json", "--limit", "1").out)
     assert told[0]["origin"] == "yours"
     assert run("query", "ij,ej->ei", "--size", "i=3,j=3", "--long", "e", "--mine", "--database", store).code == FAILED
+
+
+def test_check_tells_every_error_and_exits_with_1(run: Run, tmp_path: Path) -> None:
+    """Errors are on the standard error, each with its place; warnings and what is right are not."""
+    path = tmp_path / "kernels.tc"
+    path.write_text("func @f() {\n  %a = constant 1 : f32\n  %b = constant 2 -> i32\n  axpy %a\n}\n", encoding="utf-8")
+    result = run("check", str(path))
+    assert (result.code, result.out) == (FAILED, "")
+    told = [line for line in result.err.splitlines() if line.startswith(str(path))]
+    assert [line.partition(" ")[0] for line in told] == [f"{path}:2:8:", f"{path}:4:3:"]
+    path.write_text("func @f() {\n  %b = constant 2 -> i32\n}\nfunc @g() {}\n", encoding="utf-8")
+    result = run("check", str(path))
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[0].startswith(f"{path}:2:19: warning: ")
+    assert result.out.splitlines()[-1] == f"{path}: 2 functions, 1 warning"
+    assert run("check", str(path), "--strict").code == FAILED
+
+
+def test_check_prints_json(run: Run, tmp_path: Path) -> None:
+    """With the place, rule and notes of every error."""
+    path = tmp_path / "kernels.txt"
+    path.write_text("func @f(%A: memref<f32x4>) { %x = load %A[] : f32 }", encoding="utf-8")
+    result = run("check", str(path), "--language", "tensor", "--json")
+    (found,) = json.loads(result.out)["diagnostics"]
+    assert (found["severity"], found["rule"], found["line"], found["column"]) == ("error", "index-count", 1, 35)
+    assert found["notes"] == [{"message": "%A: memref<f32x4>", "file": str(path), "line": 1, "column": 9}]
+    assert result.code == FAILED
+
+
+def test_format_prints_the_canonical_text(run: Run, tmp_path: Path) -> None:
+    """Or writes it back; a program with errors is left as it is."""
+    path = tmp_path / "kernels.tc"
+    path.write_text("func @f(){%a=constant 2.:f32}", encoding="utf-8")
+    canonical = "func @f() {\n    %a = constant 2.0 : f32\n}\n"
+    assert run("format", str(path)) == (0, canonical, "")
+    assert run("format", str(path), "--in-place") == (0, "", "")
+    assert path.read_text(encoding="utf-8") == canonical
+    path.write_text("func @f(){%a=constant 2:f32}", encoding="utf-8")
+    result = run("format", str(path), "--in-place")
+    assert result.code == FAILED
+    assert result.err.startswith(f"{path}:1:14: error: ")
+    assert path.read_text(encoding="utf-8") == "func @f(){%a=constant 2:f32}"
+
+
+def test_mistakes_about_languages_are_told_in_a_line(run: Run, tmp_path: Path) -> None:
+    """A file that is not there, a language that is not, and one that cannot be guessed."""
+    path = tmp_path / "kernels.txt"
+    for arguments, message in (
+        (("check", str(path)), "No such file or directory"),
+        (("check", str(path), "--language", "fortran"), "no language 'fortran'; give one of tensor"),
+    ):
+        result = run(*arguments)
+        assert result.code in (FAILED, MISTAKE)
+        assert message in result.err
+    path.write_text("program main", encoding="utf-8")
+    result = run("format", str(path))
+    assert result.code == MISTAKE
+    assert "say language=, one of tensor" in result.err

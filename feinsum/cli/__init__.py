@@ -15,11 +15,12 @@ import click
 
 from feinsum._version import __version__
 from feinsum.cli.kernels import bench, explain, generate
+from feinsum.cli.languages import check, format_text
 from feinsum.cli.listing import devices, spaces
 from feinsum.cli.output import PrintableFormatter, printable
 from feinsum.cli.records import db
 from feinsum.cli.tuning import query, tune
-from feinsum.errors import FeinsumError, ValidationError
+from feinsum.errors import FeinsumError, LanguageError, ValidationError
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 """Exit codes besides 0; 130 is what shells give a program that Ctrl-C ended."""
@@ -56,7 +57,7 @@ def cli(verbose: bool) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
 
 
-for command in (devices, spaces, explain, generate, tune, query, bench, db):
+for command in (devices, spaces, explain, generate, tune, query, bench, db, check, format_text):
     cli.add_command(command)
 
 
@@ -72,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _complain(f"{path}: {_advice(error)}  (see {path} --help)", MISTAKE)
     except click.ClickException as error:
         code = _complain(f"feinsum: {error.format_message()}", MISTAKE)
+    except LanguageError as error:
+        click.echo(str(error), err=True, color=_colour())
+        code = FAILED
     except ValidationError as error:
         code = _complain(f"feinsum: {error}", FAILED)
     except FeinsumError as error:

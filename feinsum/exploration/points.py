@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from feinsum.compile.program import Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.report.code import highlighted, line_by_line, unified
@@ -17,8 +18,6 @@ from feinsum.space import Problem, TransformSpace
 
 if TYPE_CHECKING:
     import loopy as lp
-
-    from feinsum.compile.program import Program
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """loopy colours its kernels for terminals."""

@@ -1,0 +1,183 @@
+"""Programs: text in one of feinsum's languages, read and checked; `program(text)` is where every language begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from os import PathLike, fspath
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from feinsum.errors import FeinsumError
+from feinsum.languages.diagnostics import Diagnostic
+from feinsum.languages.source import Source
+
+
+class Function(Protocol):
+    """What functions of all languages have."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Implementation(Protocol):
+    """What the package of a language has."""
+
+    def read(self, source: Source, strict: bool) -> tuple[tuple[Any, ...], tuple[Diagnostic, ...]]:
+        """The functions of a text and its warnings.
+
+        :raises LanguageError: with all that is wrong with it.
+        """
+
+    def show(self, functions: Any) -> str:
+        """The canonical text of functions."""
+
+    def interpret(self, function: Any, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Any) -> Any:
+        """Execute a function with numpy."""
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language: how its texts are recognised, and the package that reads them, imported when it is needed."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    beginning: str
+    """A regular expression for what texts begin with."""
+    package: str
+
+    def load(self) -> Implementation:
+        """The package that implements it."""
+        implementation: Any = import_module(self.package)
+        found: Implementation = implementation
+        return found
+
+
+_BLANK: Final = r"(?:\s|;[^\n]*(?:\n|\Z))*"
+LANGUAGES: Final = {
+    language.name: language
+    for language in (Language("tensor", (".tc", ".ir"), rf"{_BLANK}func\b", "feinsum.languages.tensor"),)
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Program:
+    """A program that was read and checked.
+
+    :ivar language: the name of its language.
+    :ivar functions: its functions by name, in the order of the text.
+    :ivar diagnostics: warnings, in the order of the text.
+    :ivar source: the text as it was given, and its name.
+    """
+
+    language: str
+    functions: Mapping[str, Any]
+    diagnostics: tuple[Diagnostic, ...] = ()
+    source: Source = field(default_factory=lambda: Source(""))
+
+    def __str__(self) -> str:
+        """The canonical text, from which :func:`program` makes an equal program."""
+        return LANGUAGES[self.language].load().show(tuple(self.functions.values()))
+
+    def __repr__(self) -> str:
+        return f"Program(language={self.language!r}, functions={list(self.functions)}, warnings={len(self.diagnostics)})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Program):
+            return NotImplemented
+        mine, others = tuple(self.functions.values()), tuple(other.functions.values())
+        return self.language == other.language and mine == others
+
+    def __hash__(self) -> int:
+        return hash((self.language, *self.functions))
+
+    def function(self, name: str | None = None) -> Any:
+        """A function by name, or the only one.
+
+        :raises FeinsumError: if there is none of that name, or several and no name was given.
+        """
+        known = ", ".join(self.functions) or "none"
+        if name is None:
+            if len(self.functions) != 1:
+                raise FeinsumError(f"the program has {len(self.functions)} functions ({known}); say which one is meant")
+            (found,) = self.functions.values()
+            return found
+        if name not in self.functions:
+            raise FeinsumError(f"the program has no function {name!r}; it has {known}")
+        return self.functions[name]
+
+    def interpret(
+        self,
+        function: str | None = None,
+        /,
+        *,
+        count: int | None = None,
+        subgroup_size: int | None = None,
+        work_group_size: tuple[int, int] | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Execute a function with numpy, one instance after the other: slowly, and with every index and promise checked.
+
+        :param count: the number of instances; by default what unknown sizes of the parameters that the group id is an index
+            of say, or 1.
+        :param subgroup_size: work-items of a sub-group, where the function does not say.
+        :param work_group_size: work-items of a work-group in two dimensions, where the function does not say.
+        :param arguments: a value for each parameter; arrays have the shapes of their memrefs, a group is a list of them.
+        :returns: the arrays that were written, which are changed in place: one of them, or a tuple in order of declaration.
+        :raises ValidationError: if the arguments do not fit the parameters.
+        :raises LanguageError: if the program does what its language leaves undefined.
+        """
+        language = LANGUAGES[self.language].load()
+        sizes = {"subgroup_size": subgroup_size, "work_group_size": work_group_size}
+        return language.interpret(self.function(function), self.source, arguments, count, sizes)
+
+
+def program(text_or_path: str | PathLike[str], language: str | None = None, strict: bool = False) -> Program:
+    """Read and check a program.
+
+    >>> p = program("func @double(%x: memref<f32x8>) { %two = constant 2.0 : f32  %z = constant 0.0 : f32 axpby.n %two,%x,%z,%x }")
+    >>> p.language, list(p.functions)
+    ('tensor', ['double'])
+    >>> print(p, end="")
+    func @double(%x: memref<f32x8>) {
+        %two = constant 2.0 : f32
+        %z = constant 0.0 : f32
+        axpby.n %two, %x, %z, %x
+    }
+
+    :param text_or_path: the text, or the path of a file; a string is a path if it ends with the suffix of a language.
+    :param language: ``"tensor"``; by default what the suffix or the first word says.
+    :param strict: refuse what departs from the letter of the grammar, which otherwise is accepted with a warning.
+    :raises LanguageError: with every error of the text.
+    :raises FeinsumError: if it cannot be told in which language the text is.
+    """  # noqa: E501
+    source, suffix = _source(text_or_path)
+    chosen = _choose(source, suffix, language)
+    functions, warnings = chosen.load().read(source, strict)
+    return Program(chosen.name, MappingProxyType({f.name: f for f in functions}), warnings, source)
+
+
+def _source(text_or_path: str | PathLike[str]) -> tuple[Source, str]:
+    suffixes = tuple(suffix for language in LANGUAGES.values() for suffix in language.suffixes)
+    if isinstance(text_or_path, str) and ("\n" in text_or_path or not text_or_path.endswith(suffixes)):
+        return Source(text_or_path), ""
+    path = Path(fspath(text_or_path))
+    try:
+        return Source(path.read_text(encoding="utf-8-sig"), str(text_or_path)), path.suffix
+    except UnicodeDecodeError as error:
+        raise FeinsumError(f"{path} is no text in UTF-8: {error}") from error
+
+
+def _choose(source: Source, suffix: str, name: str | None) -> Language:
+    known = ", ".join(LANGUAGES)
+    if name is not None:
+        if name not in LANGUAGES:
+            raise FeinsumError(f"there is no language {name!r}; known are {known}")
+        return LANGUAGES[name]
+    for language in LANGUAGES.values():
+        if suffix in language.suffixes or (not suffix and re.match(language.beginning, source.text)):
+            return language
+    raise FeinsumError(f"it cannot be told in which language {source.name} is: say language=, one of {known}")

@@ -1,0 +1,40 @@
+"""The tensor language: kernels of work-groups, written with collective linear algebra and single work-items' code.
+
+Its reference is *Tensor language reference* (Intel, 2023), whose rules have names here (:mod:`.rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from feinsum.languages.diagnostics import Diagnostic, Findings
+from feinsum.languages.source import Source
+from feinsum.languages.tensor.checking import check
+from feinsum.languages.tensor.ir import Function
+from feinsum.languages.tensor.printing import show
+from feinsum.languages.tensor.reading import read as _read
+
+__all__ = ["interpret", "read", "show"]
+
+
+def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
+    """The functions of a text, checked, and its warnings.
+
+    :raises LanguageError: with all that is wrong with it.
+    """
+    findings = Findings(source)
+    functions = _read(source, findings, strict)
+    for function in functions:
+        check(function, findings)
+    findings.raise_errors()
+    return functions, findings.warnings
+
+
+def interpret(
+    function: Function, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
+) -> Any:
+    """Execute a function with numpy; see :meth:`feinsum.Program.interpret`."""
+    from feinsum.languages.tensor.interpreting import execute
+
+    return execute(function, source, arguments, count, **sizes)

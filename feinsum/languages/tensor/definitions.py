@@ -1,0 +1,170 @@
+"""The instructions of the tensor language: a row for each, which readers, printers, checks and documentation share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from feinsum.languages.tensor.ir import Kind
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What an instruction is.
+
+    :ivar form: how it is written; what is in brackets may be left out.
+    :ivar formula: what it does.
+    :ivar roles: names of its operands, as the reference calls them.
+    :ivar reads: the operands whose memory it reads; `writes` those whose memory it changes.
+    :ivar transposes: how many modifiers ``.n`` or ``.t`` it has.
+    :ivar flags: the other modifiers it can have, at most one of each group.
+    """
+
+    name: str
+    kind: Kind
+    form: str
+    formula: str
+    roles: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    transposes: int = 0
+    flags: tuple[tuple[str, ...], ...] = ()
+
+
+_ATOMIC: Final = (("atomic",),)
+_STORES: Final = ("atomic", "atomic_add")
+_CHECKED: Final = ("rows_checked", "cols_checked", "both_checked")
+
+
+def _update(name: str, form: str, formula: str, roles: str, transposes: int = 0) -> Definition:
+    """An instruction of linear algebra, whose last operand is the result; it is read too, unless beta is 0."""
+    names = tuple(roles.split())
+    memrefs = tuple(role for role in names if role not in ("alpha", "beta", "n"))
+    return Definition(name, "collective", form, formula, names, memrefs, memrefs[-1:], transposes, _ATOMIC)
+
+
+def _binary(name: str, formula: str) -> Definition:
+    return Definition(f"arith.{name}", "mixed", f"arith.{name} %a, %b : T", formula, ("a", "b"))
+
+
+def _unary(name: str, formula: str) -> Definition:
+    return Definition(f"arith.{name}", "mixed", f"arith.{name} %a : T", formula, ("a",))
+
+
+def _scan(name: str, formula: str) -> Definition:
+    return Definition(
+        f"subgroup_{name}", "spmd", f"subgroup_{name}.{{exclusive_scan|inclusive_scan|reduce}} %a : T", formula, ("a",)
+    )
+
+
+_ALL: Final = (
+    Definition("alloca", "collective", "alloca [{alignment=n}] : memref<...,local>", "memory until the block ends"),
+    _update("axpby", "axpby.{n|t}[.atomic] %alpha, %A, %beta, %B", "B := α op(A) + β B", "alpha A beta B", 1),
+    _update(
+        "cumsum", "cumsum[.atomic] %alpha, %A, n, %beta, %B",
+        "B[.., j, ..] := α Σ_{i ≤ j} A[.., i, ..] + β B[.., j, ..], mode n counted from 0", "alpha A beta B",
+    ),
+    Definition(
+        "foreach", "collective", "foreach (%i, ...)[: int] = (%from, ...), (%to, ...) {...}",
+        "the region for each of [from, to) × ..., in any order",
+    ),
+    _update(
+        "gemm", "gemm.{n|t}.{n|t}[.atomic] %alpha, %A, %B, %beta, %C", "C := α op(A) op(B) + β C", "alpha A B beta C", 2,
+    ),
+    _update("gemv", "gemv.{n|t}[.atomic] %alpha, %A, %b, %beta, %c", "c := α op(A) b + β c", "alpha A b beta c", 1),
+    _update("ger", "ger[.atomic] %alpha, %a, %b, %beta, %C", "C := α a bᵀ + β C", "alpha a b beta C"),
+    _update(
+        "hadamard_product", "hadamard_product[.atomic] %alpha, %A, %B, %beta, %C",
+        "C[i, j] := α A[i, j] B[i, j] + β C[i, j]", "alpha A B beta C",
+    ),
+    Definition("parallel", "collective", "parallel {...}", "the region by every work-item"),
+    _update("sum", "sum.{n|t}[.atomic] %alpha, %A, %beta, %b", "b := α op(A) 1 + β b", "alpha A beta b", 1),
+    Definition("lifetime_stop", "collective", "lifetime_stop %a", "ends the memory of an alloca", ("a",)),
+    _binary("add", "a + b"),
+    _binary("sub", "a - b"),
+    _binary("mul", "a b"),
+    _binary("div", "a / b; of integers, without the fraction"),
+    _binary("rem", "a - b trunc(a / b)"),
+    _binary("shl", "a 2^b"),
+    _binary("shr", "floor(a / 2^b)"),
+    _binary("and", "a ∧ b, bit by bit"),
+    _binary("or", "a ∨ b, bit by bit"),
+    _binary("xor", "a ⊕ b, bit by bit"),
+    _binary("min", "the smaller of a and b"),
+    _binary("max", "the larger of a and b"),
+    _unary("abs", "|a|"),
+    _unary("neg", "-a"),
+    _unary("not", "¬a, bit by bit"),
+    _unary("conj", "the complex conjugate of a"),
+    _unary("im", "the imaginary part of a"),
+    _unary("re", "the real part of a"),
+    Definition("barrier", "mixed", "barrier[.global][.local]", "every work-item waits for the others", (),
+               flags=(("global",), ("local",))),
+    Definition(
+        "builtin", "mixed",
+        "builtin.{group_id|group_size} : index, builtin.{num_subgroups|subgroup_size|subgroup_id|subgroup_local_id} : i32",
+        "where this work-item is",
+    ),
+    Definition("cast", "mixed", "cast %a : T", "a as a number of type T", ("a",)),
+    Definition("cmp", "mixed", "cmp.{eq|ne|gt|ge|lt|le} %a, %b : bool", "whether a = b, a ≠ b, a > b, ...", ("a", "b")),
+    Definition("constant", "mixed", "constant c : T", "c, or a coopmatrix all of c"),
+    Definition("expand", "mixed", "expand %A[i -> n0 x n1 x ...] : memref", "A with mode i seen as several", ("A",)),
+    Definition("fuse", "mixed", "fuse %A[i, j] : memref", "A with modes i to j seen as one", ("A",)),
+    Definition("subview", "mixed", "subview %A[offset[:size], ...] : memref", "a block of A, or a slice", ("A",)),
+    Definition("for", "mixed", "for %i[: int] = %from, %to[, %step] [init(%p = %v, ...) -> (T, ...)] {...} [{unroll=b}]",
+               "the region for from, from + step, ... below to; yields are the next p"),
+    Definition("if", "mixed", "if %c [-> (T, ...)] {...} [else {...}]", "one of two regions", ("condition",)),
+    Definition("yield", "mixed", "yield (%v, ...)", "the values of the region"),
+    Definition("load", "mixed", "load %A[%i, ...] : T", "A[i, ...], or the i-th memref of a group", ("A",), ("A",)),
+    Definition("store", "mixed", "store[.atomic|.atomic_add] %v, %A[%i, ...]", "A[i, ...] := v, or += v",
+               ("v", "A"), (), ("A",), flags=(_STORES,)),
+    Definition("math", "mixed", "math.{exp|native_exp} %a : T", "e^a", ("a",)),
+    Definition("size", "mixed", "size %A[i] : index", "the size of mode i", ("A",)),
+    Definition("cooperative_matrix_load", "spmd",
+               "cooperative_matrix_load.{n|t}[.rows_checked|.cols_checked|.both_checked] %M[%x, %y] : coopmatrix",
+               "A[i, j] := M[x + i, y + j], or of .t M[x + j, y + i]", ("M", "x", "y"), ("M",), (), 1, (_CHECKED,)),
+    Definition("cooperative_matrix_mul_add", "spmd", "cooperative_matrix_mul_add %A, %B, %C : coopmatrix", "A B + C",
+               ("A", "B", "C")),
+    Definition("cooperative_matrix_scale", "spmd", "cooperative_matrix_scale %s, %A : coopmatrix", "s A", ("s", "A")),
+    Definition("cooperative_matrix_store", "spmd",
+               "cooperative_matrix_store[.rows_checked|.cols_checked|.both_checked][.atomic|.atomic_add] %A, %M[%x, %y]",
+               "M[x + i, y + j] := A[i, j], or += it", ("A", "M", "x", "y"), (), ("M",), 0, (_CHECKED, _STORES)),
+    Definition("subgroup_broadcast", "spmd", "subgroup_broadcast %a, %i : T", "a of work-item i of the sub-group",
+               ("a", "i")),
+    _scan("add", "running sums, or the sum, of a over the sub-group"),
+    _scan("max", "running maxima, or the maximum, of a over the sub-group"),
+    _scan("min", "running minima, or the minimum, of a over the sub-group"),
+)  # fmt: skip
+
+DEFINITIONS: Final = {definition.name: definition for definition in _ALL}
+
+CONDITIONS: Final = ("eq", "ne", "gt", "ge", "lt", "le")
+FUNCTIONS: Final = ("exp", "native_exp")
+SCANS: Final = ("exclusive_scan", "inclusive_scan", "reduce")
+BUILTINS: Final = {
+    "group_id": "index",
+    "group_size": "index",
+    "num_subgroups": "i32",
+    "subgroup_size": "i32",
+    "subgroup_id": "i32",
+    "subgroup_local_id": "i32",
+}
+"""The types of builtins."""
+SPMD_BUILTINS: Final = ("subgroup_id", "subgroup_local_id")
+MODIFIERS_OF_FAMILY: Final = {
+    "cmp": ("condition", CONDITIONS),
+    "math": ("function", FUNCTIONS),
+    "subgroup_add": ("scan", SCANS),
+    "subgroup_max": ("scan", SCANS),
+    "subgroup_min": ("scan", SCANS),
+}
+"""Instructions whose name goes on behind a dot: the attribute that holds the rest, and what it can be."""
+DEFAULT_ALIGNMENT: Final = 128
+"""The alignment in bytes that OpenCL promises of every buffer; an alloca can ask for no more."""
+
+
+def kind_of(name: str, attributes: object = None) -> Kind:
+    """Who executes an instruction; of builtins those of single work-items are SPMD."""
+    if name == "builtin" and isinstance(attributes, dict) and attributes.get("builtin") in SPMD_BUILTINS:
+        return "spmd"
+    return DEFINITIONS[name].kind

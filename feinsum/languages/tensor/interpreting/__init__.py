@@ -1,0 +1,65 @@
+"""Interpreting: programs executed by numpy, one work-group instance after the other; the oracle of everything faster.
+
+Linear algebra is computed in double precision and rounded once, all else is rounded after every instruction.  Memory is
+poisoned before it is written, and what the language leaves undefined is an error with a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from feinsum.errors import ValidationError
+from feinsum.languages.source import Source
+from feinsum.languages.tensor.interpreting import linear_algebra, machine, scalars, sub_groups
+from feinsum.languages.tensor.interpreting.arguments import bind, check_apart, instances, written
+from feinsum.languages.tensor.interpreting.machine import Machine
+from feinsum.languages.tensor.ir import Function
+
+SUBGROUP_SIZE: Final = 16
+"""Of functions that do not say; the reference calls 16 and 32 typical."""
+
+INSTRUCTIONS: Final = machine.INSTRUCTIONS | scalars.INSTRUCTIONS | linear_algebra.INSTRUCTIONS | sub_groups.INSTRUCTIONS
+"""What each instruction does."""
+
+
+def execute(
+    function: Function,
+    source: Source,
+    arguments: Mapping[str, Any],
+    count: int | None = None,
+    subgroup_size: int | None = None,
+    work_group_size: tuple[int, int] | None = None,
+) -> Any:
+    """Execute every instance of a function; see :meth:`feinsum.Program.interpret`.
+
+    Sizes that the function itself gives prevail; by default a work-group has two sub-groups of 16.
+    """
+    items, columns = _sizes(function, subgroup_size, work_group_size)
+    bound, changed = bind(function, arguments), written(function)
+    check_apart(bound, changed)
+    if count is None:
+        count = instances(function, bound)
+    if count < 0:
+        raise ValidationError(f"count is {count}, and cannot be negative")
+    for instance in range(count):
+        one = Machine(source, instance, count, items, columns, INSTRUCTIONS)
+        one.values.update((parameter.parameter, parameter.value) for parameter in bound)
+        one.run(function.body)
+    given = tuple(one.give_back() for one in bound if one.parameter in changed)
+    return given[0] if len(given) == 1 else given
+
+
+def _sizes(function: Function, subgroup_size: int | None, work_group_size: tuple[int, int] | None) -> tuple[int, int]:
+    """The work-items of a sub-group, and the sub-groups of a work-group."""
+    items = function.attributes.get("subgroup_size", subgroup_size)
+    group = function.attributes.get("work_group_size", work_group_size)
+    if items is None:
+        # the largest usual one that fits a given work-group
+        items = SUBGROUP_SIZE
+        while group is not None and group[0] % items:
+            items //= 2
+    rows, columns = group if group is not None else (2 * items, 1)
+    if items < 1 or min(rows, columns) < 1 or rows % items:
+        raise ValidationError(f"a work-group of {rows} x {columns} work-items cannot have sub-groups of {items}")
+    return items, rows // items * columns

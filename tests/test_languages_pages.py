@@ -1,0 +1,38 @@
+"""The pages of the languages: their examples execute every instruction, and name every rule."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feinsum.languages.tensor import interpreting
+from feinsum.languages.tensor.definitions import DEFINITIONS
+
+DOC = Path(__file__).parents[1] / "doc"
+
+
+def test_every_instruction_is_executed_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instruction that is added needs an example."""
+    executed: set[str] = set()
+    execute = interpreting.execute
+
+    def note(function: Any, *arguments: Any, **sizes: Any) -> Any:
+        executed.update(operation.name for operation in function.body.walk())
+        return execute(function, *arguments, **sizes)
+
+    monkeypatch.setattr(interpreting, "execute", note)
+    failures, _ = doctest.testfile(str(DOC / "tensor-language.rst"), module_relative=False, encoding="utf-8")
+    assert not failures
+    assert executed == set(DEFINITIONS)
+
+
+def test_every_instruction_is_listed_on_the_page() -> None:
+    """Once, by the directive that writes its form and formula."""
+    text = (DOC / "tensor-language.rst").read_text(encoding="utf-8")
+    listed: list[str] = []
+    for part in text.split(".. tensor-instructions:: ")[1:]:
+        listed += part.partition("\n\n")[0].split()
+    assert sorted(listed) == sorted(DEFINITIONS)

@@ -1,0 +1,307 @@
+"""Random programs of the tensor language: printed and read back, interpreted beside numpy, and broken at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensor_programs import EVERY_INSTRUCTION, arguments_for
+
+import feinsum as fe
+from feinsum.errors import LanguageError
+from feinsum.languages.tensor.types import SCALARS, Scalar
+
+LIGHT = settings(max_examples=40, deadline=None)
+
+
+class Writer:
+    """Writes a random function, of which it knows what can be seen where; everything it writes is right."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+        self.lines: list[str] = []
+        self.count = 0
+
+    def number(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def choose(self, choices: Any) -> Any:
+        return self.draw(st.sampled_from(list(choices)))
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%{self.count}" if self.number(0, 1) else f"%v{self.count}"
+
+    def assign(self, text: str) -> str:
+        name = self.fresh()
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def constant(self, type_: str) -> str:
+        scalar = SCALARS[type_]
+        number = self.draw(st.floats(-4, 4, width=16))
+        if scalar.is_integer:
+            return self.assign(f"constant {self.number(1, 7)} : {type_}")
+        return self.assign(f"constant {f'[{number!r},{-number!r}]' if scalar.is_complex else repr(number)} : {type_}")
+
+    def function(self) -> str:
+        names = self.draw(st.lists(st.sampled_from([*SCALARS]), min_size=1, max_size=3))
+        parameters = [f"%p{k}: {name}" for k, name in enumerate(names)]
+        scalars = {f"%p{k}": name for k, name in enumerate(names)}
+        memrefs: dict[str, tuple[str, list[int | None]]] = {}
+        for k in range(self.number(1, 3)):
+            type_ = self.choose(SCALARS)
+            shape = self.draw(st.lists(st.sampled_from([1, 2, 3, None]), max_size=3))
+            memrefs[f"%A{k}"] = type_, shape
+            parameters.append(f"%A{k}: memref<{'x'.join([type_, *('?' if s is None else str(s) for s in shape)])}>")
+        self.block(dict(scalars), memrefs, "collective", 2)
+        body = "\n".join(self.lines)
+        return f"func @random({', '.join(parameters)}) {{\n{body}\n}}\n"
+
+    def block(self, scalars: dict[str, str], memrefs: dict[str, Any], kind: str, depth: int) -> None:
+        """Some instructions; `scalars` and `memrefs` grow by what they define."""
+        choices = [self.arithmetic, self.conversion, self.loading, self.storing]
+        if kind == "collective":
+            choices += [self.update, self.update]
+        else:
+            choices += [self.sub_group]
+        if depth:
+            choices += [self.branch, self.loop]
+            if kind == "collective":
+                choices += [self.work_items]
+        for _ in range(self.number(1, 5)):
+            self.choose(choices)(scalars, memrefs, kind, depth)
+
+    def arithmetic(self, scalars: dict[str, str], *_: Any) -> None:
+        a = self.choose(scalars)
+        type_ = scalars[a]
+        same = self.choose([name for name, other in scalars.items() if other == type_])
+        scalar = SCALARS[type_]
+        names = ["add", "sub", "mul", "neg"]
+        if scalar.is_integer:
+            names += ["and", "or", "xor", "not", "abs", "min", "max"]
+        else:
+            names += ["conj"] if scalar.is_complex else ["rem", "min", "max", "abs", "div"]
+        name = self.choose(names)
+        operands = a if name in ("neg", "not", "abs", "conj") else f"{a}, {same}"
+        scalars[self.assign(f"arith.{name} {operands} : {type_}")] = type_
+
+    def conversion(self, scalars: dict[str, str], *_: Any) -> None:
+        a = self.choose(scalars)
+        targets = [name for name in SCALARS if name[0] == "c" or scalars[a][0] != "c"]
+        target = self.choose(targets)
+        scalars[self.assign(f"cast {a} : {target}")] = target
+
+    def indices(self, shape: list[int | None]) -> str:
+        # an unknown size is 2 at least, as arguments_for makes it
+        return ", ".join(self.assign(f"constant {self.number(0, (2 if s is None else s) - 1)} : index") for s in shape)
+
+    def loading(self, scalars: dict[str, str], memrefs: dict[str, Any], *_: Any) -> None:
+        memref = self.choose(memrefs)
+        type_, shape = memrefs[memref]
+        scalars[self.assign(f"load {memref}[{self.indices(shape)}] : {type_}")] = type_
+
+    def storing(self, scalars: dict[str, str], memrefs: dict[str, Any], *_: Any) -> None:
+        memref = self.choose(memrefs)
+        type_, shape = memrefs[memref]
+        values = [name for name, other in scalars.items() if other == type_] or [self.constant(type_)]
+        flag = self.choose(["", ".atomic", ".atomic_add"])
+        value, indices = self.choose(values), self.indices(shape)
+        self.lines.append(f"store{flag} {value}, {memref}[{indices}]")
+
+    def update(self, scalars: dict[str, str], memrefs: dict[str, Any], *_: Any) -> None:
+        memref = self.choose(memrefs)
+        type_, shape = memrefs[memref]
+        alpha, beta = self.constant(type_), self.constant(type_)
+        if not shape:
+            self.lines.append(f"axpby.n {alpha}, {memref}, {beta}, {memref}")
+        elif None in shape:
+            self.lines.append(f"cumsum {alpha}, {memref}, {self.number(0, len(shape) - 1)}, {beta}, {memref}")
+        else:
+            text = "x".join(map(str, [type_, *shape]))
+            local = self.assign(f"alloca : memref<{text},local>")
+            zero = self.assign(
+                f"constant {'0' if type_[0] == 'i' else '[0.0,0.0]' if type_[0] == 'c' else '0.0'} : {type_}"
+            )
+            mode = self.number(0, len(shape) - 1)
+            self.lines.append(f"cumsum {alpha}, {memref}, {mode}, {zero}, {local}")
+            if len(shape) < 3:
+                self.lines.append(f"hadamard_product {alpha}, {local}, {memref}, {beta}, {memref}")
+
+    def sub_group(self, scalars: dict[str, str], *_: Any) -> None:
+        a = self.choose(scalars)
+        name = self.choose(["add"] if scalars[a][0] == "c" else ["add", "min", "max"])
+        scan = self.choose(["reduce", "inclusive_scan", "exclusive_scan"])
+        scalars[self.assign(f"subgroup_{name}.{scan} {a} : {scalars[a]}")] = scalars[a]
+
+    def condition(self, scalars: dict[str, str]) -> str:
+        a = self.choose(scalars)
+        same = self.choose([name for name, other in scalars.items() if other == scalars[a]])
+        test = self.choose(["eq", "ne"] if scalars[a][0] == "c" else ["lt", "ge", "ne"])
+        return self.assign(f"cmp.{test} {a}, {same} : bool")
+
+    def branch(self, scalars: dict[str, str], memrefs: dict[str, Any], kind: str, depth: int) -> None:
+        condition, result = self.condition(scalars), self.fresh()
+        outcomes = []
+        type_ = self.choose(scalars.values())
+        lines, self.lines = self.lines, []
+        for _ in range(2):
+            inside = dict(scalars)
+            self.block(inside, dict(memrefs), kind, depth - 1)
+            value = self.choose([name for name, other in inside.items() if other == type_])
+            outcomes.append("\n".join([*self.lines, f"yield ({value})"]))
+            self.lines = []
+        self.lines = [*lines, f"{result} = if {condition} -> ({type_}) {{\n{outcomes[0]}\n}} else {{\n{outcomes[1]}\n}}"]
+        scalars[result] = type_
+
+    def loop(self, scalars: dict[str, str], memrefs: dict[str, Any], kind: str, depth: int) -> None:
+        type_ = self.choose(["i8", "i32", "index"])
+        begin, end = (self.assign(f"constant {self.number(0, 3)} : {type_}") for _ in range(2))
+        variable, carried, result = self.fresh(), self.fresh(), self.fresh()
+        start = self.choose(scalars)
+        lines, self.lines = self.lines, []
+        inside = {**scalars, variable: type_, carried: scalars[start]}
+        self.block(inside, dict(memrefs), kind, depth - 1)
+        value = self.choose([name for name, other in inside.items() if other == scalars[start]])
+        head = f"{result} = for {variable}: {type_} = {begin}, {end} init({carried} = {start}) -> ({scalars[start]})"
+        self.lines = [*lines, "\n".join([f"{head} {{", *self.lines, f"yield ({value})", "}"])]
+        scalars[result] = scalars[start]
+
+    def work_items(self, scalars: dict[str, str], memrefs: dict[str, Any], kind: str, depth: int) -> None:
+        if self.number(0, 1):
+            head, inside = "parallel", dict(scalars)
+        else:
+            begin, end = (self.assign(f"constant {self.number(0, 5)} : index") for _ in range(2))
+            variable = self.fresh()
+            head, inside = f"foreach ({variable}) = ({begin}), ({end})", {**scalars, variable: "index"}
+        lines, self.lines = self.lines, []
+        if head == "parallel":
+            item = self.assign("builtin.subgroup_local_id : i32")
+            inside[item] = "i32"
+        self.block(inside, dict(memrefs), "spmd", depth - 1)
+        self.lines = [*lines, "\n".join([f"{head} {{", *self.lines, "}"])]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    """Texts of functions in which nothing is wrong."""
+    return Writer(draw).function()
+
+
+@LIGHT
+@given(programs())
+def test_random_programs_are_printed_and_read_back(text: str) -> None:
+    """What is right is read without errors, even by strict reading, and its canonical text is the same program."""
+    read = fe.program(text, strict=True)
+    again = fe.program(str(read), strict=True)
+    assert again == read
+    assert str(again) == str(read)
+
+
+@LIGHT
+@given(programs(), st.integers(0, 2**32 - 1))
+def test_random_programs_run_the_same_way_twice(text: str, seed: int) -> None:
+    """The program, and the one that was printed and read back, leave the same in memory, bit by bit."""
+    outcomes = []
+    first = fe.program(text)
+    for program in (first, fe.program(str(first))):
+        function = program.function()
+        arguments = arguments_for(function, np.random.default_rng(seed), 3)
+        outcome = program.interpret(count=2, subgroup_size=4, work_group_size=(8, 1), **arguments)
+        outcomes.append([np.asarray(array).tobytes() for array in (outcome if isinstance(outcome, tuple) else (outcome,))])
+    assert outcomes[0] == outcomes[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_whatever_is_done_to_a_text_gives_language_errors(data: st.DataObject) -> None:
+    """Characters and lines are dropped, doubled and swapped: the errors are in the text, and no other is raised."""
+    lines = EVERY_INSTRUCTION.splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        match data.draw(st.integers(0, 4)):
+            case 0:
+                del lines[at]
+            case 1:
+                lines.insert(at, data.draw(st.sampled_from(lines)))
+            case 2:
+                words = lines[at].split(" ")
+                words[data.draw(st.integers(0, len(words) - 1))] = data.draw(st.sampled_from(lines)).split(" ")[-1]
+                lines[at] = " ".join(words)
+            case 3:
+                cut = data.draw(st.integers(0, len(lines[at])))
+                lines[at] = lines[at][:cut] + data.draw(
+                    st.sampled_from(["", "}", "{", "%", "x", "?", "1e999", "\x00", "é"])
+                )
+            case _:
+                lines[at] = lines[at].replace(
+                    *data.draw(st.sampled_from([("f32", "i8"), ("%A", "%x"), ("4", "0"), (".n", "")]))
+                )
+        lines = lines or [""]
+    text = "\n".join(lines)
+    try:
+        fe.program(text, "tensor")
+    except LanguageError as error:
+        for diagnostic in error.diagnostics:
+            assert 1 <= diagnostic.line <= len(lines) + 1
+            assert 1 <= diagnostic.column <= max(map(len, lines)) + 1
+            assert (diagnostic.line, diagnostic.column) <= (diagnostic.end_line, diagnostic.end_column)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[str, dict[str, Any], Any]:
+    """A batch of chains of products, its arguments, and what numpy makes of them: sums of α op(A) op(B) op(C) + β D."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    type_ = SCALARS[draw(st.sampled_from(["f32", "f64", "c32", "c64", "i32"]))]
+    m, n, k, q, elements = (draw(st.integers(1, 5)) for _ in range(5))
+    turned = [draw(st.booleans()) for _ in range(3)]
+    unknown = draw(st.booleans())
+    padding = draw(st.integers(0, 2))
+    shapes = [(m, k), (k, q), (q, n)]
+    arrays = [_random(type_, shape[::-1] if turn else shape, rng) for shape, turn in zip(shapes, turned, strict=True)]
+    batch = [_random(type_, arrays[0].shape, rng) for _ in range(elements)]
+    D = _random(type_, (m, n, elements), rng)
+    alpha, beta = _random(type_, (), rng)[()], _random(type_, (), rng)[()]
+    rows, columns = arrays[0].shape
+    stride = f",strided<1,{rows + padding}>" if padding else ""
+    one = "1" if type_.is_integer else "[1.0,0.0]" if type_.is_complex else "1.0"
+    b = [f"memref<{type_}x{'x'.join(map(str, array.shape))}>" for array in arrays]
+    signs = [".t" if turn else ".n" for turn in turned]
+    modes = f"{m}x{n}x?" if unknown else f"{m}x{n}x{elements}"
+    text = f"""
+    func @chain(%alpha: {type_}, %beta: {type_}, %A: group<memref<{type_}x{rows}x{columns}{stride}>x?>,
+                %B: {b[1]}, %C: {b[2]}, %D: memref<{type_}x{modes}>) {{
+        %id = builtin.group_id : index
+        %a = load %A[%id] : memref<{type_}x{rows}x{columns}{stride}>
+        %d = subview %D[0:{m}, 0:{n}, %id] : memref<{type_}x{m}x{n}>
+        %T = alloca : memref<{type_}x{m}x{q},local>
+        %one = constant {one} : {type_}
+        %zero = arith.sub %one, %one : {type_}
+        gemm{signs[0]}{signs[1]} %one, %a, %B, %zero, %T
+        gemm.n{signs[2]} %alpha, %T, %C, %beta, %d
+    }}"""
+    letters = ["ki" if turned[0] else "ik", "qk" if turned[1] else "kq", "jq" if turned[2] else "qj"]
+    wide = np.dtype("int64" if type_.is_integer else "complex128" if type_.is_complex else "float64")
+    operands = [np.array(batch).astype(wide), arrays[1].astype(wide), arrays[2].astype(wide)]
+    product = np.einsum(f"e{letters[0]},{letters[1]},{letters[2]}->ije", *operands)
+    expected = wide.type(alpha) * product + wide.type(beta) * D.astype(wide)
+    return text, {"alpha": alpha, "beta": beta, "A": batch, "B": arrays[1], "C": arrays[2], "D": D}, expected
+
+
+def _random(type_: Scalar, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    values = rng.integers(-5, 6, shape) if type_.is_integer else rng.standard_normal(shape)
+    if type_.is_complex:
+        values = values + 1j * rng.standard_normal(shape)
+    return np.asarray(values).astype({"f32": "f4", "f64": "f8", "c32": "c8", "c64": "c16", "i32": "i4"}[type_.name])
+
+
+@LIGHT
+@given(chains())
+def test_chains_of_products_are_einsums(chain: tuple[str, dict[str, Any], Any]) -> None:
+    """Transposed or not, padded or not, of known or unknown sizes, the batch in a group and in a mode."""
+    text, arguments, expected = chain
+    tolerance = 1e-4 if arguments["D"].dtype in (np.float32, np.complex64) else 1e-12
+    result = fe.program(text).interpret(**arguments)
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * 100)
