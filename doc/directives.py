@@ -109,6 +109,24 @@ class Skeletons(Written):
                 yield from _exported(room.__name__, exported, getattr(room, exported))
 
 
+class KernelParameters(Written):
+    """Every parameter of a space on a skeleton by the word that it belongs to, with the spaces that have it."""
+
+    def write(self) -> Iterator[str]:
+        from feinsum.registry import spaces
+
+        found: dict[str, dict[tuple[str, str], list[str]]] = {}
+        for space in spaces():
+            for name, meanings in space.described.items():
+                for meaning in meanings:
+                    owners = found.setdefault(meaning.word, {}).setdefault((name, meaning.prose), [])
+                    owners.append(f":ref:`{space.name} <space-{space.name}>`")
+        for word in sorted(found):
+            yield f":term:`{word}`"
+            for (name, prose), owners in found[word].items():
+                yield from (f"    ``{name}`` of {', '.join(owners)}.", f"        {prose}", "")
+
+
 def _exported(room: str, name: str, value: Any) -> Iterator[str]:
     if inspect.isfunction(value):
         yield from (f".. autofunction:: {room}.{name}", "")
@@ -214,6 +232,7 @@ class TensorRules(Written):
 def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in {
         "commands": Commands,
+        "kernel-parameters": KernelParameters,
         "skeletons": Skeletons,
         "transform-spaces": TransformSpaces,
         "rooms": Rooms,
