@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ import pytest
 from feinsum.transforms.steps import contractions
 from feinsum.transforms.steps.plans import aligned, in_parts, parts_that_fit, schedule_of_steps
 from feinsum.transforms.vector_panels.choices import promising
-from feinsum.transforms.vector_panels.limits import accumulators, panel_bytes
-from feinsum.transforms.vector_panels.plans import RefusedError, fused_problem, panel_plan
+from feinsum.transforms.vector_panels.plans import fused_problem, panel_plan
 from kernels import run
 from numpy.testing import assert_allclose
 from profiles import CPU
@@ -23,6 +23,7 @@ from feinsum.compile.realize import transformed
 from feinsum.contraction import pairwise_schedule
 from feinsum.devices import DeviceProfile
 from feinsum.registry import spaces
+from feinsum.skeletons.vector_panels import ContractionOrder, accumulator_counts, panel_bytes
 from feinsum.space import Configuration, Problem
 
 SPACES = {s.name: s for s in spaces()}
@@ -41,16 +42,15 @@ def problem(subscripts: str, dtype: str = "float64", rows: int = 1, **sizes: int
 
 def test_limits_come_from_the_profile() -> None:
     """Accumulators and copies follow registers and caches; an old profile without them means a processor of today."""
-    p = problem("ij,ej->ei", i=8, j=8, e=100)
-    assert accumulators(p) == (24, 20, 16, 12)
-    assert panel_bytes(p, 4) == 262144
+    assert accumulator_counts(CPU) == (24, 20, 16, 12)
+    assert panel_bytes(CPU, 4) == 262144
     small = replace(CPU, simd_bytes=32, vector_registers=16, core_cache_bytes=256 << 10)
-    assert accumulators(replace(p, device=small)) == (12, 10, 8, 6)
-    assert panel_bytes(replace(p, device=small), 4) == 65536
+    assert accumulator_counts(small) == (12, 10, 8, 6)
+    assert panel_bytes(small, 4) == 65536
     old = {key: value for key, value in CPU.to_dict().items() if key not in ("vector_registers", "core_cache_bytes")}
-    unknown = replace(p, device=DeviceProfile.from_dict(old))
-    assert accumulators(unknown) == accumulators(p)
-    assert panel_bytes(unknown, 4) == panel_bytes(p, 4)
+    unknown = DeviceProfile.from_dict(old)
+    assert accumulator_counts(unknown) == accumulator_counts(CPU)
+    assert panel_bytes(unknown, 4) == panel_bytes(CPU, 4)
 
 
 @pytest.mark.parametrize(("j", "k", "fit"), [(40, 8, True), (40, 40, False)])
@@ -62,7 +62,7 @@ def test_all_slabs_together_stay_in_the_caches(j: int, k: int, fit: bool) -> Non
     if fit:
         assert panel_plan(p, c).panels == {0: "i", 1: "e", 2: "e"}
     else:
-        with pytest.raises(RefusedError, match="slabs of 1600000 bytes do not stay in the caches"):
+        with pytest.raises(fe.TransformError, match="slabs of 1600000 bytes do not stay in the caches"):
             panel_plan(p, c)
 
 
@@ -109,9 +109,44 @@ def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> Non
     p = problem("ij,ej->ei", i=32, j=8, e=100)
     tile = {"path": "01", "lane": "i", "long": "e", "panel": 4, "width": 8, "vectors": 4, "together": 4, "tile": 100}
     c = {**tile, "accumulators": 24, "ahead": False, "slab": False, "rows": "together", "streaming": False}
-    assert panel_plan(p, c).stages[-1].registers == {"e": 4}
-    with pytest.raises(RefusedError, match="16 accumulators do not stay in 16 registers"):
+    assert panel_plan(p, c).register_tiles[-1].held == {"e": 4}
+    with pytest.raises(fe.TransformError, match="16 accumulators do not stay in 16 registers"):
         panel_plan(replace(p, device=replace(CPU, vector_registers=16)), c)
+
+
+@pytest.mark.parametrize("steps", [((0, 1),), ((1, 2), (0, 1)), ((0, 1, 2),), ((3, 11), (0, 35), (10, 2), (0, 1))])
+def test_an_order_of_contraction_is_read_as_it_was_written(steps: tuple[tuple[int, ...], ...]) -> None:
+    """A digit or letter for each operand, so that the tenth of many is not the second and the first."""
+    order = ContractionOrder(steps)
+    assert ContractionOrder.parse(order.text) == order
+    assert len(order.text) == sum(map(len, steps)) + len(steps) - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "one step at least"),
+        ("0-1", "'0-1' is no order of contraction"),
+        ("00", "each once"),
+        ("02", "of which 2 are left"),
+    ],
+)
+def test_what_is_no_order_of_contraction_is_refused(text: str, reason: str) -> None:
+    """Text that nothing wrote, an operand twice, an operand that is not there."""
+    with pytest.raises(fe.TransformError, match=reason):
+        ContractionOrder.parse(text).contractions(problem("ij,ej->ei", i=8, j=8, e=100).einsum)
+
+
+def test_a_chain_of_more_than_ten_operands_has_a_plan() -> None:
+    """Position 10 was written with two digits and read as two positions, which raised an IndexError."""
+    letters = "abcdefghijkl"
+    subscripts = ",".join((*(a + b for a, b in pairwise(letters)), "zl")) + "->az"
+    lengths = {**dict.fromkeys(letters, 3), "z": 50, "a": 9}
+    e, s = problem(subscripts, **lengths).einsum, SPACES["vector_panels"]
+    c = s.default(s.problem(e, {}, CPU))
+    data = numbers(e, lengths)
+    wanted = np.einsum(subscripts, *(data[entry[0].name] for entry in e.args[0]), optimize=True)
+    assert_allclose(run(transformed(e, {}, s, c, CPU), **data)["out"], wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -315,12 +350,17 @@ def check_against_numpy(
     """Run a configuration, which has to be accepted."""
     s, p = SPACES[space], problem(subscripts, dtype, **lengths)
     assert s.refusal(p, c) is None
-    rng = np.random.default_rng(5)
-    data = {a.name: rng.uniform(-1, 1, [lengths[x] for x in k]).astype(dtype) for a, k in p.einsum.array_indices.items()}
+    data = numbers(p.einsum, lengths)
     wanted = np.einsum(subscripts, *(data[entry[0].name] for entry in p.einsum.args[0]))
     found = run(transformed(p.einsum, {}, s, c, CPU), **data)["out"]
     tolerance = 1e4 * np.finfo(dtype).eps
     assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def numbers(e: fe.BatchedEinsum, lengths: dict[str, int]) -> dict[str, Any]:
+    """Random arrays for an einsum, by name."""
+    rng = np.random.default_rng(5)
+    return {a.name: rng.uniform(-1, 1, [lengths[x] for x in k]).astype(a.dtype) for a, k in e.array_indices.items()}
 
 
 def test_a_row_of_one_number_is_not_fused() -> None:

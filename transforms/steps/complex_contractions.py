@@ -9,9 +9,9 @@ from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import split_index
 from feinsum.skeletons.complex_parts.write import contract_in_parts, matrix_of, of_complex
+from feinsum.skeletons.vector_panels import PANEL_SHARES, fill, panel_bytes
 from feinsum.space import Choices, Configuration, Problem, space
 
-from ..vector_panels.limits import PANEL_SHARES, fill, panel_bytes
 from .contractions import OWN, transform_step
 from .plans import in_parts, lengths_of, parts_that_fit, schedule_of_steps
 
@@ -39,7 +39,7 @@ def _splits(p: Problem) -> tuple[str, ...]:
 
     A number of a matrix takes two of the operand.
     """
-    most = panel_bytes(p, PANEL_SHARES[0])
+    most = panel_bytes(p.device, PANEL_SHARES[0])
     found = [parts_that_fit(p, nbytes) or "none" for nbytes in (most // 2, most // 4, most // 8, most)]
     return tuple(dict.fromkeys((*found, "none")))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from feinsum.contraction import ContractionSchedule, aligned, pairwise_schedule
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
+from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable
 from feinsum.space import ChainSpace, Choices, Configuration, Problem, space
 
 from ..block_tiles.contractions import block_contraction
@@ -23,8 +24,6 @@ from ..streaming.permutations import permutation
 from ..streaming.reductions import reduction
 from ..streaming.traces import trace
 from ..vector_panels.contractions import vector_panels
-from ..vector_panels.limits import accumulators
-from ..vector_panels.plans import is_vectorizable
 from .plans import in_parts, lengths_of, schedule_of_steps, splits
 from .work import steps_work
 
@@ -67,7 +66,7 @@ def parameters(p: Problem) -> Choices:
         "split": list(dict.fromkeys(found)),
         "vectors": (OWN, 4, 2, 3, 6),
         "together": (OWN, 4, 2, 6, 8, 5),
-        "accumulators": (OWN, *accumulators(p)[::2]),
+        "accumulators": (OWN, *accumulator_counts(p.device)[::2]),
         "turn": turns,
     }
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from feinsum.contraction import ContractionSchedule, Step, aligned, pairwise_schedule
+from feinsum.skeletons.vector_panels import MOST_VECTORS_IN_ROW, PANEL_SHARES, panel_bytes
 from feinsum.space import Problem
 from feinsum.subscripts import Subscripts
-
-from ..vector_panels.limits import PANEL_SHARES, panel_bytes
-from ..vector_panels.plans import MOST_VECTORS_IN_ROW
 
 WIDEST_ROW = 4
 """Vectors of a panel, where a row is longer."""
@@ -18,7 +16,7 @@ WIDEST_ROW = 4
 
 def splits(p: Problem) -> list[str]:
     """Into parts of which lengths summed indices may be divided: ``"c 1 d 64"``, or ``"none"``."""
-    most = panel_bytes(p, PANEL_SHARES[0])
+    most = panel_bytes(p.device, PANEL_SHARES[0])
     found = [parts_that_fit(p, nbytes) for nbytes in (most, most // 2, most // 4, 2 * most, most // 16)]
     if p.einsum.n == 2:
         # One step is the business of vector panels; two parts of a sum at least occupy two cores.

@@ -11,9 +11,9 @@ import math
 from feinsum.contraction import ContractionSchedule, Step
 from feinsum.cost import Work
 from feinsum.rewrites import last_together
+from feinsum.skeletons.vector_panels import accumulator_counts, fill, widths
 from feinsum.space import Configuration, Problem
 
-from ..vector_panels.limits import accumulators, fill, widths
 from .plans import lengths_of, schedule_of_steps
 
 
@@ -32,7 +32,7 @@ def steps_work(p: Problem, c: Configuration) -> Work:
         bytes=p.einsum.min_bytes(p.lengths) + p.einsum.b * (2 * p.itemsize * traffic + sum(lines for _, lines in apart)),
         loads=p.einsum.b * sum(loads for loads, _ in apart),
         launches=len(schedule.steps) + len(lengths),
-        sums=c["accumulators"] or accumulators(p)[0],
+        sums=c["accumulators"] or accumulator_counts(p.device)[0],
     )
 
 
@@ -41,9 +41,8 @@ def _filled(p: Problem, schedule: ContractionSchedule) -> float:
     steps = [step.indexing for step in schedule.steps if len(step.operands) > 1 or step.indexing.summed]
     points = [p.count(indexing.indices) for indexing in steps]
     rows = [p.count(last_together(indexing)) if indexing.output else p.lanes for indexing in steps]
-    widened = (
-        n * (p.lanes / widths(p, row)[0]) / fill(row, widths(p, row)[0]) for n, row in zip(points, rows, strict=True)
-    )
+    shortest = [widths(p.lanes, row)[0] for row in rows]
+    widened = (n * (p.lanes / own) / fill(row, own) for n, row, own in zip(points, rows, shortest, strict=True))
     return sum(points) / max(1.0, sum(widened))
 
 

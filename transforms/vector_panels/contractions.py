@@ -6,13 +6,11 @@ plain matrix products, and pairwise tensor contractions are of this kind, in any
 
 from __future__ import annotations
 
-from feinsum.rewrites import fuse
-from feinsum.skeletons.vector_panels.write import vector_panel
-from feinsum.space import Choices, Configuration, Problem, space
+from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable, widths, write
+from feinsum.space import Choices, Problem, space
 
 from .choices import Promising, promising
-from .limits import accumulators, widths
-from .plans import RefusedError, fused_problem, is_vectorizable, panel_plan, rows_apart
+from .plans import fused_problem, panel_plan, rows_apart
 from .work import panel_work
 
 
@@ -24,10 +22,10 @@ def parameters(p: Problem) -> Choices:
         "lane": found.lanes,
         "long": found.longs,
         "panel": found.panels,
-        "width": widths(p, p.sizes[found.lanes[0]]),
+        "width": widths(p.lanes, p.sizes[found.lanes[0]]),
         "vectors": (4, 2, 3, 6),
         "together": found.together,
-        "accumulators": accumulators(p),
+        "accumulators": accumulator_counts(p.device),
         "tile": found.tiles,
         "ahead": _ahead(p, found),
         "slab": (False, True),
@@ -54,21 +52,10 @@ def _rows(p: Problem) -> tuple[str, ...]:
     return ("together", "apart") if shared else ("apart", "together")
 
 
-def constraint(p: Problem, c: Configuration) -> str | None:
-    try:
-        panel_plan(fused_problem(p)[0], c)
-    except RefusedError as refused:
-        return str(refused)
-    return None
-
-
-@space(pattern=is_vectorizable, version=3, parameters=parameters, constraint=constraint, estimate=panel_work, rank=3)
-def vector_panels(t_unit, m, p, **configuration):  # type: ignore[no-untyped-def]
+@space(pattern=is_vectorizable, version=3, parameters=parameters, plan=panel_plan, estimate=panel_work, rank=3)
+def vector_panels(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """S in private vectors, `together` iterations of the long index in registers, `tile` of them in a work-group.
 
     Partial results of a chain stay in private memory.
     """
-    p, letters = fused_problem(p)
-    if letters:
-        t_unit, m = fuse(t_unit, m, letters)
-    return vector_panel(t_unit, m, panel_plan(p, configuration))
+    return write(t_unit, m, plan)

@@ -23,65 +23,47 @@ import math
 from collections.abc import Mapping
 
 from feinsum.cost import Work
-from feinsum.skeletons.vector_panels.write import Panel, Stage
+from feinsum.skeletons.vector_panels import PanelContraction, RegisterTile, VectorPanels
 from feinsum.space import Configuration, Problem
 
-from .paths import Contraction, contractions
 from .plans import fused_problem, panel_plan
 
 _ALLOCATION = 1.5
-"""Traffic of results that are stored through the caches, which read their lines first, for that of others past them."""
+"""Traffic of results that are stored through the caches, which read their lines first, for that of others past them;
+chosen by hand."""
 
 
 def panel_work(p: Problem, c: Configuration) -> Work:
-    """The work of a configuration of :mod:`feinsum.transforms.vector_panels.contractions` that has a plan."""
-    return plan_work(fused_problem(p)[0], c)
+    """The work of a configuration of :mod:`feinsum.transforms.vector_panels.contractions`.
 
-
-def plan_work(p: Problem, c: Configuration) -> Work:
-    """The same for a problem whose indices are fused already.
-
-    :raises RefusedError: if there is no plan.
+    :raises TransformError: if it has no plan.
     """
-    plan, e = panel_plan(p, c), p.einsum
-    flops = loads = most = sums = 0.0
-    steps = contractions(e, c["path"])
-    for step, stage in zip(steps, plan.stages, strict=True):
-        row, letters = p.sizes[stage.lane], set("".join(step.inputs))
-        again = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
-        products = again * p.count("".join(letters)) * _rows(p, step) * (-(-row // plan.width) / row)
-        vectors = plan.groups[stage.lane][1] // plan.width if stage.lane in plan.groups else -(-row // plan.width)
-        own = 2 * _multiplications(step, stage) * products * plan.width
-        accumulators = vectors * math.prod(stage.registers.values())
-        together = 1 if plan.apart else _rows(p, step)
-        each = _loads(step, stage, vectors, plan, row) + _spills(p, accumulators * together)
-        loads += products * each * plan.width * p.itemsize
-        if own > most:
-            most, sums = own, accumulators
-        flops += own
+    plan, (p, _) = panel_plan(p, c), fused_problem(p)
+    flops, loads, sums = _products(p, plan)
+    e, steps = p.einsum, plan.order.contractions(p.einsum)
     left = [letters for k, letters in enumerate(e.indexing.inputs) if not any(k in step.own for step in steps)]
     if left:
         terms = e.b * p.count("".join({*steps[-1].kept, *"".join(left)}))
         flops += 2 * terms * len(left)
         loads += terms * (1 + len(left)) * p.itemsize
     stored = e.b * p.count(e.indexing.output) * p.itemsize
-    apart = plan.stages[-1].lane != e.indexing.output[-1]
+    apart = plan.lanes[-1] != e.indexing.output[-1]
     scattered = apart and e.indexing.output[-1] != c["long"] and stored > p.device.own_cache_bytes
     loads += stored * (plan.width if apart else 1)
-    groups = math.prod(-(-p.sizes[x] // (blocks * together)) for x, (blocks, together) in plan.groups.items())
-    inside = {x: min(p.sizes[x], math.prod(plan.groups.get(x, (p.sizes[x], 1)))) for x in p.sizes}
+    groups = plan.groups(p.sizes)
+    inside = {x: min(n, plan.block_tile[x].covered) if x in plan.block_tile else n for x, n in p.sizes.items()}
     copied = sum(
         math.prod(inside[x] for x in e.indexing.inputs[k])
         * p.itemsize
         * (1 if e.indexing.inputs[k][-1] == lane else plan.width)
-        for k, lane in plan.panels.items()
+        for k, lane in plan.copied.items()
     )
     return Work(
         flops=flops,
         bytes=e.min_bytes(p.lengths)
         + _again(p, plan)
         + swept(p, plan)
-        + groups * sum(_lines(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.panels.items())
+        + groups * sum(_lines(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.copied.items())
         + (0 if plan.streaming else (_ALLOCATION - 1) * stored)
         + (stored * p.device.line_bytes // p.itemsize if scattered else 0),
         loads=loads + groups * copied,
@@ -89,6 +71,23 @@ def plan_work(p: Problem, c: Configuration) -> Work:
         lanes=plan.width,
         sums=sums,
     )
+
+
+def _products(p: Problem, plan: VectorPanels) -> tuple[float, float, float]:
+    """Operations of the steps of an order, bytes that they load, and independent sums of the step with most operations."""
+    flops = loads = most = sums = 0.0
+    for step, lane, tile in zip(plan.order.contractions(p.einsum), plan.lanes, plan.register_tiles, strict=True):
+        row, letters = p.sizes[lane], set("".join(step.inputs))
+        again = math.prod(-(-p.sizes[x] // of.at_once) for x, of in plan.block_tile.items() if x not in letters)
+        products = again * p.count("".join(letters)) * _rows(p, step) * (-(-row // plan.width) / row)
+        own = 2 * _multiplications(step, lane) * products * plan.width
+        together = 1 if plan.in_turn else _rows(p, step)
+        each = _loads(step, lane, tile, plan, row) + _spills(p, tile.accumulators * together)
+        loads += products * each * plan.width * p.itemsize
+        if own > most:
+            most, sums = own, tile.accumulators
+        flops += own
+    return flops, loads, sums
 
 
 def _lines(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) -> float:
@@ -99,43 +98,44 @@ def _lines(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) -> fl
     return math.prod(inside[x] for x in letters[:-1]) * (p.device.line_bytes - row)
 
 
-def _multiplications(step: Contraction, stage: Stage) -> int:
+def _multiplications(step: PanelContraction, lane: str) -> int:
     """Those of vectors in one product, from left to right; numbers that stand before are multiplied by themselves."""
-    first = next((k for k, letters in enumerate(step.inputs) if stage.lane in letters), 0)
+    first = next((k for k, letters in enumerate(step.inputs) if lane in letters), 0)
     return max(1, len(step.inputs) - max(1, first))
 
 
-def _again(p: Problem, plan: Panel) -> int:
+def _again(p: Problem, plan: VectorPanels) -> int:
     """The bytes of operands that have left the caches of a core before its next step needs them."""
     total = 0
     for k, letters in enumerate(p.einsum.indexing.inputs):
-        read = math.prod(plan.groups[x][1] if x in plan.groups else p.sizes[x] for x in letters) * p.itemsize
-        steps = math.prod(-(-p.sizes[x] // together) for x, (_, together) in plan.groups.items() if x not in letters)
-        if k not in plan.panels and read > p.device.own_cache_bytes:
+        read = math.prod(plan.at_once(x, p.sizes[x]) for x in letters) * p.itemsize
+        steps = math.prod(-(-p.sizes[x] // tile.at_once) for x, tile in plan.block_tile.items() if x not in letters)
+        if k not in plan.copied and read > p.device.own_cache_bytes:
             total += (steps - 1) * p.count(letters) * p.itemsize
     return total
 
 
-def swept(p: Problem, plan: Panel) -> int:
+def swept(p: Problem, plan: VectorPanels) -> int:
     """The bytes of operands that groups read again when all caches have lost them, groups being taken first axis first.
 
     Half of the last cache is for what else passes through it.
     """
-    total, axes = 0, list(plan.groups)
+    total, axes = 0, list(plan.block_tile)
     if all(2 * p.count(letters) * p.itemsize <= p.device.cache_bytes for letters in p.einsum.indexing.inputs):
         return 0
+    covered = {x: tile.covered for x, tile in plan.block_tile.items()}
     for letters in p.einsum.indexing.inputs:
         times = 1
         for number, x in enumerate(axes):
             slower = axes[number + 1 :]
-            touched = math.prod(math.prod(plan.groups[y]) if y in slower else p.sizes[y] for y in letters) * p.itemsize
+            touched = math.prod(covered[y] if y in slower else p.sizes[y] for y in letters) * p.itemsize
             if x not in letters and 2 * touched > p.device.cache_bytes > 0:
-                times *= -(-p.sizes[x] // math.prod(plan.groups[x]))
+                times *= -(-p.sizes[x] // covered[x])
         total += (times - 1) * p.count(letters) * p.itemsize
     return total
 
 
-def _rows(p: Problem, step: Contraction) -> int:
+def _rows(p: Problem, step: PanelContraction) -> int:
     """How often a step is done: for each row, or for each combination of factors that rows have in common."""
     if None in step.own or len(step.own) == p.einsum.n:
         return p.einsum.b
@@ -150,17 +150,17 @@ def _spills(p: Problem, accumulators: int) -> float:
     return 2 * max(0.0, 1 - p.device.vectors / accumulators)
 
 
-def _loads(step: Contraction, stage: Stage, vectors: int, plan: Panel, row: int) -> float:
+def _loads(step: PanelContraction, lane: str, tile: RegisterTile, plan: VectorPanels, row: int) -> float:
     """Loads of vectors, or as many of single numbers, for one product of vectors."""
     total = 0.0
     for k, letters in zip(step.own, step.inputs, strict=True):
-        count = float(math.prod(stage.registers.get(x, 1) for x in letters))
-        if stage.lane in letters:
-            near = letters[-1] == stage.lane
-            kept = k is None or k in plan.panels
-            count *= vectors * (1.0 if kept else _pieces(row, plan.width) if near else plan.width)
+        count = float(math.prod(tile.held.get(x, 1) for x in letters))
+        if lane in letters:
+            near = letters[-1] == lane
+            kept = k is None or k in plan.copied
+            count *= tile.vectors * (1.0 if kept else _pieces(row, plan.width) if near else plan.width)
         total += count
-    return total / (vectors * math.prod(stage.registers.values()))
+    return total / tile.accumulators
 
 
 def _pieces(row: int, width: int) -> float:

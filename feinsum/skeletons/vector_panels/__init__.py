@@ -1,1 +1,30 @@
 """Vector panels: contractions on CPUs in private vectors, a tile of a long index after the other."""
+
+from feinsum.skeletons.vector_panels.orders import MOST_OPERANDS, ContractionOrder, PanelContraction
+from feinsum.skeletons.vector_panels.plan import GroupTile, RegisterTile, VectorPanels, is_vectorizable
+from feinsum.skeletons.vector_panels.room import (
+    MOST_VECTORS_IN_ROW,
+    PANEL_SHARES,
+    accumulator_counts,
+    fill,
+    panel_bytes,
+    widths,
+)
+from feinsum.skeletons.vector_panels.write import write
+
+__all__ = [
+    "MOST_OPERANDS",
+    "MOST_VECTORS_IN_ROW",
+    "PANEL_SHARES",
+    "ContractionOrder",
+    "GroupTile",
+    "PanelContraction",
+    "RegisterTile",
+    "VectorPanels",
+    "accumulator_counts",
+    "fill",
+    "is_vectorizable",
+    "panel_bytes",
+    "widths",
+    "write",
+]

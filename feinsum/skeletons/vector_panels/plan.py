@@ -1,0 +1,180 @@
+"""Plans of vector panels: which index runs along lanes, what stays in registers, what a work-group copies and covers.
+
+out[e, i] = Σ_k S(i, k) V(e, k)        i: lanes, e: the long index, S: resident
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import TransformError
+from feinsum.parameters import described
+from feinsum.skeletons.vector_panels.orders import MOST_OPERANDS, ContractionOrder
+
+_WIDTHS = (2, 4, 8, 16)
+
+
+def is_vectorizable(e: BatchedEinsum) -> bool:
+    """Whether lanes can run along one axis of the output, and a tile along another one."""
+    plain = all(len(set(letters)) == len(letters) for letters in e.indexing.inputs)
+    real = all(a.dtype in ("float32", "float64") for row in e.args for entry in row for a in entry)
+    return plain and real and 2 <= e.n <= MOST_OPERANDS and len(e.indexing.output) >= 2
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """The sums that one step of a contraction order holds at once: vectors of a row, times numbers that are broadcast.
+
+    :ivar vectors: along the lanes.
+    :ivar held: another index of the result -> how many of it; 1 if it is not there.
+    """
+
+    vectors: int
+    held: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        if min((self.vectors, *self.held.values())) < 1:
+            raise TransformError(f"a register tile of {self.vectors} vectors and {dict(self.held)} holds no sum")
+
+    @property
+    def accumulators(self) -> int:
+        """Vectors that are summed at once."""
+        return self.vectors * math.prod(self.held.values())
+
+
+@dataclass(frozen=True)
+class GroupTile:
+    """What a work-group computes along one index of the output.
+
+    :ivar steps: how many steps it takes, one after the other.
+    :ivar at_once: how many of the index a step computes.
+    """
+
+    steps: int
+    at_once: int
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.at_once < 1:
+            raise TransformError(
+                f"a work-group takes {self.steps} steps of {self.at_once}; it computes one result at least"
+            )
+
+    @property
+    def covered(self) -> int:
+        """How many of the index a work-group computes."""
+        return self.steps * self.at_once
+
+
+@dataclass(frozen=True)
+class VectorPanels:
+    """The plan of one kernel of vector panels."""
+
+    order: ContractionOrder = described(
+        """The operands that are contracted one after the other, by position in what is left: "12 01" contracts operands 1
+        and 2, then the first two of what that leaves.  Operands that no step contracts are multiplied in where results are
+        stored.""",
+        word="contraction order",
+        parameter="path",
+    )
+    lanes: tuple[str, ...] = described(
+        """The index that runs along the lanes of vectors: `lane` in the step that computes the results, in the steps before
+        it the same one if they keep it, else the index of their result that fills vectors best.""",
+        word="lane axis",
+        parameter="lane",
+    )
+    width: int = described("The lanes of a vector.", word="vector width", parameter="width")
+    register_tiles: tuple[RegisterTile, ...] = described(
+        """The sums that a step holds in registers at once: `vectors` along a row that is longer than eight vectors, or the
+        whole row, times `together` of the long index, times as many of the other indices as leave no more than
+        `accumulators` vectors.""",
+        word="register tile",
+        parameter=("vectors", "together", "accumulators"),
+    )
+    block_tile: Mapping[str, GroupTile] = described(
+        """What a work-group computes along the indices that groups share out: `tile` of the long index `long`, in steps of
+        `together`; along the others one step or as many as cover the index.""",
+        word="block tile",
+        parameter=("long", "tile"),
+    )
+    resident: Mapping[int, str] = described(
+        """The operands without the long index that a work-group copies once for all its iterations, as vectors along an
+        index; each takes at most one part in `panel` of the cache that is a core's own.  With 0 nothing is copied, and all
+        are read where they are.""",
+        word="resident factor",
+        parameter="panel",
+    )
+    staged: Mapping[int, str] = described(
+        """The operands with rows along the long index of which a work-group copies what it reads of them, in whole rows, as
+        vectors along that index.""",
+        word="staged operands",
+        parameter="slab",
+    )
+    in_turn: bool = described(
+        """Whether a work-group finishes one output before it begins the next ("apart"), so that fewer streams of memory
+        flow at a time, or computes all of them in one nest of loops ("together"), so that they share what is read and
+        partial results.""",
+        word="product-major order",
+        parameter="rows",
+    )
+    streaming: bool = described(
+        "Whether results are stored past the caches, where rows are known to be aligned.",
+        word="streaming stores",
+        parameter="streaming",
+    )
+    prefetch: str | None = described(
+        """The index along which a work-group asks for the operands of its next step while it computes one, where these lie
+        in rows apart; None: for nothing.""",
+        word="prefetch",
+        parameter="ahead",
+        default=None,
+    )
+    line_bytes: int = described(
+        "The bytes that one prefetch asks for: a line of the cache of the device.", word="prefetch", default=64
+    )
+    fused_axes: str = described(
+        """The last indices of the output that are one index in this plan, the last of them, as they are one row of every
+        array that has them; empty: each is by itself.""",
+        word="fused axes",
+        default="",
+    )
+
+    def __post_init__(self) -> None:
+        if not len(self.order.steps) == len(self.lanes) == len(self.register_tiles):
+            raise TransformError(
+                f"'{self.order.text}' has {len(self.order.steps)} steps, beside {len(self.lanes)} lanes and "
+                f"{len(self.register_tiles)} register tiles; each step has one of both"
+            )
+        if self.width not in _WIDTHS:
+            raise TransformError(f"a vector of {self.width} lanes; OpenCL has vectors of {_WIDTHS}")
+        if twice := sorted(self.resident.keys() & self.staged.keys()):
+            raise TransformError(f"operands {twice} are copied twice, as resident and as staged ones")
+        if self.staged and (len(self.order.steps) > 1 or self.in_turn):
+            raise TransformError("operands are staged for one contraction, of all outputs together")
+        if self.prefetch is not None and (
+            self.staged or self.prefetch not in self.block_tile or self.block_tile[self.prefetch].steps == 1
+        ):
+            raise TransformError("a work-group reads all its rows at once")
+
+    @property
+    def copied(self) -> dict[int, str]:
+        """The operands that a work-group copies, and the index that their vectors run along."""
+        return {**self.resident, **self.staged}
+
+    def at_once(self, letter: str, length: int) -> int:
+        """How many of an index of this length a step of a work-group computes."""
+        return self.block_tile[letter].at_once if letter in self.block_tile else length
+
+    def groups(self, sizes: Mapping[str, int]) -> int:
+        """How many work-groups there are, where indices have these lengths."""
+        return math.prod(-(-sizes[x] // tile.covered) for x, tile in self.block_tile.items())
+
+    def local_bytes(self) -> int:
+        """None: copies and partial results are private to the one work-item of a group, and stay in its core's caches."""
+        return 0
+
+    def registers(self) -> int:
+        """Vector registers of the largest step: its accumulators, and a row of vectors to multiply."""
+        return max(tile.accumulators + tile.vectors for tile in self.register_tiles)
