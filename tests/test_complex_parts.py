@@ -14,7 +14,7 @@ from feinsum.compile.realize import realize, transformed
 from feinsum.contraction import fused_schedule, pairwise_schedule
 from feinsum.match import match_einsum
 from feinsum.registry import find_space, matching_spaces
-from feinsum.skeletons.complex_parts.write import contract_in_parts
+from feinsum.skeletons.complex_parts import ComplexParts, write
 
 SPACE = find_space("complex_steps")
 EQUATIONS = """
@@ -82,8 +82,8 @@ def test_operands_may_be_more_than_arrays() -> None:
         dtypes=dict.fromkeys(("D", "u", "out"), "complex128"),
     )
     match = match_einsum(t_unit)
-    schedule = fused_schedule(match.einsum)
-    t_unit, (step,) = contract_in_parts(t_unit, match, schedule, dict.fromkeys(match.einsum.indexing.indices, 4), 4)
+    plan = ComplexParts(fused_schedule(match.einsum), 4)
+    t_unit, (step,) = write(t_unit, match, plan, dict.fromkeys(match.einsum.indexing.indices, 4))
     assert {a.dtype.name for a in step.einsum.arrays} == {"float64"}
     rng = np.random.default_rng(0)
     D, u = (rng.uniform(-1, 1, shape) + 1j * rng.uniform(-1, 1, shape) for shape in ((4, 4), (6, 4)))
@@ -92,21 +92,26 @@ def test_operands_may_be_more_than_arrays() -> None:
 
 
 def test_only_complex_numbers_of_one_kind_have_parts() -> None:
-    """Reals are refused with their einsum, and so are steps of three."""
-    for e, schedule, reason in (
-        (
-            fe.einsum("ij,jk->ik", fe.array("A", (3, 4)), fe.array("B", (4, 5))),
-            fused_schedule,
-            "not complex numbers of one",
-        ),
-        (described("abc,cd,de->abe"), fused_schedule, "has more than two operands; contract them in pairs"),
+    """Reals are refused with their einsum."""
+    e = fe.einsum("ij,jk->ik", fe.array("A", (3, 4)), fe.array("B", (4, 5)))
+    t_unit = fe.generate_loopy(e)
+    match = match_einsum(t_unit)
+    plan = ComplexParts(fused_schedule(match.einsum), 4)
+    with pytest.raises(fe.TransformError, match="not complex numbers of one"):
+        write(t_unit, match, plan, dict.fromkeys(match.einsum.indexing.indices, 4))
+
+
+def test_a_plan_has_steps_of_two_operands_and_vectors_of_some_lengths() -> None:
+    """Three operands have to be contracted in pairs first; OpenCL has vectors of sixteen reals at most."""
+    e = described("abc,cd,de->abe")
+    with pytest.raises(
+        fe.TransformError, match="step 0 'abc,cd,de->abe' has more than two operands; contract them in pairs"
     ):
-        t_unit = fe.generate_loopy(e)
-        match = match_einsum(t_unit)
-        sizes = dict.fromkeys(match.einsum.indexing.indices, 4)
-        with pytest.raises(fe.TransformError, match=reason):
-            contract_in_parts(t_unit, match, schedule(match.einsum), sizes, 4)
-    assert pairwise_schedule(e).steps
+        ComplexParts(fused_schedule(e), 4)
+    with pytest.raises(fe.TransformError, match="a vector of 16 complex numbers"):
+        ComplexParts(pairwise_schedule(e), 16)
+    plan = ComplexParts(pairwise_schedule(e), 8)
+    assert (plan.local_bytes(), plan.registers()) == (0, 2)
 
 
 def test_what_streams_by_is_no_business_of_steps() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from feinsum.transforms.steps import contractions
-from feinsum.transforms.steps.plans import aligned, in_parts, parts_that_fit, schedule_of_steps
+from feinsum.transforms.steps.choices import parts_that_fit
+from feinsum.transforms.steps.plans import SplitSums, steps_plan
+from feinsum.transforms.steps.schedules import in_parts, schedule_of_steps
 from feinsum.transforms.vector_panels.choices import promising
 from feinsum.transforms.vector_panels.plans import fused_problem, panel_plan
 from kernels import run
@@ -20,7 +22,7 @@ from profiles import CPU
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.realize import transformed
-from feinsum.contraction import pairwise_schedule
+from feinsum.contraction import aligned, pairwise_schedule
 from feinsum.devices import DeviceProfile
 from feinsum.registry import spaces
 from feinsum.skeletons.vector_panels import ContractionOrder, accumulator_counts, panel_bytes
@@ -193,13 +195,38 @@ def test_partial_results_are_ordered_for_their_readers() -> None:
 def test_a_sum_is_divided_until_a_panel_fits() -> None:
     """The slowest axes first; steps sum the parts, then a step of its own sums over them."""
     p = problem("cdae,edbc->ab", a=60, b=60, c=30, d=30, e=15)
-    assert parts_that_fit(p, 262144) == "c 1"
-    assert parts_that_fit(problem("ij,ej->ei", i=20, j=20, e=99), 262144) == ""
+    assert parts_that_fit(p, 262144).text == "c 1"
+    assert parts_that_fit(problem("ij,ej->ei", i=20, j=20, e=99), 262144).text == "none"
     q = problem("ik,kj->ij", i=4, k=12, j=4)
     split = fe.einsum("iKk,Kkj->ij", fe.array("a0", (4, 3, 4)), fe.array("a1", (3, 4, 4))).indexing
     schedule = in_parts(pairwise_schedule(q.einsum), split, {"k": "K"})
     assert [str(step.indexing) for step in schedule.steps] == ["iKk,Kkj->Kij", "Kij->ij"]
     schedule.check(split)
+
+
+@pytest.mark.parametrize("parts", [{}, {"c": 1}, {"f": 5, "g": 2}, {"A": 1024, "b": 3, "z": 16}])
+def test_parts_of_sums_are_read_as_they_were_written(parts: dict[str, int]) -> None:
+    """Index and length by turns, or that no sum is divided."""
+    assert SplitSums.parse(SplitSums(parts).text) == SplitSums(parts)
+
+
+@pytest.mark.parametrize("text", ["", "c", "c x", "c 0", "cd 4", "c 4 c 2", "c -1"])
+def test_what_names_no_parts_of_sums_is_refused(text: str) -> None:
+    """Words that are missing, no length of a part, an index twice."""
+    with pytest.raises(fe.TransformError, match=r"parts of|in parts"):
+        SplitSums.parse(text)
+
+
+def test_steps_need_vectors_and_more_than_one_launch() -> None:
+    """A device without vector registers has no plan of steps, nor has what is one step for vector panels."""
+    p = problem("ik,kj->ij", i=40, k=120, j=40)
+    c = {"split": "k 60", "vectors": 0, "together": 4, "accumulators": 0, "turn": False}
+    plan = steps_plan(p, c)
+    assert (plan.split.parts, plan.tiles.wanted) == ({"k": 60}, {"together": 4})
+    with pytest.raises(fe.TransformError, match="there is one step"):
+        steps_plan(p, {**c, "split": "none"})
+    with pytest.raises(fe.TransformError, match="no vector registers"):
+        steps_plan(replace(p, device=replace(CPU, simd_bytes=0)), c)
 
 
 def test_what_leaves_the_caches_between_two_steps_is_traffic() -> None:

@@ -5,18 +5,15 @@ See :mod:`feinsum.skeletons.complex_parts.write`; the real einsums are planned l
 
 from __future__ import annotations
 
-from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.rewrites import split_index
-from feinsum.skeletons.complex_parts.write import contract_in_parts, matrix_of, of_complex
-from feinsum.skeletons.vector_panels import PANEL_SHARES, fill, panel_bytes
-from feinsum.space import Choices, Configuration, Problem, space
+from feinsum.skeletons.complex_parts import PARTS, ComplexParts, of_complex, write
+from feinsum.space import Choices, Problem, space
 
-from .contractions import OWN, transform_step
-from .plans import in_parts, lengths_of, parts_that_fit, schedule_of_steps
-
-_PARTS = 2
-"""Reals of a complex number."""
+from .choices import splits_of_complex
+from .contractions import transform_step
+from .plans import OWN, complex_plan
+from .schedules import split_sums
+from .work import complex_work
 
 
 def has_complex_sums(e: BatchedEinsum) -> bool:
@@ -28,59 +25,18 @@ def has_complex_sums(e: BatchedEinsum) -> bool:
 
 def parameters(p: Problem) -> Choices:
     return {
-        "split": _splits(p),
+        "split": splits_of_complex(p),
         "vectors": (OWN, 4, 2, 3, 6),
         "together": (OWN, 4, 1, 2, 6, 8, 5),
     }
 
 
-def _splits(p: Problem) -> tuple[str, ...]:
-    """Parts of which the matrices take a quarter of a core's cache; or not to divide the sums; or others.
-
-    A number of a matrix takes two of the operand.
-    """
-    most = panel_bytes(p.device, PANEL_SHARES[0])
-    found = [parts_that_fit(p, nbytes) or "none" for nbytes in (most // 2, most // 4, most // 8, most)]
-    return tuple(dict.fromkeys((*found, "none")))
-
-
-def constraint(p: Problem, c: Configuration) -> str | None:
-    return None if p.device.simd_bytes else "the device has no vector registers"
-
-
-def estimate(p: Problem, c: Configuration) -> Work:
-    """The multiply-adds of the steps in vectors, and the traffic of the copies."""
-    steps, traffic, flops, launches = schedule_of_steps(p).steps, p.count(p.einsum.indexing.output), 0.0, 1
-    for step in steps:
-        letters = step.indexing.output[-1:]
-        row = _PARTS * (p.sizes[letters] if letters else 1)
-        flops += 8 * p.count(step.indexing.indices) / fill(row, _PARTS * p.lanes)
-        traffic += p.count(step.indexing.output)
-        if len(step.operands) == 2:
-            right = matrix_of(step.indexing)
-            traffic += sum(p.count(x) * (2 if k == right else 1) for k, x in enumerate(step.indexing.inputs))
-            launches += 2
-        launches += 1
-    return Work(
-        flops=flops * p.einsum.b,
-        bytes=p.einsum.min_bytes(p.lengths) + 2 * p.itemsize * p.einsum.b * traffic,
-        launches=launches + len(lengths_of(c["split"])),
-        lanes=_PARTS * p.lanes,
-    )
-
-
-@space(pattern=has_complex_sums, version=1, rank=2, parameters=parameters, constraint=constraint, estimate=estimate)
-def complex_steps(t_unit, match, p, *, split="none", **wanted):  # type: ignore[no-untyped-def]
+@space(pattern=has_complex_sums, version=1, rank=2, parameters=parameters, plan=complex_plan, estimate=complex_work)
+def complex_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """A launch that copies an operand as matrices of reals, and one of vector panels, for each pairwise contraction."""
-    sizes, chunks = dict(p.sizes), {}
-    wanted = {name: value for name, value in wanted.items() if value != OWN}
-    schedule = schedule_of_steps(p)
-    for letter, part in lengths_of(split).items():
-        t_unit, match, chunks[letter] = split_index(t_unit, match, letter, part)
-        sizes |= {chunks[letter]: sizes[letter] // part, letter: part}
-    schedule = in_parts(schedule, match.einsum.indexing, chunks)
-    t_unit, steps = contract_in_parts(t_unit, match, schedule, sizes, p.lanes)
+    t_unit, match, schedule, sizes = split_sums(t_unit, match, plan.order, plan.split.parts, p.sizes)
+    t_unit, steps = write(t_unit, match, ComplexParts(schedule, plan.width), sizes)
     for step in steps:
-        own = {x: sizes.get(x, _PARTS) for x in step.einsum.indexing.indices}
-        t_unit = transform_step(t_unit, step, own, p, wanted)
+        own = {x: sizes.get(x, PARTS) for x in step.einsum.indexing.indices}
+        t_unit = transform_step(t_unit, step, own, p, plan.tiles.wanted)
     return t_unit

@@ -10,9 +10,9 @@ import math
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from feinsum.contraction import ContractionSchedule, aligned, pairwise_schedule
+from feinsum.contraction import ContractionSchedule, aligned
 from feinsum.einsum import BatchedEinsum
-from feinsum.rewrites import contract_in_steps, split_index, spread, spread_sum
+from feinsum.rewrites import contract_in_steps, spread, spread_sum
 from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable
 from feinsum.space import ChainSpace, Choices, Configuration, Problem, space
 
@@ -24,16 +24,16 @@ from ..streaming.permutations import permutation
 from ..streaming.reductions import reduction
 from ..streaming.traces import trace
 from ..vector_panels.contractions import vector_panels
-from .plans import in_parts, lengths_of, schedule_of_steps, splits
-from .work import steps_work
+from .choices import splits
+from .plans import OWN, steps_plan
+from .schedules import cheapest_pairs, schedule_of_steps, split_sums
+from .work import steps_work, work_of_steps
 
 if TYPE_CHECKING:
     import loopy as lp
 
     from feinsum.match import Match
 
-OWN = 0
-"""A value that is the best guess for each step."""
 ITEMS = 64
 """Work-items of a group, in steps without vectors."""
 STEP_SPACES = (
@@ -73,19 +73,12 @@ def parameters(p: Problem) -> Choices:
 
 def _seconds(p: Problem, *, turn: bool) -> float:
     """The time expected of steps that are not divided, with the last result turned round or not."""
-    c = {"split": "none", "accumulators": OWN, "turn": turn}
-    return steps_work(p, c).seconds(p.device, p.itemsize)
-
-
-def constraint(p: Problem, c: Configuration) -> str | None:
-    if not p.device.simd_bytes:
-        return "the device has no vector registers"
-    return "there is one step" if p.einsum.n == 2 and c["split"] == "none" and not c["turn"] else None
+    return work_of_steps(p, schedule_of_steps(p, turn=turn), {}).seconds(p.device, p.itemsize)
 
 
 def orders(p: Problem) -> list[ContractionSchedule]:
     """Steps that may have kernels of their own, partial results ordered as suits lanes, or as somebody would write them."""
-    cheapest = pairwise_schedule(p.einsum, p.lengths)
+    cheapest = cheapest_pairs(p)
     return list(dict.fromkeys((aligned(cheapest, p.einsum.indexing), cheapest))) if p.einsum.n > 2 else []
 
 
@@ -93,26 +86,21 @@ def orders(p: Problem) -> list[ContractionSchedule]:
     pattern=has_steps,
     version=3,
     parameters=parameters,
-    constraint=constraint,
+    plan=steps_plan,
     estimate=steps_work,
     implied={"turn": False},
     kind=ChainSpace,
     orders=orders,
     step_spaces=STEP_SPACES,
 )
-def contraction_steps(t_unit, match, p, *, split, turn, **wanted):  # type: ignore[no-untyped-def]
+def contraction_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum.
 
     `turn` writes the last product as its operands lie in memory, and has a launch more to turn it round."""
-    sizes, chunks = dict(p.sizes), {}
-    schedule = schedule_of_steps(p, turn=turn)
-    for letter, part in lengths_of(split).items():
-        t_unit, match, chunks[letter] = split_index(t_unit, match, letter, part)
-        sizes |= {chunks[letter]: sizes[letter] // part, letter: part}
-    schedule = in_parts(schedule, match.einsum.indexing, chunks)
+    t_unit, match, schedule, sizes = split_sums(t_unit, match, plan.order, plan.split.parts, p.sizes)
     t_unit, matches = contract_in_steps(t_unit, match, schedule)
     for step in matches:
-        t_unit = transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, wanted)
+        t_unit = transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, plan.tiles.wanted)
     return t_unit
 
 

@@ -1,118 +1,163 @@
-"""Steps of a contraction: how long sums are divided into parts, and in which order the axes of partial results stand."""
+"""Plans of steps: what is contracted one after the other, in which parts, and what every step asks of its own plan.
+
+Each step is a launch.  The plan of its kernel is made when its einsum is known, and says what registers it takes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import lru_cache
 
-from feinsum.contraction import ContractionSchedule, Step, aligned, pairwise_schedule
-from feinsum.skeletons.vector_panels import MOST_VECTORS_IN_ROW, PANEL_SHARES, panel_bytes
-from feinsum.space import Problem
-from feinsum.subscripts import Subscripts
+from feinsum.contraction import ContractionSchedule
+from feinsum.errors import TransformError
+from feinsum.parameters import described
+from feinsum.space import Configuration, Problem
 
-WIDEST_ROW = 4
-"""Vectors of a panel, where a row is longer."""
+from .schedules import schedule_of_steps
 
-
-def splits(p: Problem) -> list[str]:
-    """Into parts of which lengths summed indices may be divided: ``"c 1 d 64"``, or ``"none"``."""
-    most = panel_bytes(p.device, PANEL_SHARES[0])
-    found = [parts_that_fit(p, nbytes) for nbytes in (most, most // 2, most // 4, 2 * most, most // 16)]
-    if p.einsum.n == 2:
-        # One step is the business of vector panels; two parts of a sum at least occupy two cores.
-        x = max(p.einsum.indexing.summed, key=lambda x: p.sizes[x], default="")
-        halves = [f"{x} {part}" for part in p.divisors(x) if part < p.sizes[x]] if x else []
-        found = [split for split in found if split] + halves[-1:]
-    return list(dict.fromkeys(split or "none" for split in found)) or ["none"]
+OWN = 0
+"""A value that is the best guess for each step."""
+_WHOLE = "none"
 
 
-def parts_that_fit(p: Problem, nbytes: int) -> str:
-    """Lengths of parts with which the vectors that a step copies take so many bytes; empty if they do without."""
-    parts = {}
-    for step in pairwise_schedule(p.einsum, p.lengths).steps:
-        if any(set(term) == set(step.indexing.indices) for term in step.indexing.inputs):
-            continue  # it streams by, and nothing is copied
-        summed = [x for x in step.indexing.summed if not p.is_long(x)]
-        output = step.indexing.output
-        row = p.sizes[output[-1]] if output else 1
-        if row > MOST_VECTORS_IN_ROW * p.lanes:
-            row = WIDEST_ROW * p.lanes
-        length = p.count("".join(summed)) * row * p.itemsize
-        # The slowest axes first of what is not copied, which is then read along its rows.
-        read = [term for term in step.indexing.inputs if output[-1:] not in term] or step.indexing.inputs
-        for x in sorted(summed, key=lambda x: -max((len(term) - term.find(x) for term in read if x in term), default=0)):
-            if length <= nbytes:
-                break
-            length //= p.sizes[x]
-            parts[x] = max((n for n in p.divisors(x) if n * length <= nbytes), default=1)
-            length *= parts[x]
-    return " ".join(f"{x} {part}" for x, part in parts.items() if part < p.sizes[x])
+@dataclass(frozen=True)
+class SplitSums:
+    """Sums that are computed in parts, and their results summed: ``"c 1 d 64"`` or ``"none"``.
 
-
-def lengths_of(split: str) -> dict[str, int]:
-    """The parts of indices that a choice of ``split`` names: ``"f 5 g 2"`` is ``{"f": 5, "g": 2}``."""
-    words = [] if split == "none" else split.split()
-    return {x: int(part) for x, part in zip(words[::2], words[1::2], strict=True)}
-
-
-def schedule_of_steps(p: Problem, *, turn: bool = False) -> ContractionSchedule:
-    """The pairwise steps of a problem, partial results in the order that suits their readers.
-
-    :param turn: whether to write the last result as its operands lie in memory, and to copy it.
+    :ivar parts: summed index -> the length of its parts.
     """
-    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
-    return turned(schedule) if turn else schedule
+
+    parts: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        for x, length in self.parts.items():
+            if len(x) != 1 or length < 1:
+                raise TransformError(
+                    f"index '{x}' in parts of {length}; an index has one letter, and a part one term at least"
+                )
+
+    @classmethod
+    def parse(cls, text: str) -> SplitSums:
+        """The parts that :attr:`text` wrote.
+
+        >>> SplitSums.parse("f 5 g 2").parts
+        {'f': 5, 'g': 2}
+
+        :raises TransformError: if `text` is something else.
+        """
+        return _parsed(text)
+
+    @property
+    def text(self) -> str:
+        """These parts as configurations have them: index and length by turns."""
+        return " ".join(f"{x} {length}" for x, length in self.parts.items()) or _WHOLE
 
 
-def turned(schedule: ContractionSchedule) -> ContractionSchedule:
-    """The same steps, but the last result is first written as its operands lie in memory, then copied to where it belongs.
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> SplitSums:
+    """Asked for with every configuration."""
+    words = [] if text == _WHOLE else text.split()
+    lengths = words[1::2]
+    if (text != _WHOLE and not words) or len(words) % 2 or not all(map(str.isdecimal, lengths)):
+        raise TransformError(f"{text!r} names no parts of sums; they are written like 'c 1 d 64', or '{_WHOLE}'")
+    split = SplitSums(dict(zip(words[::2], map(int, lengths), strict=True)))
+    if len(split.parts) < len(lengths):
+        raise TransformError(f"{text!r} names the parts of an index twice")
+    return split
 
-    A step of one operand, or whose result is written so anyway, stays as it is.
+
+@dataclass(frozen=True)
+class StepTiles:
+    """What every step asks of its register tile; :data:`OWN` is the best guess of each.
+
+    :ivar vectors, together, accumulators: see :class:`feinsum.skeletons.vector_panels.VectorPanels`.
     """
-    last = schedule.steps[-1]
-    order = natural(last.indexing)
-    if len(last.operands) != 2 or order == last.indexing.output:
-        return schedule
-    product = replace(last, indexing=Subscripts(last.indexing.inputs, order))
-    result = sum(len(step.operands) - 1 for step in schedule.steps) + len(schedule.steps)
-    copy = Step((result,), Subscripts((order,), last.indexing.output))
-    return ContractionSchedule((*schedule.steps[:-1], product, copy))
+
+    vectors: int = OWN
+    together: int = OWN
+    accumulators: int = OWN
+
+    def __post_init__(self) -> None:
+        if min(self.vectors, self.together, self.accumulators) < 0:
+            raise TransformError(f"{self} asks for less than nothing")
+
+    @property
+    def wanted(self) -> Configuration:
+        """The parameters of vector panels that are asked for, and their values."""
+        return {name: value for name, value in vars(self).items() if value != OWN}
 
 
-def natural(indexing: Subscripts) -> str:
-    """The indices of a product of two operands in their order: what both have, then those of one, then of the other.
+@dataclass(frozen=True)
+class ContractionSteps:
+    """The plan of contractions one after the other, each a launch."""
 
-    The other one is read along its rows; if both are, it is the one with the last index of the result.
+    order: ContractionSchedule = described(
+        """What is contracted one after the other, before sums are split: the pairs with the fewest operations, partial
+        results with their axes as suits who reads them.  With `turn` the last product is written as its operands lie in
+        memory, and a launch more copies it to where it belongs.""",
+        word="contraction order",
+        parameter="turn",
+    )
+    split: SplitSums = described(
+        """The summed indices that are computed in parts, with the length of a part: "c 1 d 64".  A launch more adds the
+        parts, which make work for several cores, or let panels fit into a cache; "none": no sum is divided.""",
+        word="split-k",
+        parameter="split",
+    )
+    tiles: StepTiles = described(
+        """What every step asks of its register tile, where that is possible: `vectors` of a row, `together` of the long
+        index and the most `accumulators`, as for vector panels; 0: the best guess of each step.""",
+        word="register tile",
+        parameter=("vectors", "together", "accumulators"),
+    )
 
-    >>> natural(Subscripts(("cad", "cdb"), "abc"))
-    'cab'
+    def __post_init__(self) -> None:
+        if len(self.order.steps) == 1 and not self.split.parts:
+            raise TransformError("there is one step")
+
+
+@dataclass(frozen=True)
+class ComplexSteps:
+    """The plan of contractions of complex numbers one after the other, each a launch for pairs of reals."""
+
+    order: ContractionSchedule = described(
+        """What is contracted one after the other, before sums are split: the pairs with the fewest operations, partial
+        results with their axes as suits who reads them.""",
+        word="contraction order",
+    )
+    split: SplitSums = described(
+        """The summed indices that are computed in parts, with the length of a part: "c 1 d 64".  A launch more adds the
+        parts, which make work for several cores, or let matrices fit into a cache; "none": no sum is divided.""",
+        word="split-k",
+        parameter="split",
+    )
+    tiles: StepTiles = described(
+        """What every step asks of its register tile, where that is possible: `vectors` of a row of reals and `together` of
+        the long index, as for vector panels; 0: the best guess of each step.""",
+        word="register tile",
+        parameter=("vectors", "together"),
+    )
+    width: int = described("The complex numbers of a vector that launches copy at once.", word="vector width", default=1)
+
+
+def steps_plan(p: Problem, c: Configuration) -> ContractionSteps:
+    """The plan of a configuration of :mod:`feinsum.transforms.steps.contractions`.
+
+    :raises TransformError: if there is none, with the reason.
     """
-    first, second = ([x for x in term if x in indexing.output] for term in indexing.inputs)
-    common = [x for x in first if x in second]
-    rows = [term[-1:] in indexing.output and term[-1:] not in common for term in indexing.inputs]
-    if rows[0] > rows[1] or (rows[0] == rows[1] and indexing.output[-1:] in first):
-        first, second = second, first
-    return "".join((*common, *(x for x in (*first, *second) if x not in common)))
+    if not p.device.simd_bytes:
+        raise TransformError("the device has no vector registers")
+    tiles = StepTiles(c["vectors"], c["together"], c["accumulators"])
+    return ContractionSteps(schedule_of_steps(p, turn=c["turn"]), SplitSums.parse(c["split"]), tiles)
 
 
-def in_parts(schedule: ContractionSchedule, indexing: Subscripts, chunks: Mapping[str, str]) -> ContractionSchedule:
-    """The same steps on indices that were split; what a step sums over chunks is kept apart, and summed by the next one.
+def complex_plan(p: Problem, c: Configuration) -> ComplexSteps:
+    """The plan of a configuration of :mod:`feinsum.transforms.steps.complex_contractions`.
 
-    :param indexing: after splitting.
-    :param chunks: summed index -> the index that numbers its parts.
+    :raises TransformError: if there is none, with the reason.
     """
-    terms = dict(enumerate(indexing.inputs))
-    names = {k: k for k in terms}
-    steps: list[Step] = []
-
-    def add(operands: tuple[int, ...], output: str) -> int:
-        steps.append(Step(operands, Subscripts(tuple(terms[k] for k in operands), output)))
-        terms[len(indexing.inputs) + len(steps) - 1] = output
-        return len(terms) - 1
-
-    for number, step in enumerate(schedule.steps):
-        output = "".join(chunks.get(x, "") + x for x in step.indexing.output)
-        parts = "".join(chunks[x] for x in step.indexing.summed if x in chunks)
-        result = add(tuple(names[k] for k in step.operands), parts + output)
-        names[len(indexing.inputs) + number] = add((result,), output) if parts else result
-    return ContractionSchedule(tuple(steps))
+    if not p.device.simd_bytes:
+        raise TransformError("the device has no vector registers")
+    tiles = StepTiles(c["vectors"], c["together"])
+    return ComplexSteps(schedule_of_steps(p), SplitSums.parse(c["split"]), tiles, p.lanes)

@@ -7,32 +7,68 @@ of its own, if it cannot be copied because the other operand has the lane too; e
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from feinsum.contraction import ContractionSchedule, Step
 from feinsum.cost import Work
 from feinsum.rewrites import last_together
+from feinsum.skeletons.complex_parts import PARTS, matrix_of
 from feinsum.skeletons.vector_panels import accumulator_counts, fill, widths
 from feinsum.space import Configuration, Problem
 
-from .plans import lengths_of, schedule_of_steps
+from .plans import OWN, complex_plan, steps_plan
 
 
 def steps_work(p: Problem, c: Configuration) -> Work:
-    """The work of a configuration of :mod:`feinsum.transforms.steps.contractions`."""
-    schedule = schedule_of_steps(p, turn=c["turn"])
+    """The work of a configuration of :mod:`feinsum.transforms.steps.contractions`.
+
+    :raises TransformError: if it has no plan.
+    """
+    plan = steps_plan(p, c)
+    return work_of_steps(p, plan.order, plan.split.parts, plan.tiles.accumulators)
+
+
+def work_of_steps(p: Problem, schedule: ContractionSchedule, parts: Mapping[str, int], accumulators: int = OWN) -> Work:
+    """The work of a schedule.
+
+    :param parts: index whose sum is divided -> the length of its parts.
+    """
     kept = [step.indexing.output for step in schedule.steps[:-1]]
     traffic = sum(map(p.count, kept))
-    lengths = lengths_of(c["split"])
     for step in schedule.steps:
-        count = math.prod(p.sizes[x] // lengths[x] for x in step.indexing.summed if x in lengths)
+        count = math.prod(p.sizes[x] // parts[x] for x in step.indexing.summed if x in parts)
         traffic += count * p.count(step.indexing.output) if count > 1 else 0
     apart = [_apart(p, step) for step in schedule.steps]
     return Work(
         flops=p.einsum.flops(p.lengths) / _filled(p, schedule),
         bytes=p.einsum.min_bytes(p.lengths) + p.einsum.b * (2 * p.itemsize * traffic + sum(lines for _, lines in apart)),
         loads=p.einsum.b * sum(loads for loads, _ in apart),
-        launches=len(schedule.steps) + len(lengths),
-        sums=c["accumulators"] or accumulator_counts(p.device)[0],
+        launches=len(schedule.steps) + len(parts),
+        sums=accumulators or accumulator_counts(p.device)[0],
+    )
+
+
+def complex_work(p: Problem, c: Configuration) -> Work:
+    """The multiply-adds of the steps of complex numbers in vectors, and the traffic of the copies.
+
+    :raises TransformError: if the configuration has no plan.
+    """
+    plan, traffic, flops, launches = complex_plan(p, c), p.count(p.einsum.indexing.output), 0.0, 1
+    for step in plan.order.steps:
+        letters = step.indexing.output[-1:]
+        row = PARTS * (p.sizes[letters] if letters else 1)
+        flops += 8 * p.count(step.indexing.indices) / fill(row, PARTS * p.lanes)
+        traffic += p.count(step.indexing.output)
+        if len(step.operands) == 2:
+            matrix = matrix_of(step.indexing)
+            traffic += sum(p.count(x) * (2 if k == matrix else 1) for k, x in enumerate(step.indexing.inputs))
+            launches += 2
+        launches += 1
+    return Work(
+        flops=flops * p.einsum.b,
+        bytes=p.einsum.min_bytes(p.lengths) + 2 * p.itemsize * p.einsum.b * traffic,
+        launches=launches + len(plan.split.parts),
+        lanes=PARTS * p.lanes,
     )
 
 

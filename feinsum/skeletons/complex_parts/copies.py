@@ -1,7 +1,7 @@
 """Launches that copy complex numbers as rows of two reals or as matrices of four, and back; loops and C of these copies.
 
 C of a copy to matrices treats a vector of numbers at once: their parts as they are, and turned by a right angle, -b for a
-and a for b.  Compilers for CPUs would scatter what neighbouring work-items write, which takes ten times as long.
+and a for b.  Without it, compilers for CPUs scatter what neighbouring work-items write, which takes ten times as long.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import loopy as lp
 
 ITEMS = 64
-"""Work-items of a group that copies numbers one by one."""
+"""Work-items of a group that copies numbers one by one; this and the next two were chosen by hand."""
 ROW = 64
 """Vectors that a group copies along a row."""
 GROUPS = 64
@@ -20,7 +20,7 @@ GROUPS = 64
 
 
 @dataclass(frozen=True)
-class Copy:
+class PartsCopy:
     """The loops of one launch that copies.
 
     :ivar loops: with the lengths expected, from the outside in, as they stand in what is written.
@@ -33,7 +33,7 @@ class Copy:
     along: bool
 
 
-def on_groups(kernel: lp.LoopKernel, copy: Copy) -> lp.LoopKernel:
+def on_groups(kernel: lp.LoopKernel, copy: PartsCopy) -> lp.LoopKernel:
     """Spread the loops of a copy: the last one first, then the longest over groups until there are enough of them.
 
     A group goes on along the rows that it reads and writes, or else across those that it writes.
