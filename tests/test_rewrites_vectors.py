@@ -17,7 +17,7 @@ from feinsum.contraction import ContractionSchedule, Step
 from feinsum.errors import TransformError
 from feinsum.rewrites import contract_in_steps, fuse, materialize, neighbours, place, split_index, vectorize
 from feinsum.rewrites.vectors.access import row_of
-from feinsum.skeletons.vector_panels import ContractionOrder, GroupTile, RegisterTile, VectorPanels, write
+from feinsum.skeletons.vector_panels import GroupTile, PanelOrder, RegisterTile, VectorPanels, write
 from feinsum.subscripts import Subscripts
 
 Tile = tuple[tuple[int, ...], str, dict[str, int]]
@@ -32,10 +32,17 @@ def plan(e: fe.BatchedEinsum, *steps: Tile, **changes: Any) -> VectorPanels:
     def vectors(lane: str) -> int:
         return -(-(groups[lane][1] if lane in groups else int(e.index_sizes[lane])) // width)
 
-    fields = {"resident": {0: "i"}, "staged": {}, "width": width, "in_turn": False, "streaming": False, **changes}
+    fields = {
+        "resident_factors": {0: "i"},
+        "staged_operands": {},
+        "width": width,
+        "product_major": False,
+        "streaming_stores": False,
+        **changes,
+    }
     return VectorPanels(
-        order=ContractionOrder(tuple(operands for operands, _, _ in steps)),
-        lanes=tuple(lane for _, lane, _ in steps),
+        order=PanelOrder(tuple(operands for operands, _, _ in steps)),
+        lane_axes=tuple(lane for _, lane, _ in steps),
         register_tiles=tuple(RegisterTile(vectors(lane), held) for _, lane, held in steps),
         block_tile={letter: GroupTile(*tile) for letter, tile in groups.items()},
         **fields,
@@ -84,7 +91,7 @@ def test_a_panel_computes_the_same(nodes: int, dtype: str, length: int) -> None:
 def test_rows_apart_compute_the_same(length: int) -> None:
     """A group that finishes one output before the next has the same values."""
     e, t_unit, match = matched("ij,ej->ei", 3, i=7, j=5, e="E")
-    equal_to_numpy(e, write(t_unit, match, plan(e, in_turn=True)), E=length)
+    equal_to_numpy(e, write(t_unit, match, plan(e, product_major=True)), E=length)
 
 
 @pytest.mark.parametrize("columns", [1, 8, 9, 40])
@@ -92,7 +99,7 @@ def test_a_long_row_is_divided_into_panels(columns: int) -> None:
     """Both axes of a matrix product in groups: the last panel of columns sticks out, loads and stores stop at its end."""
     e, t_unit, match = matched("ek,ki->ei", e="E", k=6, i="N")
     groups = {"e": (2, 3), "i": (1, 8)}
-    t_unit = write(t_unit, match, plan(e, ((0, 1), "i", {"e": 3}), resident={1: "i"}, groups=groups))
+    t_unit = write(t_unit, match, plan(e, ((0, 1), "i", {"e": 3}), resident_factors={1: "i"}, groups=groups))
     equal_to_numpy(e, t_unit, E=7, N=columns)
 
 
@@ -102,7 +109,7 @@ def test_the_last_of_several_panels_begins_where_it_is_whole(columns: int, panel
     """Where the length of a row is known its panels overlap: loads and stores need no guard, and the values stay."""
     e, t_unit, match = matched("ek,ki->ei", e="E", k=6, i=columns)
     groups = {"e": (2, 3), "i": (1, 8)}
-    t_unit = write(t_unit, match, plan(e, ((0, 1), "i", {"e": 3}), resident=panels, groups=groups))
+    t_unit = write(t_unit, match, plan(e, ((0, 1), "i", {"e": 3}), resident_factors=panels, groups=groups))
     assert "room" not in generate_program(t_unit).source
     equal_to_numpy(e, t_unit, E=7)
 
@@ -112,7 +119,7 @@ def test_a_chain_stays_in_private_memory(length: int) -> None:
     """Sum factorisation: lanes along k in two steps, then k is read number by number and c has the lanes."""
     e, t_unit, match = matched("ai,bj,ck,eijk->eabc", a=5, b=5, c=5, e="E", i=4, j=4, k=4)
     steps = (((0, 3), "k", {"a": 5, "j": 2}), ((0, 2), "k", {"b": 5}), ((0, 1), "c", {"b": 5}))
-    t_unit = write(t_unit, match, plan(e, *steps, resident={2: "c"}, groups={"e": (4, 1)}))
+    t_unit = write(t_unit, match, plan(e, *steps, resident_factors={2: "c"}, groups={"e": (4, 1)}))
     equal_to_numpy(e, t_unit, E=length)
     assert len(generate_program(t_unit).launches) == 1
 
@@ -122,7 +129,7 @@ def test_two_partial_results_meet_in_a_later_step(first: str) -> None:
     """Each is kept over the loops of the step that reads it, which is not the next one for the first of them."""
     e, t_unit, match = matched("eab,bc,ecd,di->eai", e="E", a=5, b=6, c=7, d=3, i=9)
     steps = (((0, 1), first, {}), ((0, 1), "i", {"c": 7}), ((0, 1), "i", {"a": 5}))
-    equal_to_numpy(e, write(t_unit, match, plan(e, *steps, resident={}, groups={"e": (4, 1)})), E=6)
+    equal_to_numpy(e, write(t_unit, match, plan(e, *steps, resident_factors={}, groups={"e": (4, 1)})), E=6)
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 21])
@@ -130,14 +137,14 @@ def test_what_a_step_leaves_is_summed_up_to_the_end_of_the_lanes(length: int) ->
     """A short sum that the last instruction writes out reads its operand as far as the results go, and no further."""
     e, t_unit, match = matched("xre,rij,je->xie", x=2, r=3, i=4, j=5, e="E")
     step = ((1, 2), "e", {"r": 3, "i": 2})
-    equal_to_numpy(e, write(t_unit, match, plan(e, step, resident={}, groups={"i": (1, 2), "e": (1, 8)})), E=length)
+    equal_to_numpy(e, write(t_unit, match, plan(e, step, resident_factors={}, groups={"i": (1, 2), "e": (1, 8)})), E=length)
 
 
 @pytest.mark.parametrize(("row", "pieces"), [(4, ["vload4"]), (6, ["vload4", "vload2"]), (7, ["vload4", "vload2"])])
 def test_what_is_left_of_a_row_is_loaded_in_pieces(row: int, pieces: list[str]) -> None:
     """A vector that a row fills in part is put together of shorter ones, rather than of numbers."""
     e, t_unit, match = matched("eij,ejk->eik", i=3, j=5, k=row, e="E")
-    t_unit = write(t_unit, match, plan(e, ((0, 1), "k", {}), resident={}))
+    t_unit = write(t_unit, match, plan(e, ((0, 1), "k", {}), resident_factors={}))
     source = generate_program(t_unit).source
     assert [name for name in ("vload4", "vload2") if f"{name}(0, a1_0 " in source] == pieces
     equal_to_numpy(e, t_unit, E=7)
@@ -146,7 +153,7 @@ def test_what_is_left_of_a_row_is_loaded_in_pieces(row: int, pieces: list[str]) 
 def test_a_slab_is_copied_in_rows() -> None:
     """The operand whose rows run along the long index is copied by vectors and read by number."""
     e, t_unit, match = matched("de,di->ei", d=6, e=20, i=5)
-    t_unit = write(t_unit, match, plan(e, resident={1: "i"}, staged={0: "e"}))
+    t_unit = write(t_unit, match, plan(e, resident_factors={1: "i"}, staged_operands={0: "e"}))
     assert "vload4(0, a0 +" in generate_program(t_unit).source
     equal_to_numpy(e, t_unit)
 
@@ -177,7 +184,7 @@ def test_fused_indices_fill_vectors(rows: int) -> None:
     t_unit, match = fuse(t_unit, match, "gei")
     equal_to_numpy(e, t_unit)
     groups = {"i": (1, 16), "d": (2, 3)}
-    t_unit = write(t_unit, match, plan(e, ((0, 1), "i", {"d": 3}), resident={0: "i"}, groups=groups, width=8))
+    t_unit = write(t_unit, match, plan(e, ((0, 1), "i", {"d": 3}), resident_factors={0: "i"}, groups=groups, width=8))
     source = generate_program(t_unit).source
     assert "vload8(0, a0 + first)" in source
     assert "vstore8(" in source
@@ -189,7 +196,7 @@ def test_fused_indices_of_one_length_have_lanes_too() -> None:
     e, t_unit, match = matched("bgei,db->dgei", 1, b=5, g=1, e=16, i=1, d=7)
     t_unit, match = fuse(t_unit, match, "gei")
     groups = {"i": (1, 16), "d": (2, 3)}
-    t_unit = write(t_unit, match, plan(e, ((0, 1), "i", {"d": 3}), resident={0: "i"}, groups=groups, width=8))
+    t_unit = write(t_unit, match, plan(e, ((0, 1), "i", {"d": 3}), resident_factors={0: "i"}, groups=groups, width=8))
     assert "vstore8(" in generate_program(t_unit).source
     equal_to_numpy(e, t_unit)
 
@@ -197,7 +204,7 @@ def test_fused_indices_of_one_length_have_lanes_too() -> None:
 def test_rows_that_lie_apart_are_asked_for_ahead() -> None:
     """One prefetch of a line for each row of the next step; none for rows that a sum goes along, nor for the panel."""
     e, t_unit, match = matched("de,di->ei", d=6, e=20, i=5)
-    t_unit = write(t_unit, match, plan(e, resident={1: "i"}, prefetch="e", groups={"e": (3, 3)}))
+    t_unit = write(t_unit, match, plan(e, resident_factors={1: "i"}, prefetch="e", groups={"e": (3, 3)}))
     source = generate_program(t_unit).source
     assert "__builtin_prefetch((void const *) (size_t) (a0 + a0_ahead + 0));" in source
     assert source.count("__builtin_prefetch") == 1
@@ -205,7 +212,7 @@ def test_rows_that_lie_apart_are_asked_for_ahead() -> None:
     assert update.rindex("for (int d") < update.rindex("__builtin_prefetch") < update.rindex("for (int e_copy")
     equal_to_numpy(e, t_unit)
     _, t_unit, match = matched("ed,di->ei", d=6, e=20, i=5)
-    t_unit = write(t_unit, match, plan(e, resident={1: "i"}, prefetch="e"))
+    t_unit = write(t_unit, match, plan(e, resident_factors={1: "i"}, prefetch="e"))
     assert "prefetch" not in generate_program(t_unit).source
 
 
@@ -213,7 +220,7 @@ def test_what_asks_ahead_stands_outside_the_tile_that_it_does_not_depend_on() ->
     """A row for each r, a row for each s: the loops around the prefetches come first, and loopy warns of no others."""
     e, t_unit, match = matched("de,dre,dse,di->ersi", d=6, e=20, r=2, s=3, i=5)
     step = ((0, 1, 2, 3), "i", {"e": 1, "r": 2, "s": 3})
-    t_unit = write(t_unit, match, plan(e, step, resident={3: "i"}, prefetch="e", groups={"e": (3, 1)}))
+    t_unit = write(t_unit, match, plan(e, step, resident_factors={3: "i"}, prefetch="e", groups={"e": (3, 1)}))
     source = generate_program(t_unit).source
     assert source.count("__builtin_prefetch") == 3
     equal_to_numpy(e, t_unit)
@@ -243,7 +250,7 @@ def test_rows_that_may_be_unaligned_are_not_streamed() -> None:
     for lengths, streams in (({"i": 12, "e": "E"}, True), ({"i": 7, "e": "E"}, False), ({"i": "N", "e": "E"}, False)):
         e, t_unit, match = matched("ij,ej->ei", j=5, **lengths)
         groups = {"e": (2, 3)} if isinstance(lengths["i"], int) else {"e": (2, 3), "i": (1, 8)}
-        source = generate_program(write(t_unit, match, plan(e, groups=groups, streaming=True))).source
+        source = generate_program(write(t_unit, match, plan(e, groups=groups, streaming_stores=True))).source
         assert ("nontemporal" in source) == streams
 
 
@@ -268,7 +275,7 @@ def test_a_plan_for_rows_of_another_length_is_refused() -> None:
 def test_a_plan_knows_its_registers() -> None:
     """Accumulators of the largest step, and a row of vectors that is multiplied into them; nothing is in local memory."""
     e, *_ = matched("ai,bj,ck,eijk->eabc", a=5, b=5, c=5, e="E", i=4, j=4, k=4)
-    made = plan(e, ((0, 3), "k", {"a": 5, "j": 2}), ((0, 2), "k", {"b": 5}), ((0, 1), "c", {"b": 5}), resident={})
+    made = plan(e, ((0, 3), "k", {"a": 5, "j": 2}), ((0, 2), "k", {"b": 5}), ((0, 1), "c", {"b": 5}), resident_factors={})
     assert (made.registers(), made.local_bytes()) == (5 * 2 + 2, 0)
 
 
@@ -277,8 +284,8 @@ def test_a_plan_knows_its_registers() -> None:
     [
         ({"width": 3}, "a vector of 3 lanes"),
         ({"groups": {"e": (0, 3)}}, "0 steps of 3"),
-        ({"staged": {0: "e"}}, "operands \\[0\\] are copied twice"),
-        ({"staged": {1: "e"}, "in_turn": True}, "of all outputs together"),
+        ({"staged_operands": {0: "e"}}, "operands \\[0\\] are copied twice"),
+        ({"staged_operands": {1: "e"}, "product_major": True}, "of all outputs together"),
         ({"prefetch": "e", "groups": {"e": (1, 3)}}, "reads all its rows at once"),
     ],
 )
@@ -288,7 +295,7 @@ def test_what_contradicts_itself_is_no_plan(changes: dict[str, Any], reason: str
     with pytest.raises(TransformError, match=reason):
         plan(e, **changes)
     with pytest.raises(TransformError, match="1 steps, beside 2 lanes"):
-        replace(plan(e), lanes=("i", "i"))
+        replace(plan(e), lane_axes=("i", "i"))
 
 
 def test_lanes_of_two_lengths_are_refused() -> None:

@@ -25,7 +25,7 @@ from feinsum.compile.realize import transformed
 from feinsum.contraction import aligned, pairwise_schedule
 from feinsum.devices import DeviceProfile
 from feinsum.registry import spaces
-from feinsum.skeletons.vector_panels import ContractionOrder, accumulator_counts, panel_bytes
+from feinsum.skeletons.vector_panels import PanelOrder, accumulator_counts, panel_bytes
 from feinsum.space import Configuration, Problem
 
 SPACES = {s.name: s for s in spaces()}
@@ -119,8 +119,8 @@ def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> Non
 @pytest.mark.parametrize("steps", [((0, 1),), ((1, 2), (0, 1)), ((0, 1, 2),), ((3, 11), (0, 35), (10, 2), (0, 1))])
 def test_an_order_of_contraction_is_read_as_it_was_written(steps: tuple[tuple[int, ...], ...]) -> None:
     """A digit or letter for each operand, so that the tenth of many is not the second and the first."""
-    order = ContractionOrder(steps)
-    assert ContractionOrder.parse(order.text) == order
+    order = PanelOrder(steps)
+    assert PanelOrder.parse(order.text) == order
     assert len(order.text) == sum(map(len, steps)) + len(steps) - 1
 
 
@@ -136,7 +136,7 @@ def test_an_order_of_contraction_is_read_as_it_was_written(steps: tuple[tuple[in
 def test_what_is_no_order_of_contraction_is_refused(text: str, reason: str) -> None:
     """Text that nothing wrote, an operand twice, an operand that is not there."""
     with pytest.raises(fe.TransformError, match=reason):
-        ContractionOrder.parse(text).contractions(problem("ij,ej->ei", i=8, j=8, e=100).einsum)
+        PanelOrder.parse(text).contractions(problem("ij,ej->ei", i=8, j=8, e=100).einsum)
 
 
 def test_a_chain_of_more_than_ten_operands_has_a_plan() -> None:
@@ -222,7 +222,7 @@ def test_steps_need_vectors_and_more_than_one_launch() -> None:
     p = problem("ik,kj->ij", i=40, k=120, j=40)
     c = {"split": "k 60", "vectors": 0, "together": 4, "accumulators": 0, "turn": False}
     plan = steps_plan(p, c)
-    assert (plan.split.parts, plan.tiles.wanted) == ({"k": 60}, {"together": 4})
+    assert (plan.split.parts, plan.register_tile.wanted) == ({"k": 60}, {"together": 4})
     with pytest.raises(fe.TransformError, match="there is one step"):
         steps_plan(p, {**c, "split": "none"})
     with pytest.raises(fe.TransformError, match="no vector registers"):

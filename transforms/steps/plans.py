@@ -105,7 +105,7 @@ class ContractionSteps:
         word="split-k",
         parameter="split",
     )
-    tiles: StepTiles = described(
+    register_tile: StepTiles = described(
         """What every step asks of its register tile, where that is possible: `vectors` of a row, `together` of the long
         index and the most `accumulators`, as for vector panels; 0: the best guess of each step.""",
         word="register tile",
@@ -132,7 +132,7 @@ class ComplexSteps:
         word="split-k",
         parameter="split",
     )
-    tiles: StepTiles = described(
+    register_tile: StepTiles = described(
         """What every step asks of its register tile, where that is possible: `vectors` of a row of reals and `together` of
         the long index, as for vector panels; 0: the best guess of each step.""",
         word="register tile",

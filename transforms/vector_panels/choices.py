@@ -14,7 +14,7 @@ from feinsum.errors import TransformError
 from feinsum.skeletons.vector_panels import (
     MOST_VECTORS_IN_ROW,
     PANEL_SHARES,
-    ContractionOrder,
+    PanelOrder,
     accumulator_counts,
     fill,
     widths,
@@ -91,7 +91,7 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     for (path, lane, *_), count in loads.items():
         least[path, lane] = min(count, least.get((path, lane), count))
     # Of orders with as many operations, one that keeps the better lane.
-    work = {path: points(p, ContractionOrder.parse(path)) for path, *_ in loads}
+    work = {path: points(p, PanelOrder.parse(path)) for path, *_ in loads}
 
     def rank(choice: tuple[str, str, str, int]) -> tuple[bool, int, int]:
         return loads[choice] > FAR_BEHIND * least[choice[:2]], work[choice[0]], lanes.index(choice[1])
@@ -184,7 +184,7 @@ def _idleness(p: Problem, c: Configuration) -> tuple[bool, bool, int]:
         plan = panel_plan(p, c)
     except TransformError:
         return True, True, ENOUGH_ACCUMULATORS
-    step, lane, held = plan.order.contractions(p.einsum)[-1], plan.lanes[-1], plan.register_tiles[-1].held
+    step, lane, held = plan.order.contractions(p.einsum)[-1], plan.lane_axes[-1], plan.register_tiles[-1].held
     row = p.sizes[lane] if not p.is_long(lane) else MOST_VECTORS_IN_ROW * c["width"] + 1
     vectors = c["vectors"] if row > MOST_VECTORS_IN_ROW * c["width"] else -(-row // c["width"])
     count = vectors * math.prod(held.values())

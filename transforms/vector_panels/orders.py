@@ -5,35 +5,35 @@ from __future__ import annotations
 from itertools import combinations
 
 from feinsum.contraction import pairwise_schedule
-from feinsum.skeletons.vector_panels import ContractionOrder
+from feinsum.skeletons.vector_panels import PanelOrder
 from feinsum.space import Problem
 
 
-def orders(p: Problem) -> list[ContractionOrder]:
+def orders(p: Problem) -> list[PanelOrder]:
     """The orders worth trying, fewest operations first.
 
     All of those for two or three operands, the cheapest pairs for more.
     """
     if p.einsum.n == 2:
-        return [ContractionOrder(((0, 1),))]
+        return [PanelOrder(((0, 1),))]
     if p.einsum.n > 3:
         return [_cheapest(p)]
     pairs = list(combinations(range(3), 2))
     steps = [((0, 1, 2),), *((pair,) for pair in pairs), *((pair, (0, 1)) for pair in pairs)]
-    return sorted(map(ContractionOrder, steps), key=lambda order: points(p, order))
+    return sorted(map(PanelOrder, steps), key=lambda order: points(p, order))
 
 
-def _cheapest(p: Problem) -> ContractionOrder:
+def _cheapest(p: Problem) -> PanelOrder:
     """The cheapest pairwise steps, operands by their position among what is left."""
     pool = list(range(p.einsum.n))
     steps = []
     for s, step in enumerate(pairwise_schedule(p.einsum, p.lengths).steps):
         steps.append(tuple(pool.index(k) for k in step.operands))
         pool = [k for k in pool if k not in step.operands] + [p.einsum.n + s]
-    return ContractionOrder(tuple(steps))
+    return PanelOrder(tuple(steps))
 
 
-def points(p: Problem, order: ContractionOrder) -> int:
+def points(p: Problem, order: PanelOrder) -> int:
     """Multiplications of an order, a partial result that several outputs share counted once."""
     e = p.einsum
     letters = list(e.indexing.inputs)

@@ -16,9 +16,9 @@ from feinsum.errors import TransformError
 from feinsum.rewrites import fused, neighbours
 from feinsum.skeletons.vector_panels import (
     MOST_VECTORS_IN_ROW,
-    ContractionOrder,
     GroupTile,
     PanelContraction,
+    PanelOrder,
     RegisterTile,
     VectorPanels,
     fill,
@@ -90,7 +90,7 @@ class _PanelPlanner:
         self.p, self.c, self.e = p, c, p.einsum
         self.long: str = c["long"]
         self.width: int = c["width"]
-        self.order = ContractionOrder.parse(c["path"])
+        self.order = PanelOrder.parse(c["path"])
         self.steps = self.order.contractions(self.e)
         self.at_once: dict[str, float] = {x: math.inf if p.is_long(x) else p.sizes[x] for x in self.e.indexing.indices}
         tile = min(c["tile"], p.sizes[self.long])
@@ -113,14 +113,14 @@ class _PanelPlanner:
             raise TransformError("the sum that is left is too long to be written out")
         return VectorPanels(
             order=self.order,
-            lanes=tuple(lanes),
+            lane_axes=tuple(lanes),
             width=self.width,
             register_tiles=tuple(self._register_tile(step, lane) for step, lane in zip(self.steps, lanes, strict=True)),
             block_tile=self.block_tile,
-            resident=resident,
-            staged=self._staged(lane),
-            in_turn=self.c["rows"] == "apart",
-            streaming=self.c["streaming"],
+            resident_factors=resident,
+            staged_operands=self._staged(lane),
+            product_major=self.c["rows"] == "apart",
+            streaming_stores=self.c["streaming"],
             prefetch=self._prefetch(lane),
             line_bytes=self.p.device.line_bytes,
             fused_axes=fused_axes,

@@ -47,7 +47,7 @@ def panel_work(p: Problem, c: Configuration) -> Work:
         flops += 2 * terms * len(left)
         loads += terms * (1 + len(left)) * p.itemsize
     stored = e.b * p.count(e.indexing.output) * p.itemsize
-    apart = plan.lanes[-1] != e.indexing.output[-1]
+    apart = plan.lane_axes[-1] != e.indexing.output[-1]
     scattered = apart and e.indexing.output[-1] != c["long"] and stored > p.device.own_cache_bytes
     loads += stored * (plan.width if apart else 1)
     groups = plan.groups(p.sizes)
@@ -64,7 +64,7 @@ def panel_work(p: Problem, c: Configuration) -> Work:
         + _again(p, plan)
         + swept(p, plan)
         + groups * sum(_lines(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.copied.items())
-        + (0 if plan.streaming else (_ALLOCATION - 1) * stored)
+        + (0 if plan.streaming_stores else (_ALLOCATION - 1) * stored)
         + (stored * p.device.line_bytes // p.itemsize if scattered else 0),
         loads=loads + groups * copied,
         groups=groups,
@@ -76,12 +76,12 @@ def panel_work(p: Problem, c: Configuration) -> Work:
 def _products(p: Problem, plan: VectorPanels) -> tuple[float, float, float]:
     """Operations of the steps of an order, bytes that they load, and independent sums of the step with most operations."""
     flops = loads = most = sums = 0.0
-    for step, lane, tile in zip(plan.order.contractions(p.einsum), plan.lanes, plan.register_tiles, strict=True):
+    for step, lane, tile in zip(plan.order.contractions(p.einsum), plan.lane_axes, plan.register_tiles, strict=True):
         row, letters = p.sizes[lane], set("".join(step.inputs))
         again = math.prod(-(-p.sizes[x] // of.at_once) for x, of in plan.block_tile.items() if x not in letters)
         products = again * p.count("".join(letters)) * _rows(p, step) * (-(-row // plan.width) / row)
         own = 2 * _multiplications(step, lane) * products * plan.width
-        together = 1 if plan.in_turn else _rows(p, step)
+        together = 1 if plan.product_major else _rows(p, step)
         each = _loads(step, lane, tile, plan, row) + _spills(p, tile.accumulators * together)
         loads += products * each * plan.width * p.itemsize
         if own > most:

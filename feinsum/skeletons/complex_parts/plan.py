@@ -28,7 +28,7 @@ _WIDTHS = (1, 2, 4, 8)
 class ComplexParts:
     """The plan of contractions of complex numbers in reals, each a launch, between launches that copy."""
 
-    schedule: ContractionSchedule = described(
+    order: ContractionSchedule = described(
         """The contractions, of one operand or two each.  Of two, the one with the last index of the result is copied as
         matrices, so that lanes run along their rows.""",
         word="contraction order",
@@ -40,7 +40,7 @@ class ComplexParts:
     def __post_init__(self) -> None:
         if self.width not in _WIDTHS:
             raise TransformError(f"a vector of {self.width} complex numbers; copies have vectors of {_WIDTHS}")
-        for number, step in enumerate(self.schedule.steps):
+        for number, step in enumerate(self.order.steps):
             if len(step.operands) > 2:
                 raise TransformError(f"step {number} '{step.indexing}' has more than two operands; contract them in pairs")
 

@@ -56,14 +56,14 @@ def write(
     matrices of one operand as it packs it.
     """
     e, kernel = match.einsum, t_unit[match.kernel_name]
-    plan.schedule.check(e.indexing)
+    plan.order.check(e.indexing)
     rows = [kernel.id_to_insn[insn_id] for insn_id in match.insn_ids]
     if any(insn.predicates for insn in rows):
         raise TransformError(f"instruction '{rows[0].id}' has a predicate, which the steps of a schedule cannot have")
     if not of_complex(e):
         raise TransformError(f"operands and outputs of '{e}' are not complex numbers of one kind")
     launches = _Launches.of(kernel, match, sizes, plan.width)
-    for step in plan.schedule.steps:
+    for step in plan.order.steps:
         launches.contract(step)
     launches.join()
     return t_unit.with_kernel(launches.draft.finish(match.insn_ids)), tuple(launches.matches)

@@ -1,6 +1,6 @@
 """Vector panels: contractions on CPUs in private vectors, a tile of a long index after the other."""
 
-from feinsum.skeletons.vector_panels.orders import MOST_OPERANDS, ContractionOrder, PanelContraction
+from feinsum.skeletons.vector_panels.orders import MOST_OPERANDS, PanelContraction, PanelOrder
 from feinsum.skeletons.vector_panels.plan import GroupTile, RegisterTile, VectorPanels, is_vectorizable
 from feinsum.skeletons.vector_panels.room import (
     MOST_VECTORS_IN_ROW,
@@ -16,9 +16,9 @@ __all__ = [
     "MOST_OPERANDS",
     "MOST_VECTORS_IN_ROW",
     "PANEL_SHARES",
-    "ContractionOrder",
     "GroupTile",
     "PanelContraction",
+    "PanelOrder",
     "RegisterTile",
     "VectorPanels",
     "accumulator_counts",

@@ -30,7 +30,7 @@ class PanelContraction:
 
 
 @dataclass(frozen=True)
-class ContractionOrder:
+class PanelOrder:
     """What is contracted one after the other.
 
     :ivar steps: the operands of each step, by position among what the steps before it left; results stand last.
@@ -48,10 +48,10 @@ class ContractionOrder:
             raise TransformError("an order of contraction has one step at least")
 
     @classmethod
-    def parse(cls, text: str) -> ContractionOrder:
+    def parse(cls, text: str) -> PanelOrder:
         """The order that :attr:`text` wrote.
 
-        >>> ContractionOrder.parse("12 01").steps
+        >>> PanelOrder.parse("12 01").steps
         ((1, 2), (0, 1))
 
         :raises TransformError: if `text` is something else.
@@ -90,15 +90,15 @@ class ContractionOrder:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(text: str) -> ContractionOrder:
+def _parsed(text: str) -> PanelOrder:
     """Asked for with every plan, of which a problem has hundreds."""
     if not set(text) <= {" ", *_POSITIONS}:
         raise TransformError(f"{text!r} is no order of contraction; one is written like '12 01'")
-    return ContractionOrder(tuple(tuple(_POSITIONS.index(x) for x in step) for step in text.split()))
+    return PanelOrder(tuple(tuple(_POSITIONS.index(x) for x in step) for step in text.split()))
 
 
 @lru_cache(maxsize=1024)
-def _contractions(e: BatchedEinsum, order: ContractionOrder) -> tuple[PanelContraction, ...]:
+def _contractions(e: BatchedEinsum, order: PanelOrder) -> tuple[PanelContraction, ...]:
     """Asked for with every plan, as well."""
     letters = list(e.indexing.inputs)
     pool: list[int | None] = list(range(e.n))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.parameters import described
-from feinsum.skeletons.vector_panels.orders import MOST_OPERANDS, ContractionOrder
+from feinsum.skeletons.vector_panels.orders import MOST_OPERANDS, PanelOrder
 
 _WIDTHS = (2, 4, 8, 16)
 
@@ -72,14 +72,14 @@ class GroupTile:
 class VectorPanels:
     """The plan of one kernel of vector panels."""
 
-    order: ContractionOrder = described(
+    order: PanelOrder = described(
         """The operands that are contracted one after the other, by position in what is left: "12 01" contracts operands 1
         and 2, then the first two of what that leaves.  Operands that no step contracts are multiplied in where results are
         stored.""",
         word="contraction order",
         parameter="path",
     )
-    lanes: tuple[str, ...] = described(
+    lane_axes: tuple[str, ...] = described(
         """The index that runs along the lanes of vectors: `lane` in the step that computes the results, in the steps before
         it the same one if they keep it, else the index of their result that fills vectors best.""",
         word="lane axis",
@@ -99,27 +99,27 @@ class VectorPanels:
         word="block tile",
         parameter=("long", "tile"),
     )
-    resident: Mapping[int, str] = described(
+    resident_factors: Mapping[int, str] = described(
         """The operands without the long index that a work-group copies once for all its iterations, as vectors along an
         index; each takes at most one part in `panel` of the cache that is a core's own.  With 0 nothing is copied, and all
         are read where they are.""",
         word="resident factor",
         parameter="panel",
     )
-    staged: Mapping[int, str] = described(
+    staged_operands: Mapping[int, str] = described(
         """The operands with rows along the long index of which a work-group copies what it reads of them, in whole rows, as
         vectors along that index.""",
         word="staged operands",
         parameter="slab",
     )
-    in_turn: bool = described(
+    product_major: bool = described(
         """Whether a work-group finishes one output before it begins the next ("apart"), so that fewer streams of memory
         flow at a time, or computes all of them in one nest of loops ("together"), so that they share what is read and
         partial results.""",
         word="product-major order",
         parameter="rows",
     )
-    streaming: bool = described(
+    streaming_stores: bool = described(
         "Whether results are stored past the caches, where rows are known to be aligned.",
         word="streaming stores",
         parameter="streaming",
@@ -142,26 +142,26 @@ class VectorPanels:
     )
 
     def __post_init__(self) -> None:
-        if not len(self.order.steps) == len(self.lanes) == len(self.register_tiles):
+        if not len(self.order.steps) == len(self.lane_axes) == len(self.register_tiles):
             raise TransformError(
-                f"'{self.order.text}' has {len(self.order.steps)} steps, beside {len(self.lanes)} lanes and "
+                f"'{self.order.text}' has {len(self.order.steps)} steps, beside {len(self.lane_axes)} lanes and "
                 f"{len(self.register_tiles)} register tiles; each step has one of both"
             )
         if self.width not in _WIDTHS:
             raise TransformError(f"a vector of {self.width} lanes; OpenCL has vectors of {_WIDTHS}")
-        if twice := sorted(self.resident.keys() & self.staged.keys()):
+        if twice := sorted(self.resident_factors.keys() & self.staged_operands.keys()):
             raise TransformError(f"operands {twice} are copied twice, as resident and as staged ones")
-        if self.staged and (len(self.order.steps) > 1 or self.in_turn):
+        if self.staged_operands and (len(self.order.steps) > 1 or self.product_major):
             raise TransformError("operands are staged for one contraction, of all outputs together")
         if self.prefetch is not None and (
-            self.staged or self.prefetch not in self.block_tile or self.block_tile[self.prefetch].steps == 1
+            self.staged_operands or self.prefetch not in self.block_tile or self.block_tile[self.prefetch].steps == 1
         ):
             raise TransformError("a work-group reads all its rows at once")
 
     @property
     def copied(self) -> dict[int, str]:
         """The operands that a work-group copies, and the index that their vectors run along."""
-        return {**self.resident, **self.staged}
+        return {**self.resident_factors, **self.staged_operands}
 
     def at_once(self, letter: str, length: int) -> int:
         """How many of an index of this length a step of a work-group computes."""

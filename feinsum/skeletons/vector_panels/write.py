@@ -24,7 +24,7 @@ from feinsum.rewrites.memory import Kept, materialize
 from feinsum.rewrites.prefetching import prefetch_ahead
 from feinsum.rewrites.sums import UNROLL, expand_sum, register_tile
 from feinsum.rewrites.vectors import vectorize
-from feinsum.skeletons.vector_panels.orders import ContractionOrder
+from feinsum.skeletons.vector_panels.orders import PanelOrder
 from feinsum.skeletons.vector_panels.plan import VectorPanels
 
 _WRITTEN_OUT = 4
@@ -80,7 +80,7 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: VectorPanels) -> lp.Tr
         t_unit, match = fuse(t_unit, match, plan.fused_axes)
     t_unit, match = with_own_names(t_unit, match)
     separate: tuple[Match, ...] = (match,)
-    if plan.in_turn:
+    if plan.product_major:
         t_unit, separate = separate_rows(t_unit, match, common="".join(plan.block_tile))
     rows = []
     for single in separate:
@@ -94,13 +94,13 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: VectorPanels) -> lp.Tr
         t_unit, loop = _copy(t_unit, match, rows, operand, lane, groups)
         lanes.setdefault(lane, []).append(loop)
     for row in rows:
-        for number, lane in enumerate(plan.lanes):
+        for number, lane in enumerate(plan.lane_axes):
             t_unit = _accumulate(t_unit, row, number, plan)
             lanes.setdefault(lane, []).append(row.kept[number].loops[lane])
         t_unit = _store(t_unit, row, plan)
     for lane, loops in lanes.items():
         scalars = _read_by_number(t_unit, match, rows, lane, plan)
-        t_unit = vectorize(t_unit, match, loops, plan.width, scalars=scalars, streaming=plan.streaming)
+        t_unit = vectorize(t_unit, match, loops, plan.width, scalars=scalars, streaming=plan.streaming_stores)
     return t_unit
 
 
@@ -110,15 +110,15 @@ def _read_by_number(
     """The loops along a lane's index that read one number at a time: sums over it, and steps with other lanes."""
     loops = set()
     for row in rows:
-        loops |= {kept.loops.get(lane) for kept, other in zip(row.kept, plan.lanes, strict=True) if other != lane}
+        loops |= {kept.loops.get(lane) for kept, other in zip(row.kept, plan.lane_axes, strict=True) if other != lane}
         if lane in match.einsum.indexing.summed:
             loops.add(row.matches[0].inames[lane])
-        elif plan.lanes[-1] != lane:
+        elif plan.lane_axes[-1] != lane:
             loops |= {row.inner[lane], row.steps.get(lane)}
     return sorted(loop for loop in loops if loop is not None and loop in t_unit[match.kernel_name].all_inames())
 
 
-def _contract(t_unit: lp.TranslationUnit, row: Match, order: ContractionOrder) -> tuple[lp.TranslationUnit, list[Match]]:
+def _contract(t_unit: lp.TranslationUnit, row: Match, order: PanelOrder) -> tuple[lp.TranslationUnit, list[Match]]:
     matches = [row]
     for operands in order.steps:
         t_unit, result = contract_first(t_unit, matches[-1], operands)
@@ -136,7 +136,7 @@ def _divide(
     groups: list[str] = []
     for letter, tile in plan.block_tile.items():
         lengths = (tile.at_once,) if tile.steps == 1 else (tile.steps, tile.at_once)
-        t_unit, (group, *loops) = divide_guarded(t_unit, match, letter, lengths, overlapping=letter == plan.lanes[-1])
+        t_unit, (group, *loops) = divide_guarded(t_unit, match, letter, lengths, overlapping=letter == plan.lane_axes[-1])
         if len(groups) < _GROUP_AXES:
             t_unit = place(t_unit, match, {group: f"g.{len(groups)}"})
         groups.append(group)
@@ -162,7 +162,7 @@ def _keep(t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels, groups
     around = (*groups, *row.steps.values())
     readers = plan.order.readers(row.matches[0].einsum.n)
     inside: dict[int | None, Mapping[str, str]] = {None: row.inner}
-    for number, lane in reversed(list(enumerate(plan.lanes))):
+    for number, lane in reversed(list(enumerate(plan.lane_axes))):
         result, inner = row.matches[number + 1], inside[readers[number]]
         letters = sorted(result.einsum.indexing.inputs[-1], key=lambda letter: letter == lane)
         t_unit, kept = materialize(
@@ -221,7 +221,7 @@ def _divide_tile(
 
     :returns: the kernel, the loops around the tile, and those of the tile, of which the first runs along the lanes.
     """
-    before, kept, lane, held = row.matches[number], row.kept[number], plan.lanes[number], plan.register_tiles[number]
+    before, kept, lane, held = row.matches[number], row.kept[number], plan.lane_axes[number], plan.register_tiles[number]
     vectors = -(-fixed_length(t_unit[before.kernel_name], kept.loops[lane]) // plan.width)
     if vectors != held.vectors:
         raise TransformError(f"a register tile of {held.vectors} vectors along '{lane}', where a row has {vectors}")
@@ -260,5 +260,5 @@ def _store(t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels) -> lp
     result = row.matches[-1]
     if result.einsum.indexing.summed:
         t_unit = expand_sum(t_unit, result, result.einsum.indexing.summed)
-    tiles = [row.inner[letter] for letter in plan.block_tile if letter != plan.lanes[-1]]
+    tiles = [row.inner[letter] for letter in plan.block_tile if letter != plan.lane_axes[-1]]
     return place(t_unit, result, dict.fromkeys(tiles, UNROLL))
