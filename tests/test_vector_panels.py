@@ -222,7 +222,7 @@ def test_steps_need_vectors_and_more_than_one_launch() -> None:
     p = problem("ik,kj->ij", i=40, k=120, j=40)
     c = {"split": "k 60", "vectors": 0, "together": 4, "accumulators": 0, "turn": False}
     plan = steps_plan(p, c)
-    assert (plan.split.parts, plan.register_tile.wanted) == ({"k": 60}, {"together": 4})
+    assert (plan.split.parts, plan.wanted) == ({"k": 60}, {"vectors": 0, "together": 4, "accumulators": 0})
     with pytest.raises(fe.TransformError, match="there is one step"):
         steps_plan(p, {**c, "split": "none"})
     with pytest.raises(fe.TransformError, match="no vector registers"):

@@ -38,5 +38,5 @@ def complex_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     t_unit, steps = write(t_unit, match, ComplexParts(schedule, plan.width), sizes)
     for step in steps:
         own = {x: sizes.get(x, PARTS) for x in step.einsum.indexing.indices}
-        t_unit = transform_step(t_unit, step, own, p, plan.register_tile.wanted)
+        t_unit = transform_step(t_unit, step, own, p, plan.wanted)
     return t_unit

@@ -100,9 +100,7 @@ def contraction_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     t_unit, match, schedule, sizes = split_sums(t_unit, match, plan.order, plan.split.parts, p.sizes)
     t_unit, matches = contract_in_steps(t_unit, match, schedule)
     for step in matches:
-        t_unit = transform_step(
-            t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, plan.register_tile.wanted
-        )
+        t_unit = transform_step(t_unit, step, {x: sizes[x] for x in step.einsum.indexing.indices}, p, plan.wanted)
     return t_unit
 
 

@@ -68,24 +68,25 @@ def _parsed(text: str) -> SplitSums:
 
 
 @dataclass(frozen=True)
-class StepTiles:
-    """What every step asks of its register tile; :data:`OWN` is the best guess of each.
+class StepTile:
+    """What every step asks of its register tile, see :class:`feinsum.skeletons.vector_panels.RegisterTile`."""
 
-    :ivar vectors, together, accumulators: see :class:`feinsum.skeletons.vector_panels.VectorPanels`.
-    """
-
-    vectors: int = OWN
-    together: int = OWN
-    accumulators: int = OWN
+    vectors: int = described(
+        "Vectors of a long row that every step sums at once, if it can; 0: the best guess of each step.",
+        word="register tile",
+        parameter="vectors",
+        default=OWN,
+    )
+    together: int = described(
+        "How many of its long index every step computes at once, if it can; 0: the best guess of each step.",
+        word="register tile",
+        parameter="together",
+        default=OWN,
+    )
 
     def __post_init__(self) -> None:
-        if min(self.vectors, self.together, self.accumulators) < 0:
-            raise TransformError(f"{self} asks for less than nothing")
-
-    @property
-    def wanted(self) -> Configuration:
-        """The parameters of vector panels that are asked for, and their values."""
-        return {name: value for name, value in vars(self).items() if value != OWN}
+        if min(self.vectors, self.together) < 0:
+            raise TransformError(f"a tile of {self.vectors} vectors and {self.together} rows is less than nothing")
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,24 @@ class ContractionSteps:
         word="split-k",
         parameter="split",
     )
-    register_tile: StepTiles = described(
-        """What every step asks of its register tile, where that is possible: `vectors` of a row, `together` of the long
-        index and the most `accumulators`, as for vector panels; 0: the best guess of each step.""",
-        word="register tile",
-        parameter=("vectors", "together", "accumulators"),
+    register_tile: StepTile = described("What every step asks of its register tile.", word="register tile")
+    accumulators: int = described(
+        "The most vectors that every step sums at once, if it can; 0: the best guess of each step.",
+        word="accumulators",
+        parameter="accumulators",
+        default=OWN,
     )
 
     def __post_init__(self) -> None:
         if len(self.order.steps) == 1 and not self.split.parts:
             raise TransformError("there is one step")
+        if self.accumulators < 0:
+            raise TransformError(f"{self.accumulators} accumulators are less than none")
+
+    @property
+    def wanted(self) -> Configuration:
+        """The parameters of vector panels that steps are asked for, and their values."""
+        return {**vars(self.register_tile), "accumulators": self.accumulators}
 
 
 @dataclass(frozen=True)
@@ -132,13 +141,13 @@ class ComplexSteps:
         word="split-k",
         parameter="split",
     )
-    register_tile: StepTiles = described(
-        """What every step asks of its register tile, where that is possible: `vectors` of a row of reals and `together` of
-        the long index, as for vector panels; 0: the best guess of each step.""",
-        word="register tile",
-        parameter=("vectors", "together"),
-    )
+    register_tile: StepTile = described("What every step asks of its register tile.", word="register tile")
     width: int = described("The complex numbers of a vector that launches copy at once.", word="vector width", default=1)
+
+    @property
+    def wanted(self) -> Configuration:
+        """The parameters of vector panels that steps are asked for, and their values."""
+        return dict(vars(self.register_tile))
 
 
 def steps_plan(p: Problem, c: Configuration) -> ContractionSteps:
@@ -148,8 +157,9 @@ def steps_plan(p: Problem, c: Configuration) -> ContractionSteps:
     """
     if not p.device.simd_bytes:
         raise TransformError("the device has no vector registers")
-    tiles = StepTiles(c["vectors"], c["together"], c["accumulators"])
-    return ContractionSteps(schedule_of_steps(p, turn=c["turn"]), SplitSums.parse(c["split"]), tiles)
+    tile = StepTile(c["vectors"], c["together"])
+    order = schedule_of_steps(p, turn=c["turn"])
+    return ContractionSteps(order, SplitSums.parse(c["split"]), tile, c["accumulators"])
 
 
 def complex_plan(p: Problem, c: Configuration) -> ComplexSteps:
@@ -159,5 +169,5 @@ def complex_plan(p: Problem, c: Configuration) -> ComplexSteps:
     """
     if not p.device.simd_bytes:
         raise TransformError("the device has no vector registers")
-    tiles = StepTiles(c["vectors"], c["together"])
-    return ComplexSteps(schedule_of_steps(p), SplitSums.parse(c["split"]), tiles, p.lanes)
+    tile = StepTile(c["vectors"], c["together"])
+    return ComplexSteps(schedule_of_steps(p), SplitSums.parse(c["split"]), tile, p.lanes)

@@ -25,7 +25,7 @@ def steps_work(p: Problem, c: Configuration) -> Work:
     :raises TransformError: if it has no plan.
     """
     plan = steps_plan(p, c)
-    return work_of_steps(p, plan.order, plan.split.parts, plan.register_tile.accumulators)
+    return work_of_steps(p, plan.order, plan.split.parts, plan.accumulators)
 
 
 def work_of_steps(p: Problem, schedule: ContractionSchedule, parts: Mapping[str, int], accumulators: int = OWN) -> Work:

@@ -26,14 +26,20 @@ def is_vectorizable(e: BatchedEinsum) -> bool:
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """The sums that one step of a contraction order holds at once: vectors of a row, times numbers that are broadcast.
+    """The sums that one step of a contraction order holds at once: vectors of a row, times numbers that are broadcast."""
 
-    :ivar vectors: along the lanes.
-    :ivar held: another index of the result -> how many of it; 1 if it is not there.
-    """
-
-    vectors: int
-    held: Mapping[str, int]
+    vectors: int = described(
+        """How many vectors of a row are summed at once: of one that is longer than eight vectors as many as configurations
+        want, or fewer that divide it into as many tiles; of another one all.""",
+        word="register tile",
+        parameter="vectors",
+    )
+    held: Mapping[str, int] = described(
+        """How many of each other index of the result are summed at once: of the long index as many as configurations want;
+        1 of an index that is not named.""",
+        word="register tile",
+        parameter="together",
+    )
 
     def __post_init__(self) -> None:
         if min((self.vectors, *self.held.values())) < 1:
@@ -47,14 +53,15 @@ class RegisterTile:
 
 @dataclass(frozen=True)
 class GroupTile:
-    """What a work-group computes along one index of the output.
+    """What a work-group computes along one index of the output."""
 
-    :ivar steps: how many steps it takes, one after the other.
-    :ivar at_once: how many of the index a step computes.
-    """
-
-    steps: int
-    at_once: int
+    steps: int = described(
+        """The steps that a work-group takes along the index, one after the other; along the long index as many as cover
+        what configurations want of it.""",
+        word="block tile",
+        parameter="tile",
+    )
+    at_once: int = described("How many of the index a step computes at once.", word="block tile")
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.at_once < 1:
@@ -87,17 +94,16 @@ class VectorPanels:
     )
     width: int = described("The lanes of a vector.", word="vector width", parameter="width")
     register_tiles: tuple[RegisterTile, ...] = described(
-        """The sums that a step holds in registers at once: `vectors` along a row that is longer than eight vectors, or the
-        whole row, times `together` of the long index, times as many of the other indices as leave no more than
-        `accumulators` vectors.""",
-        word="register tile",
-        parameter=("vectors", "together", "accumulators"),
+        """The sums that each step of the order holds in registers at once: at most as many vectors as configurations want,
+        unless those of a row for every one of the long index are more.""",
+        word="accumulators",
+        parameter="accumulators",
     )
     block_tile: Mapping[str, GroupTile] = described(
-        """What a work-group computes along the indices that groups share out: `tile` of the long index `long`, in steps of
-        `together`; along the others one step or as many as cover the index.""",
+        """The indices of the output that work-groups share out, and what a group computes along each.  The first is the
+        long index, along which a group goes on with what it has copied.""",
         word="block tile",
-        parameter=("long", "tile"),
+        parameter="long",
     )
     resident_factors: Mapping[int, str] = described(
         """The operands without the long index that a work-group copies once for all its iterations, as vectors along an
