@@ -204,6 +204,17 @@ def test_a_sum_is_divided_until_a_panel_fits() -> None:
     schedule.check(split)
 
 
+KERNELS_OF_STEPS = {"vector_panels": 3, "reduction": 1, "elementwise_product": 1, "permutation": 1}
+"""Space -> version: what makes the kernels of steps that are no chain."""
+
+
+@pytest.mark.parametrize(("name", "version"), [("contraction_steps", 3), ("complex_steps", 1)])
+def test_a_version_of_steps_is_one_of_the_kernels_that_they_are_made_of(name: str, version: int) -> None:
+    """Steps have kernels of other spaces: who raises a version there raises it here, or old records are of other code."""
+    assert {made: SPACES[made].version for made in KERNELS_OF_STEPS} == KERNELS_OF_STEPS
+    assert SPACES[name].version == version
+
+
 @pytest.mark.parametrize("parts", [{}, {"c": 1}, {"f": 5, "g": 2}, {"A": 1024, "b": 3, "z": 16}])
 def test_parts_of_sums_are_read_as_they_were_written(parts: dict[str, int]) -> None:
     """Index and length by turns, or that no sum is divided."""
