@@ -62,7 +62,7 @@ def test_all_slabs_together_stay_in_the_caches(j: int, k: int, fit: bool) -> Non
     tile = {"path": "012", "lane": "i", "long": "e", "panel": 4, "width": 8, "vectors": 4, "together": 2, "tile": 2500}
     c = {**tile, "accumulators": 24, "ahead": False, "slab": True, "rows": "together", "streaming": False}
     if fit:
-        assert panel_plan(p, c).panels == {0: "i", 1: "e", 2: "e"}
+        assert panel_plan(p, c).copied == {0: "i", 1: "e", 2: "e"}
     else:
         with pytest.raises(fe.TransformError, match="slabs of 1600000 bytes do not stay in the caches"):
             panel_plan(p, c)
