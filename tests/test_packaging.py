@@ -17,6 +17,7 @@ from setuptools.config.setupcfg import read_configuration
 
 import feinsum as fe
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 
 _IMPORT = """
@@ -24,8 +25,6 @@ import importlib, pathlib, sys, feinsum
 for name in sys.argv[1:]:
     importlib.import_module(name)
 from feinsum.registry import spaces
-
-pytestmark = pytest.mark.slow
 print(pathlib.Path(feinsum.__file__).parents[1])
 print(*(space.name for space in spaces()))
 """
