@@ -19,6 +19,8 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_is_off_until_the_last_thread_has_left() -> None:
     """However the threads overlap, and also where one fails."""
@@ -100,8 +102,6 @@ assert heard, "loopy has no caches any more: feinsum.compile.loading can go"
 print({statements[0] for statements in heard}, all("CREATE TABLE" in statements[1] for statements in heard))
 from loopy.schedule import schedule_cache
 from pytools import persistent_dict
-
-pytestmark = pytest.mark.slow
 print(len(schedule_cache), persistent_dict.sqlite3 is sqlite3)
 """
     done = subprocess.run(

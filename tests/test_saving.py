@@ -23,6 +23,8 @@ import feinsum as fe
 from feinsum.devices import Device
 from feinsum.generate import cache
 
+pytestmark = pytest.mark.slow
+
 INF = float("inf")
 SAVED = {
     "batch": E,
@@ -98,8 +100,6 @@ SCRIPT = """
 import json, sys
 import numpy as np
 import feinsum as fe
-
-pytestmark = pytest.mark.slow
 kernel = fe.load(sys.argv[1])
 one, two = kernel(A=np.ones((6, 5)), B=np.full((6, 5), 2.0), u=np.ones((3, 5)))
 print(json.dumps([one.sum(), two.sum(), [name for name in ("loopy", "sqlalchemy") if name in sys.modules]]))

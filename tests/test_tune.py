@@ -29,6 +29,8 @@ from feinsum.tune.task import make_task
 from feinsum.tune.trial import Built, Outcome
 from feinsum.tune.worker import Worker, WorkerLostError
 
+pytestmark = pytest.mark.slow
+
 E = fe.einsum("abc,c->ba", fe.array("A", (40, "N", 30)), fe.array("x", 30))
 CALM = fe.einsum("abc,c->ab", fe.array("A", (40, "N", 30)), fe.array("x", 30))
 SIZES = {"N": 50}
@@ -229,8 +231,6 @@ def cmdline(process: psutil.Process) -> list[str]:
 TUNER = """
 import sys
 import feinsum as fe
-
-pytestmark = pytest.mark.slow
 A, x = fe.array("A", (40, "N", 30)), fe.array("x", 30)
 fe.autotune(fe.einsum("abc,c->ab", A, x), sys.argv[2], sys.argv[1], {"N": 50}, "leisurely", sampler="exhaustive",
             workers=2, progress=lambda done, *_: print(done, flush=True))
