@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from feinsum.devices.ptx import matrix_unit
 from feinsum.errors import TransformError
 from feinsum.skeletons.warp_tiles import TallProduct, WarpTiles
@@ -17,7 +19,7 @@ from feinsum.space import Choices, Problem, Value
 from .operators import ELEMENTS, NODES
 
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
-UNITS = {"float64": (SHORT, LONG), "float32": (SHORT, LONG, SPLIT)}
+UNITS = {np.dtype(np.float64): (SHORT, LONG), np.dtype(np.float32): (SHORT, LONG, SPLIT)}
 """By the type of all operands and outputs.  Units for float64 multiply float32 exactly, but for the last rounding."""
 IMPLIED: dict[str, Value] = {
     "sums": "apart",
@@ -50,9 +52,9 @@ def shared_choices(p: Problem, product: TallProduct, units: Sequence[str] = ()) 
     :param units: matrix units in order of preference, of which those for the type are offered.  Of two for float64 the
         longer takes half the instructions; that for tf32 is offered where split numbers keep the bound of float32.
     """
-    rows, itemsize, kind = product.columns, product.dtype.itemsize, product.dtype.name
+    rows, itemsize = product.columns, product.dtype.itemsize
     units = units or ((SPLIT, SHORT, LONG) if product.terms > _LONG_SUM else (SHORT, SPLIT, LONG))
-    own = tuple(unit for unit in units if unit in UNITS.get(kind, units))
+    own = tuple(unit for unit in units if unit in UNITS.get(product.dtype, units))
     warps = _warps(p, product, own[0])
     copied = "cp-async-16" in p.device.instructions
     prefetch = ("none", "values", "copies", "all") if copied else ("none", "values", "all")

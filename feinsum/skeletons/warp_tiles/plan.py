@@ -20,6 +20,7 @@ from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH, ROWS, fragment
 from feinsum.skeletons.nvidia.summing_units import SUMS, sum_error
 from feinsum.skeletons.warp_tiles.tiling import Share, TallProduct, weighted_shares
 
+_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _ADDRESSES = 16
 """Registers of a lane for addresses and counters: chosen by hand."""
 
@@ -188,7 +189,7 @@ class WarpTiles:
     def _unfit_loads(self) -> str | None:
         """Why operands cannot be loaded and multiplied so, or None."""
         product, unit = self.product, self.unit
-        if product.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        if product.dtype not in _DTYPES:
             return f"the units multiply float64, or float32, and not {product.dtype}"
         if product.dtype.itemsize > self.number.itemsize:
             return f"matrix unit '{unit.name}' multiplies {self.number}, which is too short for {product.dtype}"
