@@ -19,7 +19,7 @@ from feinsum.skeletons.nvidia.async_copies import copy_asynchronously
 from feinsum.skeletons.nvidia.matrix_units import ROWS
 from feinsum.skeletons.warp_tiles.lanes import guarded
 from feinsum.skeletons.warp_tiles.loops import TileLoops
-from feinsum.skeletons.warp_tiles.registers import Fragments
+from feinsum.skeletons.warp_tiles.registers import LaneLoad
 
 
 class HeldRegisters:
@@ -52,7 +52,7 @@ class HeldRegisters:
 
         return with_calls(value, held) if self._arrays else value
 
-    def _fragments_of(self, rule: str, letters: str) -> Fragments:
+    def _fragments_of(self, rule: str, letters: str) -> LaneLoad:
         matched, dtype = self.loops.matched, self.loops.plan.product.dtype
         m, n = matched.m, matched.n
         if n in letters or m not in letters:
@@ -60,7 +60,7 @@ class HeldRegisters:
         shape = (*(fixed_length(matched.kernel, matched.match.inames[x]) for x in letters if x != m), 2)
         name = self.loops.draft.array(f"{rule}_held", shape, dtype=dtype)
         self._arrays[rule] = name, letters.index(m)
-        return Fragments(name, shape, self._value_of(rule, letters.index(m)))
+        return LaneLoad(name, shape, self._value_of(rule, letters.index(m)))
 
     def _value_of(self, rule: str, axis: int) -> Callable[[Any, tuple[Any, ...]], Any]:
         def value(row: Any, index: tuple[Any, ...]) -> Any:

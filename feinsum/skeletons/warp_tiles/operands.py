@@ -14,7 +14,7 @@ from feinsum.skeletons.warp_tiles.copies import CopiedRows
 from feinsum.skeletons.warp_tiles.held import HeldCopies, HeldRegisters
 from feinsum.skeletons.warp_tiles.lanes import guarded
 from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
-from feinsum.skeletons.warp_tiles.registers import Fragments, RegisterLoads
+from feinsum.skeletons.warp_tiles.registers import LaneLoad, RegisterLoads
 
 
 class LongOperand:
@@ -45,7 +45,7 @@ class LongOperand:
         batch = self.loops.matched.batch
         return (*(batch[letter] for letter in self._letters(p)), self.plan.steps // self.plan.k_slices, 2)
 
-    def fragments(self, p: MatrixProduct, slice_: Any = None) -> Fragments:
+    def fragments(self, p: MatrixProduct, slice_: Any = None) -> LaneLoad:
         """What a lane loads of A, of a slice of the sum where there are several."""
         lanes, matched, letters = self.loops.lanes, self.loops.matched, self._letters(p)
         everywhere = self.plan.clamped_loads or isinstance(p.a, Sum)
@@ -65,7 +65,7 @@ class LongOperand:
         def valid(index: tuple[Any, ...]) -> list[Any]:
             return lanes.sums(p, index[-2], slice_=slice_)[1] if everywhere else []
 
-        return Fragments(self.name, self._shape(p), value, valid)
+        return LaneLoad(self.name, self._shape(p), value, valid)
 
     def _read(self, p: MatrixProduct, step: Any, half: Any) -> Any:
         """A in terms of what is in local memory and in registers, in formal names otherwise."""

@@ -59,21 +59,21 @@ class WarpTiles:
 
     product: TallProduct = described("The shape and the type of the products that are computed.", word="warp tile")
     matrix_unit: str = described(
-        """The matrix unit that multiplies fragments, such as fp64-mma-m16n8k4.  float32 may be multiplied by a unit for
+        """The matrix unit that multiplies fragments, such as ``fp64-mma-m16n8k4``.  float32 may be multiplied by a unit for
         float64, exactly but for the last rounding, or by that for tf32, with every number split in two.""",
         word="matrix unit",
         parameter="unit",
     )
     warps: int = described("Warps of a work-group.", word="warps", parameter="sub_groups")
     persistent_groups: int = described(
-        """Work-groups that stay for the whole kernel and stride over the tiles, for each part of the columns: as many as
-        stay together on a compute unit, times the compute units.  0: groups come and go, as many as the tiles need.""",
+        """Work-groups that stay for the whole kernel and stride over the tiles, `together` of them on each compute unit,
+        which the parts of the columns share; 0 for groups that come and go, as many as the tiles need.""",
         word="persistent groups",
         parameter="together",
         default=0,
     )
     tiles: int = described(
-        "Tiles that a warp takes before its group goes; 0 (in a configuration) stands for groups that stay.",
+        "Tiles that a warp takes before its group goes; 0 for groups that stay.",
         word="persistent groups",
         parameter="tiles",
         default=1,
@@ -105,10 +105,10 @@ class WarpTiles:
         default=False,
     )
     prefetch: Prefetch = described(
-        """What is loaded for the next product before the one at hand is computed: "none"; into registers of its own
-        "values", which are A, or "all", also what is held, although that is not needed before the first results are
-        there; or into local memory, by copies that no lane waits for, "copies" of A, if that is rows of an array, or
-        "copies and held", where what is held comes ahead, too: into registers or, with several slices, by copies.""",
+        """What is loaded for the next product before the one at hand is computed: ``"none"``; into registers of their own
+        ``"values"``, which are A, or ``"all"``, which is also what is held, although results need that late; or into
+        local memory, by copies that no lane waits for, ``"copies"`` of A, if that is rows of an array, or
+        ``"copies and held"``, where what is held comes ahead, too: into registers or, with k-slices, by copies.""",
         word="prefetch",
         parameter="prefetch",
         default=Prefetch.NONE,
@@ -122,15 +122,15 @@ class WarpTiles:
         default=False,
     )
     accumulation: str = described(
-        """How the steps of a sum are added: "apart", by the ordinary adder; or by the unit for tf32 itself, as far as that
-        keeps the bound of float32, with B "whole" or "split" in local memory.""",
+        """How the steps of a sum are added: ``"apart"``, by the ordinary adder; or by the unit for tf32 itself, as far as
+        that keeps the bound of float32, with B ``"whole"`` or ``"split"`` in local memory.""",
         word="accumulation",
         parameter="sums",
         default="apart",
     )
     loads_in_flight: int = described(
-        """Fragments of B that a warp loads before it stores any of them in local memory.  0: all of B is copied
-        asynchronously, which it can be where it has the type that the unit multiplies.""",
+        """Fragments of B that a warp loads before it stores any of them in local memory; 0 to copy all of B asynchronously,
+        where it has the type that the unit multiplies.""",
         word="loads in flight",
         parameter="burst",
         default=1,
@@ -143,8 +143,8 @@ class WarpTiles:
         default=1,
     )
     stagger: int = described(
-        """Nanoseconds by which every further four warps of a group begin late, one of which each scheduler of a
-        multiprocessor has, so that some warps multiply while others load and store.  0: all begin at once.""",
+        """Nanoseconds by which every further four warps of a group, one for each scheduler of a multiprocessor, begin
+        late, so that some warps multiply while others load and store; 0 for all at once.""",
         word="stagger",
         parameter="stagger",
         default=0,
@@ -162,7 +162,7 @@ class WarpTiles:
         reason = self._unfit_deal() or self._unfit_stores() or self._unfit_loads()
         if reason is not None:
             raise TransformError(reason)
-        self.shares  # noqa: B018 (raises where a part is left without groups or columns)
+        _ = self.shares  # whether every part has groups and columns shows as they are shared
 
     def _unfit_deal(self) -> str | None:
         """Why tiles cannot be dealt so, or None."""

@@ -14,10 +14,12 @@ from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
 
 
 @dataclass(frozen=True)
-class Fragments:
-    """Numbers that a lane loads: ``name[index] = value(row, index)``, or zero unless ``valid(index)``.
+class LaneLoad:
+    """What a lane loads: ``name[index] = value(row, index)``, or zero unless ``valid(index)``.
 
-    The row is the lane's first of a tile; the second is 8 further.
+    :ivar name: the array of registers; :ivar shape: its shape, the last axis for the lane's two rows.
+    :ivar value: a number, for the lane's first row of a tile; the second row is 8 further.
+    :ivar valid: the conditions under which there is one, where loads are clamped.
     """
 
     name: str
@@ -27,18 +29,18 @@ class Fragments:
 
 
 class RegisterLoads:
-    """The loads of a turn."""
+    """Adds loads of a turn to the draft."""
 
     def __init__(self, loops: TileLoops, turn: TurnLoop) -> None:
         self.loops, self.turn, self.draft = loops, turn, loops.draft
         self._rows: dict[Any, tuple[Any, str]] = {}
 
-    def room(self, f: Fragments) -> str:
+    def room(self, f: LaneLoad) -> str:
         """Registers in which the numbers of a later tile wait."""
         return self.draft.array(f"next_{f.name}", f.shape, dtype=self.loops.plan.product.dtype)
 
     def load(
-        self, name: str, f: Fragments, tile: Any, around: frozenset[str], after: Sequence[str], alone: bool = False
+        self, name: str, f: LaneLoad, tile: Any, around: frozenset[str], after: Sequence[str], alone: bool = False
     ) -> str:
         """Load the numbers of a tile into an array; the id of the last instruction."""
         loops = self.draft.unrolled(("load",) * len(f.shape), f.shape)
@@ -54,7 +56,7 @@ class RegisterLoads:
         number = Variable(name)[index]
         return self.draft.assign(number, guarded(f.valid(index), number), around | set(loops), (loaded,))
 
-    def take(self, f: Fragments, source: str, after: Sequence[str]) -> str:
+    def take(self, f: LaneLoad, source: str, after: Sequence[str]) -> str:
         """Move what waited to where it is used; the id of the instruction."""
         loops = self.draft.unrolled(("take",) * len(f.shape), f.shape)
         index = tuple(map(Variable, loops))
