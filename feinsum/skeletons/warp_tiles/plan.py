@@ -66,8 +66,8 @@ class WarpTiles:
     )
     warps: int = described("Warps of a work-group.", word="warps", parameter="sub_groups")
     persistent_groups: int = described(
-        """Work-groups that stay for the whole kernel and stride over the tiles, `together` of them on each compute unit,
-        which the parts of the columns share; 0 for groups that come and go, as many as the tiles need.""",
+        """Work-groups that stay for the whole kernel and stride over the tiles of a part of the columns: `together` of them
+        on each compute unit, shared among the parts; 0 for groups that come and go, as many as the tiles need.""",
         word="persistent groups",
         parameter="together",
         default=0,
