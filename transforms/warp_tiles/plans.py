@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles
 from feinsum.space import Configuration, Problem
@@ -9,7 +10,6 @@ from feinsum.space import Configuration, Problem
 from .choices import UNITS
 from .operators import ELEMENTS
 
-_SUB_GROUP = 32
 _FEWEST, _MOST = 8, 32
 """Warps of a compute unit, fewer of which leave it idle, and more are in each other's way: chosen by hand."""
 _MOST_THAT_GO = 8
@@ -19,7 +19,7 @@ _MOST_THAT_GO = 8
 def plan_of(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
     """The plan of a configuration.
 
-    :raises TransformError: if the device has not what that takes, or the unit is not as exact as it has to be.
+    :raises TransformError: if the device lacks what the plan takes, or the unit is not as exact as it has to be.
     """
     _check_problem(p, c)
     _check_deal(c)
@@ -80,14 +80,14 @@ def _check_accuracy(p: Problem, plan: WarpTiles) -> None:
 
 
 def _check_limits(p: Problem, plan: WarpTiles, together: int) -> None:
-    """Refuse what a compute unit has not the registers or the local memory for."""
+    """Refuse what needs more registers or more local memory than a compute unit has."""
     needed, most = plan.registers(), p.device.max_registers_per_work_item
     if most is not None and needed > most:
         raise TransformError(f"{needed} registers exceed the {most} of a work-item")
-    items, limit = _SUB_GROUP * plan.warps * together, p.device.registers_per_compute_unit or 0
+    items, limit = SUB_GROUP * plan.warps * together, p.device.registers_per_compute_unit or 0
     if items * needed > limit:
         raise TransformError(f"{needed} registers of {items} work-items exceed the {limit} of a compute unit")
     local = p.device.local_bytes_of(together, plan.local_bytes())
-    reason = p.exceeds(work_items=(_SUB_GROUP, plan.warps), local_bytes=local)
+    reason = p.exceeds(work_items=(SUB_GROUP, plan.warps), local_bytes=local)
     if reason is not None:
         raise TransformError(reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from feinsum.cost import Work
+from feinsum.devices.ptx import SUB_GROUP
 from feinsum.skeletons.warp_tiles import WarpTiles
 from feinsum.space import Problem
 
@@ -17,7 +18,7 @@ def work_of(p: Problem, plan: WarpTiles) -> Work:
         flops=plan.padding * p.einsum.flops(p.lengths) * (2 if plan.number.itemsize > plan.product.dtype.itemsize else 1),
         bytes=p.einsum.min_bytes(p.lengths),
         groups=plan.persistent_groups * plan.n_split or -(-tiles // (plan.warps * plan.tiles)),
-        items=32 * plan.warps,
+        items=SUB_GROUP * plan.warps,
         registers_bytes=4 * plan.registers(),
         local_bytes=plan.local_bytes(),
         matrix=True,
