@@ -32,7 +32,7 @@ IMPLIED: dict[str, Value] = {
     "weighted": False,
 }
 """What configurations mean that were recorded before these parameters existed."""
-# The numbers here, and the lengths of rows below from which a choice is offered, or comes first, were chosen by hand while DG
+# The numbers here, and the lengths of rows from which a choice is offered, or comes first, were chosen by hand while DG
 # operators of order 1 to 7 were tuned on an NVIDIA H200, from 20 to 22 November 2026.
 _FEW_TILES = 2
 """Tiles of a warp below which it does not make up for beginning late."""
