@@ -21,7 +21,7 @@ from feinsum.space import Choices, Configuration, Problem, TransformSpace, space
 
 from .choices import IMPLIED, divergence_choices, face_mass_choices, shared_choices
 from .operators import ELEMENTS, NODES, Operator
-from .plans import plan_of
+from .plans import plan_of, planned
 from .work import work_of
 
 
@@ -34,7 +34,7 @@ def dg_space(
         return plan_of(p, c, operator.product(p))
 
     def estimate(p: Problem, c: Configuration) -> Work:
-        return work_of(p, plan(p, c))
+        return work_of(p, planned(p, c, operator.product(p)))
 
     return space(
         pattern=pattern,

@@ -19,11 +19,22 @@ _MOST_THAT_GO = 8
 def plan_of(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
     """The plan of a configuration.
 
-    :raises TransformError: if the device lacks what the plan takes, or the unit is not as exact as it has to be.
+    :raises TransformError: if there is none, the device lacks what it takes, or the unit is not as exact as it has to be.
     """
     _check_problem(p, c)
     _check_deal(c)
-    plan = WarpTiles(
+    plan = planned(p, c, product)
+    _check_accuracy(p, plan)
+    _check_limits(p, plan, c["together"])
+    return plan
+
+
+def planned(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
+    """The plan of a configuration on a device that may be too small for it.
+
+    :raises TransformError: if there is none.
+    """
+    return WarpTiles(
         product,
         c["unit"],
         c["sub_groups"],
@@ -41,9 +52,6 @@ def plan_of(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
         stagger=c["stagger"],
         product_major=c["in_turn"],
     )
-    _check_accuracy(p, plan)
-    _check_limits(p, plan, c["together"])
-    return plan
 
 
 def _check_problem(p: Problem, c: Configuration) -> None:
