@@ -240,8 +240,9 @@ def test_tiles_of_matrix_units_are_padded(name: str) -> None:
 def test_units_for_float64_are_no_quicker_for_float32() -> None:
     """Where products are the limit, the unit for tf32 is."""
     p, c = asked("dg_gradient_mma", contraction("xre,rij,ej->xei", "float32", x=3, r=3, e=10**5, i=84, j=84))
+    both = {"parts": 1, "weighted": False, "sums": "apart", "burst": 8}
     double, split = (
-        find_space("dg_gradient_mma").work(p, {**c, "unit": unit, "parts": 1}).seconds(GPU, 4)
+        find_space("dg_gradient_mma").work(p, {**c, **both, "unit": unit}).seconds(GPU, 4)
         for unit in (SHORT, "tf32-mma-m16n8k8")
     )
     assert double > 1.5 * split

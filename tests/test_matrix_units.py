@@ -41,8 +41,8 @@ from feinsum.skeletons.nvidia.summing_units import (
     sum_error,
     summing_definition,
 )
-from feinsum.skeletons.warp_tiles.tiling import Share, Tiling, local_bytes, shares
-from feinsum.skeletons.warp_tiles.write import multiply_in_tiles
+from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles, write
+from feinsum.skeletons.warp_tiles.tiling import Share
 from feinsum.space import space
 from feinsum.validate import Workload
 
@@ -151,6 +151,11 @@ def operator(name: str, rows: int = 1, dtype: str = "float64", **lengths: int) -
     return fe.batched_einsum(subscripts, [[*shared, fe.array(f"u{row}", shapes[-1], dtype)] for row in range(rows)])
 
 
+def tall(columns: int, *sums: int, **more: int) -> TallProduct:
+    """A product of float64."""
+    return TallProduct(np.dtype(np.float64), columns, sums, **more)
+
+
 def configuration(**choices: Any) -> dict[str, Any]:
     usual = {"staged": True, "tiles": 0, "parts": 1, "sub_groups": 4, "together": 2, "prefetch": "none", "unit": SHORT}
     return {**usual, **choices}
@@ -250,12 +255,12 @@ def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str, we
 
 def test_parts_have_groups_by_their_columns() -> None:
     """Of 15 blocks two parts have 8 and 7, and groups in proportion; a part has none twice, nor none at all."""
-    plan = Tiling(SHORT, 8, groups=66, parts=2, weighted=True)
-    assert shares(plan, 120) == [Share(0, 70, 0, 8), Share(70, 62, 8, 7)]
-    assert shares(replace(plan, weighted=False), 120) == [Share(0, 66, 0, 8)]
-    for none in (replace(plan, groups=0), replace(plan, parts=16, groups=8)):
+    plan = WarpTiles(tall(120, 120), SHORT, 8, persistent_groups=66, n_split=2, weighted=True)
+    assert plan.shares == (Share(0, 70, 0, 8), Share(70, 62, 8, 7))
+    assert replace(plan, weighted=False).shares == (Share(0, 66, 0, 8),)
+    for none in ({"persistent_groups": 0}, {"n_split": 16, "persistent_groups": 8}):
         with pytest.raises(TransformError, match="leave one without"):
-            shares(none, 120)
+            replace(plan, **none)
     e, s = operator("dg_divergence_mma", 1, i=72, j=34), find_space("dg_divergence_mma")
     p = s.problem(e, {"E": 1000}, GPU)
     assert "as many columns" in (s.refusal(p, configuration(**{**IN_PARTS, "parts": 3}, slices=3)) or "")
@@ -334,9 +339,8 @@ def test_groups_that_come_and_go_compute_no_products_in_turn() -> None:
     """Their tiles are theirs alone; nor is there a turn where one product is all there is."""
     t_unit = generate_loopy(operator("dg_mass_mma", 2, i=9))
     t_unit, m = contract_first(t_unit, match_einsum(t_unit), (1, 2))
-    plan = Tiling(SHORT, 4, tiles=2, in_turn=True)
     with pytest.raises(TransformError, match="come and go"):
-        multiply_in_tiles(t_unit, m, 1, "e", "i", plan)
+        write(t_unit, m, WarpTiles(tall(9, 6, products=2), SHORT, 4, tiles=2, product_major=True), 1, "e", "i")
     s = find_space("dg_derivative_mma")
     e = operator("dg_derivative_mma", 1, i=28)
     p = s.problem(e, {"E": 1000}, GPU)
@@ -355,9 +359,10 @@ def test_what_is_held_is_copied_where_values_come_in_slices() -> None:
     rule = kernel.substitutions[metric]
     doubled = {**kernel.substitutions, metric: rule.copy(expression=2 * rule.expression)}
     t_unit, m = contract_first(t_unit.with_kernel(kernel.copy(substitutions=doubled)), m, (0, 2))
-    plan = Tiling(SHORT, 4, groups=2, slices=3, prefetch="copies and held")
+    product = tall(9, 2, 34, held=4, planes=2, products=2)
+    plan = WarpTiles(product, SHORT, 4, persistent_groups=2, k_slices=3, prefetch=Prefetch.COPIES_AND_HELD)
     with pytest.raises(TransformError, match=f"'{metric}' is computed"):
-        multiply_in_tiles(t_unit, m, None, "e", "i", plan, held={metric: "xre"})
+        write(t_unit, m, plan, None, "e", "i", held={metric: "xre"})
 
 
 def test_sub_groups_begin_late_where_several_share_a_scheduler() -> None:
@@ -366,7 +371,7 @@ def test_sub_groups_begin_late_where_several_share_a_scheduler() -> None:
     choices = configuration(sub_groups=8, together=1, stagger=1000)
     assert "int late = 1000 * (lid(1) / 4);" in realize(e, {"E": 1000}, s, choices, GPU).source
     p = s.problem(e, {"E": 1000}, GPU)
-    assert "not staggered" in (s.constraint(p, {**choices, "sub_groups": 4, "together": 2}) or "")
+    assert "not staggered" in (s.constraint(p, s.completed({**choices, "sub_groups": 4, "together": 2})) or "")
 
 
 @pytest.mark.parametrize("name", ["dg_divergence_mma", "dg_derivative_mma"])
@@ -413,8 +418,9 @@ def test_a_sum_over_two_indices_pads_the_last(player: fe.Device, everywhere: boo
     @space(pattern="ifj,fe,fej->ei", version=1, parameters={})
     def lift_space(t_unit: Any, m: Any, p: Any) -> Any:
         held = {row[1]: "fe" for row in m.rules}
-        tiling = Tiling("fp64-mma-m16n8k8", 2, groups=2, staged=True, everywhere=everywhere)
-        return multiply_in_tiles(t_unit, m, None, "e", "i", tiling, held=held)
+        product = tall(5, 2, 3, held=2, planes=2, products=2)
+        plan = WarpTiles(product, "fp64-mma-m16n8k8", 2, persistent_groups=2, staged=True, clamped_loads=everywhere)
+        return write(t_unit, m, plan, None, "e", "i", held=held)
 
     e = lift(5, 3, 2)
     program = realize(e, {"E": 1000}, lift_space, {}, GPU)
@@ -448,7 +454,7 @@ def test_local_memory_is_what_the_code_declares() -> None:
     c = configuration()
     source = realize(gradient(10, 10), {"E": 1000}, find_space("dg_gradient_mma"), c, GPU).source
     declared = sum(8 * eval(size) for size in re.findall(r"__local double \w+\[([\d *]+)\]", source))
-    assert declared == local_bytes(Tiling(SHORT, c["sub_groups"], staged=True), 10, [10], matrices=3, results=3)
+    assert declared == WarpTiles(tall(10, 10, matrices=3, results=3), SHORT, c["sub_groups"], staged=True).local_bytes()
 
 
 def test_the_space_refuses_what_the_unit_cannot_do() -> None:
@@ -488,7 +494,7 @@ def test_other_units_are_refused() -> None:
     m = match_einsum(t_unit)
     m_letter, n_letter = m.einsum.indexing.output
     with pytest.raises(TransformError, match="too short for float64"):
-        multiply_in_tiles(t_unit, m, None, m_letter, n_letter, Tiling(SPLIT, 4, groups=2))
+        write(t_unit, m, WarpTiles(tall(4, 4), SPLIT, 4, persistent_groups=2), None, m_letter, n_letter)
 
 
 def product_by(device: fe.Device, unit: str, a: np.ndarray, b: np.ndarray, play: bool, sums: str = "apart") -> np.ndarray:
@@ -609,4 +615,4 @@ def test_a_factor_with_both_indices_is_refused() -> None:
     m = match_einsum(t_unit)
     m_letter, n_letter = m.einsum.indexing.output
     with pytest.raises(TransformError, match="no product of factors"):
-        multiply_in_tiles(t_unit, m, None, m_letter, n_letter, Tiling(SHORT, 4, groups=2))
+        write(t_unit, m, WarpTiles(tall(4, 4), SHORT, 4, persistent_groups=2), None, m_letter, n_letter)

@@ -1,132 +1,95 @@
-"""Other operators of discontinuous-Galerkin methods on matrix units: mass, face mass, divergence, one derivative.
+"""Operators of discontinuous-Galerkin methods on matrix units: gradient, mass, face mass, divergence, one derivative.
 
-All multiply a small matrix by what is made of the nodal values of an element e; they differ in where the metric joins.
-Their parameters are those of ``dg_gradient_mma``; ``everywhere`` of the face mass says whether values beyond the last
-element and node are computed, from the last there are, rather than on a condition.
+On an NVIDIA H200 the sums over j of a gradient take 16 of 18 operations at order 4, and the units do them at twice the
+vector rate of float64, so that memory is the limit up to order 5.  For float32 they do them at the vector rate, and those
+for tf32, with split numbers, at 1.7 times; there local memory, from which the matrix is read for each tile, becomes the
+limit.
+
+An operator is declared in three lines: which operand plays which part, the moves that leave a product and what is made of
+it, and the call of the writer.  A warp takes 16 elements at a time: matrices in local memory, values and sums in registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from feinsum.cost import Work as Cost
+from feinsum.cost import Work
+from feinsum.match import Match
 from feinsum.rewrites import contract_first, expand_sum
-from feinsum.skeletons.nvidia.matrix_units import DEPTH
-from feinsum.skeletons.warp_tiles.write import multiply_in_tiles
-from feinsum.space import Choices, Configuration, Problem, Value
+from feinsum.skeletons.warp_tiles import TallProduct, WarpTiles, write
+from feinsum.space import Choices, Configuration, Problem, TransformSpace, space
 
-from .plans import LONG, SHORT, SPLIT, Work, choices, distinct, estimate, refusal, tile_space, tiling
-
-
-def _copies_last(own: Choices) -> tuple[Value, ...]:
-    """Of the choices of ``prefetch`` those that values have which are computed from what is loaded."""
-    return tuple(choice for choice in ("none", "copies") if choice in own["prefetch"])
+from .choices import IMPLIED, divergence_choices, face_mass_choices, shared_choices
+from .operators import ELEMENTS, NODES, Operator
+from .plans import plan_of, planned
+from .work import work_of
 
 
-def _constraint(work: Callable[[Problem], Work]) -> Callable[[Problem, Configuration], str | None]:
-    return lambda p, c: refusal(p, c, work(p))
+def dg_space(
+    pattern: str, operator: Operator, choices: Callable[[Problem, TallProduct], Choices] = shared_choices
+) -> Callable[[Callable[..., object]], TransformSpace]:
+    """Declares the space of an operator, the transformation of which takes the plan of a configuration."""
+
+    def plan(p: Problem, c: Configuration) -> WarpTiles:
+        return plan_of(p, c, operator.product(p))
+
+    def estimate(p: Problem, c: Configuration) -> Work:
+        return work_of(p, planned(p, c, operator.product(p)))
+
+    return space(
+        pattern=pattern,
+        version=2,
+        rank=3,
+        implied=IMPLIED,
+        parameters=lambda p: choices(p, operator.product(p)),
+        plan=plan,
+        estimate=estimate,
+    )
 
 
-def _estimate(work: Callable[[Problem], Work]) -> Callable[[Problem, Configuration], Cost]:
-    return lambda p, c: estimate(p, c, work(p))
+def rules_of(m: Match, operand: int) -> dict[str, str]:
+    """The rules that stand for an operand -> its index letters."""
+    return {row[operand]: m.einsum.indexing.inputs[operand] for row in m.rules}
 
 
-def _parameters(work: Callable[[Problem], Work]) -> Callable[[Problem], Choices]:
-    return lambda p: choices(p, work(p))
-
-
-def mass_work(p: Problem) -> Work:
-    return Work((p.sizes["j"],), matrices=distinct(p, 1), held=distinct(p, 0), products=distinct(p, 1, 2))
-
-
-@tile_space(
-    pattern="e,ij,ej->ei",
-    parameters=_parameters(mass_work),
-    constraint=_constraint(mass_work),
-    estimate=_estimate(mass_work),
-)
-def dg_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
-    """``out[e,i] = J[e] Σ_j M[i,j] u[e,j]``: the product first, scaled where its results lie."""
-    held = {row[0]: "e" for row in m.rules}
-    t_unit, m = contract_first(t_unit, m, (1, 2))
-    return multiply_in_tiles(t_unit, m, 1, "e", "i", tiling(p, c), held=held)
-
-
-def lift_work(p: Problem) -> Work:
-    faces = p.count("f")
-    sums, held = (p.sizes["f"], p.sizes["j"]), distinct(p, 1) * faces
-    return Work(sums, matrices=distinct(p, 0), held=held, planes=faces, products=distinct(p, 0, 1, 2))
-
-
-def lift_parameters(p: Problem) -> Choices:
-    """``everywhere``: whether scaled values are computed beyond the last element too, rather than on a condition."""
-    few, many = p.sizes["i"] <= 4, p.count("fj") > 40
-    own = choices(p, lift_work(p), (SPLIT, LONG, SHORT) if many else (SHORT, LONG, SPLIT))
-    tiles = (2, 4, 0) if few else own["tiles"]
-    everywhere = (False, True) if few else (True, False)
-    return {**own, "tiles": tiles, "prefetch": _copies_last(own), "everywhere": everywhere}
-
-
-@tile_space(
-    pattern="ifj,fe,fej->ei",
-    parameters=lift_parameters,
-    constraint=_constraint(lift_work),
-    estimate=_estimate(lift_work),
-)
-def dg_face_mass_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
-    """``out[e,i] = Σ_f,j R[i,f,j] (J[f,e] v[f,e,j])``: values on faces are scaled as they are loaded."""
-    held = {row[1]: "fe" for row in m.rules}
-    return multiply_in_tiles(t_unit, m, None, "e", "i", tiling(p, c), held=held)
-
-
-def divergence_work(p: Problem) -> Work:
-    held = distinct(p, 0) * p.count("xr")
-    sums, products = (p.sizes["r"], p.sizes["j"]), distinct(p, 0, 1, 2)
-    return Work(sums, matrices=distinct(p, 1), held=held, planes=p.count("x"), products=products)
-
-
-def divergence_parameters(p: Problem) -> Choices:
-    """``slices``: of the sum over j, of which each is multiplied for all r, so that u is loaded once."""
-    steps, many = -(-p.sizes["j"] // DEPTH), p.count("rj") > 200
-    # Three steps of each are the most that registers have room for, beside the sums of all columns.
-    slices = sorted({-(-steps // length) for length in range(2, 8)}, key=lambda n: abs(-(-steps // n) - 3))
-    own = {**choices(p, divergence_work(p)), "slices": (*slices, 1) if many else (1, *slices) if steps > 8 else (1,)}
-    known = (*_copies_last(own), *(("copies and held",) if "copies" in own["prefetch"] else ()))
-    return {**own, "prefetch": known if steps < 20 else known[::-1]}
-
-
-@tile_space(
-    pattern="xre,rij,xej->ei",
-    parameters=divergence_parameters,
-    constraint=_constraint(divergence_work),
-    estimate=_estimate(divergence_work),
-)
-def dg_divergence_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
-    """``out[e,i] = Σ_r,j D[r,i,j] (Σ_x J[x,r,e] u[x,e,j])``: u is turned to the reference element as it is loaded.
-
-    ``slices`` of the sum over j go one after the other where registers have no room for all values of an element.
-    """
-    held = {row[0]: "xre" for row in m.rules}
-    t_unit, m = contract_first(t_unit, m, (0, 2))
-    return multiply_in_tiles(t_unit, m, None, "e", "i", tiling(p, c), held=held)
-
-
-def derivative_work(p: Problem) -> Work:
-    held = distinct(p, 0) * p.count("r")
-    products = distinct(p, 1, 2)
-    most = -(-p.einsum.b // products)
-    return Work((p.sizes["j"],), p.count("r"), distinct(p, 1), results=most, held=held, products=products)
-
-
-@tile_space(
-    pattern="re,rij,ej->ei",
-    parameters=_parameters(derivative_work),
-    constraint=_constraint(derivative_work),
-    estimate=_estimate(derivative_work),
-)
-def dg_derivative_mma(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
-    """``out[e,i] = Σ_r J[r,e] Σ_j D[r,i,j] u[e,j]``: derivatives along r once for all outputs of the same u."""
-    held = {row[0]: "re" for row in m.rules}
+@dg_space("xre,rij,ej->xei", Operator(metric=0, matrix=1, field=2))
+def dg_gradient_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+    """``out[x,e,i] = Σ_r J[x,r,e] Σ_j D[r,i,j] u[e,j]``: derivatives along r in registers until J joins them."""
+    metric = rules_of(m, 0)
     t_unit, m = contract_first(t_unit, m, (1, 2))
     t_unit = expand_sum(t_unit, m, ("r",))
-    return multiply_in_tiles(t_unit, m, 1, "e", "i", tiling(p, c), held=held)
+    return write(t_unit, m, plan, 1, ELEMENTS, NODES, held=metric)
+
+
+@dg_space("re,rij,ej->ei", Operator(metric=0, matrix=1, field=2))
+def dg_derivative_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+    """``out[e,i] = Σ_r J[r,e] Σ_j D[r,i,j] u[e,j]``: derivatives along r once for all outputs of the same u."""
+    metric = rules_of(m, 0)
+    t_unit, m = contract_first(t_unit, m, (1, 2))
+    t_unit = expand_sum(t_unit, m, ("r",))
+    return write(t_unit, m, plan, 1, ELEMENTS, NODES, held=metric)
+
+
+@dg_space("e,ij,ej->ei", Operator(metric=0, matrix=1, field=2))
+def dg_mass_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+    """``out[e,i] = J[e] Σ_j M[i,j] u[e,j]``: the product first, scaled where its results lie."""
+    metric = rules_of(m, 0)
+    t_unit, m = contract_first(t_unit, m, (1, 2))
+    return write(t_unit, m, plan, 1, ELEMENTS, NODES, held=metric)
+
+
+@dg_space("ifj,fe,fej->ei", Operator(metric=1, matrix=0, field=2, metric_first=True), face_mass_choices)
+def dg_face_mass_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+    """``out[e,i] = Σ_f,j R[i,f,j] (J[f,e] v[f,e,j])``: values on faces are scaled as they are loaded."""
+    return write(t_unit, m, plan, None, ELEMENTS, NODES, held=rules_of(m, 1))
+
+
+@dg_space("xre,rij,xej->ei", Operator(metric=0, matrix=1, field=2, metric_first=True), divergence_choices)
+def dg_divergence_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+    """``out[e,i] = Σ_r,j D[r,i,j] (Σ_x J[x,r,e] u[x,e,j])``: u is turned to the reference element as it is loaded.
+
+    Slices of the sum over j go one after the other where registers have no room for all values of an element.
+    """
+    metric = rules_of(m, 0)
+    t_unit, m = contract_first(t_unit, m, (0, 2))
+    return write(t_unit, m, plan, None, ELEMENTS, NODES, held=metric)

@@ -1,0 +1,155 @@
+"""Results that pass through local memory, where a warp gathers its tile, to be stored in whole rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import loopy as lp
+from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remainder, Variable
+
+from feinsum.devices.ptx import SUB_GROUP
+from feinsum.skeletons.common.digits import VECTOR_BYTES, position
+from feinsum.skeletons.common.products import substituted
+from feinsum.skeletons.nvidia.matrix_units import ROWS
+from feinsum.skeletons.warp_tiles.epilogue import FinishedValues
+from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
+from feinsum.skeletons.warp_tiles.wide_stores import wide_store
+
+
+@dataclass(frozen=True)
+class StagedOutput:
+    """An output, and its number among those that are staged at a time."""
+
+    output: int
+    place: int
+
+
+class StagedStores:
+    """Lanes put their numbers into local memory, and then store neighbours in a row together.
+
+    With vector stores a lane stores 16 bytes at once where all rows of a tile are there and begin at such, which is known
+    as the kernel runs; otherwise, and without, a number at a time::
+
+        for x, h, c: staged[s, x, 8 h + g, column of c] = ...
+        ... lanes wait for each other
+        for piece: out[x, 16 tile + (32 piece + lane) / N, (32 piece + lane) mod N] = staged[s, x, ...]
+
+    CUTLASS calls it an epilogue through shared memory.
+    """
+
+    def __init__(self, loops: TileLoops, values: FinishedValues) -> None:
+        self.loops, self.values, self.matched, self.plan = loops, values, loops.matched, loops.plan
+        self.dtype, self.columns = self.plan.product.dtype, loops.matched.columns
+        self.numbers = ROWS * self.columns
+        self.most = max(map(len, loops.matched.distinct_products().values()))
+        shape = (self.plan.warps, self.most, *loops.matched.other_loops(0)[1], ROWS, self.columns)
+        alignment = VECTOR_BYTES if self.plan.vector_stores else None
+        self.name = loops.draft.array("staged", shape, lp.AddressSpace.LOCAL, self.dtype, alignment)
+        # Whole numbers that all outputs share.
+        self._quotient, self._limit = (self._whole_number(name) for name in ("quotient", "limit"))
+        self._whole = self._whole_number("whole") if self.plan.vector_stores else ""
+        self._written: tuple[str, ...] = ()
+
+    def _whole_number(self, name: str) -> str:
+        return self.loops.draft.array(name, (), dtype=self.matched.index_dtype)
+
+    def store(self, turn: TurnLoop, outputs: Sequence[int], block: str, after: str) -> tuple[str, ...]:
+        """See :meth:`feinsum.skeletons.warp_tiles.epilogue.Epilogue.store`."""
+        staged = [StagedOutput(output, place) for place, output in enumerate(outputs)]
+        gathered = tuple(self._gather(turn, part, block, after) for part in staged)
+        ready = self.loops.synchronize(gathered, turn.inside)
+        written = tuple(self._write(turn, part, ready) for part in staged)
+        return (self.loops.synchronize(written, turn.inside),)
+
+    def _gather(self, turn: TurnLoop, part: StagedOutput, block: str, after: str) -> str:
+        """What an instruction makes of the accumulators, to where it is staged."""
+        finished = self.values.of(turn, part.output, block)
+        index = (self.loops.warp, part.place, *finished.others.values(), finished.row, finished.column)
+        place = Variable(self.name)[index]
+        return self.loops.draft.assign(
+            place, finished.value, finished.inside, (after,), predicates=finished.beyond, alone=True
+        )
+
+    def _write(self, turn: TurnLoop, part: StagedOutput, after: str) -> str:
+        """Write what is staged of an output."""
+        draft, others = self.loops.draft, self.loops.unrolled_others(part.output)
+        insn, own = self.matched.instructions[part.output], self.matched.match.loops[part.output]
+        (piece,) = draft.unrolled(("piece",), (-(-self.numbers // SUB_GROUP),))
+        inside = turn.inside | {piece, *(other.name for other in others.values())}
+        number = Variable(piece) * SUB_GROUP + self.loops.lane
+        # In a temporary, as loopy would take the division apart into one of numbers that may be negative.
+        quotient = Variable(self._quotient)
+        # The outputs share what is written here, so each begins after the one before.
+        begin = (after, *self._written)
+        limited = self._set_limit(turn, begin)
+        # On all instructions of the loop, so that it is skipped as a whole.
+        narrow: list[Any] = []
+        if self.plan.vector_stores:
+            limited, left = self._write_whole_rows(turn, part, limited)
+            begin, narrow = (limited,), [left]
+        row = FloorDiv(number, self.columns)
+        divided = draft.assign(quotient, row, turn.inside | {piece}, begin, predicates=narrow)
+        place = (quotient, number - self.columns * quotient)
+        at = {own[self.matched.m]: ROWS * turn.tile + place[0], own[self.matched.n]: place[1], **others}
+        written = draft.assign(
+            substituted(insn.assignee, at),
+            Variable(self.name)[(self.loops.warp, part.place, *others.values(), *place)],
+            inside,
+            (divided, limited),
+            predicates=[*narrow, Comparison(number, "<", Variable(self._limit))],
+            alone=True,
+            insn_id=self.loops.result_id(part.output, turn),
+        )
+        self._written = (written,)
+        return written
+
+    def _set_limit(self, turn: TurnLoop, after: tuple[str, ...]) -> str:
+        """Find how many numbers of a tile are there; the id of what hides the limit.
+
+        One limit for both ends, and hidden: else the conditions of all pieces would be kept, from one row to the next.
+        """
+        draft, numbers = self.loops.draft, self.numbers
+        left = (self.matched.rows - ROWS * turn.tile) * self.columns
+        value = If(Comparison(left, "<", numbers), left, numbers)
+        limited = draft.assign(Variable(self._limit), value, turn.inside, after)
+        return draft.hide(self._limit, turn.inside, (limited,))
+
+    def _write_whole_rows(self, turn: TurnLoop, part: StagedOutput, after: str) -> tuple[str, Any]:
+        """Write what is staged of an output in wide pieces, if all rows of the tile are there and begin where these can.
+
+        :return: the id of the instruction, and the condition under which all is left to be written.
+        """
+        loops, draft, matched, numbers = self.loops, self.loops.draft, self.matched, self.numbers
+        insn, own, rows = matched.instructions[part.output], matched.match.loops[part.output], matched.rows_of(part.output)
+        others = loops.unrolled_others(part.output)
+        wide = VECTOR_BYTES // self.dtype.itemsize
+        (piece,) = draft.unrolled(("piece",), (-(-numbers // (SUB_GROUP * wide)),))
+        conditions = (Comparison(Variable(self._limit), "==", numbers), *rows.alignment(wide))
+        whole = If(LogicalAnd(conditions), 1, 0)
+        known = draft.assign(Variable(self._whole), whole, turn.inside, (after, *self._written))
+        number = wide * (Variable(piece) * SUB_GROUP + loops.lane)
+        # All rows are there, which loopy cannot know.
+        m = Min((ROWS * turn.tile + FloorDiv(number, self.columns), matched.rows - 1))
+        at = {own[matched.m]: m, own[matched.n]: Remainder(number, self.columns), **others}
+        origin = loops.warp * self.most + part.place
+        origin = position(others.values(), matched.other_loops(part.output)[1], origin)
+        store = wide_store(
+            rows,
+            substituted(insn.assignee, at),
+            substituted(rows.begin, others) + numbers * turn.tile + number,
+            wide,
+            f"*(__local {rows.scalar}{wide} const *) ({self.name} + from)",
+            origin=origin * numbers + number,
+            id=draft.fresh_id("write_whole_rows"),
+            read_variables=frozenset([self.name]),
+            within_inames=turn.inside | {piece, *(other.name for other in others.values())},
+            within_inames_is_final=True,
+            predicates=frozenset([Comparison(Variable(self._whole), "==", 1), Comparison(number, "<", numbers)]),
+            depends_on=frozenset([known]),
+            depends_on_is_final=True,
+        )
+        draft.instructions.append(store)
+        draft.alone.add(store.id)
+        return str(store.id), Comparison(Variable(self._whole), "==", 0)

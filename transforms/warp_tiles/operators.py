@@ -1,0 +1,68 @@
+"""Operators of discontinuous-Galerkin methods as tall products: which operand of an einsum plays which part.
+
+Each multiplies a small matrix by the values u of a field at the nodes j of elements e; where the metric J joins differs::
+
+    metric last     out[x, e, i] = Σ_r J[x, r, e] (Σ_j D[r, i, j] u[e, j])
+    metric first    out[e, i] = Σ_rj D[r, i, j] (Σ_x J[x, r, e] u[x, e, j])
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from feinsum.einsum import BatchedEinsum
+from feinsum.skeletons.warp_tiles import TallProduct
+from feinsum.space import Problem
+
+ELEMENTS, NODES = "e", "i"
+"""The index letters of rows and of columns."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The parts that the operands of an einsum play, by their numbers.
+
+    :ivar metric_first: whether the metric scales the field as that is loaded, or the results as they are stored.
+    """
+
+    metric: int
+    matrix: int
+    field: int
+    metric_first: bool = False
+
+    def product(self, p: Problem) -> TallProduct:
+        """What has to be multiplied.  Products with equal operands are computed once."""
+        return _product(self, p.einsum, tuple(p.sizes.items()))
+
+
+@lru_cache(maxsize=256)
+def _product(parts: Operator, e: BatchedEinsum, sizes: tuple[tuple[str, int], ...]) -> TallProduct:
+    """Asked for with every configuration."""
+    lengths, letters = dict(sizes), e.indexing.inputs
+    factors = (parts.metric, parts.matrix, parts.field) if parts.metric_first else (parts.matrix, parts.field)
+    joined = set().union(*(letters[k] for k in factors))
+    later = set(e.indexing.output).union(*(letters[k] for k in range(e.n) if k not in factors))
+    sums = [x for x in letters[parts.matrix] if x in joined - later]
+    batch = [x for x in letters[parts.matrix] if x in later and x != NODES]
+    planes = [x for x in letters[parts.field] if x not in (ELEMENTS, sums[-1])]
+    components = [x for x in e.indexing.output if x not in (ELEMENTS, NODES)]
+    held = [x for x in letters[parts.metric] if x != ELEMENTS]
+    outputs = Counter(tuple(row[k] for k in factors) for row in e.args)
+
+    def count(some: list[str]) -> int:
+        return math.prod(lengths[x] for x in some)
+
+    return TallProduct(
+        e.dtypes[0],
+        columns=lengths[NODES],
+        sums=tuple(lengths[x] for x in sums),
+        batch=count(batch),
+        matrices=len({row[parts.matrix] for row in e.args}),
+        results=count(components) * max(outputs.values()),
+        held=count(held) * len({row[parts.metric] for row in e.args}),
+        planes=count(planes),
+        products=len(outputs),
+    )
