@@ -123,11 +123,11 @@ class Feinsum(Engine):
     def peaks(self, device: str) -> dict[str, float]:
         """One sample of the figures of :class:`feinsum.devices.Peaks`; the first call takes longer."""
         import feinsum as fe
-        from feinsum.devices.microbenchmarks import Probe
+        from feinsum.devices.microbenchmarks import PeakProbe
 
         if self._probe is None:
             chosen = fe.device(device)
-            self._probe = Probe(chosen.profile, chosen.context, chosen.cl_device)
+            self._probe = PeakProbe(chosen.profile, chosen.context, chosen.cl_device)
         return self._probe.sample()  # type: ignore[no-any-return]
 
     def outputs(self) -> list[Values]:

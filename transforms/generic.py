@@ -72,16 +72,9 @@ def _step_work(p: Problem, indexing: Subscripts, c: Configuration) -> Work:
     # As spread_sum shares it.
     shared = max(indexing.summed, key=lambda x: p.sizes[x], default="") if grouped else ""
     nest = nest_work(indexing, p.sizes, p.itemsize, lane, c["items"], times=p.einsum.b, shared=shared)
-    work = of_numbers(p, nest)
+    work = p.work_of_numbers(nest)
     # Compilers for CPUs make no vectors of work-items that wait for each other.
     return replace(work, lanes=1) if grouped and p.device.simd_bytes else work
-
-
-def of_numbers(p: Problem, work: Work) -> Work:
-    """The work on real numbers; complex ones take four times the operations, and compilers for CPUs make no vectors."""
-    if all(dtype.kind != "c" for dtype in p.einsum.dtypes):
-        return work
-    return replace(work, flops=4 * work.flops, lanes=1 if p.device.simd_bytes else work.lanes)
 
 
 def _lane(p: Problem, output: str, lane: str) -> str:

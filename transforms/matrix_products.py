@@ -8,8 +8,6 @@ from feinsum.cost import Work, nest_work
 from feinsum.rewrites import divide, materialize, place, register_tile
 from feinsum.space import Choices, Configuration, Problem, space
 
-from .generic import of_numbers
-
 MOST_ACCUMULATORS = 64
 
 
@@ -38,7 +36,7 @@ def product_constraint(p: Problem, c: Configuration) -> str | None:
 
 def product_work(p: Problem, c: Configuration) -> Work:
     """A tile of rows x columns in registers divides the loads of both operands."""
-    plain = of_numbers(p, nest_work(p.einsum.indexing, p.sizes, p.itemsize, "j", c["lanes"], times=p.einsum.b))
+    plain = p.work_of_numbers(nest_work(p.einsum.indexing, p.sizes, p.itemsize, "j", c["lanes"], times=p.einsum.b))
     tile = c["rows"] * c["columns"]
     return replace(
         plain,

@@ -127,7 +127,7 @@ def _measured(profile: DeviceProfile, context: cl.Context, device: cl.Device) ->
     )
 
 
-class Probe:
+class PeakProbe:
     """The benchmarks of a device kept ready: one sample of each, whenever it is asked, between the runs of other programs.
 
     Where the machine's speed drifts, such samples tell the peaks of the moment.  It holds two arrays that fill the cache.

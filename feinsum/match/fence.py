@@ -27,7 +27,7 @@ from loopy.match import Id, Or
 from feinsum.errors import TransformError
 from feinsum.match.match import Match
 from feinsum.match.neighbours import Neighbours
-from feinsum.match.rows import Order
+from feinsum.match.rows import InstructionOrder
 from feinsum.match.source import Source
 
 
@@ -45,7 +45,7 @@ def fence(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     others = [insn for insn in source.kernel.instructions if insn.id not in match.insn_ids]
     if not others or match.kernel_name not in t_unit.entrypoints:
         return t_unit
-    neighbours, order = Neighbours(source), Order(source)
+    neighbours, order = Neighbours(source), InstructionOrder(source)
     before, after = _sides(source.kernel, order, match)
     _check_parting(source.kernel, neighbours, match, before, after)
     kernel = _let_pass_on(source.kernel, neighbours, order, others)
@@ -56,7 +56,7 @@ def fence(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     return t_unit.with_kernel(kernel)
 
 
-def _sides(kernel: lp.LoopKernel, order: Order, match: Match) -> tuple[list[str], list[str]]:
+def _sides(kernel: lp.LoopKernel, order: InstructionOrder, match: Match) -> tuple[list[str], list[str]]:
     """The instructions that come before the einsum and those that come after, without those behind barriers already."""
     instructions = kernel.instructions
     bit = {insn.id: order.mask([insn.id]) for insn in instructions}
@@ -101,7 +101,9 @@ def _check_parting(
                 )
 
 
-def _let_pass_on(kernel: lp.LoopKernel, neighbours: Neighbours, order: Order, others: Iterable[Any]) -> lp.LoopKernel:
+def _let_pass_on(
+    kernel: lp.LoopKernel, neighbours: Neighbours, order: InstructionOrder, others: Iterable[Any]
+) -> lp.LoopKernel:
     """The kernel with sequential instructions that need no barrier between them, since they share iterations."""
     alone = [insn for insn in others if _find_loops(kernel, [insn.id]) == insn.within_inames]
     pairs = ((one, other) for one, other in product(alone, alone) if order.mask([one.id]) & order.before(other.id))

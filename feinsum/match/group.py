@@ -9,7 +9,7 @@ from feinsum.match.domain import Length
 from feinsum.match.grammar import Row, Rule, read_row, refuse
 from feinsum.match.neighbours import Neighbours
 from feinsum.match.operands import Operand, OperandReader
-from feinsum.match.rows import Correspondence, Order, find_correspondence
+from feinsum.match.rows import Correspondence, InstructionOrder, find_correspondence
 from feinsum.match.source import Source
 
 
@@ -26,7 +26,7 @@ class Reader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.order = Order(source)
+        self.order = InstructionOrder(source)
         self._operands = OperandReader(source)
         self._neighbours = Neighbours(source)
 

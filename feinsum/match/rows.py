@@ -81,7 +81,7 @@ def rename_inames(expressions: frozenset[Any], inames: Mapping[str, str]) -> fro
     return frozenset(mapper(expression) for expression in expressions)
 
 
-class Order:
+class InstructionOrder:
     """Which instructions must come after which, from the dependencies of a kernel."""
 
     def __init__(self, source: Source) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 
 if TYPE_CHECKING:
@@ -54,6 +55,15 @@ class Problem:
     def lanes(self) -> int:
         """The lanes of the widest vectors of a CPU, of the widest numbers involved."""
         return max(2, min(16, (self.device.simd_bytes or 16) // self.itemsize))
+
+    def work_of_numbers(self, work: Work) -> Work:
+        """The work of a loop nest on the numbers of this einsum, where `work` takes them for real.
+
+        Complex numbers take four times the operations, and compilers for CPUs make no vectors of them.
+        """
+        if all(dtype.kind != "c" for dtype in self.einsum.dtypes):
+            return work
+        return replace(work, flops=4 * work.flops, lanes=1 if self.device.simd_bytes else work.lanes)
 
     def divisors(self, letter: str) -> list[int]:
         """The lengths that divide that of an index, ascending; none of one that is long."""

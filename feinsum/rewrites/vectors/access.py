@@ -17,7 +17,7 @@ NAMES = {"float32": "float", "float64": "double"}
 
 
 @dataclass(frozen=True)
-class Row:
+class MemoryRow:
     """Numbers of an array along a lane: number l is at ``offset + stride * l``, for l up to `last` if that is given."""
 
     offset: Any
@@ -25,7 +25,7 @@ class Row:
     last: Any = None
 
 
-def row_of(array: Any, subscript: Subscript, lane: str) -> Row | None:
+def row_of(array: Any, subscript: Subscript, lane: str) -> MemoryRow | None:
     """The row that a subscript runs through along a lane; None if it does not go evenly through memory.
 
     The lane is along one axis, ``X[e, 8 b + l]``, or along all digits of a position, ``X[x // 16, x % 16]``.
@@ -53,7 +53,7 @@ def row_of(array: Any, subscript: Subscript, lane: str) -> Row | None:
         last = end - at_lane(position, lane, 0)
     if not _is_one_step(position, lane):
         return None
-    return Row(offset + at_lane(position, lane, 0) * stride, stride, last)
+    return MemoryRow(offset + at_lane(position, lane, 0) * stride, stride, last)
 
 
 @dataclass(frozen=True)

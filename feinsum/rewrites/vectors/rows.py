@@ -12,7 +12,7 @@ from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Min, Subscript, Variable
 
 from feinsum.errors import TransformError
-from feinsum.rewrites.vectors.access import NAMES, Row, at_lane, load_code, pieces, room_under, row_of, store_code
+from feinsum.rewrites.vectors.access import NAMES, MemoryRow, at_lane, load_code, pieces, room_under, row_of, store_code
 
 if TYPE_CHECKING:
     from feinsum.rewrites.vectors.vectorize import VectorLanes
@@ -22,7 +22,7 @@ SHORTEST_STREAM_BYTES = 16
 
 
 def load_row(
-    lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript, row: Row
+    lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript, row: MemoryRow
 ) -> tuple[str, list[CInstruction]]:
     """Statements that load a row into vectors of its own: the whole ones in a loop, then what is left."""
     name = read.aggregate.name
@@ -122,7 +122,7 @@ def store_row(
         previous = store.id
 
 
-def _aligned(lanes: VectorLanes, target: Any, assignee: Any, iname: str, row: Row) -> int:
+def _aligned(lanes: VectorLanes, target: Any, assignee: Any, iname: str, row: MemoryRow) -> int:
     """How many lanes the longest vector has that can be stored past the caches, which needs aligned rows; 0 if none can."""
     if not lanes.streaming or target.name not in lanes.kernel.arg_dict or row.stride != 1:
         return 0
@@ -136,7 +136,7 @@ def _aligned(lanes: VectorLanes, target: Any, assignee: Any, iname: str, row: Ro
     return size if size * target.dtype.itemsize >= SHORTEST_STREAM_BYTES else 0
 
 
-def _pieces(lanes: VectorLanes, target: str, row: Row, aligned: int) -> list[tuple[int, int, int]]:
+def _pieces(lanes: VectorLanes, target: str, row: MemoryRow, aligned: int) -> list[tuple[int, int, int]]:
     if row.stride != 1:
         return [(1, lanes.length, 0)]
     if target in lanes.memory:

@@ -17,7 +17,7 @@ from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length, iname_of
 from feinsum.rewrites.reads import subscripts_of, with_rules
-from feinsum.rewrites.vectors.access import Row, row_of
+from feinsum.rewrites.vectors.access import MemoryRow, row_of
 from feinsum.rewrites.vectors.axes import follow_lanes
 from feinsum.rewrites.vectors.rows import load_row, scalar_name, store_row
 
@@ -209,7 +209,7 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
     def _needs_load(self, read: Subscript) -> bool:
         return read.aggregate.name not in self.lanes.axes and self.iname in get_dependencies(read)
 
-    def _row(self, read: Subscript) -> Row | None:
+    def _row(self, read: Subscript) -> MemoryRow | None:
         if not self._needs_load(read):
             return None
         array = self.lanes.array(read.aggregate.name)
