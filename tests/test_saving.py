@@ -54,12 +54,17 @@ def test_a_pickled_kernel_is_the_same_when_restored(e: fe.BatchedEinsum, cpu: De
     assert copy.deepcopy([kernel])[0] is kernel
 
 
-def test_an_expression_that_was_called_can_be_pickled(cpu: Device) -> None:
-    """Kernels and all."""
-    expression = fe.contract_expression("ij,jk->ik", (4, 5), (5, 6), device=cpu)
-    a, b = np.ones((4, 5)), np.ones((5, 6))
-    assert (pickle.loads(pickle.dumps(expression))(a, b) == expression(a, b)).all()
-    assert (pickle.loads(pickle.dumps(expression))(a, b) == 5).all()
+@pytest.mark.parametrize("library", [True, False])
+def test_an_expression_can_be_pickled_and_copied(cpu: Device, library: bool) -> None:
+    """Before it was called and afterwards, with its constants and keywords; it is planned anew where it is restored."""
+    b = np.ones((5, 6))
+    expression = fe.contract_expression("ij,jk->ik", (4, 5), b, device=cpu, order="F", library=library)
+    for _ in range(2):
+        for restored in (pickle.loads(pickle.dumps(expression)), copy.copy(expression), copy.deepcopy(expression)):
+            found = restored(np.ones((4, 5)))
+            assert (found == 5).all()
+            assert found.flags.f_contiguous
+            assert restored.explain() == expression.explain()
 
 
 def assert_equal(loaded: fe.Kernel, kernel: fe.Kernel) -> None:
@@ -100,6 +105,7 @@ SCRIPT = """
 import json, sys
 import numpy as np
 import feinsum as fe
+
 kernel = fe.load(sys.argv[1])
 one, two = kernel(A=np.ones((6, 5)), B=np.full((6, 5), 2.0), u=np.ones((3, 5)))
 print(json.dumps([one.sum(), two.sum(), [name for name in ("loopy", "sqlalchemy") if name in sys.modules]]))

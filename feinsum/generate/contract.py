@@ -126,7 +126,8 @@ class ContractExpression:
     """An einsum of arrays whose shapes are known and of which some may be constant; made by :func:`contract_expression`.
 
     How it is evaluated is planned in the first call for types and layouts of arrays, and kept: records that are added
-    afterwards are not looked for.  Calls from several threads are safe.
+    afterwards are not looked for.  Calls from several threads are safe.  A copy, and what is restored from a pickle, is
+    planned anew.
     """
 
     def __init__(self, text: str, shapes: Sequence[Any], constants: Mapping[int, Any], how: How) -> None:
@@ -210,6 +211,9 @@ class ContractExpression:
         from feinsum.report.displays import expression_html
 
         return expression_html(self._text, self._all_shapes(), sorted(self._constants), self.shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ContractExpression, (self._text, self._shapes, self._constants, self._equation.how)
 
     def __repr__(self) -> str:
         constants = f", constant {sorted(self._constants)}" if self._constants else ""
