@@ -175,9 +175,9 @@ class Evaluation:
         self._kept: dict[int, Value] = {}
         """By slot: constants as they are taken, and what follows from them alone."""
         self._lock = threading.Lock()
-        bound = self.tasks[0].bound
-        alone = on_host and len(self.tasks) == 1 and not constants and bound is not None and not bound.empty
-        self._single = bound if alone else None
+        bound, alone = self.tasks[0].bound, on_host and len(self.tasks) == 1 and not constants
+        self._single = bound if alone and bound is not None and not bound.empty else None
+        self._product = self.tasks[0].product if alone else None
 
     @property
     def seconds(self) -> float:
@@ -192,12 +192,14 @@ class Evaluation:
         :param direct: whether the last step may write to `out`: it is contiguous in the order of axes of the result, and
             of the type computed in.
         """
+        cache = current_cache()
+        if self._product is not None and out is None and cache is None:
+            return self._multiplied(self._product, arrays)
         queue = self.device.queue
         if not self.on_host:
             queue = next((q for a in arrays if (q := getattr(a, "queue", None)) is not None), None) or queue
         with calling:
             try:
-                cache = current_cache()
                 if self._single is not None and cache is None:
                     return self._at_once(self._single, arrays, out, direct, queue)
                 return self._run(arrays, out, direct, queue, cache)
@@ -205,6 +207,12 @@ class Evaluation:
                 if self.on_host:  # memory of the caller may be gone before a kernel that is under way has ended
                     queue.finish()
                 raise
+
+    def _multiplied(self, product: PreparedProduct, arrays: Sequence[Any]) -> Any:
+        """The result of one product of numpy arrays, for which no driver is called, with as little around it as may be."""
+        given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self._layouts, arrays, strict=True)]
+        first, second = _factors(self.tasks[0], given)
+        return self._to_numpy(product(first, second), None, False, shared=False)
 
     def _at_once(self, bound: Bound, arrays: Sequence[Any], out: Any, direct: bool, queue: Any) -> Any:
         """The result of one kernel for numpy arrays, none of them constant, with as little around it as may be."""
@@ -299,13 +307,9 @@ class Evaluation:
         return found
 
     def _by_library(self, product: PreparedProduct, task: Task, taken: Sequence[Value], target: Any, queue: Any) -> Value:
-        dtype, step = task.e.dtype, task.step
-        operands = []
-        for value, shape in zip(taken, step.shapes, strict=True):
-            host = value.host(queue).reshape(shape)
-            host = host.copy() if value.shared_with_result else host
-            operands.append(host if host.dtype == dtype else host.astype(dtype))
-        return Value(product(operands[0], operands[1], None if target is None else target.reshape(step.shape)))
+        hosts = [value.host(queue).copy() if value.shared_with_result else value.host(queue) for value in taken]
+        first, second = _factors(task, hosts)
+        return Value(product(first, second, None if target is None else target.reshape(task.step.shape)))
 
     def _by_kernel(self, bound: Bound, task: Task, taken: Sequence[Value], target: Any, queue: Any) -> Value:
         shape = task.step.shape
@@ -376,3 +380,10 @@ class Evaluation:
             raise ValidationError(
                 f"out belongs to another context than {self.device}; make it with a queue of the operands"
             )
+
+
+def _factors(task: Task, hosts: Sequence[Any]) -> list[Any]:
+    """The operands of a product, in the shapes of the step and its type."""
+    dtype = task.e.dtype
+    shaped = [a if a.shape == shape else a.reshape(shape) for a, shape in zip(hosts, task.step.shapes, strict=True)]
+    return [a if a.dtype == dtype else a.astype(dtype) for a in shaped]

@@ -76,8 +76,8 @@ class Product:
         order = self.stack + self.rows + self.columns
         return PreparedProduct(
             self.swapped,
-            _Layout.of(left, self.stack + self.rows + self.summed, (*stack, rows, summed)),
-            _Layout.of(right, self.stack + self.summed + self.columns, (*stack, summed, columns)),
+            _Layout.of(left, self.stack + self.rows + self.summed, (*stack, rows, summed), lengths),
+            _Layout.of(right, self.stack + self.summed + self.columns, (*stack, summed, columns), lengths),
             (*stack, rows, columns),
             tuple(lengths[x] for x in order),
             None if order == result else tuple(order.index(x) for x in result),
@@ -86,17 +86,24 @@ class Product:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How an operand is looked at as a stack of matrices: its axes in another order, and some of them as one."""
+    """How an operand is looked at as a stack of matrices: its axes in another order, and some of them as one.
+
+    :ivar as_is: whether it is the stack already.
+    """
 
     axes: tuple[int, ...] | None
     shape: Shape
+    as_is: bool
 
     @staticmethod
-    def of(term: str, order: str, shape: Shape) -> _Layout:
-        return _Layout(None if term == order else tuple(term.index(x) for x in order), shape)
+    def of(term: str, order: str, shape: Shape, lengths: Mapping[str, int]) -> _Layout:
+        axes = None if term == order else tuple(term.index(x) for x in order)
+        return _Layout(axes, shape, axes is None and shape == tuple(lengths[x] for x in term))
 
     def __call__(self, value: Any) -> Any:
         """The stack, each matrix with one axis whose elements are neighbours."""
+        if self.as_is:
+            return value
         if self.axes is not None:
             value = value.transpose(self.axes)
         value = value.reshape(self.shape)
@@ -130,7 +137,8 @@ class PreparedProduct:
         a, b = (self.left(second), self.right(first)) if self.swapped else (self.left(first), self.right(second))
         if self.order is None:
             if out is None:
-                return np.matmul(a, b).reshape(self.axes_shape)
+                found = np.matmul(a, b)
+                return found if self.shape == self.axes_shape else found.reshape(self.axes_shape)
             np.matmul(a, b, out=out.reshape(self.shape))
             return out
         found = np.matmul(a, b).reshape(self.axes_shape).transpose(self.order)
