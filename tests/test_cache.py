@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pytest
 from einsums import check_against_numpy, inputs
 from test_ladder import BEST, OTHER, E, add
@@ -318,6 +319,34 @@ def test_a_kernel_is_checked_once_for_all_processes(
     forget(monkeypatch)
     fe.generate(E, cpu, str(tmp_path / "c"), unchecked)
     assert len(checked) == 2
+
+
+def test_a_compiler_that_fails_once_does_not_outrank_what_was_measured(
+    own_cache: DiskCache, cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory was short, say: another kernel is taken, and the next process has that of the record again."""
+    add(store, E, cpu, AT, BEST)
+    failures = [cl.MemoryError("clBuildProgram", cl.status_code.OUT_OF_HOST_MEMORY)]
+    build = cl.Program.build
+
+    def fail_once(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return build(*arguments, **options)
+
+    monkeypatch.setattr(cl.Program, "build", fail_once)
+    kernel = fe.generate(E, cpu, store, AT)
+    right(kernel)
+    assert kernel.rung != "exact"
+    assert not failures
+    assert fe.generate(E, cpu, store, AT) is kernel
+    forget(monkeypatch)
+    again = fe.generate(E, cpu, store, AT)
+    right(again)
+    assert again.rung == "exact"
+    forget(monkeypatch)
+    no_work(monkeypatch)
+    assert fe.generate(E, cpu, store, AT).rung == "exact"
 
 
 def test_answers_of_other_packages_are_not_stored(

@@ -12,7 +12,7 @@ from feinsum.devices import device as choose_device
 from feinsum.devices.opencl import wake_compiler
 from feinsum.devices.store import unwritable
 from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
-from feinsum.errors import DeviceError, FeinsumError, ValidationError
+from feinsum.errors import DeviceError, FeinsumError, TransformError, ValidationError
 
 if TYPE_CHECKING:
     import os
@@ -153,7 +153,8 @@ def nonempty(e: BatchedEinsum) -> BatchedEinsum:
 def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
     """Go down the ladder to the first choice that works; the last says whether the answer may be stored.
 
-    An answer in which spaces of another package had a say is not: their sources are not part of our fingerprint.
+    An answer in which spaces of another package had a say is not: their sources are not part of our fingerprint.  Nor is
+    one for want of an exact record's kernel: it was built here as it was tuned, so what keeps it from that now may pass.
     """
     from feinsum.candidates.ladder import candidates
     from feinsum.candidates.records import Inquiry
@@ -164,15 +165,17 @@ def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
     load_loopy()
     stores, count = place.stores, place.count()
     inquiry = Inquiry(stores, job.device.profile)
+    may_pass = False
     for choice in candidates(job.instance, stores, inquiry):
         try:
             executable, program = job.make(choice.origin, check=choice.rung != "exact")
         except FeinsumError as error:
             logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
+            may_pass = may_pass or (choice.rung == "exact" and isinstance(error, TransformError))
             continue
         spaces = matching_spaces(job.canonical.einsum)
         ours = all(s.function.__module__.startswith("feinsum.transforms.") for s in spaces)
-        return Answer(choice.origin, program, inquiry.questions, count, inquiry.digest), executable, ours
+        return Answer(choice.origin, program, inquiry.questions, count, inquiry.digest), executable, ours and not may_pass
     given = job.canonical.given.subscripts
     full = unwritable()
     raise DeviceError(f"no kernel for '{given}' works on {job.device}; {full or 'the log says what was tried'}")
