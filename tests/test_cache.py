@@ -176,11 +176,11 @@ def test_a_store_that_was_replaced_is_read_anew(own_cache: DiskCache, cpu: Devic
     assert fe.generate(E, cpu, store, AT).record == record
 
 
-def job(cpu: Device, **changes: Any) -> workshop.Job:
+def job(cpu: Device, **changes: Any) -> workshop.KernelJob:
     canonical = canonicalize_einsum(changes.get("e", E))
     profile = replace(cpu.profile, **changes.get("profile", {}))
     lengths = {letter: 1000 if axis == float("inf") else axis for letter, axis in canonical.einsum.index_sizes.items()}
-    return workshop.Job(canonical, changes.get("lengths", lengths), Device(profile))
+    return workshop.KernelJob(canonical, changes.get("lengths", lengths), Device(profile))
 
 
 CHANGES: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from feinsum.generate.answers import Answer
     from feinsum.generate.freshness import Place
     from feinsum.generate.kernel import Kernel
-    from feinsum.generate.workshop import Job
+    from feinsum.generate.workshop import KernelJob
 
 logger = logging.getLogger(__name__)
 
@@ -135,13 +135,13 @@ def expectation(
     return origin.rung, known_s
 
 
-def _job(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device) -> tuple[Job, dict[str, int]]:
+def _job(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device) -> tuple[KernelJob, dict[str, int]]:
     """What to make a kernel for, and the lengths expected by index of `e`."""
-    from feinsum.generate.workshop import Job
+    from feinsum.generate.workshop import KernelJob
 
     canonical = canonicalize_einsum(nonempty(e))
     expected = {letter: max(1, length) for letter, length in e.resolve(expected_sizes(e, sizes)).items()}
-    return Job(canonical, canonical.renaming.lengths(expected), device), expected
+    return KernelJob(canonical, canonical.renaming.lengths(expected), device), expected
 
 
 def nonempty(e: BatchedEinsum) -> BatchedEinsum:
@@ -150,7 +150,7 @@ def nonempty(e: BatchedEinsum) -> BatchedEinsum:
     return e.with_sizes(empty) if empty else e
 
 
-def _climb(job: Job, place: Place) -> tuple[Answer, Executable, bool]:
+def _climb(job: KernelJob, place: Place) -> tuple[Answer, Executable, bool]:
     """Go down the ladder to the first choice that works; the last says whether the answer may be stored.
 
     An answer in which spaces of another package had a say is not: their sources are not part of our fingerprint.  Nor is
@@ -193,7 +193,7 @@ def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[st
     return given | dict.fromkeys(missing, length)
 
 
-def _missing(job: Job, place: Place) -> bool:
+def _missing(job: KernelJob, place: Place) -> bool:
     from feinsum.registry import matching_spaces
 
     current = [(s.name, s.version) for s in matching_spaces(job.canonical.einsum)]

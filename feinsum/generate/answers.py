@@ -14,7 +14,7 @@ from feinsum.errors import ValidationError
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import curated_fingerprint
 from feinsum.generate.freshness import Place, evidence
-from feinsum.generate.workshop import Job
+from feinsum.generate.workshop import KernelJob
 
 if TYPE_CHECKING:
     from feinsum.generate.kernel import Kernel
@@ -37,7 +37,7 @@ class Answer:
     count: str | None
     evidence: str
 
-    def refreshed(self, job: Job, place: Place) -> Answer | None:
+    def refreshed(self, job: KernelJob, place: Place) -> Answer | None:
         """This answer if it still holds, with the present number of records; None if other records are to be considered."""
         count = place.count()
         if count is not None and count == self.count:
@@ -63,7 +63,7 @@ class Answer:
             raise ValidationError(f"not a stored answer: {error}") from None
 
 
-def stored_answer(job: Job, place: Place) -> Answer | None:
+def stored_answer(job: KernelJob, place: Place) -> Answer | None:
     """The answer that some process stored, if it still holds."""
     key = _key(job, place)
     entry = kernel_cache().get(key)
@@ -79,19 +79,19 @@ def stored_answer(job: Job, place: Place) -> Answer | None:
     return answer
 
 
-def store_answer(answer: Answer, job: Job, place: Place) -> None:
+def store_answer(answer: Answer, job: KernelJob, place: Place) -> None:
     """Store an answer for all processes."""
     kernel_cache().put(_key(job, place), answer.to_json())
 
 
-def _key(job: Job, place: Place) -> str:
+def _key(job: KernelJob, place: Place) -> str:
     return make_key("answer", job.facts | {"store": repr(place.location), "curated": curated_fingerprint()})
 
 
 @dataclass
 class _Held:
     kernel: Kernel
-    job: Job
+    job: KernelJob
     answer: Answer
     glance: Any
 
@@ -119,7 +119,7 @@ def recall(key: Hashable, database: Any) -> Kernel | None:
     return held.kernel
 
 
-def hold(key: Hashable, kernel: Kernel, job: Job, answer: Answer, glance: Any) -> None:
+def hold(key: Hashable, kernel: Kernel, job: KernelJob, answer: Answer, glance: Any) -> None:
     """Keep a kernel for :func:`recall`.
 
     :param glance: that of the store before the answer was looked for.

@@ -32,7 +32,7 @@ _UNKNOWN_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
-class Choice:
+class StepChoice:
     """How a step is done.
 
     :ivar product: numpy's product, if the step is one and that is to be taken; None for a kernel.
@@ -61,7 +61,7 @@ def choose(
     database: Any,
     *,
     timed: bool = True,
-) -> Choice:
+) -> StepChoice:
     """Who is to do a step.
 
     :param sizes: what :func:`feinsum.generate` is told of long axes.
@@ -70,16 +70,16 @@ def choose(
     """
     product = find_product(e.subscripts, e.dtype)
     if product is None or 0 in lengths.values():
-        return Choice(None, kernel_s=kernel_seconds(e, sizes, lengths, device, database) if timed else None)
+        return StepChoice(None, kernel_s=kernel_seconds(e, sizes, lengths, device, database) if timed else None)
     measured_s, tuned_s = measured_times(device).get(step_name(e, lengths), (None, None))
     if measured_s is not None and tuned_s is not None:
-        return Choice(product if measured_s < tuned_s else None, measured_s, tuned_s, measured=True)
+        return StepChoice(product if measured_s < tuned_s else None, measured_s, tuned_s, measured=True)
     library_s = product.seconds(lengths, e.dtype, [a.dtype != e.dtype for a in e.arrays])
     if library_s <= CALL_S:
-        return Choice(product, library_s)
+        return StepChoice(product, library_s)
     careful_s = kernel_seconds(e, sizes, lengths, device, database, margin=True)
     kernel_s = kernel_seconds(e, sizes, lengths, device, database)
-    return Choice(product if careful_s is None or library_s < careful_s else None, library_s, kernel_s)
+    return StepChoice(product if careful_s is None or library_s < careful_s else None, library_s, kernel_s)
 
 
 def kernel_seconds(

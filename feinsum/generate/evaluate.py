@@ -21,10 +21,10 @@ from feinsum.devices import device as choose_device
 from feinsum.devices.products import DTYPES as PRODUCT_DTYPES
 from feinsum.einsum import Array, BatchedEinsum, einsum
 from feinsum.errors import ArgumentError, DTypeError, ShapeError, SubscriptError, ValidationError
-from feinsum.generate.choice import Choice, choose, measured_times, step_name
-from feinsum.generate.evaluation import Evaluation, Layout, Results, Task
+from feinsum.generate.choice import StepChoice, choose, measured_times, step_name
+from feinsum.generate.evaluation import Evaluation, OperandLayout, PreparedStep, Results
 from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order
-from feinsum.generate.plan import Plan, Shape, Step, make_plan, split_strategy
+from feinsum.generate.plan import Plan, PlannedStep, Shape, make_plan, split_strategy
 from feinsum.generate.together import generate_all
 
 _COMPILED_IN_UP_TO = 64
@@ -148,7 +148,7 @@ def _make_recipe(
     return Recipe(plan, types, tuple(einsums), orders, backwards)
 
 
-def _describe(step: Step, dtypes: Sequence[np.dtype[Any]]) -> tuple[BatchedEinsum, dict[str, int]]:
+def _describe(step: PlannedStep, dtypes: Sequence[np.dtype[Any]]) -> tuple[BatchedEinsum, dict[str, int]]:
     """The einsum of a step, and the lengths expected of its long axes: the next powers of two, so that few differ."""
     worth = math.prod(step.lengths.values()) >= _WORTH_COMPILING
     fixed = {x: n for x, n in step.lengths.items() if worth and n <= _COMPILED_IN_UP_TO}
@@ -261,13 +261,13 @@ def _in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe)
     return _recipe_for(text, operands, replace(how, optimize="auto" if limit is None else ("auto", limit)), out)
 
 
-def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed: bool) -> list[Choice]:
+def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed: bool) -> list[StepChoice]:
     """Who does each step.
 
     :param timed: whether it matters how long steps take that only a kernel can do.
     """
     if not by_library:
-        return [Choice(None) for _ in recipe.einsums]
+        return [StepChoice(None) for _ in recipe.einsums]
     return [
         choose(e, sizes, step.lengths, device, how.database, timed=timed)
         for step, (e, sizes) in zip(recipe.plan.steps, recipe.einsums, strict=True)
@@ -275,8 +275,8 @@ def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed
 
 
 def _tasks(
-    recipe: Recipe, chosen: Sequence[Choice], how: How, device: Device, *, on_host: bool, constants: frozenset[int]
-) -> list[Task]:
+    recipe: Recipe, chosen: Sequence[StepChoice], how: How, device: Device, *, on_host: bool, constants: frozenset[int]
+) -> list[PreparedStep]:
     plan, n = recipe.plan, len(recipe.orders)
     tuned = measured_times(device)
     wanted = [
@@ -296,14 +296,14 @@ def _tasks(
         bound = None if kernel is None else kernel.bind(step.lengths)
         product = None if choice.product is None else choice.product.prepared(step.lengths)
         room = None if on_host else Room(device.queue, plan.shape if is_last else step.shape, e.dtype)
-        tasks.append(Task(step, slots, e, choice, kernel, bound, product, constant[-1], room))
+        tasks.append(PreparedStep(step, slots, e, choice, kernel, bound, product, constant[-1], room))
     return tasks
 
 
-def _layout(recipe: Recipe, k: int, value: Any) -> Layout:
+def _layout(recipe: Recipe, k: int, value: Any) -> OperandLayout:
     dtype, order = recipe.types.operands[k], recipe.orders[k]
     axes = None if order == tuple(range(len(order))) else order
     laid_out = value if axes is None else value.transpose(axes)
     plain = type(value) is np.ndarray or not isinstance(value, np.ndarray)
     convert = not plain or value.dtype != dtype or not laid_out.flags.c_contiguous
-    return Layout(dtype, axes, convert, convert and recipe.types.result.kind == "b")
+    return OperandLayout(dtype, axes, convert, convert and recipe.types.result.kind == "b")

@@ -25,10 +25,10 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.ending import calling
 from feinsum.errors import ValidationError
 from feinsum.generate.calls import Bound
-from feinsum.generate.choice import Choice
+from feinsum.generate.choice import StepChoice
 from feinsum.generate.kernel import Kernel
 from feinsum.generate.library import PreparedProduct
-from feinsum.generate.plan import Shape, Step
+from feinsum.generate.plan import PlannedStep, Shape
 from feinsum.generate.sharing import current_cache, step_key
 
 _WORTH_WAITING_BYTES = 16 << 20
@@ -69,7 +69,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Task:
+class PreparedStep:
     """A step that is ready to run.
 
     :ivar slots: of the values that it takes.
@@ -79,10 +79,10 @@ class Task:
     :ivar constant: whether it follows from constants alone.
     """
 
-    step: Step
+    step: PlannedStep
     slots: tuple[int, ...]
     e: BatchedEinsum
-    choice: Choice
+    choice: StepChoice
     kernel: Kernel | None
     bound: Bound | None
     product: PreparedProduct | None
@@ -96,7 +96,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Layout:
+class OperandLayout:
     """How an operand is taken.
 
     :ivar dtype: the type to compute in.
@@ -158,8 +158,8 @@ class Evaluation:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
-        layouts: Sequence[Layout],
+        tasks: Sequence[PreparedStep],
+        layouts: Sequence[OperandLayout],
         results: Results,
         on_host: bool,
         device: Device,
@@ -257,7 +257,7 @@ class Evaluation:
         with self._lock:
             return self._kept.setdefault(slot, value)
 
-    def _drop(self, values: list[Value | None], task: Task) -> None:
+    def _drop(self, values: list[Value | None], task: PreparedStep) -> None:
         """Let go of what no later step takes.  A driver knows how long a buffer of its own is needed."""
         result = values[-1]
         if self.on_host and result is not None and result.done is not None:
@@ -287,7 +287,9 @@ class Evaluation:
             return found
         return Value(layout.on_device(value, queue), key=key)
 
-    def _step(self, task: Task, taken: Sequence[Value], target: Any, queue: Any, cache: dict[Any, Any] | None) -> Value:
+    def _step(
+        self, task: PreparedStep, taken: Sequence[Value], target: Any, queue: Any, cache: dict[Any, Any] | None
+    ) -> Value:
         key = None
         if cache is not None:
             facts = (task.e.dtype.str, self._facts)
@@ -306,12 +308,14 @@ class Evaluation:
             cache[key] = found
         return found
 
-    def _by_library(self, product: PreparedProduct, task: Task, taken: Sequence[Value], target: Any, queue: Any) -> Value:
+    def _by_library(
+        self, product: PreparedProduct, task: PreparedStep, taken: Sequence[Value], target: Any, queue: Any
+    ) -> Value:
         hosts = [value.host(queue).copy() if value.shared_with_result else value.host(queue) for value in taken]
         first, second = _factors(task, hosts)
         return Value(product(first, second, None if target is None else target.reshape(task.step.shape)))
 
-    def _by_kernel(self, bound: Bound, task: Task, taken: Sequence[Value], target: Any, queue: Any) -> Value:
+    def _by_kernel(self, bound: Bound, task: PreparedStep, taken: Sequence[Value], target: Any, queue: Any) -> Value:
         shape = task.step.shape
         if target is not None:
             result = target.reshape(shape) if self.on_host else target
@@ -382,7 +386,7 @@ class Evaluation:
             )
 
 
-def _factors(task: Task, hosts: Sequence[Any]) -> list[Any]:
+def _factors(task: PreparedStep, hosts: Sequence[Any]) -> list[Any]:
     """The operands of a product, in the shapes of the step and its type."""
     dtype = task.e.dtype
     shaped = [a if a.shape == shape else a.reshape(shape) for a, shape in zip(hosts, task.step.shapes, strict=True)]

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from feinsum.generate.calls import Copied
     from feinsum.generate.evaluation import Evaluation
     from feinsum.generate.kernel import Kernel
-    from feinsum.generate.workshop import Job
+    from feinsum.generate.workshop import KernelJob
 
 
-def explain(kernel: Kernel, meaning: str, job: Job, origin: Origin, copied: Sequence[Copied]) -> str:
+def explain(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied: Sequence[Copied]) -> str:
     """See :meth:`Kernel.explain`."""
     given = kernel.expected | {letter: 0 for letter, axis in kernel.einsum.index_sizes.items() if axis == 0}
     lines = [
@@ -58,7 +58,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
-def _space(job: Job, origin: Origin) -> list[str]:
+def _space(job: KernelJob, origin: Origin) -> list[str]:
     """The configuration; that of a chain as a line for each step, with the record that speaks for it."""
     space = f"  space     {origin.space} (version {origin.version})"
     given = job.canonical.renaming.inverse.indices
@@ -81,7 +81,7 @@ def _space(job: Job, origin: Origin) -> list[str]:
     return lines
 
 
-def _record(kernel: Kernel, job: Job, origin: Origin) -> list[str]:
+def _record(kernel: Kernel, job: KernelJob, origin: Origin) -> list[str]:
     r = origin.record
     if r is None or r.median_s is None:
         return []

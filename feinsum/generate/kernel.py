@@ -19,7 +19,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.ending import calling
 from feinsum.errors import ValidationError
 from feinsum.generate.calls import Bound, Calls
-from feinsum.generate.workshop import Job
+from feinsum.generate.workshop import KernelJob
 
 if TYPE_CHECKING:
     import loopy as lp
@@ -51,7 +51,7 @@ class Kernel:
     :ivar length_indices: the index of :attr:`einsum` whose length each length argument of :attr:`source` is.
     """
 
-    def __init__(self, e: BatchedEinsum, job: Job, origin: Origin, executable: Executable) -> None:
+    def __init__(self, e: BatchedEinsum, job: KernelJob, origin: Origin, executable: Executable) -> None:
         self.einsum: BatchedEinsum = e
         self.device: Device = job.device
         self.rung: str = origin.rung

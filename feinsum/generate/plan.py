@@ -25,7 +25,7 @@ _AT_ONCE_UP_TO = 3
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """One contraction.
 
     :ivar positions: which values it takes out of the pool, to whose end its result is added.
@@ -49,7 +49,7 @@ class Step:
 class Plan:
     """The steps that evaluate an einsum of arrays, and the shape of the result."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
     shape: Shape
 
 
@@ -174,7 +174,7 @@ def _shared(letters: str, others: Iterable[str]) -> str:
     return "".join(x for x in dict.fromkeys(letters) if x in needed)
 
 
-def _step(positions: tuple[int, ...], terms: Sequence[str], output: str, lengths: Mapping[str, int]) -> Step:
+def _step(positions: tuple[int, ...], terms: Sequence[str], output: str, lengths: Mapping[str, int]) -> PlannedStep:
     """A step whose neighbouring indices are merged and named by order of appearance."""
     runs = _merge([*terms, output])
     if len(runs) > len(INDEX_LETTERS):
@@ -189,7 +189,7 @@ def _step(positions: tuple[int, ...], terms: Sequence[str], output: str, lengths
     merged = {names[first]: math.prod(lengths[x] for x in run) for first, run in runs.items()}
     inputs = [short(term) for term in terms]
     shapes = tuple(tuple(merged[x] for x in term) for term in inputs)
-    return Step(positions, f"{','.join(inputs)}->{short(output)}", shapes, merged)
+    return PlannedStep(positions, f"{','.join(inputs)}->{short(output)}", shapes, merged)
 
 
 def _merge(terms: Sequence[str]) -> dict[str, str]:

@@ -19,12 +19,12 @@ from feinsum.errors import DeviceError, FeinsumError, ValidationError
 from feinsum.generate import nonempty
 from feinsum.generate.cache import Entry, decode, encode
 from feinsum.generate.kernel import Kernel
-from feinsum.generate.workshop import Job
+from feinsum.generate.workshop import KernelJob
 
 _FORMAT = "feinsum kernel 1"
 
 
-def content(e: BatchedEinsum, job: Job, origin: Origin, executable: Executable) -> bytes:
+def content(e: BatchedEinsum, job: KernelJob, origin: Origin, executable: Executable) -> bytes:
     """What :meth:`Kernel.save` writes."""
     data = {
         "format": _FORMAT,
@@ -93,7 +93,7 @@ def _restored(entry: Entry, device: Any) -> Kernel:
     same = (data["device"], data["driver"]) == (profile.id, profile.driver)
     executable = build(chosen.context, program, entry.binary if same else None)
     lengths = {str(letter): int(length) for letter, length in data["lengths"].items()}
-    return Kernel(e, Job(canonical, lengths, chosen), Origin.from_json(data["origin"]), executable)
+    return Kernel(e, KernelJob(canonical, lengths, chosen), Origin.from_json(data["origin"]), executable)
 
 
 def einsum_data(e: BatchedEinsum) -> dict[str, Any]:

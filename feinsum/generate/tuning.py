@@ -12,7 +12,7 @@ from feinsum.compile.hosted import computes_in_host_memory
 from feinsum.generate import generate
 from feinsum.generate.choice import forget_expectations, remember_times, step_name
 from feinsum.generate.evaluate import How
-from feinsum.generate.evaluation import Evaluation, Task
+from feinsum.generate.evaluation import Evaluation, PreparedStep
 from feinsum.generate.kernel import Kernel
 from feinsum.generate.library import find_product
 
@@ -34,7 +34,7 @@ def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
     forget_expectations()
 
 
-def _in_turns(task: Task, kernel: Kernel, *, by_library: bool) -> tuple[float | None, float]:
+def _in_turns(task: PreparedStep, kernel: Kernel, *, by_library: bool) -> tuple[float | None, float]:
     """The medians of numpy's product, if it can do the step, and of the kernel, called with numpy arrays in turns."""
     e, lengths = task.e, task.step.lengths
     rng = np.random.default_rng(0)

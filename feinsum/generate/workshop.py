@@ -32,7 +32,7 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Job:
+class KernelJob:
     """What a kernel is wanted for.
 
     :ivar lengths: the length expected of each index of the canonical einsum.
