@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.executable import build
 from feinsum.compile.pause import deprecations_paused
+from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
@@ -33,9 +33,12 @@ SHIFT = 3
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration of a space for an einsum, some of whose arrays lie in memory in another layout."""
+    """A kernel for an einsum, some of whose arrays lie in memory in another layout.
 
-    space: str
+    :ivar space: the space whose configuration it is; None for what :func:`feinsum.transform` makes.
+    """
+
+    space: str | None
     einsum: BatchedEinsum
     sizes: Mapping[str, int]
     configuration: Configuration
@@ -81,22 +84,26 @@ def laid_out(t_unit: lp.TranslationUnit, layouts: Mapping[str, str]) -> lp.Trans
     return t_unit.with_kernel(kernel.copy(args=arguments))
 
 
+def _kernel(case: Case, profile: DeviceProfile) -> lp.TranslationUnit:
+    """The transformed kernel of a case."""
+    t_unit, lengths = laid_out(generate_loopy(case.einsum), case.layouts), case.einsum.resolve(case.sizes)
+    by_name = {name: lengths[letter] for letter, name in case.einsum.length_names.items()}
+    if case.space is None:
+        return fe.transform(t_unit, profile.id, sizes=by_name)
+    match, space = match_einsum(t_unit), find_space(case.space)
+    problem = space.problem(match.einsum, {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}, profile)
+    return space.transform(t_unit, match, case.configuration, problem)
+
+
 def error(case: Case) -> str | None:
     """What is wrong with what a kernel of a case writes; None if nothing is.
 
     :raises TransformError: if the space refuses the layouts.
     """
     device, e = fe.device(case.device), case.einsum
-    space = find_space(case.space)
     lengths = e.resolve(case.sizes)
-    t_unit = laid_out(generate_loopy(e), case.layouts)
-    match = match_einsum(t_unit)
-    by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
-    own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
-    problem = space.problem(match.einsum, own, device.profile)
     with deprecations_paused:
-        program = generate_program(space.transform(t_unit, match, case.configuration, problem))
-        executable = build(device.context, program)
+        executable = build(device.context, generate_program(_kernel(case, device.profile)))
     rng = np.random.default_rng(0)
     values, buffers, views = {}, {}, {}
     shapes = {a.name: tuple(lengths[x] for x in at) for a, at in e.array_uses}
@@ -169,11 +176,3 @@ class Apart:
 
     def close(self) -> None:
         self._pool.shutdown()
-
-
-@contextmanager
-def apart() -> Iterator[Apart]:
-    """A process of their own for cases."""
-    process = Apart()
-    yield process
-    process.close()
