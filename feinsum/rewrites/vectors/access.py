@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from loopy.kernel.array import FixedStrideArrayDimTag
 from loopy.symbolic import CoefficientCollector, SubstitutionMapper, get_dependencies
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Comparison, FloorDiv, Min, Remainder, Subscript, Sum, Variable, flattened_sum
+from pymbolic.primitives import Comparison, FloorDiv, Min, Product, Remainder, Subscript, Sum, Variable, flattened_sum
 
 from feinsum.errors import TransformError
 
@@ -32,7 +33,7 @@ def row_of(array: Any, subscript: Subscript, lane: str) -> MemoryRow | None:
 
     :raises TransformError: if the array has no plain strides.
     """
-    offset: Any = 0
+    offset: Any = array.offset
     digits: list[tuple[_Digit, Any]] = []
     for entry, tag in zip(subscript.index_tuple, array.dim_tags, strict=True):
         if not isinstance(tag, FixedStrideArrayDimTag):
@@ -83,6 +84,17 @@ def _is_whole_position(digits: Sequence[_Digit]) -> bool:
             return False
         step *= digit.base or 1
     return True
+
+
+def common_divisor(expression: Any) -> int:
+    """A divisor of whatever value an expression of whole numbers has: 4 for ``8*e - 4*(e // 2)``; 0 for zero."""
+    if isinstance(expression, int):
+        return abs(expression)
+    if isinstance(expression, Sum):
+        return math.gcd(*map(common_divisor, expression.children))
+    if isinstance(expression, Product):
+        return math.prod(map(common_divisor, expression.children))
+    return 1
 
 
 def at_lane(expression: Any, lane: str, value: Any) -> Any:

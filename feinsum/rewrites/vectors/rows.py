@@ -12,7 +12,17 @@ from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Min, Subscript, Variable
 
 from feinsum.errors import TransformError
-from feinsum.rewrites.vectors.access import NAMES, MemoryRow, at_lane, load_code, pieces, room_under, row_of, store_code
+from feinsum.rewrites.vectors.access import (
+    NAMES,
+    MemoryRow,
+    at_lane,
+    common_divisor,
+    load_code,
+    pieces,
+    room_under,
+    row_of,
+    store_code,
+)
 
 if TYPE_CHECKING:
     from feinsum.rewrites.vectors.vectorize import VectorLanes
@@ -131,7 +141,8 @@ def _aligned(lanes: VectorLanes, target: Any, assignee: Any, iname: str, row: Me
         for entry, tag in zip(assignee.index_tuple, target.dim_tags, strict=True)
         if iname not in get_dependencies(entry)
     ]
-    common = math.gcd(lanes.length, *strides)
+    # Where rows are aligned, a tile may still begin within one, as the last of overlapping tiles does.
+    common = math.gcd(lanes.length, *strides, common_divisor(row.offset))
     size = min(lanes.width, common & -common)
     return size if size * target.dtype.itemsize >= SHORTEST_STREAM_BYTES else 0
 

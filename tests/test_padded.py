@@ -1,0 +1,77 @@
+"""Arrays with gaps in them, as users' kernels have: every space uses them where they are, or refuses; never wrong numbers.
+
+Kernels run in a process of their own, so that one which crashes fails its test and nothing else.  On another runtime:
+``pytest tests/test_padded.py --cpu pocl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from padded import LAYOUTS, Apart, Case, strides
+from test_spaces import SPACES, by_name, presentations, sized, some_configurations
+
+import feinsum as fe
+from feinsum.canonicalization import canonicalize_einsum
+from feinsum.devices import Device
+from feinsum.space import TransformSpace
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Apart]:
+    """Where kernels run."""
+    found = Apart()
+    yield found
+    found.close()
+
+
+def product(rows: int, columns: int) -> fe.BatchedEinsum:
+    """A product of matrices with a sum over 32, in canonical form."""
+    A, B = fe.array("A", (rows, 32), "float64"), fe.array("B", (32, columns), "float64")
+    return canonicalize_einsum(fe.einsum("ik,kj->ij", A, B)).einsum
+
+
+def test_layouts() -> None:
+    """Padded rows begin at multiples of 8 numbers and never touch; interleaved numbers are two apart."""
+    assert [strides((5, 33), layout) for layout in LAYOUTS] == [(40, 1), (66, 2), (33, 1)]
+    assert strides((5, 40), "padded") == (48, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [33, 35, 38, 335, 500])
+def test_the_last_of_overlapping_tiles_may_be_unaligned(columns: int, cpu: Device, process: Apart) -> None:
+    """Padded rows are aligned, but the last tile of a row begins anywhere: a store past the caches there is a crash."""
+    case = Case(None, product(64, columns), {}, {}, cpu.id, {"out": "padded"})
+    assert process.outcome(case) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["x0", "x1", "out"])
+def test_transform_takes_arrays_where_they_are(name: str, layout: str, cpu: Device, process: Apart) -> None:
+    """An operand or the result of a user's kernel has gaps; nothing is written into them."""
+    case = Case(None, product(37, 45), {}, {}, cpu.id, {name: layout})
+    assert process.outcome(case) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("s", SPACES, ids=by_name)
+def test_a_space_takes_arrays_with_gaps_or_refuses_them(s: TransformSpace, cpu: Device, process: Apart) -> None:
+    """One operand and one result have gaps; the numbers are numpy's and those between are left alone.
+
+    What a space cannot do it refuses by the name of the array, so that other spaces have their turn.
+    """
+    ran = 0
+    for number, described in enumerate(presentations(s)):
+        e = canonicalize_einsum(described).einsum
+        for configuration in some_configurations(s, e, cpu.profile, 0):
+            operand = e.args[0][0 if number % 2 else -1][0].name
+            for layout in (LAYOUTS[0], LAYOUTS[1 + number % 2]):
+                layouts = {operand: layout, e.output_names[0]: layout}
+                outcome = process.outcome(Case(s.name, e, sized(e), configuration, cpu.id, layouts))
+                assert outcome is None or outcome.startswith("refused: "), f"{e} {layouts} {configuration}: {outcome}"
+                assert outcome is None or any(f"'{name}'" in outcome for name in layouts), outcome
+                ran += 1
+    if not ran:
+        pytest.skip(f"{s.name} has no configuration for {cpu}")
