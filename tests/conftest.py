@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _session.delenv(name, raising=False)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook, too, and would be asked before
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where several processes divide the tests, those that share what takes long to make stay together in one of them.
 
