@@ -39,20 +39,6 @@ def pytest_configure(config: pytest.Config) -> None:
         _session.delenv(name, raising=False)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook, too, and would be asked before
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes divide the tests, those that share what takes long to make stay together in one of them.
-
-    They share the fixtures of their module, or a PostgreSQL server.
-    """
-    for item in items:
-        fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-        if item.get_closest_marker("postgres"):
-            item.add_marker(pytest.mark.xdist_group("postgres"))
-        elif any(definition.scope == "module" for found in fixtures.values() for definition in found):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 def pytest_unconfigure(config: pytest.Config) -> None:
     _session.undo()
     shutil.rmtree(_home, ignore_errors=True)
