@@ -114,7 +114,7 @@ def test_patience_has_no_end_while_nothing_right_is_known(clock: Clock) -> None:
 def test_a_build_that_outlasts_the_run_is_stopped(cpu: Device, store: str) -> None:
     """It is not recorded, for it had time left; what was right before is the result, and its final was held."""
     run = fe.autotune(
-        E, cpu, store, SIZES, "rogue", sampler="exhaustive", timeout=12, trial_timeout=3600, workers=2, progress=False
+        E, cpu, store, SIZES, "rogue", sampler="exhaustive", timeout=30, trial_timeout=3600, workers=2, progress=False
     )
     assert run.seconds < GENEROUS_S
     assert run.best is not None
