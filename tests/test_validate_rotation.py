@@ -110,6 +110,17 @@ def test_skipped_work_is_seen(rotation: Rotation, right: Any, cpu: Device) -> No
     assert judge(rotation, Real(right), cpu).ok
 
 
+@pytest.mark.parametrize("runs", range(1, 8))
+def test_skipped_work_is_seen_after_any_number_of_runs(runs: int, rotation: Rotation, right: Any, cpu: Device) -> None:
+    """Also where the last run of each output wanted the result that the first one left there."""
+    executable = Remembers(right)
+    rotation.begin(executable)
+    for turn in range(runs):
+        executable.enqueue(cpu.queue, rotation[turn % len(rotation)], {"N": 30})
+    cpu.queue.finish()
+    assert not rotation.check(executable).ok
+
+
 def test_a_result_is_never_found_where_it_is_to_be_written(cpu: Device, right: Any) -> None:
     """So that who looks for it has to do the work."""
     w = Workload(MATVEC, MATVEC.resolve({"N": 30}), cpu.queue)
