@@ -145,3 +145,10 @@ def test_constants_are_computed_for_each_layout_of_the_result(cpu: fe.Device) ->
     out = np.empty((5, 7))
     for found in (expression(), expression(out=out), out):
         np.testing.assert_allclose(found, np.einsum("baab,bc->cb", A, B), rtol=1e-12)
+
+
+def test_numbers_of_numpy_are_taken_again(cpu: Device) -> None:
+    """In the second call as in the first one: what was prepared for arrays of no axes takes none."""
+    for _ in range(2):
+        found = fe.contract(",a,->", np.float32(2), np.full(3, 5, np.float32), np.float32(3), device=cpu, optimize="greedy")
+        assert found == 90

@@ -190,12 +190,3 @@ def test_rates_are_measured_once_and_survive_damage(monkeypatch: pytest.MonkeyPa
     for shape in ((1, 1, 1, 1), (1000, 8, 8, 8), (1, 500, 500, 500)):
         assert first.seconds(*shape, "float64") > 0
         assert first.seconds(*shape, "complex128", 1 << 20) > first.seconds(*shape, "complex128")
-
-
-def test_a_product_of_two_vectors_is_an_array() -> None:
-    """Not a number of numpy's: another step may take it."""
-    found = library.find_product("a,a->", np.dtype(np.float64))
-    assert found is not None
-    result = found.prepared({"a": 7})(np.ones(7), np.ones(7))
-    assert type(result) is np.ndarray
-    assert (result.shape, float(result)) == ((), 7.0)

@@ -107,7 +107,8 @@ class Equation:
         with self._lock:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            if key is not None:
+            # Numbers of numpy's look like arrays of no axes, but have to be made arrays in every call.
+            if key is not None and not any(issubclass(part[0], np.generic) for part in key):
                 self._known[key] = found
             self._last = found[0], tuple((a.shape, a.dtype) for a in operands.arrays)
         return found

@@ -137,7 +137,7 @@ class PreparedProduct:
         a, b = (self.left(second), self.right(first)) if self.swapped else (self.left(first), self.right(second))
         if self.order is None:
             if out is None:
-                found = np.asarray(np.matmul(a, b))  # of two vectors it is a number, no array
+                found = np.matmul(a, b)
                 return found if self.shape == self.axes_shape else found.reshape(self.axes_shape)
             np.matmul(a, b, out=out.reshape(self.shape))
             return out
