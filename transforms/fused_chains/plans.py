@@ -89,7 +89,7 @@ def _blocks(p: Problem, c: Configuration) -> tuple[tuple[str, int], ...]:
 
 
 def _check_choices(p: Problem, c: Configuration) -> None:
-    """Refuse what contradicts itself, before anything is planned."""
+    """Refuse what the einsum has no room for, before anything is planned; the plan refuses what contradicts itself."""
     letters = block_letters(p)
     longest = letters[0]
     if any(p.is_long(x) for x in p.einsum.indexing.indices if x not in letters):
@@ -98,10 +98,6 @@ def _check_choices(p: Problem, c: Configuration) -> None:
         raise TransformError(f"there are no {c['elements']} of '{longest}'")
     if c["unit"] == NO_UNIT and c["elements"] % c["together"]:
         raise TransformError(f"{c['together']} at a time do not divide {c['elements']}")
-    if c["stay"] and len(letters) > 1:
-        raise TransformError("groups stay where one index is divided")
-    if c["prefetch"] and not c["stay"]:
-        raise TransformError("groups that do not stay have no next block")
 
 
 @lru_cache(maxsize=4096)
