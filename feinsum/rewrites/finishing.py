@@ -29,7 +29,7 @@ FINISHED = frozenset([Finished()])
 
 
 def finished(match: Match, assignee: Any, value: Any) -> Any:
-    """What is made of a finished sum that is to be stored at an entry of an output; the sum itself unless a match says more.
+    """What is made of a sum that is to be stored at an entry of an output; the sum itself unless a match says more.
 
     :param assignee: the entry, ``out[i, j]`` in any terms.
     """
