@@ -22,17 +22,17 @@ from feinsum.languages.source import Source
 if TYPE_CHECKING:
     from feinsum.devices import Device
 
-SCHEDULES = ("free", "written")
-"""Whether instructions are raised to larger einsums."""
+ROUTES = ("auto", "einsum", "general")
+"""``"general"`` does one instruction after the other; the others are raised to larger einsums."""
 
 
-def plan_of(function: Function, schedule: str = "free") -> Plan:
-    """What a function does: one einsum for each instruction if the schedule is ``"written"``, else as few as can be."""
-    if schedule not in SCHEDULES:
-        raise ValidationError(f"schedule is {schedule!r}; it is one of {', '.join(map(repr, SCHEDULES))}")
+def plan_of(function: Function, route: str = "auto") -> Plan:
+    """What a function does: one einsum for each instruction on the route ``"general"``, else as few as can be."""
+    if route not in ROUTES:
+        raise ValidationError(f"route is {route!r}; it is one of {', '.join(map(repr, ROUTES))}")
     notation = Notation(Findings(Source("")), strict=False)
     plan = as_written(resolve(Reading(function, frozenset()), notation))
-    return raised(plan) if schedule == "free" else plan
+    return plan if route == "general" else raised(plan)
 
 
 class ImmediateKernel:
@@ -127,13 +127,9 @@ def build(
     sizes: Mapping[str, int] | None = None,
     tune: str = "never",
     route: str = "auto",
-    schedule: str = "free",
 ) -> ImmediateKernel:
     """See :func:`feinsum.build`.
 
-    :param schedule: ``"free"`` raises instructions to larger einsums, ``"written"`` launches each of them.
+    :param route: ``"auto"`` and ``"einsum"`` raise instructions to larger einsums, ``"general"`` launches each of them.
     """
-    if route not in ("auto", "einsum"):
-        raise ValidationError(f"route is {route!r}; programs of the immediate language are einsums, so leave it out")
-    plan = plan_of(function, schedule)
-    return ImmediateKernel(function, source, plan, Settings(device, database, sizes, tune))
+    return ImmediateKernel(function, source, plan_of(function, route), Settings(device, database, sizes, tune))
