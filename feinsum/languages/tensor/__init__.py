@@ -15,7 +15,7 @@ from feinsum.languages.tensor.ir import Function
 from feinsum.languages.tensor.printing import show
 from feinsum.languages.tensor.reading import read as _read
 
-__all__ = ["interpret", "read", "show"]
+__all__ = ["build", "interpret", "read", "show"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -38,3 +38,10 @@ def interpret(
     from feinsum.languages.tensor.interpreting import execute
 
     return execute(function, source, arguments, count, **sizes)
+
+
+def build(function: Function, source: Source, device: Any, **request: Any) -> Any:
+    """What runs a function on a device; see :func:`feinsum.build`."""
+    from feinsum.languages.tensor.running import make
+
+    return make(function, source, device, **request)
