@@ -57,6 +57,21 @@ def within(expression: Amount) -> str:
     return text if text.replace("_", "").isalnum() else f"({text})"
 
 
+_IF: Any = cgen.If
+_FOR: Any = cgen.For
+"""As their own documentation has them, of texts; their types ask for more."""
+
+
+def branch(condition: str, then: list[Any], other: list[Any] | None = None) -> Any:
+    """The C statement ``if``."""
+    return _IF(condition, cgen.Block(then), None if other is None else cgen.Block(other))
+
+
+def loop(start: str, condition: str, update: str, body: list[Any]) -> Any:
+    """The C statement ``for``."""
+    return _FOR(start, condition, update, cgen.Block(body))
+
+
 @dataclass(frozen=True)
 class View:
     """A memref: a pointer, sizes and strides in elements; `space` is an address space without underscores."""
@@ -162,14 +177,14 @@ class Context:
             return
         with self.block() as inside:
             yield
-        self.body.append(cgen.If(condition, cgen.Block(inside)))
+        self.body.append(branch(condition, inside))
 
     @contextmanager
     def loop(self, start: str, condition: str, update: str) -> Iterator[None]:
         """Statements of a C loop."""
         with self.block() as inside:
             yield
-        self.body.append(cgen.For(start, condition, update, cgen.Block(inside)))
+        self.body.append(loop(start, condition, update, inside))
 
     @contextmanager
     def masked(self, mask: str | None) -> Iterator[None]:

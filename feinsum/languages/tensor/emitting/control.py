@@ -18,7 +18,7 @@ import cgen
 from feinsum.languages.tensor.checking.uniformity import UNIFORM
 from feinsum.languages.tensor.effects import TALKS
 from feinsum.languages.tensor.emitting import matrices
-from feinsum.languages.tensor.emitting.context import Context
+from feinsum.languages.tensor.emitting.context import Context, branch
 from feinsum.languages.tensor.emitting.matrices import Matrix
 from feinsum.languages.tensor.emitting.numbers import c_type
 from feinsum.languages.tensor.ir import Operation, Region, Value
@@ -151,12 +151,12 @@ def emit_if(context: Context, operation: Operation, run: Run) -> None:
         for region in operation.regions:
             with context.masked(None), context.block() as inside:
                 _deliver(context, variables, run(context, region))
-            branches.append(cgen.Block(inside))
+            branches.append(inside)
         if len(branches) == 2 and outer:
-            context.body.append(cgen.If(test, branches[0]))
-            context.body.append(cgen.If(f"{outer} && !{context.text(condition)}", branches[1]))
+            context.body.append(branch(test, branches[0]))
+            context.body.append(branch(f"{outer} && !{context.text(condition)}", branches[1]))
         else:
-            context.body.append(cgen.If(test, branches[0], branches[1] if len(branches) > 1 else None))
+            context.body.append(branch(test, *branches))
     context.values.update(zip(operation.results, variables, strict=True))
 
 

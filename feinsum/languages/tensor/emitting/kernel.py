@@ -17,7 +17,7 @@ import cgen
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.checking.uniformity import levels
 from feinsum.languages.tensor.emitting import atomics, control, matrices, memory, numbers, scalars, sub_groups
-from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfViews, View
+from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfViews, View, loop
 from feinsum.languages.tensor.emitting.numbers import c_type, stored_type
 from feinsum.languages.tensor.ir import Function, Region, Value
 from feinsum.languages.tensor.lowering.target import Target
@@ -191,7 +191,7 @@ def _kernel(context: Context, name: str, arguments: Sequence[str], body: list[An
         head.append(cgen.Statement("int const lid = 0, lane = 0, subgroup = 0"))
     head.append(cgen.Statement("long const first = (long)get_group_id(0) * chunk"))
     head.append(cgen.Statement("long const last = min(first + chunk, count)"))
-    head.append(cgen.For("long gid = first", "gid < last", "++gid", cgen.Block(body)))
+    head.append(loop("long gid = first", "gid < last", "++gid", body))
     block = "\n".join(cgen.Block(head).generate())
     size = f"__attribute__((reqd_work_group_size({target.work_items}, 1, 1)))"
     listed = ",\n    ".join(arguments)

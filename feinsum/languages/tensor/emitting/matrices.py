@@ -1,6 +1,6 @@
 """Cooperative matrices: how the work-items of a sub-group hold them, and what they do with them.
 
-    matrix_a, matrix_acc    work-item l holds rows l, l + s, l + 2 s, ... of a sub-group of s; one alone holds all, in vectors
+    matrix_a, matrix_acc    work-item l of s holds rows l, l + s, l + 2 s, ...; one alone holds all, in vectors
     matrix_b                every work-item holds all of it: products read it with one index for the whole sub-group
 
 so that a product needs nothing of other work-items.  Element q of an array is piece q mod P of column q div P.  Small

@@ -113,7 +113,13 @@ def check_indices(context: Context, view: View, indices: list[Amount]) -> str | 
     """
     if not context.check or not indices:
         return None
-    tests = [f"(ulong)({index}) < (ulong)({size})" for index, size in zip(indices, view.shape, strict=True)]
+    return _reported(
+        context, [f"(ulong)({index}) < (ulong)({size})" for index, size in zip(indices, view.shape, strict=True)]
+    )
+
+
+def _reported(context: Context, tests: list[str]) -> str:
+    """A variable that says whether all tests hold; where they do not, that is reported."""
     ok = context.declare("int const", "inside", " && ".join(tests))
     outside = f"{context.mask} && !{ok}" if context.mask else f"!{ok}"
     context.spans.append(context.span)
@@ -124,7 +130,10 @@ def check_indices(context: Context, view: View, indices: list[Amount]) -> str | 
 
 def _pick(context: Context, group: GroupOfViews, index: str, result: Value) -> None:
     """A memref of a group; whoever takes no part gets the first."""
-    at = index if context.mask is None else f"({context.mask} ? {index} : 0)"
+    taking = context.mask
+    if context.check:
+        taking = _both(taking, _reported(context, [f"(ulong){index} < (ulong){group.size}"]))
+    at = index if taking is None else f"({taking} ? {index} : 0)"
     c = stored_type(group.element)
     offset = f"{parts(group.element)} * {group.offsets}[{at}]" if group.element.is_complex else f"{group.offsets}[{at}]"
     pointer = context.declare(f"__global {c} *const", result.name, f"{group.pointer} + {offset}")
@@ -169,9 +178,25 @@ def emit_subview(context: Context, operation: Operation) -> None:
         if given_size != 0:
             shape.append(size)
             strides.append(stride)
+    if context.check:
+        _check_subview(context, operation, view, offsets, shape)
     (result,) = operation.results
     pointer = _moved(context, view, view.place(offsets), result.name)
     context.values[result] = View(pointer, view.element, view.space, tuple(shape), tuple(strides))
+
+
+def _check_subview(
+    context: Context, operation: Operation, view: View, offsets: list[Amount], shape: list[Amount]
+) -> None:
+    """A block lies inside, and so does a slice, whose size is 1 if it is of any."""
+    left = iter(shape)
+    tests = []
+    for offset, given, size in zip(offsets, operation.attributes["sizes"], view.shape, strict=True):
+        end = plus(offset, 1 if given == 0 else next(left))
+        if not all(isinstance(amount, int) for amount in (offset, end, size)):
+            tests.append(f"{within(offset)} >= 0 && (long)({end}) <= (long)({size})")
+    if tests:
+        _reported(context, tests)
 
 
 def _moved(context: Context, view: View, place: Amount, hint: str) -> str:

@@ -188,8 +188,8 @@ float round_bf16_of_double(double x)
         f"{name}_{type_}": f"""
 {c} {name}_{type_}({c} a, {c} b) {{ return b == 0 ? 0 : b == -1 ? {special} : a {sign} b; }}
 """
-        for type_, c, wide in (("i8", "char", "uint"), ("i16", "short", "uint"), ("i32", "int", "uint"), ("i64", "long", "ulong"))
-        for name, sign, special in (("div", "/", f"({c})(0 - ({wide})a)"), ("rem", "%", "0"))
+        for type_, c in (("i8", "char"), ("i16", "short"), ("i32", "int"), ("i64", "long"))
+        for name, sign, special in (("div", "/", f"({c})(0 - (ulong)a)"), ("rem", "%", "0"))
     },
     **{
         f"mul_{type_}": f"""

@@ -87,8 +87,8 @@ def _sees(operation: Operation) -> bool:
     if name == "builtin":
         return operation.attributes["builtin"] in _SEEN
     if name in ("parallel", "foreach"):
-        return name == "parallel" and any(inner.name in ("store", "cooperative_matrix_store") for inner in
-                                          operation.regions[0].walk() if inner.attributes.get("atomic") == "atomic_add")  # fmt: skip
+        inside = operation.regions[0].walk()
+        return name == "parallel" and any(inner.attributes.get("atomic") == "atomic_add" for inner in inside)
     return name in TALKS and name != "barrier"
 
 

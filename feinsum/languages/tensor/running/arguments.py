@@ -27,6 +27,7 @@ class Given:
     :ivar strides: of each, in elements, as the kernel is to find them.
     :ivar fits: whether the arrays lie so.
     :ivar number: a scalar.
+    :ivar given: what the caller passed.
     """
 
     parameter: Value
@@ -34,6 +35,7 @@ class Given:
     strides: tuple[tuple[int, ...], ...] = ()
     fits: bool = True
     number: Any = None
+    given: Any = None
 
     @property
     def name(self) -> str:
@@ -41,7 +43,7 @@ class Given:
 
     def result(self) -> Any:
         """What the caller gets back of it."""
-        return list(self.arrays) if isinstance(self.parameter.type, Group) else self.arrays[0]
+        return list(self.given) if isinstance(self.parameter.type, Group) else self.given
 
 
 def examine(function: Function, arguments: Mapping[str, Any], written: Sequence[Value]) -> list[Given]:
@@ -71,7 +73,7 @@ def _examine(parameter: Value, attributes: Mapping[str, Any], argument: Any, wri
     if isinstance(type_, Memref):
         array = _array(type_, argument, name, written)
         strides, fits = _strides(type_, array, attributes, name)
-        return Given(parameter, (array,), (strides,), fits)
+        return Given(parameter, (array,), (strides,), fits, given=argument)
     if isinstance(type_, Group):
         if not isinstance(argument, Sequence) or isinstance(argument, str):
             raise ValidationError(f"{name} is a group: pass a list of arrays, each of the shape of {type_.memref}")
@@ -79,7 +81,7 @@ def _examine(parameter: Value, attributes: Mapping[str, Any], argument: Any, wri
             raise ShapeError(f"{name} is a group of {type_.size}, and its argument a list of {len(argument)}")
         arrays = [_array(type_.memref, one, f"{name}[{k}]", written) for k, one in enumerate(argument)]
         found = [_strides(type_.memref, one, attributes, f"{name}[{k}]") for k, one in enumerate(arrays)]
-        return Given(parameter, tuple(arrays), tuple(s for s, _ in found), all(fits for _, fits in found))
+        return Given(parameter, tuple(arrays), tuple(s for s, _ in found), all(fits for _, fits in found), given=argument)
     assert isinstance(type_, (Scalar, Boolean))
     return Given(parameter, number=_number(type_, argument, name))
 
