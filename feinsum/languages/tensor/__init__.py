@@ -15,7 +15,7 @@ from feinsum.languages.tensor.ir import Function
 from feinsum.languages.tensor.printing import show
 from feinsum.languages.tensor.reading import read as _read
 
-__all__ = ["build", "interpret", "read", "show"]
+__all__ = ["build", "interpret", "read", "sample_arguments", "show"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -45,3 +45,12 @@ def build(function: Function, source: Source, device: Any, **request: Any) -> An
     from feinsum.languages.tensor.running import make
 
     return make(function, source, device, **request)
+
+
+def sample_arguments(
+    function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Random arguments; see :func:`feinsum.languages.trying.try_out`."""
+    from feinsum.languages.tensor.running.samples import sample_arguments as sample
+
+    return sample(function, sizes, seed, count, given)

@@ -27,7 +27,9 @@ class Names:
         self._next: dict[str, int] = {}
 
     def fresh(self, hint: str) -> str:
-        """A new name that begins like `hint`."""
+        """A new name that begins like `hint`; names that begin with a digit are numbers."""
+        if hint[0].isdigit():
+            hint = f"v{hint}"
         number = self._next.get(hint, 0)
         while (name := f"{hint}{number or ''}") in self._used:
             number += 1

@@ -24,6 +24,7 @@ from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, Scal
 
 _MOST_WRITTEN_OUT = 1024
 _DIGITS = "0123456789abcdef"
+_UNSIGNED: Final = {"i32": "uint", "i64": "ulong", "index": "ulong"}
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _cast_into(context: Context, source: Matrix, matrix: Matrix) -> None:
 
         def body(q: Amount) -> None:
             vector = f"{source.name}[{q}]"
-            if matrix.width > 1 and after in (F32, F64) and before in (F16, BF16, F32, F64):
+            if matrix.width > 1 and _has_conversion(before, after):
                 context.put(f"{matrix.name}[{q}] = convert_{matrix.c}({vector})")
             else:
                 text = _by_components(matrix, lambda part: conversion(part(vector, source.width), before, after))
@@ -201,6 +202,13 @@ def _cast_into(context: Context, source: Matrix, matrix: Matrix) -> None:
                 else:
                     components.append(zero(after))
             context.put(f"{matrix.name}[{column * matrix.pieces + piece}] = {_vector(matrix, components)}")
+
+
+def _has_conversion(before: Scalar, after: Scalar) -> bool:
+    """Whether vectors are converted as a whole."""
+    if before.is_complex or after.is_complex or after in (F16, BF16):
+        return False
+    return before.is_integer or not after.is_integer
 
 
 # products
@@ -270,6 +278,10 @@ def _multiplied(a: Matrix, b: Matrix, total: Matrix, left: str, right: str, sum_
         number = right if c_type(b.type.component) == c_type(type_) else f"({c_type(type_)}){right}"
         return f"fma({vector}, {f'({total.c})({number})' if width > 1 else number}, {sum_})"
 
+    if type_.name in _UNSIGNED and a.type.component == type_ and b.type.component == type_ and width > 1:
+        c, u = total.c, f"{_UNSIGNED[type_.name]}{width}"
+        return f"as_{c}(as_{u}({left}) * as_{u}(({c})({right})) + as_{u}({sum_}))"
+
     def one(part: Callable[[str, int], str]) -> str:
         x = conversion(part(left, a.width), a.type.component, _unrounded(type_))
         y = conversion(right, b.type.component, _unrounded(type_))
@@ -326,11 +338,21 @@ class _Access:
             tests.append(f"(ulong)({plus(self.starts[1], column)}) < (ulong){self.sizes[1]}")
         return " && ".join(tests)
 
-    def is_vector(self, piece: Amount) -> bool:
-        """Whether a piece is one vector in memory."""
+    def vectors(self, piece: Amount) -> list[tuple[int, int]]:
+        """The vectors of which a piece is made in memory: first lane and length; empty if elements lie apart.
+
+        Of a piece that the matrix does not fill these are fewer: 7 rows of 8 are vectors of 4, 2 and 1.
+        """
         matrix = self.matrix
-        whole = isinstance(piece, int) and (piece + 1) * matrix.width <= matrix.type.rows
-        return matrix.width > 1 and whole and self.strides[0] == 1 and not self.rows_checked
+        if matrix.width == 1 or not isinstance(piece, int) or self.strides[0] != 1 or self.rows_checked:
+            return []
+        left = min(matrix.type.rows - piece * matrix.width, matrix.width)
+        found, lane = [], 0
+        while lane < left:
+            length = 1 << ((left - lane).bit_length() - 1)
+            found.append((lane, length))
+            lane += length
+        return found
 
 
 def _origin(context: Context, value: Value) -> Amount:
@@ -354,8 +376,11 @@ def emit_load(context: Context, operation: Operation) -> None:
 
     def body(q: Amount) -> None:
         column, piece = _split(q, matrix.pieces)
-        if access.is_vector(piece) and view.element != BF16:
-            text = _vector_loaded(matrix, view, access.place(times(piece, matrix.width), column))
+        if vectors := access.vectors(piece):
+            first = times(piece, matrix.width)
+            loads = [_vector_loaded(view, access.place(plus(first, lane), column), n) for lane, n in vectors]
+            missing = matrix.width - sum(n for _, n in vectors)
+            text = loads[0] if len(loads) == 1 and not missing else _vector(matrix, loads + [zero(view.element)] * missing)
             if access.columns_checked:
                 text = f"{access.condition(0, column)} ? {text} : ({matrix.c})(0)"
         else:
@@ -366,9 +391,26 @@ def emit_load(context: Context, operation: Operation) -> None:
         _each(context, matrix.length, body, _small(matrix))
 
 
-def _vector_loaded(matrix: Matrix, view: View, place: Amount) -> str:
-    name = "vload_half" if view.element == F16 else "vload"
-    return f"{name}{matrix.width}(0, {view.pointer} + {within(place)})"
+def _vector_loaded(view: View, place: Amount, length: int) -> str:
+    """Elements one behind the other, as computed with."""
+    if length == 1:
+        return loaded(view, place)
+    pointer = f"{view.pointer} + {within(place)}"
+    if view.element == BF16:
+        return f"as_float{length}(convert_uint{length}(vload{length}(0, {pointer})) << 16)"
+    return f"{'vload_half' if view.element == F16 else 'vload'}{length}(0, {pointer})"
+
+
+def _store_vector(context: Context, view: View, place: Amount, vector: str, length: int) -> None:
+    if length == 1:
+        stored(context, view, place, vector)
+        return
+    pointer = f"{view.pointer} + {within(place)}"
+    if view.element == BF16:
+        context.put(f"vstore{length}(convert_ushort{length}(as_uint{length}({vector}) >> 16), 0, {pointer})")
+    else:
+        suffix = f"_half{length}_rte" if view.element == F16 else f"{length}"
+        context.put(f"vstore{suffix}({vector}, 0, {pointer})")
 
 
 def emit_store(context: Context, operation: Operation) -> None:
@@ -380,11 +422,14 @@ def emit_store(context: Context, operation: Operation) -> None:
 
     def body(q: Amount) -> None:
         column, piece = _split(q, matrix.pieces)
-        if access.is_vector(piece) and view.element != BF16 and not atomic:
-            suffix = f"_half{matrix.width}_rte" if view.element == F16 else f"{matrix.width}"
-            pointer = f"{view.pointer} + {within(access.place(times(piece, matrix.width), column))}"
+        if (vectors := access.vectors(piece)) and not atomic:
+            first = times(piece, matrix.width)
             with context.guard(access.condition(0, column) if access.columns_checked else None):
-                context.put(f"vstore{suffix}({matrix.name}[{q}], 0, {pointer})")
+                for lane, length in vectors:
+                    part = f"{matrix.name}[{q}]"
+                    if length < matrix.width:
+                        part += f".s{_DIGITS[lane : lane + length]}"
+                    _store_vector(context, view, access.place(plus(first, lane), column), part, length)
             return
         for lane in range(matrix.width):
             row = matrix.row(piece, lane)

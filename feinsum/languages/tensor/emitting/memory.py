@@ -185,9 +185,7 @@ def emit_subview(context: Context, operation: Operation) -> None:
     context.values[result] = View(pointer, view.element, view.space, tuple(shape), tuple(strides))
 
 
-def _check_subview(
-    context: Context, operation: Operation, view: View, offsets: list[Amount], shape: list[Amount]
-) -> None:
+def _check_subview(context: Context, operation: Operation, view: View, offsets: list[Amount], shape: list[Amount]) -> None:
     """A block lies inside, and so does a slice, whose size is 1 if it is of any."""
     left = iter(shape)
     tests = []

@@ -160,7 +160,10 @@ class _Product:
         type_ = Coopmatrix(self.type, tile.rows, tile.columns, "matrix_acc")
         width = self.target.vector_width(tile.rows, self.type)
         pieces = -(-tile.rows // (width if self.target.is_alone else self.target.subgroup_size))
-        deepest = max(min(_UNROLLED // max(pieces * tile.columns, 1), _DEEPEST), 1)
+        deepest = max(min(_UNROLLED // max(pieces * tile.columns * (4 if self.type.is_complex else 1), 1), _DEEPEST), 1)
+        if any(tile.checked):
+            # tiles at an end are few, or lie in global memory; what checks them is long
+            deepest = 1 if self.target.is_alone else min(deepest, 2)
         total = b.zero(type_)
         if self.depth is None:
             end = b.size(self.A, 0 if self.turned[0] == "t" else 1)
