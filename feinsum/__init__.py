@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
-    from feinsum.languages.building import build
+    from feinsum.languages.building import Built, build
     from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 _checkout.serve()
 
 _LAZY = {
+    "Built": "feinsum.languages.building",
     "Kernel": "feinsum.generate.kernel",
     "Match": "feinsum.match",
     "Program": "feinsum.languages.program",
@@ -108,6 +109,7 @@ __all__ = [
     "ArgumentError",
     "Array",
     "BatchedEinsum",
+    "Built",
     "CanonicalEinsum",
     "ContractionSchedule",
     "DTypeError",
