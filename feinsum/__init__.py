@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
+    from feinsum.languages.building import build
+    from feinsum.languages.declarative.tracing import kernel
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -71,6 +73,7 @@ _LAZY = {
     "Timing": "feinsum.timing",
     "TuningReport": "feinsum.tune.report",
     "autotune": "feinsum.tune.autotune",
+    "build": "feinsum.languages.building",
     "contract": "feinsum.generate.contract",
     "contract_expression": "feinsum.generate.contract",
     "contract_path": "feinsum.generate.contract",
@@ -78,6 +81,7 @@ _LAZY = {
     "extract_operands": "feinsum.match",
     "find_einsums": "feinsum.match",
     "generate_loopy": "feinsum.lower",
+    "kernel": "feinsum.languages.declarative.tracing",
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
@@ -136,6 +140,7 @@ __all__ = [
     "array",
     "autotune",
     "batched_einsum",
+    "build",
     "canonicalize_einsum",
     "contract",
     "contract_expression",
@@ -150,6 +155,7 @@ __all__ = [
     "generate_loopy",
     "is_isomorphic",
     "isomorphism",
+    "kernel",
     "load",
     "match_einsum",
     "match_t_unit_to_einsum",

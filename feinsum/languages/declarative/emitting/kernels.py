@@ -1,16 +1,17 @@
-"""Kernels of steps: work-items that go through elements, and work-groups that go through rows together."""
+"""Kernels of steps: what they share, and those whose work-items go through elements."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from feinsum.languages.declarative.emitting.types import PREAMBLE, c_type, helpers, stored_type
-from feinsum.languages.declarative.emitting.writer import FIRST, Writer, better, combined
-from feinsum.languages.declarative.lowering.steps import FlatStep, RowStep, ScanStep
-from feinsum.languages.declarative.lowering.terms import Equation, Load, Reduce, Variable, walk
+from feinsum.languages.declarative.emitting.operators import is_vectorial
+from feinsum.languages.declarative.emitting.types import PREAMBLE, helpers, stored_type
+from feinsum.languages.declarative.emitting.writer import Writer
+from feinsum.languages.declarative.lowering.steps import FlatStep
+from feinsum.languages.declarative.lowering.terms import Equation, Load, Variable
 
 _GROUPS_PER_UNIT: Final = 32
 """Work-groups for each compute unit at most: others take several turns."""
@@ -34,14 +35,20 @@ class Spread:
     :ivar lanes: work-items of a group.
     :ivar units: compute units.
     :ivar tree: whether partial results are brought together by halves, or by every work-item for itself.
+    :ivar vector_bytes: of vectors that a work-item computes in, or 0 where neighbouring work-items are the vector.
     """
 
     lanes: int
     units: int
     tree: bool
+    vector_bytes: int = 0
+
+    def width(self, dtype: str) -> int:
+        """Numbers of a vector."""
+        return self.vector_bytes // {"f32": 4, "f64": 8}.get(dtype, 1 << 30)
 
 
-class _Emitter:
+class Emitter:
     """One kernel on its way: the arrays of the program lie in memory, those of rows on chip."""
 
     def __init__(self, name: str, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread) -> None:
@@ -50,6 +57,7 @@ class _Emitter:
         self.on_chip: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.scalars: dict[str, str] = {}
         self.used: dict[str, bool] = {}
+        self.width = 0
 
     def place(self, load: Load, indices: Sequence[str]) -> str:
         """Where an element is."""
@@ -62,9 +70,13 @@ class _Emitter:
         return f"{load.array}[{flat(indices, self.arrays[load.array][0])}]"
 
     def store(self, array: str, indices: Sequence[str], value: str) -> None:
-        """Write an element to memory."""
+        """Write an element to memory, or a vector from there on."""
         self.used[array] = True
-        self.writer.line(f"{array}[{flat(indices, self.arrays[array][0])}] = {value};")
+        self.put(f"{array}[{flat(indices, self.arrays[array][0])}]", value)
+
+    def put(self, place: str, value: str) -> None:
+        """Write an element, or a vector."""
+        self.writer.line(f"vstore{self.width}({value}, 0, &{place});" if self.width else f"{place} = {value};")
 
     def finish(self, groups: int) -> KernelText:
         """The kernel, with the arrays that it turned out to take."""
@@ -81,6 +93,10 @@ class _Emitter:
     def begin(self, groups: int) -> str:
         """Lines at the start; the head of the loop over what groups take turns at."""
         self.writer.line("const int lid = get_local_id(0);")
+        if self.spread.lanes == 1:  # rows that lie side by side, as a core reads them best
+            self.writer.line(f"const int share = ({groups} + get_num_groups(0) - 1) / get_num_groups(0);")
+            self.writer.line("const int first = get_group_id(0) * share;")
+            return f"for (int group = first; group < min(first + share, {groups}); group++)"
         return f"for (int group = get_group_id(0); group < {groups}; group += get_num_groups(0))"
 
 
@@ -92,7 +108,7 @@ def flat(indices: Sequence[str], shape: Sequence[int]) -> str:
     return text
 
 
-def decoded(emitter: _Emitter, variables: Sequence[Variable], number: str) -> list[str]:
+def decoded(emitter: Emitter, variables: Sequence[Variable], number: str) -> list[str]:
     """Indices of a number that counts through them in C order; the variables are defined."""
     names = []
     behind = prod(v.extent for v in variables)
@@ -108,209 +124,52 @@ def decoded(emitter: _Emitter, variables: Sequence[Variable], number: str) -> li
 
 def flat_kernel(name: str, step: FlatStep, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread) -> KernelText:
     """A work-item for each element; groups take pieces of the last axis, so that neighbours are neighbours."""
-    equation, emitter = step.equation, _Emitter(name, arrays, spread)
+    equation, emitter = step.equation, Emitter(name, arrays, spread)
     writer = emitter.writer
     *outer, last = equation.variables or (Variable("int", "nothing", 1),)
-    if last.extent < spread.lanes:  # pieces of such an axis would leave most work-items without any
+    if last.extent < max(spread.lanes, 16):  # pieces of such an axis would leave most work-items without any
         total = max(prod(equation.shape), 0)
-        groups = -(-total // spread.lanes)
-        with writer.braces(emitter.begin(groups)):
-            writer.line(f"const int element = group * {spread.lanes} + lid;")
+        each = spread.lanes if spread.lanes > 1 else 256
+        groups = -(-total // each)
+        with writer.braces(emitter.begin(groups)), writer.braces(f"for (int at = lid; at < {each}; at += {spread.lanes})"):
+            writer.line(f"const int element = group * {each} + at;")
             with writer.braces(f"if (element < {total})"):
                 indices = decoded(emitter, equation.variables, "element")
                 emitter.store(equation.array, indices, writer.value(equation.body))
         return emitter.finish(groups)
-    piece = spread.lanes * max(1, min(8, last.extent // spread.lanes))
+    wanted = 8 * spread.lanes if spread.lanes > 1 else 4096
+    piece = max(spread.lanes, min(wanted, last.extent) // spread.lanes * spread.lanes)
     pieces = -(-last.extent // piece)
     groups = prod(v.extent for v in outer) * pieces
     with writer.braces(emitter.begin(groups)):
         writer.line(f"const int begin = group % {pieces} * {piece};")
         indices = decoded(emitter, outer, f"(group / {pieces})")
         end = f"min(begin + {piece}, {last.extent})"
-        with writer.braces(f"for (int e = begin + lid; e < {end}; e += {spread.lanes})"):
-            writer.define(last, "e")
-            emitter.store(equation.array, [*indices, "e"], writer.value(equation.body))
+
+        def store(element: str, value: str) -> None:
+            emitter.store(equation.array, [*indices, element], value)
+
+        elements(emitter, equation, last, ("begin", end), store)
     return emitter.finish(groups)
 
 
-def row_kernel(name: str, step: RowStep, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread) -> KernelText:
-    """A work-group for each row; what its equations make on the way is in local memory, or in each work-item."""
-    emitter = _Emitter(name, arrays, spread)
-    writer = emitter.writer
-    read = {a for e in step.equations for a in e.reads}
-    for equation in step.equations:
-        trailing = equation.shape[step.lead :]
-        if trailing and equation.array in read:
-            emitter.on_chip[equation.array] = (step.lead, trailing)
-            writer.line(f"__local {c_type(equation.dtype)} row_{equation.array}[{max(prod(trailing), 1)}];")
-    for number, equation in enumerate(step.equations):
-        if isinstance(equation.body, Reduce) and len(equation.variables) == step.lead:
-            _declare_parts(emitter, equation, number)
-    with writer.braces(emitter.begin(step.rows)):
-        rows = decoded(emitter, step.equations[0].variables[: step.lead], "group")
-        for number, equation in enumerate(step.equations):
-            for variable, row in zip(equation.variables[: step.lead], rows, strict=True):
-                writer.define(variable, row)
-            _row_equation(emitter, step, equation, rows, number)
-        if emitter.on_chip or len(step.equations) > 0:
-            writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
-    return emitter.finish(step.rows)
-
-
-def _declare_parts(emitter: _Emitter, equation: Equation, number: int) -> None:
-    body = equation.body
-    assert isinstance(body, Reduce)
-    lanes = emitter.spread.lanes
-    emitter.writer.line(f"__local {c_type(body.dtype)} part{number}[{lanes}];")
-    if body.operator.startswith("arg"):
-        emitter.writer.line(f"__local {c_type(body.body.dtype)} value{number}[{lanes}];")
-
-
-def _row_equation(emitter: _Emitter, step: RowStep, equation: Equation, rows: Sequence[str], number: int) -> None:
-    """One equation of a row: of numbers that all work-items know, or of elements that they share."""
-    writer, trailing = emitter.writer, equation.variables[step.lead :]
-    if not trailing:
-        if isinstance(equation.body, Reduce):
-            name = _together(emitter, equation.body, number)
-        else:
-            name = writer.value(equation.body)
-        emitter.scalars[equation.array] = name
-        if equation.array in step.kept:
-            with writer.braces("if (lid == 0)"):
-                emitter.store(equation.array, rows, name)
+def elements(
+    emitter: Emitter, equation: Equation, last: Variable, bounds: tuple[str, str], store: Callable[[str, str], None]
+) -> None:
+    """The elements of an equation along its last variable, in vectors where that is possible, and what is left by one."""
+    writer, (begin, end), dtype = emitter.writer, bounds, equation.dtype
+    width, e = emitter.spread.width(dtype), writer.fresh("e")
+    if not width or not is_vectorial(equation.body, last, dtype):
+        with writer.braces(f"for (int {e} = {begin} + lid; {e} < {end}; {e} += {emitter.spread.lanes})"):
+            writer.define(last, e)
+            store(e, writer.value(equation.body))
         return
-    lanes = str(emitter.spread.lanes)
-    with writer.over(trailing, {trailing[-1]: ("lid", lanes)}):
-        value, indices = writer.value(equation.body), [writer.value(v) for v in trailing]
-        if equation.array in emitter.on_chip:
-            writer.line(f"row_{equation.array}[{flat(indices, equation.shape[step.lead :])}] = {value};")
-        if equation.array in step.kept:
-            emitter.store(equation.array, [*rows, *indices], value)
-    if equation.array in emitter.on_chip and not _own_elements(equation.array, step):
-        writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
-
-
-def _own_elements(array: str, step: RowStep) -> bool:
-    """Whether each work-item reads only those elements of an array of a row that it wrote itself."""
-    for equation in step.equations:
-        lasts = set(equation.variables[step.lead :][-1:])
-        reduce = equation.body
-        if isinstance(reduce, Reduce) and len(equation.variables) == step.lead:
-            lasts = set(reduce.variables[-1:])
-        for term in walk(equation.body):
-            if isinstance(term, Load) and term.array == array and term.indices[-1] not in lasts:
-                return False
-    return True
-
-
-def _together(emitter: _Emitter, body: Reduce, number: int) -> str:
-    """A reduction by all work-items of a group, which all know its result."""
-    writer, lanes = emitter.writer, emitter.spread.lanes
-    own = writer.reduce(body, {body.variables[-1]: ("lid", str(lanes))})
-    arg = body.operator.startswith("arg")
-    writer.line(f"part{number}[lid] = {own};")
-    if arg:
-        writer.line(f"value{number}[lid] = {own}_value;")
-    writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
-    if arg:
-        return _first_best(emitter, body, number)
-    if emitter.spread.tree:
-        width = lanes // 2
-        while width:
-            pair = combined(body.operator, body.dtype, f"part{number}[lid]", f"part{number}[lid + {width}]")
-            writer.line(f"if (lid < {width}) part{number}[lid] = {pair};")
-            writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
-            width //= 2
-        result = writer.fresh("all")
-        writer.line(f"const {c_type(body.dtype)} {result} = part{number}[0];")
-        return result
-    result = writer.fresh("all")
-    writer.line(f"{c_type(body.dtype)} {result} = {FIRST[body.operator](body.dtype)};")
-    pair = combined(body.operator, body.dtype, result, f"part{number}[t]")
-    writer.line(f"for (int t = 0; t < {lanes}; t++) {result} = {pair};")
-    return result
-
-
-def _first_best(emitter: _Emitter, body: Reduce, number: int) -> str:
-    """Where the best value is, and the first of several."""
-    writer, dtype = emitter.writer, body.body.dtype
-    result = writer.fresh("all")
-    writer.line(f"long {result} = -1;")
-    writer.line(f"{c_type(dtype)} {result}_value = 0;")
-    with writer.braces(f"for (int t = 0; t < {emitter.spread.lanes}; t++)"):
-        part, value, best = f"part{number}[t]", f"value{number}[t]", f"{result}_value"
-        equal = f"({value} == {best} || ({value} != {value} && {best} != {best}))"
-        wins = f"{result} < 0 || {better(body.operator, dtype, value, best)} || ({equal} && {part} < {result})"
-        with writer.braces(f"if ({part} >= 0 && ({wins}))"):
-            writer.line(f"{result} = {part};")
-            writer.line(f"{best} = {value};")
-    return result
-
-
-def scan_kernels(
-    name: str, step: ScanStep, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread
-) -> list[KernelText]:
-    """Three launches: what blocks add up to, the scan of that, and the scan of every block from there on."""
-    equation = step.equation
-    rows, blocks, block = scan_sizes(step, spread)
-    totals = f"{name}_totals"
-    known = {**arrays, totals: ((rows, blocks), equation.dtype)}
-    return [
-        _scan_part(f"{name}_{what}", what, equation, known, (rows, blocks, block), totals, spread)
-        for what in ("totals", "starts", "scan")
-    ]
-
-
-def scan_sizes(step: ScanStep, spread: Spread) -> tuple[int, int, int]:
-    """How many rows a scan has, how many blocks a row, and how many elements a block."""
-    *outer, last = step.equation.shape
-    block = max(16, -(-last // max(1, 64 * spread.units)))
-    return prod(outer), max(-(-last // block), 1), block
-
-
-def _scan_part(
-    name: str,
-    what: str,
-    equation: Equation,
-    arrays: Mapping[str, tuple[tuple[int, ...], str]],
-    sizes: tuple[int, int, int],
-    totals: str,
-    spread: Spread,
-) -> KernelText:
-    rows, blocks, block = sizes
-    emitter = _Emitter(name, arrays, spread)
-    writer, op, c = emitter.writer, equation.scan, c_type(equation.dtype)
-    count = rows if what == "starts" else rows * blocks
-    groups = -(-count // spread.lanes)
-    first = FIRST[op](equation.dtype)
-    with writer.braces(emitter.begin(groups)):
-        writer.line(f"const int item = group * {spread.lanes} + lid;")
-        with writer.braces(f"if (item < {count})"):
-            if what == "starts":
-                emitter.used[totals] = True
-                writer.line(f"{c} acc = {first};")
-                with writer.braces(f"for (int b = 0; b < {blocks}; b++)"):
-                    writer.line(f"const {c} own = {totals}[item * {blocks} + b];")
-                    writer.line(f"{totals}[item * {blocks} + b] = acc;")
-                    writer.line(f"acc = {combined(op, equation.dtype, 'acc', 'own')};")
-            else:
-                emitter.used[totals] = what == "totals"
-                begin = first if what == "totals" else f"{totals}[item]"
-                _scan_block(emitter, equation, begin, blocks, block, stores=what == "scan")
-                if what == "totals":
-                    writer.line(f"{totals}[item] = acc;")
-    return emitter.finish(groups)
-
-
-def _scan_block(emitter: _Emitter, equation: Equation, begin: str, blocks: int, block: int, *, stores: bool) -> None:
-    """A block of a running reduction, from what all before it add up to."""
-    writer, c = emitter.writer, c_type(equation.dtype)
-    *outer, last = equation.variables
-    indices = decoded(emitter, outer, f"(item / {blocks})")
-    writer.line(f"const int from = item % {blocks} * {block};")
-    writer.line(f"{c} acc = {begin};")
-    with writer.braces(f"for (int e = from; e < min(from + {block}, {last.extent}); e++)"):
-        writer.define(last, "e")
-        writer.line(f"acc = {combined(equation.scan, equation.dtype, 'acc', writer.value(equation.body))};")
-        if stores:
-            emitter.store(equation.array, [*indices, "e"], "acc")
+    writer.line(f"int {e} = {begin};")
+    with writer.braces(f"for (; {e} + {width} <= {end}; {e} += {width})"), writer.vectors(last, width, dtype):
+        writer.define(last, e)
+        emitter.width = width
+        store(e, writer.widened(equation.body))
+        emitter.width = 0
+    with writer.braces(f"for (; {e} < {end}; {e}++)"):
+        writer.define(last, e)
+        store(e, writer.value(equation.body))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
 
-from feinsum.languages.declarative.emitting.types import c_type, extreme, literal
+from feinsum.languages.declarative.emitting.operators import FIRST, INFIX, PLAIN, better, combined, extremum
+from feinsum.languages.declarative.emitting.types import c_type, literal
+from feinsum.languages.declarative.lowering.folding import is_integer
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
@@ -18,48 +19,6 @@ from feinsum.languages.declarative.lowering.terms import (
     Term,
     Variable,
 )
-from feinsum.languages.declarative.lowering.unfolding import is_integer
-
-_INFIX: Final = {
-    **{s: s for s in ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!=")},
-    "quotient": "/",
-}  # fmt: skip
-FIRST: Final[Mapping[str, Callable[[str], str]]] = {
-    "sum": lambda t: literal(0, t),
-    "prod": lambda t: literal(1, t),
-    "min": lambda t: extreme(t, True),
-    "max": lambda t: extreme(t, False),
-    "any": lambda t: "0",
-    "all": lambda t: "1",
-}
-"""What reductions begin with."""
-
-
-def combined(operator: str, dtype: str, a: str, b: str) -> str:
-    """Two partial results together."""
-    match operator:
-        case "sum":
-            return f"{a} + {b}"
-        case "prod":
-            return f"{a} * {b}"
-        case "any":
-            return f"{a} || {b}"
-        case "all":
-            return f"{a} && {b}"
-    return _extremum(operator, dtype, a, b)
-
-
-def _extremum(operator: str, dtype: str, a: str, b: str) -> str:
-    c = c_type(dtype)
-    if is_integer(dtype):
-        return f"{operator}(({c}) ({a}), ({c}) ({b}))"
-    return f"{'least' if operator == 'min' else 'greatest'}_{c}({a}, {b})"
-
-
-def better(operator: str, dtype: str, a: str, b: str) -> str:
-    """Whether a value comes before the best so far; of numbers that are none the first does."""
-    sign = "<" if operator == "argmin" else ">"
-    return f"{a} {sign} {b}" if is_integer(dtype) else f"({a} {sign} {b} || ({a} != {a} && {b} == {b}))"
 
 
 class Writer:
@@ -74,6 +33,7 @@ class Writer:
         self._known: list[dict[Term, str]] = [{}]
         self._depth = 1
         self._count = 0
+        self._lanes: tuple[Variable, int, str] | None = None
 
     def line(self, text: str) -> None:
         """Write a line."""
@@ -114,7 +74,42 @@ class Writer:
         self.define(term, found)
         return found
 
+    @contextmanager
+    def vectors(self, lane: Variable, width: int, dtype: str) -> Iterator[None]:
+        """What depends on an index is a vector of its next values; see :func:`is_vectorial` for what can be."""
+        self._lanes = (lane, width, dtype)
+        try:
+            yield
+        finally:
+            self._lanes = None
+
+    def type_of(self, term: Term) -> str:
+        """The type of the variable of a term."""
+        if self._lanes is not None and self._lanes[0] in term.free:
+            return f"{c_type(term.dtype)}{self._lanes[1]}"
+        return c_type(term.dtype)
+
+    def _in_vectors(self, term: Term) -> bool:
+        return self._lanes is not None and self._lanes[0] in term.free
+
+    def _width(self, term: Term) -> int:
+        """Numbers of the vector that a term is, or 0."""
+        return self._lanes[1] if self._lanes is not None and self._lanes[0] in term.free else 0
+
+    def widened(self, term: Term) -> str:
+        """A term as a vector, though it may be the same in all lanes."""
+        text = self.value(term)
+        if self._in_vectors(term) or self._lanes is None:
+            return text
+        return f"({c_type(term.dtype)}{self._lanes[1]})({text})"
+
     def _write(self, term: Term) -> str:
+        if self._in_vectors(term) and isinstance(term, Load) and self._lanes is not None:
+            return self._named(
+                term, f"vload{self._lanes[1]}(0, &{self._place(term, [self.value(i) for i in term.indices])})"
+            )
+        if self._in_vectors(term) and isinstance(term, Apply) and term.function not in PLAIN:
+            return self._named(term, self._apply(term, [self.widened(a) for a in term.arguments]))
         match term:
             case Load(indices=indices):
                 return self._named(term, self._place(term, [self.value(i) for i in indices]))
@@ -131,15 +126,15 @@ class Writer:
 
     def _named(self, term: Term, text: str) -> str:
         name = self.fresh()
-        self.line(f"const {c_type(term.dtype)} {name} = {text};")
+        self.line(f"const {self.type_of(term)} {name} = {text};")
         return name
 
     def _apply(self, term: Apply, arguments: list[str]) -> str:
         function, c = term.function, c_type(term.dtype)
         if function == "cast":
             return f"{arguments[0]} != 0" if term.dtype == "bool" else f"({c}) {arguments[0]}"
-        if function in _INFIX:
-            return f"{arguments[0]} {_INFIX[function]} {arguments[1]}"
+        if function in INFIX:
+            return f"{arguments[0]} {INFIX[function]} {arguments[1]}"
         match function:
             case "neg":
                 return f"-{arguments[0]}"
@@ -152,7 +147,8 @@ class Writer:
             case "cdiv":
                 return f"-floordiv_{c}(-{arguments[0]}, {arguments[1]})"
             case "min" | "max":
-                return _extremum(function, term.dtype, *arguments)
+                a, b = arguments
+                return extremum(function, term.dtype, a, b, self._lanes[1] if self._in_vectors(term) and self._lanes else 0)
             case "abs":
                 return f"abs({arguments[0]})" if is_integer(term.dtype) else f"fabs({arguments[0]})"
             case "floor" | "ceil" if is_integer(term.dtype):
@@ -200,10 +196,16 @@ class Writer:
         if term.operator in ("argmin", "argmax"):
             return self._arg_reduce(term, steps)
         name = self.fresh("acc")
-        self.line(f"{c_type(term.dtype)} {name} = {FIRST[term.operator](term.dtype)};")
+        self.line(f"{self.type_of(term)} {name} = {FIRST[term.operator](term.dtype)};")
+        width = self._width(term)
         with self.over(term.variables, steps):
-            self.line(f"{name} = {combined(term.operator, term.dtype, name, self.value(term.body))};")
+            self.accumulate(name, term, width)
         return name
+
+    def accumulate(self, name: str, term: Reduce, width: int = 0) -> None:
+        """Bring the body of a reduction into a variable."""
+        value = self.widened(term.body) if width else self.value(term.body)
+        self.line(f"{name} = {combined(term.operator, term.dtype, name, value, width)};")
 
     def _arg_reduce(self, term: Reduce, steps: Mapping[Variable, tuple[str, str]]) -> str:
         name, dtype = self.fresh("acc"), term.body.dtype

@@ -18,6 +18,7 @@ from feinsum.languages.declarative.lowering.terms import (
     Variable,
     bound,
     rebuild,
+    rename,
     substitute,
     walk,
 )
@@ -53,7 +54,7 @@ def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
             variables = tuple(v for v in equation.variables if v in term.free)
             name = fresh(f"{equation.array}_part")
             renamed = {v: Variable(v.dtype, f"{v.name}_{name}", v.extent) for v in variables}
-            body = substitute(term, dict(renamed))
+            body = rename(term, renamed)
             before.append(Equation(name, tuple(renamed.values()), body))
             known[term] = Load(term.dtype, name, variables)
         return known[term]
@@ -80,7 +81,7 @@ def _fuse(equations: Sequence[Equation], results: Sequence[str]) -> list[Equatio
         if any(isinstance(t, Reduce) for t in walk(equation.body)) and _has_reduction(reader):
             continue
         own = dict(zip(equation.variables, reader.variables, strict=True))
-        body = substitute(reader.body, {loads[0]: substitute(equation.body, dict(own))})
+        body = substitute(reader.body, {loads[0]: rename(equation.body, own)})
         left[left.index(reader)] = Equation(reader.array, reader.variables, body)
         left.remove(equation)
         return _fuse(left, results)

@@ -1,4 +1,4 @@
-"""Whether indices stay within their axes when lengths are known: what is not proved is refused, as a kernel checks nothing."""
+"""Whether indices stay within their axes when lengths are known; what is not proved is refused: kernels check none."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def polynomial(term: Term) -> Extent | None:
 def is_inside(index: Term, length: int, held: Sequence[Held]) -> bool:
     """Whether ``0 <= index < length`` is proved under what holds."""
     values = interval(index)
-    if values is not None and 0 <= values[0] and values[1] < length:
+    if values is not None and values[0] >= 0 and values[1] < length:
         return True
     found = polynomial(index)
     if found is None or any(len(monomial) > 1 for monomial, _ in found.terms):

@@ -12,6 +12,7 @@ from math import prod
 from typing import Final, TypeAlias
 
 from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
@@ -21,10 +22,10 @@ from feinsum.languages.declarative.lowering.terms import (
     Select,
     Term,
     Variable,
+    rename,
     substitute,
     walk,
 )
-from feinsum.languages.declarative.lowering.unfolding import INDEX, fold, integer
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _ROW_BYTES: Final = 24 * 1024
@@ -174,7 +175,7 @@ def _split_einsum(equation: Equation, number: int = 0) -> list[Equation]:
         name = f"{equation.array}_sum{number}"
         if find_einsum(Equation(name, equation.variables, term)) is not None:
             own = {v: Variable(v.dtype, f"{v.name}_{name}", v.extent) for v in equation.variables}
-            einsum = Equation(name, tuple(own.values()), substitute(term, dict(own)))
+            einsum = Equation(name, tuple(own.values()), rename(term, own))
             load = Load(term.dtype, name, equation.variables)
             rest = Equation(equation.array, equation.variables, substitute(equation.body, {term: load}))
             return [einsum, *_split_einsum(rest, number + 1)]
@@ -207,7 +208,7 @@ def _stages(equation: Equation) -> list[Equation]:
     name = f"{equation.array}_parts"
     own = {v: Variable(v.dtype, f"{v.name}_parts", v.extent) for v in equation.variables}
     partial = Reduce(body.dtype, body.operator, (step, *rest), inside)
-    first_stage = Equation(name, (*own.values(), part), substitute(partial, dict(own)))
+    first_stage = Equation(name, (*own.values(), part), rename(partial, own))
     last = Variable(INDEX, f"{first.name}_last", parts)
     load = Load(body.dtype, name, (*equation.variables, last))
     return [first_stage, Equation(equation.array, equation.variables, Reduce(body.dtype, body.operator, (last,), load))]
@@ -253,7 +254,9 @@ def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | Non
         return None
     if prod(equation.shape[:lead]) < _FEW_ROWS // 16 and prod(equation.shape[lead:]) > _LONG // 4:
         return None
-    kept = sum(prod(e.shape[lead:]) * SCALARS[e.dtype].itemsize for e in (*row, equation) if e.shape[lead:])
+    read = {name for e in (*row, equation) for name in e.reads}
+    inner = [e for e in (*row, equation) if e.shape[lead:] and e.array in read]
+    kept = sum(prod(e.shape[lead:]) * SCALARS[e.dtype].itemsize for e in inner)
     return lead if kept <= _ROW_BYTES and _inner_rank(row, equation, lead) else None
 
 

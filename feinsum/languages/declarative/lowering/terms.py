@@ -23,7 +23,7 @@ class _Term:
     def free(self) -> frozenset[Variable]:
         """Variables that are not bound in here."""
         found = frozenset().union(*(child.free for child in children(self)))
-        return found - frozenset(bound(self))
+        return found - frozenset(bound(self))  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
         return self._hash
@@ -50,7 +50,7 @@ class Variable(_Term):
     __hash__ = _Term.__hash__
 
     @property
-    def free(self) -> frozenset[Variable]:  # type: ignore[override]
+    def free(self) -> frozenset[Variable]:
         return frozenset((self,))
 
 
@@ -200,3 +200,9 @@ def substitute(term: Term, values: Mapping[Term, Term]) -> Term:
         return memo[one]
 
     return change(term)
+
+
+def rename(term: Term, names: Mapping[Variable, Variable]) -> Term:
+    """A term with other variables."""
+    values: dict[Term, Term] = {old: new for old, new in names.items()}  # noqa: C416  for the types
+    return substitute(term, values)
