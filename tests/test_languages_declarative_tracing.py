@@ -3,6 +3,8 @@
 Annotations are evaluated where they stand, and not put off: their strings are lengths.
 """
 
+# ruff: noqa: F821  strings in annotations are lengths
+
 from typing import Any
 
 import declarative_programs as programs
