@@ -55,13 +55,15 @@ def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
 
     An epilogue in CUTLASS and cuBLASLt.
     """
-    if not match.finishing:
+    # Other outputs may be those of later steps, whose sums are not there yet.
+    own = {output: match.finishing[output] for output in match.outputs if output in match.finishing}
+    if not own:
         return t_unit
     for insn in t_unit[match.kernel_name].instructions:
         for output in insn.assignee_var_names():
-            if output in match.finishing and not insn.tags & FINISHED:
-                t_unit = _finish(t_unit, match, insn, match.finishing[output])
-    updated = [output for output in match.outputs if output in match.finishing and match.finishing[output].reads_output]
+            if output in own and not insn.tags & FINISHED:
+                t_unit = _finish(t_unit, match, insn, own[output])
+    updated = [output for output, finishing in own.items() if finishing.reads_output]
     return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated))
 
 
