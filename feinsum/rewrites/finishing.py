@@ -67,6 +67,17 @@ def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated))
 
 
+def mark_finished(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+    """The kernel in which all that stores outputs of a match is known to store what is made of their sums."""
+    kernel = t_unit[match.kernel_name]
+    own = {output for output in match.outputs if output in match.finishing}
+    instructions = [
+        insn.copy(tags=insn.tags | FINISHED) if own.intersection(insn.assignee_var_names()) else insn
+        for insn in kernel.instructions
+    ]
+    return t_unit.with_kernel(kernel.copy(instructions=instructions)) if own else t_unit
+
+
 def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str]) -> lp.LoopKernel:
     """Tell loopy that whoever reads an entry of an output also stores it, after that, and nobody else touches it.
 
