@@ -14,6 +14,7 @@ import loopy as lp
 from pytools.tag import Tag, tag_dataclass
 
 from feinsum.errors import TransformError
+from feinsum.lower.same_bytes import SameBytes
 from feinsum.match import Match
 from feinsum.match.expressions import find_uses
 from feinsum.match.finishing import Finishing
@@ -111,7 +112,8 @@ def _finish(t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Fini
     if find_uses(with_rules(kernel, insn.expression)).reductions:
         t_unit, insn = _with_accumulator(t_unit, match, insn)
         kernel = t_unit[match.kernel_name]
-    done = insn.copy(expression=finishing.of(insn.expression, insn.assignee), tags=insn.tags | FINISHED)
+    tags = frozenset(tag for tag in insn.tags if not isinstance(tag, SameBytes))  # it no longer is a copy
+    done = insn.copy(expression=finishing.of(insn.expression, insn.assignee), tags=tags | FINISHED)
     return t_unit.with_kernel(
         kernel.copy(instructions=[done if other.id == insn.id else other for other in kernel.instructions])
     )
@@ -123,4 +125,9 @@ def _with_accumulator(t_unit: lp.TranslationUnit, match: Match, insn: Any) -> tu
     plain = insn.copy(expression=with_rules(kernel, insn.expression))
     kernel = kernel.copy(instructions=[plain if other.id == insn.id else other for other in kernel.instructions])
     t_unit = lp.realize_reduction(t_unit.with_kernel(kernel), insn_id_filter=insn.id)
-    return t_unit, t_unit[match.kernel_name].id_to_insn[insn.id]
+    made = t_unit[match.kernel_name]
+    # They depend on what the sum depended on; loopy would look for more writers of what they read, and warn.
+    instructions = [
+        other if other.id in kernel.id_to_insn else other.copy(depends_on_is_final=True) for other in made.instructions
+    ]
+    return t_unit.with_kernel(made.copy(instructions=instructions)), made.id_to_insn[insn.id]
