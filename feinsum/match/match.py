@@ -92,6 +92,7 @@ class Match:
             einsum=BatchedEinsum(
                 Subscripts(tuple(renamed.inputs[k] for k in operands), renamed.output),
                 tuple(tuple(row[k] for k in operands) for row in self.einsum.args),
+                self.einsum.epilogues,
             ),
             rules=tuple(tuple(row[k] for k in operands) for row in self.rules),
             loops=tuple({indices[letter]: iname for letter, iname in row.items()} for row in self.loops),
