@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.devices import Device
-from feinsum.errors import ValidationError
+from feinsum.errors import FeinsumError, ValidationError
 from feinsum.generate import generate
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.ir import Function, Value
@@ -51,7 +51,9 @@ class EinsumKernel:
         self.written = list(dict.fromkeys(one.output for one in found))
         self.kernels = []
         for one in found:
-            e = one.einsum.then(one.epilogue) if one.epilogue else one.einsum
+            if one.epilogue:
+                raise FeinsumError(f"no kernel of generate ends with {one.epilogue} yet")
+            e = one.einsum
             expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
             known = {axis: size for axis, size in expected.items() if axis in e.long_axes}
             self.kernels.append(generate(e, device, database, known, tune))
