@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
     from feinsum.languages.building import Built, build
+    from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -84,6 +85,7 @@ _LAZY = {
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
+    "plan": "feinsum.languages.immediate.planning",
     "program": "feinsum.languages.program",
     "shared_intermediates": "feinsum.generate.sharing",
     "timeit": "feinsum.tune.timeit",
@@ -159,6 +161,7 @@ __all__ = [
     "match_einsum",
     "match_t_unit_to_einsum",
     "pairwise_schedule",
+    "plan",
     "program",
     "query",
     "roofline",

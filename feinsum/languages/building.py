@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from feinsum.devices import device as choose_device
-from feinsum.errors import FeinsumError
-from feinsum.languages.program import LANGUAGES, Program
+from feinsum.errors import FeinsumError, ValidationError
+from feinsum.languages.program import LANGUAGES, Program, program
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -23,7 +23,8 @@ TUNING = ("never", "missing", "always")
 class Runner(Protocol):
     """What the package of a language makes of a function."""
 
-    route: str
+    @property
+    def route(self) -> str: ...
 
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any: ...
 
@@ -77,15 +78,26 @@ class Built:
     @property
     def source(self) -> str:
         """The OpenCL C source."""
-        source: str = self._runner.source
+        source: str = self._asked("source")
         return source
+
+    @property
+    def plan(self) -> Any:
+        """The einsums that it was raised to, of the immediate language."""
+        return self._asked("plan")
+
+    def _asked(self, what: str) -> Any:
+        """:raises ValidationError: if that is something which functions of the language do not have."""
+        if not hasattr(self._runner, what):
+            raise ValidationError(f"functions of the {self.program.language} language have no {what}; see explain()")
+        return getattr(self._runner, what)
 
     def ir(self, name: str | None = None) -> str:
         """The function behind a pass, by default the last, in the language itself.
 
         :raises ValidationError: if there is no such pass.
         """
-        text: str = self._runner.ir(name)
+        text: str = self._asked("ir")(name)
         return text
 
     def explain(self) -> str:
@@ -95,7 +107,7 @@ class Built:
 
 
 def build(
-    program: Program,
+    p: Program | str | os.PathLike[str],
     function: str | None = None,
     device: Device | str | cl.Device | cl.CommandQueue | None = None,
     database: Database | str | os.PathLike[str] | None = None,
@@ -113,6 +125,7 @@ def build(
     >>> fe.build(p)(x=np.arange(3, dtype=np.float32))
     array([0., 2., 4.], dtype=float32)
 
+    :param p: a program, or what :func:`feinsum.program` takes.
     :param function: its name; not needed where there is one only.
     :param device: see :func:`feinsum.device`.
     :param database: where to look for records besides those that come with feinsum.
@@ -132,7 +145,10 @@ def build(
     if check not in (None, "bounds"):
         raise FeinsumError(f"check is {check!r}; it is 'bounds' or None")
     chosen = choose_device(device)
-    found = program.function(function)
+    one = p if isinstance(p, Program) else program(p)
+    found = one.function(function)
     request = {"database": database, "sizes": sizes, "tune": tune, "route": route, "check": check == "bounds"}
-    runner = LANGUAGES[program.language].load().build(found, program.source, chosen, **request)
-    return Built(program, found.name, chosen, runner)
+    implementation: Any = LANGUAGES[one.language].load()
+    if not hasattr(implementation, "build"):
+        raise ValidationError(f"programs of the {one.language} language are interpreted and not built yet")
+    return Built(one, found.name, chosen, implementation.build(found, one.source, chosen, **request))
