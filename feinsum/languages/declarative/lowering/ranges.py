@@ -52,7 +52,7 @@ def _of_operation(function: str, parts: Sequence[tuple[int, int] | None]) -> tup
             return min(a, c), min(b, d)
         case "max":
             return max(a, c), max(b, d)
-        case "mod" if c > 0:
+        case "mod" | "rest" if c > 0:
             return 0, d - 1
         case "floordiv" | "quotient" | "cdiv" if c > 0:
             up = function == "cdiv"

@@ -14,6 +14,7 @@ from feinsum.devices import Device
 from feinsum.errors import FeinsumError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.emitting.types import numpy_type
+from feinsum.languages.declarative.interpreting import execute as interpret
 from feinsum.languages.declarative.lowering.steps import EinsumStep
 from feinsum.languages.declarative.running.alternatives import compare, key_of
 from feinsum.languages.declarative.running.contents import Contents, examine
@@ -21,6 +22,9 @@ from feinsum.languages.declarative.running.making import Made, Maker, describe
 from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.source import Source
 from feinsum.timing.races import Race
+
+_MOST_EMULATED = 1 << 16
+"""Elements of arrays up to which thread scopes are emulated before they run."""
 
 
 class DeclarativeKernel:
@@ -34,6 +38,7 @@ class DeclarativeKernel:
         self._chosen: dict[Contents, dict[str, int]] = {}
         self._races: list[tuple[syntax.Alternative, Race, int]] = []
         self._lock = threading.RLock()
+        self._emulated = ""
         self._last: Made | None = None
 
     @property
@@ -79,14 +84,17 @@ class DeclarativeKernel:
         arrays, contents = examine(self._function, self._text, arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         with self._lock:
-            tunes = self._choices(contents, arrays, chosen)
+            tunes = self._choices(contents, arrays, arguments, chosen)
             made = self._last = self._make(contents, tunes)
             return self._run(made, arrays, chosen, events)
 
-    def _choices(self, contents: Contents, arrays: Mapping[str, Any], queue: Any) -> dict[str, int]:
-        """Which way of each alternative to take; the first time they are compared."""
+    def _choices(
+        self, contents: Contents, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any
+    ) -> dict[str, int]:
+        """Which way of each alternative to take; the first time they are compared, and thread scopes emulated."""
         if contents in self._chosen:
             return self._chosen[contents]
+        self._find_races(arrays, arguments, queue)
         chosen: dict[str, int] = {}
         for node in syntax.walk(self._function.body):
             if isinstance(node, syntax.Alternative):
@@ -98,6 +106,20 @@ class DeclarativeKernel:
                 self._races.append((node, race, winner))
         self._chosen[contents] = chosen
         return chosen
+
+    def _find_races(self, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any) -> None:
+        """Emulate thread scopes, where that does not take long.
+
+        :raises LanguageError: if threads race.
+        """
+        if not any(isinstance(node, syntax.Form) and node.kind == "thread" for node in syntax.walk(self._function.body)):
+            return
+        if sum(np.size(array) for array in arrays.values()) > _MOST_EMULATED:
+            self._emulated = "thread scopes were not emulated, as the arrays are long: races in them are not found"
+            return
+        on_host = {name: value.get(queue) if hasattr(value, "get") else value for name, value in arrays.items()}
+        interpret(self._function, self._text, {**arguments, **on_host})
+        self._emulated = "thread scopes were emulated at these lengths: no race was found"
 
     def _sampler(self, made: Made, arrays: Mapping[str, Any], queue: Any) -> Callable[[], float]:
         def sample() -> float:
@@ -158,6 +180,7 @@ class DeclarativeKernel:
             lines.append(f"step {count} makes {names}: {describe(step)}")
             if isinstance(step, EinsumStep):
                 lines += [f"  {line}" for line in action[0].explain().splitlines()[1:]]
+        lines += [self._emulated] if self._emulated else []
         for node, race, winner in self._races:
             lines.append(f"alternative of line {self._text.place(node.span).line}: {node.ways[winner].name}; {race}")
         return "\n".join(lines)
