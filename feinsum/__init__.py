@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
-    from feinsum.languages.building import build
+    from feinsum.languages.building import Built, build
     from feinsum.languages.declarative.tracing import kernel
+    from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 _checkout.serve()
 
 _LAZY = {
+    "Built": "feinsum.languages.building",
     "Kernel": "feinsum.generate.kernel",
     "Match": "feinsum.match",
     "Program": "feinsum.languages.program",
@@ -85,6 +87,7 @@ _LAZY = {
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
+    "plan": "feinsum.languages.immediate.planning",
     "program": "feinsum.languages.program",
     "shared_intermediates": "feinsum.generate.sharing",
     "timeit": "feinsum.tune.timeit",
@@ -108,6 +111,7 @@ __all__ = [
     "ArgumentError",
     "Array",
     "BatchedEinsum",
+    "Built",
     "CanonicalEinsum",
     "ContractionSchedule",
     "DTypeError",
@@ -160,6 +164,7 @@ __all__ = [
     "match_einsum",
     "match_t_unit_to_einsum",
     "pairwise_schedule",
+    "plan",
     "program",
     "query",
     "roofline",

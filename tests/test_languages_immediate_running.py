@@ -58,9 +58,9 @@ def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> 
         arguments = arguments_for(program.function(), rng, data.draw(st.sampled_from([0, 1, 5])))
         wanted = copies(arguments)
         program.interpret(**wanted)
-        for schedule in ("free", "written"):
+        for route in ("auto", "general"):
             given_ = copies(arguments)
-            fe.build(program, schedule=schedule)(**given_)
+            fe.build(program, route=route)(**given_)
             for name, value in wanted.items():
                 np.testing.assert_array_equal(given_[name], value, err_msg=f"%{name} of\n{program}")
 

@@ -22,32 +22,33 @@ from feinsum.languages.source import Source
 if TYPE_CHECKING:
     from feinsum.devices import Device
 
-SCHEDULES = ("free", "written")
-"""Whether instructions are raised to larger einsums."""
+ROUTES = ("auto", "einsum", "general")
+"""``"general"`` does one instruction after the other; the others are raised to larger einsums."""
 
 
-def plan_of(function: Function, schedule: str = "free") -> Plan:
-    """What a function does: one einsum for each instruction if the schedule is ``"written"``, else as few as can be."""
-    if schedule not in SCHEDULES:
-        raise ValidationError(f"schedule is {schedule!r}; it is one of {', '.join(map(repr, SCHEDULES))}")
+def plan_of(function: Function, route: str = "auto") -> Plan:
+    """What a function does: one einsum for each instruction on the route ``"general"``, else as few as can be."""
+    if route not in ROUTES:
+        raise ValidationError(f"route is {route!r}; it is one of {', '.join(map(repr, ROUTES))}")
     notation = Notation(Findings(Source("")), strict=False)
     plan = as_written(resolve(Reading(function, frozenset()), notation))
-    return raised(plan) if schedule == "free" else plan
+    return plan if route == "general" else raised(plan)
 
 
 class ImmediateKernel:
-    """A function of the immediate language on a device; made by :func:`feinsum.build`.
+    """A function of the immediate language on a device, as :class:`feinsum.languages.building.Built` calls it.
 
     :ivar plan: the einsums that it was raised to.
+    :ivar route: how.
     """
 
-    def __init__(self, function: Function, source: Source, plan: Plan, settings: Settings) -> None:
-        self.function, self.source, self.plan, self.device = function, source, plan, settings.device
+    def __init__(self, function: Function, source: Source, plan: Plan, settings: Settings, route: str) -> None:
+        self.function, self.text, self.plan, self.device, self.route = function, source, plan, settings.device, route
         self._runner = Runner(settings, plan.is_batched)
         self._remarks: dict[str, str] = {}
 
-    def __call__(
-        self, *, count: int | None = None, queue: Any = None, wait_for: Sequence[Any] | None = None, **arguments: Any
+    def call(
+        self, arguments: Mapping[str, Any], count: int | None, queue: Any = None, wait_for: Sequence[Any] | None = None
     ) -> Any:
         """Execute the function for each work-item; arguments that are written are updated in place.
 
@@ -98,7 +99,7 @@ class ImmediateKernel:
         return lines
 
     def _contraction(self, unit: Contraction) -> list[str]:
-        places = sorted({self.source.place(update.span).line for update in unit.sources if update.span.end})
+        places = sorted({self.text.place(update.span).line for update in unit.sources if update.span.end})
         where = f"lines {', '.join(map(str, places))}: " if len(places) > 1 else f"line {places[0]}: " if places else ""
         beta = "" if unit.beta == 0 else " + C" if unit.beta == 1 else f" + {unit.beta!r} C"
         factor = "" if unit.alpha == 1 else f"{unit.alpha!r} "
@@ -127,13 +128,13 @@ def build(
     sizes: Mapping[str, int] | None = None,
     tune: str = "never",
     route: str = "auto",
-    schedule: str = "free",
+    check: bool = False,
 ) -> ImmediateKernel:
     """See :func:`feinsum.build`.
 
-    :param schedule: ``"free"`` raises instructions to larger einsums, ``"written"`` launches each of them.
+    :param route: ``"auto"`` and ``"einsum"`` raise instructions to larger einsums, ``"general"`` launches each of them.
+    :raises ValidationError: if indices are to be checked; those of this language are known before anything runs.
     """
-    if route not in ("auto", "einsum"):
-        raise ValidationError(f"route is {route!r}; programs of the immediate language are einsums, so leave it out")
-    plan = plan_of(function, schedule)
-    return ImmediateKernel(function, source, plan, Settings(device, database, sizes, tune))
+    if check:
+        raise ValidationError("check='bounds' is for the tensor language; indices of this one are checked before it runs")
+    return ImmediateKernel(function, source, plan_of(function, route), Settings(device, database, sizes, tune), route)

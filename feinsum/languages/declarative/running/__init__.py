@@ -28,7 +28,7 @@ _MOST_EMULATED = 1 << 16
 
 
 class DeclarativeKernel:
-    """A program on a device.  Made by :func:`feinsum.build`; thread-safe."""
+    """A program on a device, see :class:`feinsum.languages.building.Runner`; thread-safe."""
 
     def __init__(self, function: Function, source: Source, device: Device, request: Mapping[str, Any]) -> None:
         self._function, self._text, self.device = function, source, device
@@ -52,35 +52,14 @@ class DeclarativeKernel:
 
         return show([self._function])
 
-    def __call__(
-        self,
-        arguments: Mapping[str, Any] | None = None,
-        /,
-        *,
-        count: int | None = None,
-        queue: Any = None,
-        wait_for: Any = None,
-        **named: Any,
-    ) -> Any:
+    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
         """Run it on arrays, all of numpy or all of pyopencl.
 
-        :param named: an argument for each parameter: arrays, numbers, and programs for functions.
-        :param arguments: the same as a mapping, for names that are also those of the parameters below.
         :param count: of no use here.
-        :param queue: the queue to use; by default the device's.
-        :param wait_for: events to wait for.
-        :returns: what the program computes: an array, or a tuple of them in the order of the text.  Those of pyopencl are
-            ready when their events have happened.
+        :returns: what the program computes: an array, or a tuple of them in the order of the text.
         :raises ValidationError: if arguments are missing or do not fit.
         :raises LanguageError: if something is not lowered, an index is not proved to be inside, or alternatives differ.
         """
-        return self.call({**(arguments or {}), **named}, count, queue, wait_for)
-
-    def __repr__(self) -> str:
-        return f"DeclarativeKernel({list(self._function.results)}, device={self.device.id!r})"
-
-    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
-        """Run it."""
         arrays, contents = examine(self._function, self._text, arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         with self._lock:
