@@ -31,6 +31,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], int]] = {
     "scan": (programs.SCAN, {"A": numbers(5003)}, 1),
     "scan by halves": (programs.SCAN_BY_HALVES, {"A": numbers(502)}, 2),
     "staged": (programs.STAGED, {"A": numbers(7, 19), "B": numbers(19, 6)}, 1),
+    "tiles": (programs.TILED, {"A": numbers(13, 11), "B": numbers(11, 7)}, 1),
     "attention": (programs.ATTENTION, {x: numbers(2, n, 8) for x, n in (("Q", 13), ("K", 11), ("V", 11))}, 4),
     "gelu of a layer": (programs.GELU, {"x": numbers(7, 19), "w": numbers(19, 33), "b": numbers(33)}, 2),
 }
@@ -181,8 +182,12 @@ def test_programs_as_functions(cpu: Device) -> None:
 REFUSED = {
     "y = compute (shape = [N]) |i| a[c[i]]": "not proved to be inside",
     "y = a[0:M]": "slice 0:5 of an axis whose length is 3",
-    "y: Tensor<N> = grid (dim = [1]) |g| compute (shape = [N]) |i| a[i]": "grid is not lowered yet",
-    "y = zeros([N])\nthread (threads = 3, shared = [y]) |t| { y[t] = 1.0 }": "thread scopes are not lowered yet",
+    "y: Tensor<N> = grid (dim = [1]) |g| compute (shape = [2]) |i| a[i]": r"tiles cover \[2\], not all",
+    "y = zeros([N - 1])\nthread (threads = 3, shared = [y]) |t| { y[t] = 1.0 }": "index 2 of axis 0, whose length is 2",
+    "y = zeros([N])\nthread (threads = 3, shared = [y]) |t| { y[0] = 1.0 }": "between two calls of sync",
+    "b = full([100], 0.0)\ny = affine_for (end = 2, init = b) |k, r| compute (shape = [100]) |i| r[99 - i]": (
+        "takes one from the place of another"
+    ),
 }
 
 
@@ -192,3 +197,38 @@ def test_what_is_not_lowered_is_refused(text: str, cpu: Device) -> None:
     kernel = fe.build(fe.program(f"a: Tensor<N; f32>\nc: Tensor<N; i64>\nM: int\n{text}"), device=cpu)
     with pytest.raises(LanguageError, match=REFUSED[text]):
         kernel(a=numbers(3), c=np.arange(3), M=5)
+
+
+def test_threads_on_a_device(cpu: Device) -> None:
+    """With local and private memory, barriers, loops; numbers keep the value that they had, and results are read behind."""
+    x1 = numbers(3, 4)
+    kernel = fe.build(fe.program(programs.THREADS, language="declarative"), device=cpu)
+    np.testing.assert_array_equal(kernel(x1=x1, blockDim=8), 2 * x1)
+    assert "no race was found" in kernel.explain()
+    text = """
+    x: Tensor<N; f64>
+    y = x * 1
+    thread (threads = 64, shared = [y]) |t| {
+        s = Shared<64; f64>
+        s[t] = 0
+        affine_for (end = cdiv(N, 64)) |k| {
+            if 64 * k + t < N { s[t] = s[t] + x[64 * k + t] }
+        }
+        sync()
+        affine_for (end = 6) |level| {
+            width = [32, 16, 8, 4, 2, 1]
+            if t < width[level] { s[t] = s[t] + s[t + width[level]] }
+            sync()
+        }
+        before = y[t]
+        y[t] = before + 1
+        if t == 0 { y[t] = s[0] + before }
+    }
+    z = y[0] + 1
+    w = y * 2
+    """
+    x = RNG.standard_normal(1500)
+    z, w = fe.build(fe.program(text), device=cpu)(x=x)
+    np.testing.assert_allclose(z, x.sum() + x[0] + 1)
+    np.testing.assert_allclose(w[1:64], 2 * x[1:64] + 2)
+    np.testing.assert_allclose(w[64:], 2 * x[64:])

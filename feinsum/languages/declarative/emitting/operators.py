@@ -12,6 +12,7 @@ from feinsum.languages.declarative.lowering.terms import Apply, Load, Reduce, Te
 INFIX: Final = {
     **{s: s for s in ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!=")},
     "quotient": "/",
+    "rest": "%",
 }  # fmt: skip
 VECTOR_OPERATORS: Final = ("sum", "prod", "min", "max")
 """Reductions of vectors, lane by lane."""

@@ -22,17 +22,20 @@ from feinsum.languages.declarative.lowering.terms import (
     substitute,
     walk,
 )
+from feinsum.languages.declarative.lowering.threads import ThreadScope
 
 
-def normalize(equations: Sequence[Equation], results: Sequence[str], fresh: Callable[[str], str]) -> list[Equation]:
+def normalize(
+    equations: Sequence[Equation | ThreadScope], results: Sequence[str], fresh: Callable[[str], str]
+) -> list[Equation | ThreadScope]:
     """The equations with invariants hoisted, and elementwise ones put into the only equation that reads them.
 
     :param results: arrays that are wanted, and stay.
     :param fresh: makes names of arrays.
     """
-    hoisted: list[Equation] = []
+    hoisted: list[Equation | ThreadScope] = []
     for equation in equations:
-        hoisted += _hoist(equation, fresh)
+        hoisted += [equation] if isinstance(equation, ThreadScope) else _hoist(equation, fresh)
     return _needed(_fuse(hoisted, results), results)
 
 
@@ -64,17 +67,21 @@ def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
     return [*before, Equation(equation.array, equation.variables, body, equation.scan)]
 
 
-def _fuse(equations: Sequence[Equation], results: Sequence[str]) -> list[Equation]:
+def _fuse(equations: Sequence[Equation | ThreadScope], results: Sequence[str]) -> list[Equation | ThreadScope]:
     """The equations without those whose only reader takes each of their elements where it stands.
 
     A reduction goes only into what is elementwise around it: its reader must not evaluate it more than once.
     """
     left = list(equations)
     for equation in equations:
+        if isinstance(equation, ThreadScope):
+            continue
         readers = [other for other in left if equation.array in other.reads]
         if equation.array in results or equation.scan or len(readers) != 1 or readers[0].scan:
             continue
         (reader,) = readers
+        if isinstance(reader, ThreadScope):
+            continue
         loads = [t for t in walk(reader.body) if isinstance(t, Load) and t.array == equation.array]
         if any(load.indices != reader.variables for load in loads) or equation.shape != reader.shape:
             continue
@@ -92,12 +99,12 @@ def _has_reduction(equation: Equation) -> bool:
     return any(isinstance(term, Reduce) for term in walk(equation.body))
 
 
-def _needed(equations: Sequence[Equation], results: Sequence[str]) -> list[Equation]:
+def _needed(equations: Sequence[Equation | ThreadScope], results: Sequence[str]) -> list[Equation | ThreadScope]:
     """The equations that results depend on."""
     wanted = set(results)
-    found: list[Equation] = []
+    found: list[Equation | ThreadScope] = []
     for equation in reversed(equations):
-        if equation.array in wanted:
+        if wanted & set(equation.arrays):
             found.insert(0, equation)
             wanted |= equation.reads
     return found

@@ -52,7 +52,7 @@ def _of_operation(function: str, parts: Sequence[tuple[int, int] | None]) -> tup
             return min(a, c), min(b, d)
         case "max":
             return max(a, c), max(b, d)
-        case "mod" if c > 0:
+        case "mod" | "rest" if c > 0:
             return 0, d - 1
         case "floordiv" | "quotient" | "cdiv" if c > 0:
             up = function == "cdiv"
@@ -111,7 +111,19 @@ def _inequalities(condition: Term, wanted: bool) -> list[Extent]:
                 return []
             one = Extent.of(1)
             operator = function if wanted else _OPPOSITE[function]
+            if operator == "!=":
+                return _beside(left, right, a - b)
             return {
-                "<": [b - a - one], "<=": [b - a], ">": [a - b - one], ">=": [a - b], "==": [a - b, b - a], "!=": [],
+                "<": [b - a - one], "<=": [b - a], ">": [a - b - one], ">=": [a - b], "==": [a - b, b - a],
             }[operator]  # fmt: skip
     return []
+
+
+def _beside(left: Term, right: Term, difference: Extent) -> list[Extent]:
+    """What follows from two indices being different, where one of them cannot be greater."""
+    values = _of_operation("-", [interval(left), interval(right)])
+    if values is None:
+        return []
+    low, high = values
+    one = Extent.of(1)
+    return [difference - one] if low == 0 else [-difference - one] if high == 0 else []

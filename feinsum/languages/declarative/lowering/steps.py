@@ -26,6 +26,7 @@ from feinsum.languages.declarative.lowering.terms import (
     substitute,
     walk,
 )
+from feinsum.languages.declarative.lowering.threads import ThreadScope
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _ROW_BYTES: Final = 24 * 1024
@@ -90,24 +91,38 @@ class ScanStep:
         return (self.equation,)
 
 
-Step: TypeAlias = EinsumStep | RowStep | FlatStep | ScanStep
+@dataclass(frozen=True)
+class ThreadStep:
+    """A thread scope."""
+
+    scope: ThreadScope
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What it computes is said by no equation."""
+        return ()
 
 
-def partition(equations: Sequence[Equation], results: Sequence[str], *, einsums: bool = True) -> list[Step]:
+Step: TypeAlias = EinsumStep | RowStep | FlatStep | ScanStep | ThreadStep
+
+
+def partition(equations: Sequence[Equation | ThreadScope], results: Sequence[str], *, einsums: bool = True) -> list[Step]:
     """The steps of a program, in order.
 
     :param einsums: whether sums of products are left to the kernels of :func:`feinsum.generate`.
     """
-    split: list[Equation] = []
+    staged: list[Equation | ThreadScope] = []
     for equation in equations:
-        split += _split_einsum(equation) if einsums else [equation]
-    staged = [stage for equation in split for stage in _stages(equation)]
+        if isinstance(equation, ThreadScope):
+            staged.append(equation)
+        else:
+            staged += [stage for one in (_split_einsum(equation) if einsums else [equation]) for stage in _stages(one)]
     steps: list[Step] = []
     row: list[Equation] = []
     lead = 0
     for equation in staged:
         step = _alone(equation, einsums)
-        if step is None and row and (new := _joined(row, lead, equation)) is not None:
+        if isinstance(equation, Equation) and step is None and row and (new := _joined(row, lead, equation)) is not None:
             row.append(equation)
             lead = new
             continue
@@ -116,15 +131,17 @@ def partition(equations: Sequence[Equation], results: Sequence[str], *, einsums:
             row = []
         if step is not None:
             steps.append(step)
-        else:
+        elif isinstance(equation, Equation):
             row, lead = [equation], _own_lead(equation)
     if row:
         steps.append(_rows(row, lead, staged, results))
     return steps
 
 
-def _alone(equation: Equation, einsums: bool) -> Step | None:
+def _alone(equation: Equation | ThreadScope, einsums: bool) -> Step | None:
     """The step of an equation that shares no kernel with others."""
+    if isinstance(equation, ThreadScope):
+        return ThreadStep(equation)
     if equation.scan:
         return ScanStep(equation)
     return find_einsum(equation) if einsums else None
@@ -269,12 +286,12 @@ def _inner_rank(row: Sequence[Equation], equation: Equation, lead: int) -> bool:
     )
 
 
-def _rows(row: Sequence[Equation], lead: int, all_: Sequence[Equation], results: Sequence[str]) -> Step:
+def _rows(row: Sequence[Equation], lead: int, all_: Sequence[Equation | ThreadScope], results: Sequence[str]) -> Step:
     """The step of equations that share a kernel, or of one that is alone."""
     if len(row) == 1 and not _along_rows(row[0]):
         return FlatStep(row[0])
     own = {e.array for e in row}
-    outside = {name for e in all_ if e.array not in own for name in e.reads} | set(results)
+    outside = {name for e in all_ if not own & set(e.arrays) for name in e.reads} | set(results)
     return RowStep(lead, tuple(row), frozenset(own & outside))
 
 

@@ -135,6 +135,11 @@ class Equation:
         return tuple(v.extent for v in self.variables)
 
     @property
+    def arrays(self) -> tuple[str, ...]:
+        """The arrays that it makes."""
+        return (self.array,)
+
+    @property
     def dtype(self) -> str:
         """The type of its elements."""
         return self.body.dtype

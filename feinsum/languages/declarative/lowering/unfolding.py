@@ -12,13 +12,13 @@ from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import FUNCTIONS, MAKERS, SCALARS
 from feinsum.languages.declarative.lowering.folding import apply_function, integer
 from feinsum.languages.declarative.lowering.terms import Constant, Load
+from feinsum.languages.declarative.lowering.threads import ThreadScope, UnfoldingThreads
 from feinsum.languages.declarative.lowering.unfolding_base import Tensor, casting, number
-from feinsum.languages.declarative.lowering.unfolding_forms import UnfoldingForms
 from feinsum.languages.declarative.syntax import Block, Call, Form, Function, Let, Node
 from feinsum.languages.declarative.types import ANY_FLOAT
 
 
-class Unfolder(UnfoldingForms):
+class Unfolder(UnfoldingThreads):
     """Unfolds one program at given lengths."""
 
     def program(self, function: Function) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ class Unfolder(UnfoldingForms):
             if isinstance(statement, Let):
                 self.names[statement.name] = self.let(statement, top=True)
             elif isinstance(statement, Form) and statement.kind == "thread":
-                raise self.refuse(statement, "thread scopes are not lowered yet")
+                self.equations.append(self.thread_scope(statement))
         results = []
         for name in function.results:
             value = self.names[name] if name != "result" else self.evaluate(function.body.value or syntax.Hole())
@@ -39,8 +39,13 @@ class Unfolder(UnfoldingForms):
         variables = self.variables([f"{name}_i"] * len(value.shape), value.shape)
         body = value.at(*variables)
         for equation in self.equations:
+            if isinstance(equation, ThreadScope):
+                if isinstance(body, Load) and body.array in equation.arrays and body.indices == variables:
+                    return body.array
+                continue
             if body == Load(body.dtype, equation.array, variables) and equation.shape == value.shape:
-                return equation.array
+                found: str = equation.array
+                return found
         return self.array(name, variables, body)
 
     def let(self, node: Let, *, top: bool = False) -> Tensor:
@@ -57,6 +62,9 @@ class Unfolder(UnfoldingForms):
         dtype = word if word in SCALARS else self.types.get(word or "")
         if dtype and dtype != "int":
             value = Tensor(value.shape, dtype, casting(value, dtype))
+        if isinstance(node.value, Call) and node.value.function == "empty":
+            self.empty.add(node.name)
+            return value
         if top and value.shape:
             variables = self.variables([f"{node.name}_i"] * len(value.shape), value.shape)
             body = value.at(*variables)

@@ -12,7 +12,7 @@ from feinsum.errors import LanguageError
 from feinsum.languages.declarative.lowering.folding import INDEX, cast
 from feinsum.languages.declarative.lowering.ranges import Held
 from feinsum.languages.declarative.lowering.terms import Equation, Load, Term, Variable
-from feinsum.languages.declarative.syntax import Block, Node
+from feinsum.languages.declarative.syntax import Block, Let, Node
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT
 from feinsum.languages.diagnostics import Findings, Note
 from feinsum.languages.source import Source
@@ -38,14 +38,16 @@ def number(term: Term) -> Tensor:
 class UnfoldingBase(ABC):
     """The names of a program and the equations made so far.
 
-    :ivar equations: of arrays that the program makes, in order; `shapes` has the lengths of all arrays.
+    :ivar equations: of arrays that the program makes, and thread scopes, in order.
+    :ivar empty: names of tensors that nobody has written.
     """
 
     def __init__(self, source: Source, tunes: Mapping[str, int]) -> None:
         self.source, self.tunes = source, tunes
         self.names: dict[str, Any] = {}
         self.types: dict[str, str] = {}
-        self.equations: list[Equation] = []
+        self.equations: list[Any] = []
+        self.empty: set[str] = set()
         self._count = 0
         self.held: list[Held] = []
 
@@ -115,6 +117,10 @@ class UnfoldingBase(ABC):
     @abstractmethod
     def block(self, block: Block) -> Tensor:
         """The value of a block."""
+
+    @abstractmethod
+    def let(self, node: Let, *, top: bool = False) -> Tensor:
+        """The value of a name; of a tensor at the top an array."""
 
     @abstractmethod
     def length(self, node: Node) -> int:

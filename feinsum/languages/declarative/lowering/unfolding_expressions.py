@@ -29,12 +29,16 @@ class UnfoldingExpressions(UnfoldingBase):
     """Unfolds expressions."""
 
     @abstractmethod
+    def element_of(self, node: syntax.Member) -> Tensor:
+        """One of the tensors that a thread scope shares."""
+
+    @abstractmethod
     def call(self, node: Call) -> Tensor:
         """The value of a call."""
 
     @abstractmethod
-    def form(self, node: Form) -> Tensor:
-        """The value of a form."""
+    def form(self, node: Form, shape: tuple[int, ...] | None = None) -> Tensor:
+        """The value of a form; `shape` is what it is said to have."""
 
     def evaluate(self, node: Node, shape: tuple[int, ...] | None = None) -> Tensor:
         """The value of an expression; `shape` is what it is said to have."""
@@ -56,10 +60,12 @@ class UnfoldingExpressions(UnfoldingBase):
             case Call():
                 return self.call(node)
             case Form():
-                return self.form(node)
+                return self.form(node, shape)
             case syntax.Alternative():
                 chosen = node.ways[self.tunes.get(f"alternative {node.span.start}", 0)]
                 return self.evaluate(chosen.value, shape)
+            case syntax.Member():
+                return self.element_of(node)
         raise self.refuse(node, "this is not lowered")
 
     def list_of(self, items: list[Term]) -> Tensor:

@@ -23,9 +23,9 @@ _MOST_STATES: Final = 64
 class UnfoldingForms(UnfoldingExpressions):
     """Unfolds forms."""
 
-    def _over(self, node: Form) -> tuple[tuple[Variable, ...], Tensor]:
+    def _over(self, node: Form, argument: str = "shape") -> tuple[tuple[Variable, ...], Tensor]:
         """The indices of a form, and its body for them."""
-        shape = node.argument("shape")
+        shape = node.argument(argument)
         items = shape.items if isinstance(shape, syntax.ListOf) else (shape,)
         lengths = [self.length(item) for item in items if item is not None]
         variables = self.variables([p.name for p in node.binder], lengths)
@@ -34,8 +34,8 @@ class UnfoldingForms(UnfoldingExpressions):
                 self.names[parameter.name] = number(variable)
             return variables, self.block(node.body)
 
-    def form(self, node: Form) -> Tensor:
-        """The value of a form."""
+    def form(self, node: Form, shape: tuple[int, ...] | None = None) -> Tensor:
+        """The value of a form; `shape` is what it is said to have."""
         match node.kind:
             case "compute" | "read":
                 variables, value = self._over(node)
@@ -54,7 +54,9 @@ class UnfoldingForms(UnfoldingExpressions):
                 return self._affine_for(node)
             case "while":
                 return self._while(node)
-        raise self.refuse(node, f"{node.kind} is not lowered yet")
+            case "grid":
+                return self._grid(node, shape)
+        raise self.refuse(node, f"{node.kind} has no value")
 
     def _reduce(self, node: Form) -> Tensor:
         operator = node.argument("op")
@@ -113,6 +115,7 @@ class UnfoldingForms(UnfoldingExpressions):
         assert init is not None
         first = 0 if begin is None else self.length(begin)
         last = self.length(end)
+        start = self.evaluate(init)
         index = Variable(INDEX, self.fresh(node.binder[0].name), max(last - first, 0))
 
         def body(carried: Tensor) -> tuple[Tensor, Term | None]:
@@ -120,7 +123,8 @@ class UnfoldingForms(UnfoldingExpressions):
             self.names[node.binder[1].name] = carried
             return self.block(node.body), None
 
-        return self._loop(self.evaluate(init), body, node, index=index, count=integer(max(last - first, 0)))
+        loop = self._loop if np.prod(start.shape, dtype=np.int64) <= _MOST_STATES else self._loop_of_elements
+        return loop(start, body, node, index=index, count=integer(max(last - first, 0)))
 
     def _while(self, node: Form) -> Tensor:
         init, until = node.argument("init"), node.argument("until")
@@ -142,9 +146,7 @@ class UnfoldingForms(UnfoldingExpressions):
             states, carried = self._state(node, start, dtype)
             with self.inside():
                 value, going = body(carried)
-            if start.shape != value.shape:
-                message = f"what the loop carries has the shape {list(start.shape)}, and then {list(value.shape)}"
-                raise self.fail("run-shape", node, message)
+            self._require_shape(start, value, node)
             wider = dtype if "bool" in (dtype, value.dtype) else promote(dtype, value.dtype)
             if wider == dtype != ANY_INT:
                 break
@@ -152,3 +154,56 @@ class UnfoldingForms(UnfoldingExpressions):
         following = self._elements(value, dtype)
         loop = Iterate(dtype, states, self._elements(start, dtype), following, going, **how)
         return self._parts(start.shape, dtype, [Part(dtype, loop, k) for k in range(len(states))])
+
+    def _require_shape(self, start: Tensor, value: Tensor, node: Form) -> None:
+        if start.shape != value.shape:
+            message = f"what the loop carries has the shape {list(start.shape)}, and then {list(value.shape)}"
+            raise self.fail("run-shape", node, message)
+
+    def _loop_of_elements(
+        self, start: Tensor, body: Callable[[Tensor], tuple[Tensor, Term | None]], node: Form, **how: Any
+    ) -> Tensor:
+        """A loop that carries a tensor, each of whose elements depends on no other one: a loop for each of them."""
+        own = self.variables(["e"] * len(start.shape), start.shape)
+        dtype = start.dtype
+        for _ in range(3):
+            state = Variable(dtype, self.fresh("state"))
+
+            def carried(*indices: Term, state: Variable = state) -> Term:
+                if indices != own:
+                    raise self.refuse(
+                        node, "a loop that carries many numbers, and takes one from the place of another, is not lowered"
+                    )
+                return state
+
+            with self.inside():
+                value, _ = body(Tensor(start.shape, dtype, carried))
+            self._require_shape(start, value, node)
+            following = value.at(*own)
+            wider = promote(dtype, following.dtype)
+            if wider == dtype != ANY_INT:
+                break
+            dtype = "i64" if wider == dtype else wider
+        loop = Iterate(dtype, (state,), (cast(start.at(*own), dtype),), (cast(following, dtype),), **how)
+
+        def at(*indices: Term) -> Term:
+            return substitute(Part(dtype, loop, 0), dict(zip(own, indices, strict=True)))
+
+        return Tensor(start.shape, dtype, at)
+
+    def _grid(self, node: Form, shape: tuple[int, ...] | None) -> Tensor:
+        """Tiles side by side: an element is one of the tile in which it lies."""
+        variables, tile = self._over(node, "dim")
+        assert shape is not None
+        count = len(variables)
+        covered = [v.extent * t for v, t in zip(variables, tile.shape, strict=False)] + list(tile.shape[count:])
+        if any(c < n for c, n in zip(covered, shape, strict=True)):
+            raise self.fail("run-shape", node, f"tiles cover {covered}, not all of {list(shape)}")
+        lengths = [integer(length) for length in tile.shape]
+
+        def at(*indices: Term) -> Term:
+            which = [fold(Apply(INDEX, "quotient", (i, n))) for i, n in zip(indices[:count], lengths, strict=False)]
+            where = [fold(Apply(INDEX, "rest", (i, n))) for i, n in zip(indices[:count], lengths, strict=False)]
+            return substitute(tile.at(*where, *indices[count:]), dict(zip(variables, which, strict=True)))
+
+        return Tensor(shape, tile.dtype, at)

@@ -14,6 +14,7 @@ from feinsum.devices import Device
 from feinsum.errors import FeinsumError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.emitting.types import numpy_type
+from feinsum.languages.declarative.interpreting import execute as interpret
 from feinsum.languages.declarative.lowering.steps import EinsumStep
 from feinsum.languages.declarative.running.alternatives import compare, key_of
 from feinsum.languages.declarative.running.contents import Contents, examine
@@ -22,9 +23,12 @@ from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.source import Source
 from feinsum.timing.races import Race
 
+_MOST_EMULATED = 1 << 16
+"""Elements of arrays up to which thread scopes are emulated before they run."""
+
 
 class DeclarativeKernel:
-    """A program on a device.  Made by :func:`feinsum.build`; thread-safe."""
+    """A program on a device, see :class:`feinsum.languages.building.Runner`; thread-safe."""
 
     def __init__(self, function: Function, source: Source, device: Device, request: Mapping[str, Any]) -> None:
         self._function, self._text, self.device = function, source, device
@@ -34,6 +38,7 @@ class DeclarativeKernel:
         self._chosen: dict[Contents, dict[str, int]] = {}
         self._races: list[tuple[syntax.Alternative, Race, int]] = []
         self._lock = threading.RLock()
+        self._emulated = ""
         self._last: Made | None = None
 
     @property
@@ -47,46 +52,28 @@ class DeclarativeKernel:
 
         return show([self._function])
 
-    def __call__(
-        self,
-        arguments: Mapping[str, Any] | None = None,
-        /,
-        *,
-        count: int | None = None,
-        queue: Any = None,
-        wait_for: Any = None,
-        **named: Any,
-    ) -> Any:
+    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
         """Run it on arrays, all of numpy or all of pyopencl.
 
-        :param named: an argument for each parameter: arrays, numbers, and programs for functions.
-        :param arguments: the same as a mapping, for names that are also those of the parameters below.
         :param count: of no use here.
-        :param queue: the queue to use; by default the device's.
-        :param wait_for: events to wait for.
-        :returns: what the program computes: an array, or a tuple of them in the order of the text.  Those of pyopencl are
-            ready when their events have happened.
+        :returns: what the program computes: an array, or a tuple of them in the order of the text.
         :raises ValidationError: if arguments are missing or do not fit.
         :raises LanguageError: if something is not lowered, an index is not proved to be inside, or alternatives differ.
         """
-        return self.call({**(arguments or {}), **named}, count, queue, wait_for)
-
-    def __repr__(self) -> str:
-        return f"DeclarativeKernel({list(self._function.results)}, device={self.device.id!r})"
-
-    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
-        """Run it."""
         arrays, contents = examine(self._function, self._text, arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         with self._lock:
-            tunes = self._choices(contents, arrays, chosen)
+            tunes = self._choices(contents, arrays, arguments, chosen)
             made = self._last = self._make(contents, tunes)
             return self._run(made, arrays, chosen, events)
 
-    def _choices(self, contents: Contents, arrays: Mapping[str, Any], queue: Any) -> dict[str, int]:
-        """Which way of each alternative to take; the first time they are compared."""
+    def _choices(
+        self, contents: Contents, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any
+    ) -> dict[str, int]:
+        """Which way of each alternative to take; the first time they are compared, and thread scopes emulated."""
         if contents in self._chosen:
             return self._chosen[contents]
+        self._find_races(arrays, arguments, queue)
         chosen: dict[str, int] = {}
         for node in syntax.walk(self._function.body):
             if isinstance(node, syntax.Alternative):
@@ -98,6 +85,20 @@ class DeclarativeKernel:
                 self._races.append((node, race, winner))
         self._chosen[contents] = chosen
         return chosen
+
+    def _find_races(self, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any) -> None:
+        """Emulate thread scopes, where that does not take long.
+
+        :raises LanguageError: if threads race.
+        """
+        if not any(isinstance(node, syntax.Form) and node.kind == "thread" for node in syntax.walk(self._function.body)):
+            return
+        if sum(np.size(array) for array in arrays.values()) > _MOST_EMULATED:
+            self._emulated = "thread scopes were not emulated, as the arrays are long: races in them are not found"
+            return
+        on_host = {name: value.get(queue) if hasattr(value, "get") else value for name, value in arrays.items()}
+        interpret(self._function, self._text, {**arguments, **on_host})
+        self._emulated = "thread scopes were emulated at these lengths: no race was found"
 
     def _sampler(self, made: Made, arrays: Mapping[str, Any], queue: Any) -> Callable[[], float]:
         def sample() -> float:
@@ -158,6 +159,7 @@ class DeclarativeKernel:
             lines.append(f"step {count} makes {names}: {describe(step)}")
             if isinstance(step, EinsumStep):
                 lines += [f"  {line}" for line in action[0].explain().splitlines()[1:]]
+        lines += [self._emulated] if self._emulated else []
         for node, race, winner in self._races:
             lines.append(f"alternative of line {self._text.place(node.span).line}: {node.ways[winner].name}; {race}")
         return "\n".join(lines)

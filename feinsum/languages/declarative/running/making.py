@@ -15,10 +15,19 @@ from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.emitting.kernels import KernelText, Spread, flat_kernel
 from feinsum.languages.declarative.emitting.rows import row_kernel
 from feinsum.languages.declarative.emitting.scans import scan_kernels, scan_sizes
+from feinsum.languages.declarative.emitting.threads import thread_kernel
 from feinsum.languages.declarative.emitting.types import numpy_type
 from feinsum.languages.declarative.lowering.folding import integer
 from feinsum.languages.declarative.lowering.normal import normalize
-from feinsum.languages.declarative.lowering.steps import EinsumStep, FlatStep, RowStep, ScanStep, Step, partition
+from feinsum.languages.declarative.lowering.steps import (
+    EinsumStep,
+    FlatStep,
+    RowStep,
+    ScanStep,
+    Step,
+    ThreadStep,
+    partition,
+)
 from feinsum.languages.declarative.lowering.terms import Constant, Load
 from feinsum.languages.declarative.lowering.unfolding import Unfolder
 from feinsum.languages.declarative.lowering.unfolding_base import Tensor, number
@@ -87,8 +96,18 @@ class Maker:
         for step in steps:
             for equation in step.equations:
                 arrays[equation.array] = (equation.shape, equation.dtype)
+            if isinstance(step, ThreadStep):
+                self._require_threads(step.scope.thread.extent)
+                arrays |= {m.array: (m.shape, m.dtype) for m in step.scope.memory if m.kind == "shared"}
         self._require_small(arrays)
         return self._build(steps, names, arrays)
+
+    def _require_threads(self, threads: int) -> None:
+        most = self.device.profile.max_work_group_size
+        if threads > most:
+            raise DeviceError(
+                f"a thread scope has {threads} threads; {self.device.profile.name} has {most} in a work-group"
+            )
 
     def _require_small(self, arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> None:
         for name, (shape, dtype) in arrays.items():
@@ -108,7 +127,9 @@ class Maker:
             if isinstance(step, EinsumStep):
                 actions.append((self._einsum_kernel(step, arrays), step))
                 continue
-            if isinstance(step, ScanStep):
+            if isinstance(step, ThreadStep):
+                made = [thread_kernel(name, step.scope, arrays, spread)]
+            elif isinstance(step, ScanStep):
                 made = scan_kernels(name, step, arrays, spread)
                 rows, blocks, _ = scan_sizes(step, spread)
                 arrays[f"{name}_totals"] = ((rows, blocks), step.equation.dtype)
@@ -158,6 +179,8 @@ def describe(step: Step) -> str:
             return f"one kernel for {step.rows} rows, a work-group for each"
         case FlatStep():
             return "a work-item for each element"
+        case ThreadStep(scope=scope):
+            return f"a thread scope, one work-group of {scope.thread.extent}"
     return "a running reduction, in three launches"
 
 
