@@ -16,6 +16,7 @@ from feinsum.errors import ValidationError
 from feinsum.generate.evaluate import How, is_time, prepare
 from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.freshness import Place
+from feinsum.generate.guests import Copied, give_like, has_arrays_of_others, receive
 from feinsum.generate.operands import take_operands
 
 _REMEMBERED = 128
@@ -45,9 +46,39 @@ class Equation:
         self._known: dict[Any, tuple[Evaluation, bool]] = {}
         self._last: tuple[Evaluation, tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
+        self.copied: tuple[Copied, ...] = ()
 
-    def evaluate(self, values: Sequence[Any], out: Any = None) -> Any:
-        """The result for some operands, in `out` if that is given."""
+    def evaluate(self, values: Sequence[Any], out: Any = None, like: Any = None, stream: Any = None) -> Any:
+        """The result for some operands, in `out` if that is given; see :func:`feinsum.contract`."""
+        if like is not None or stream is not None:
+            return self._evaluate_guests(values, out, like, stream)
+        return self._evaluate(values, out)
+
+    def _evaluate_guests(self, values: Sequence[Any], out: Any, like: Any, stream: Any) -> Any:
+        """The same where operands may be of other libraries, or the result is to be."""
+        received = receive(dict(enumerate(values)), out, like, None)
+        if received is not None and not received.on_host:
+            return received.contract(self.text, self.how, stream)
+        if stream is not None:
+            raise ValidationError("stream is for CUDA arrays; those on the host need none")
+        if received is None:
+            result = self._evaluate(values, out, "native")
+            if like is None or out is not None:
+                return result
+            given, more = give_like(result, like, self._queue())
+            self.copied = tuple(more)
+            return given
+        result = self._evaluate(list(received.inputs.values()), received.out, received.library.name)
+        given, more = received.give(result)
+        self.copied = (*received.copied, *more)
+        return given
+
+    def _evaluate(self, values: Sequence[Any], out: Any, owner: str | None = None) -> Any:
+        """The result for operands of numpy or pyopencl.
+
+        :param owner: the library that they were taken from, or ``"native"`` for that of their own; None where arrays of
+            others may be among them.
+        """
         if not self._lasting:
             self._look()
         try:
@@ -58,15 +89,24 @@ class Equation:
         except (AttributeError, TypeError):  # lists, numbers, and what is no array
             known, key = None, None
         if known is None:
+            if owner is None and has_arrays_of_others(values):
+                return self._evaluate_guests(values, out, None, None)
             operands = take_operands(values)
-            if self.how.backend not in ("auto", operands.library):
-                raise ValidationError(f"backend is '{self.how.backend}' but the operands are {operands.library} arrays")
+            self._check_backend(operands.library if owner in (None, "native") else owner)
             values = operands.arrays
             known = self._prepare(key, operands, out)
         evaluation, direct = known
         if not evaluation.on_host:
             evaluation.check(values, out)
         return evaluation.run(values, out, direct)
+
+    def _check_backend(self, library: str | None) -> None:
+        if self.how.backend not in ("auto", library):
+            raise ValidationError(f"backend is '{self.how.backend}' but the operands are {library} arrays")
+
+    def _queue(self) -> Any:
+        last = self.last()
+        return None if last is None else last.device.queue
 
     def prepared(self, values: Sequence[Any]) -> Evaluation:
         """The evaluation of operands like these."""
