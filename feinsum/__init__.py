@@ -89,7 +89,13 @@ _LAZY = {
 """Names whose modules load loopy, pyopencl or lark, and so are loaded when first asked for."""
 
 
+_OPERATORS = ("jax", "torch")
+"""Modules with operators for libraries that need not be installed."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OPERATORS:
+        return _load(f"feinsum.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'feinsum' has no attribute {name!r}")
     value = globals()[name] = getattr(_load(_LAZY[name]), name)

@@ -113,7 +113,9 @@ class Calls:
         if received is not None and not received.on_host:
             if queue is not None or wait_for is not None:
                 raise ValidationError("CUDA arrays are computed with on a stream; say stream=, not queue= or wait_for=")
-            return received.launch(self._kernel, stream)
+            results, copied = received.launch(self._kernel, stream)
+            self.copied = tuple(copied)
+            return results
         if stream is not None:
             raise ValidationError("stream is for CUDA arrays; those on the host need none")
         if received is None:

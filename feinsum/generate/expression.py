@@ -16,7 +16,7 @@ from feinsum.errors import ValidationError
 from feinsum.generate.evaluate import How, is_time, prepare
 from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.freshness import Place
-from feinsum.generate.guests import Copied, give_like, has_arrays_of_others, receive
+from feinsum.generate.guests import Copied, Reception, give_like, has_arrays_of_others, receive
 from feinsum.generate.operands import take_operands
 
 _REMEMBERED = 128
@@ -44,6 +44,7 @@ class Equation:
         self._glance: Any = None
         self._look_at_s = 0.0
         self._known: dict[Any, tuple[Evaluation, bool]] = {}
+        self._known_elsewhere: dict[Any, Any] = {}
         self._last: tuple[Evaluation, tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
         self.copied: tuple[Copied, ...] = ()
@@ -58,7 +59,7 @@ class Equation:
         """The same where operands may be of other libraries, or the result is to be."""
         received = receive(dict(enumerate(values)), out, like, None)
         if received is not None and not received.on_host:
-            return received.contract(self.text, self.how, stream)
+            return self._contract_elsewhere(received, stream)
         if stream is not None:
             raise ValidationError("stream is for CUDA arrays; those on the host need none")
         if received is None:
@@ -72,6 +73,15 @@ class Equation:
         given, more = received.give(result)
         self.copied = (*received.copied, *more)
         return given
+
+    def _contract_elsewhere(self, received: Reception, stream: Any) -> Any:
+        """The result of CUDA arrays."""
+        self._check_backend(received.library.name)
+        if not self._lasting:
+            self._look()
+        result, copied, self._last = received.contract(self.text, self.how, stream, self._known_elsewhere)
+        self.copied = tuple(copied)
+        return result
 
     def _evaluate(self, values: Sequence[Any], out: Any, owner: str | None = None) -> Any:
         """The result for operands of numpy or pyopencl.
@@ -135,6 +145,7 @@ class Equation:
         tune_steps(evaluation, self.how, float(seconds))
         with self._lock:
             self._known.clear()
+            self._known_elsewhere.clear()
             self._last = None
 
     def _prepare(self, key: Any, operands: Any, out: Any) -> tuple[Evaluation, bool]:
@@ -165,6 +176,7 @@ class Equation:
         with self._lock:
             self._glance = glance
             self._known.clear()
+            self._known_elsewhere.clear()
 
 
 def default_operands(shapes: Sequence[tuple[int, ...]], constants: Mapping[int, Any], dtype: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from feinsum.interrupts import load
 if TYPE_CHECKING:
     from feinsum.devices import Device
     from feinsum.generate.evaluate import How
+    from feinsum.generate.evaluation import Evaluation
     from feinsum.generate.kernel import Kernel
 
 _RECEPTION = "feinsum.interop.arrays"
@@ -55,11 +56,17 @@ class Reception(Protocol):
     def give(self, results: Any) -> tuple[Any, Sequence[Copied]]:
         """The results as the caller wants them, and what was copied for that."""
 
-    def launch(self, kernel: Kernel, stream: Any) -> Any:
-        """The results of a kernel for CUDA arrays."""
+    def launch(self, kernel: Kernel, stream: Any) -> tuple[Any, Sequence[Copied]]:
+        """The results of a kernel for CUDA arrays, and what was copied."""
 
-    def contract(self, text: str, how: How, stream: Any) -> Any:
-        """The result of a contraction of CUDA arrays."""
+    def contract(
+        self, text: str, how: How, stream: Any, known: dict[Any, Any]
+    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]]]:
+        """The result of a contraction of CUDA arrays, what was copied, and how it was evaluated, for operands of
+        which shapes and types.
+
+        :param known: what it remembers for the equation.
+        """
 
 
 def has_guests(values: Iterable[Any]) -> bool:

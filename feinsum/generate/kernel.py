@@ -48,6 +48,7 @@ class Kernel:
     :ivar record: the record it comes from, if any.
     :ivar configuration: the configuration of :attr:`space`.
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
+    :ivar roads: other ways to launch it than by OpenCL, by name, kept by who made them.
     :ivar length_indices: the index of :attr:`einsum` whose length each length argument of :attr:`source` is.
     """
 
@@ -70,6 +71,7 @@ class Kernel:
         back = renaming.inverse.indices
         self.length_indices: Mapping[str, str] = {name: back[letter] for letter, name in own.length_names.items()}
         self._calls = Calls(self)
+        self.roads: dict[str, Any] = {}
 
     @property
     def program(self) -> Program:

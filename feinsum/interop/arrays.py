@@ -22,6 +22,7 @@ from feinsum.interrupts import load
 
 if TYPE_CHECKING:
     from feinsum.generate.evaluate import How
+    from feinsum.generate.evaluation import Evaluation
     from feinsum.generate.kernel import Kernel
 
 _KNOWN = {
@@ -88,11 +89,13 @@ class HostReception:
             return self.own_out, ()
         return _given(results, self.wanted)
 
-    def launch(self, kernel: Kernel, stream: Any) -> Any:
+    def launch(self, kernel: Kernel, stream: Any) -> tuple[Any, Sequence[Copied]]:
         """See :meth:`Reception.launch`."""
         raise AssertionError("arrays on the host are launched by the kernel")
 
-    def contract(self, text: str, how: How, stream: Any) -> Any:
+    def contract(
+        self, text: str, how: How, stream: Any, known: dict[Any, Any]
+    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]]]:
         """See :meth:`Reception.contract`."""
         raise AssertionError("arrays on the host are contracted by the equation")
 
@@ -109,6 +112,10 @@ def receive(inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | Non
     wanted = owner if like is None else like_library(like)
     if out is not None and like is not None:
         raise ValidationError("out says whose the result is; leave out like=")
+    if place.startswith("cuda:"):
+        from feinsum.interop.cuda.reception import receive_cuda
+
+        return receive_cuda(inputs, out, owner, wanted, int(place.partition(":")[2]), device)
     if place != "cpu":
         raise ValidationError(_elsewhere(next(iter(places)), place))
     return _on_host(inputs, guests, out, owner, wanted)
