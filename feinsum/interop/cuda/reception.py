@@ -71,7 +71,7 @@ def opencl_device(number: int) -> Device:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Described:
     """What of an array checks look at."""
 
     shape: tuple[int, ...]
@@ -188,7 +188,7 @@ class CudaRoad:
             unknown = [name for name in inputs if name not in self._names]
             if unknown:
                 raise ValidationError(f"'{unknown[0]}' is no array of the kernel, which takes {', '.join(self._names)}")
-            seen = {name: Seen(tuple(value.shape), held.numbers(value)) for name, value in inputs.items()}
+            seen = {name: Described(tuple(value.shape), held.numbers(value)) for name, value in inputs.items()}
             lengths = check_arguments(self._einsum, seen)
             values = [inputs[name] for name in self._names]
             known = tuple(lengths[letter] for letter in self._einsum.indexing.output), self.bind(lengths, number)
