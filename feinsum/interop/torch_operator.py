@@ -5,19 +5,17 @@ The derivative in an operand is an einsum by the same operator, so it has deriva
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
-from feinsum.devices import device
-from feinsum.devices.choice import VARIABLE
-from feinsum.errors import ArgumentError, DeviceError, ValidationError
+from feinsum.errors import ArgumentError, ValidationError
 from feinsum.generate.contract import contract
 from feinsum.interop.derivatives import Derivative, derivative, fresh_letter, places, spell
+from feinsum.interop.host import host_device
 
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 """In which types those are computed that devices have no numbers of; the result is rounded once."""
@@ -73,20 +71,9 @@ def _apply(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _compute(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     plain = [one.detach() for one in operands]
-    where = None if plain[0].is_cuda else _host_device(os.environ.get(VARIABLE))
+    where = None if plain[0].is_cuda else host_device()
     result: torch.Tensor = contract(subscripts, *plain, device=where)
     return result
-
-
-@lru_cache(maxsize=4)
-def _host_device(word: str | None) -> Any:
-    """The device for tensors on the host."""
-    try:
-        return device(word or "cpu")
-    except DeviceError:
-        if word:
-            raise
-        return device()
 
 
 _operator: Any = torch.library.custom_op(

@@ -69,6 +69,9 @@ class Holder(Protocol):
     def take(self, value: Any) -> Any:
         """An array of another library by DLPack."""
 
+    def adopt(self, value: Any, device: int) -> Any:
+        """An array over the memory that a ``__cuda_array_interface__`` describes."""
+
     def download(self, value: Any) -> np.ndarray[Any, Any]:
         """Its elements, when they are there."""
 
@@ -160,6 +163,10 @@ class TorchHolder:
         """See :meth:`Holder.take`."""
         return self._torch.from_dlpack(value)
 
+    def adopt(self, value: Any, device: int) -> Any:
+        """See :meth:`Holder.adopt`."""
+        return self._torch.as_tensor(value, device=f"cuda:{device}")
+
     def download(self, value: Any) -> np.ndarray[Any, Any]:
         """See :meth:`Holder.download`."""
         found: np.ndarray[Any, Any] = value.cpu().numpy()
@@ -240,6 +247,10 @@ class CupyHolder:
     def take(self, value: Any) -> Any:
         """See :meth:`Holder.take`."""
         return self._cupy.from_dlpack(value)
+
+    def adopt(self, value: Any, device: int) -> Any:
+        """See :meth:`Holder.adopt`."""
+        return self._cupy.asarray(value)
 
     def download(self, value: Any) -> np.ndarray[Any, Any]:
         """See :meth:`Holder.download`."""
