@@ -61,9 +61,9 @@ class Reception(Protocol):
 
     def contract(
         self, text: str, how: How, stream: Any, known: dict[Any, Any]
-    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]]]:
-        """The result of a contraction of CUDA arrays, what was copied, and how it was evaluated, for operands of
-        which shapes and types.
+    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]], Any]:
+        """The result of a contraction of CUDA arrays, what was copied, how it was evaluated for operands of
+        which shapes and types, and what gives the results of like ones quickly, as in :attr:`Kernel.quick`.
 
         :param known: what it remembers for the equation.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ class Kernel:
     :ivar configuration: the configuration of :attr:`space`.
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
     :ivar roads: other ways to launch it than by OpenCL, by name, kept by who made them.
+    :ivar quick: tried first in each call: gives the results of arrays like earlier ones, and None of others.
     :ivar length_indices: the index of :attr:`einsum` whose length each length argument of :attr:`source` is.
     """
 
@@ -72,6 +73,7 @@ class Kernel:
         self.length_indices: Mapping[str, str] = {name: back[letter] for letter, name in own.length_names.items()}
         self._calls = Calls(self)
         self.roads: dict[str, Any] = {}
+        self.quick: Callable[[Mapping[str, Any]], Any] | None = None
 
     @property
     def program(self) -> Program:
@@ -142,6 +144,11 @@ class Kernel:
         Arrays are used where they are if they are C-contiguous and the device computes there; others are copied, and
         :meth:`explain` says which and why.
         """
+        quick = self.quick
+        plain = out is queue is wait_for is like is stream is None and (arrays is None or not named)
+        if quick is not None and plain and (found := quick(arrays or named)) is not None:
+            self._calls.copied = ()
+            return found
         if arrays is not None:
             if not isinstance(arrays, Mapping):
                 raise ValidationError(f"arrays are passed by name, as in {self._usage}, not as a {type(arrays).__name__}")

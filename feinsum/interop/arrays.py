@@ -95,7 +95,7 @@ class HostReception:
 
     def contract(
         self, text: str, how: How, stream: Any, known: dict[Any, Any]
-    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]]]:
+    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]], Any]:
         """See :meth:`Reception.contract`."""
         raise AssertionError("arrays on the host are contracted by the equation")
 

@@ -18,6 +18,7 @@ from feinsum.generate.guests import Copied, called, is_number
 from feinsum.generate.operands import STAND_INS, Operands
 from feinsum.interop.cuda.holders import Holder
 from feinsum.interop.cuda.launching import BoundLaunches
+from feinsum.interop.cuda.quick import QuickCall, QuickCalls, QuickStep
 from feinsum.interop.cuda.reception import check_device, opencl_device, overlap, road_of, take
 
 _REMEMBERED = 128
@@ -62,8 +63,8 @@ class Planned:
 
 def contract(
     text: str, how: How, inputs: Mapping[int, Any], out: Any, held: Holder, number: int, known: dict[Any, Any]
-) -> tuple[Any, list[Copied], tuple[Evaluation, tuple[Any, ...]]]:
-    """The result, what was copied, and how operands of which shapes and types were contracted.
+) -> tuple[Any, list[Copied], tuple[Evaluation, tuple[Any, ...]], QuickCalls]:
+    """The result, what was copied, how operands of which shapes and types were contracted, and the quick way for like ones.
 
     To be called with the device and the stream current.
 
@@ -72,22 +73,49 @@ def contract(
     copied: list[Copied] = []
     values = _arrays(inputs, held, number, copied)
     kinds = [(tuple(value.shape), held.strides(value), held.numbers(value)) for value in values]
-    wanted = None if out is None else (tuple(out.shape), held.strides(out), held.numbers(out))
+    wanted = None if out is None else View(tuple(out.shape), held.numbers(out), held.strides(out))
     key = (held.name, number, wanted, *kinds)
     planned: Planned | None = known.get(key)
     if planned is None:
-        planned = _plan(
-            text,
-            how,
-            [View(shape, dtype, strides) for shape, strides, dtype in kinds],
-            None if out is None else View(tuple(out.shape), held.numbers(out), held.strides(out)),
-            number,
-        )
+        views = [View(shape, dtype, strides) for shape, strides, dtype in kinds]
+        planned = _plan(text, how, views, wanted, number)
         if len(known) >= _REMEMBERED:
             known.clear()
         known[key] = planned
+    result = _run(planned, values, out, held, number, copied)
+    quick: QuickCalls = known.setdefault("quick", QuickCalls())
+    if out is None and not copied:
+        _remember(quick, planned, list(inputs.values()), held, number)
     like = tuple((shape, dtype) for shape, _, dtype in kinds)
-    return _run(planned, values, out, held, number, copied), copied, (planned.evaluation, like)
+    return result, copied, (planned.evaluation, like), quick
+
+
+def _remember(quick: QuickCalls, planned: Planned, given: Sequence[Any], held: Holder, number: int) -> None:
+    """Let contractions like this one be quick, if it takes all its operands where they are."""
+    recipe = planned.recipe
+    computed = recipe.einsums[-1][0].dtype
+    if recipe.types.result != computed or any(bound.empty for _, bound in planned.steps):
+        return
+    needed = [1] * len(given)
+    for task, bound in planned.steps:
+        for slot, alignment in zip(task.slots, bound.alignments, strict=False):
+            if slot < len(given):
+                needed[slot] = max(needed[slot], alignment)
+    if not all(map(held.is_array, given)):
+        return
+    marks = [held.mark(value, alignment) for value, alignment in zip(given, needed, strict=True)]
+    if any(held.match(value, mark) is None for value, mark in zip(given, marks, strict=True)):
+        return
+    steps = []
+    for position, (task, bound) in enumerate(planned.steps):
+        last = position == len(planned.steps) - 1
+        shape = tuple(recipe.plan.shape if last else task.step.shape)
+        scratch = tuple(held.maker((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes)
+        steps.append(QuickStep(task.slots, (held.maker(shape, task.e.dtype, number),), scratch, bound))
+    turn = tuple(reversed(range(len(recipe.plan.shape))))
+    quick.add(
+        QuickCall(held, number, marks, steps, (lambda made: held.permuted(made[0], turn)) if recipe.backwards else None)
+    )
 
 
 def _arrays(inputs: Mapping[int, Any], held: Holder, number: int, copied: list[Copied]) -> list[Any]:
@@ -140,7 +168,34 @@ def _strided(view: View, order: tuple[int, ...]) -> bool:
 
 def _run(planned: Planned, given: Sequence[Any], out: Any, held: Holder, number: int, copied: list[Copied]) -> Any:
     recipe, n = planned.recipe, len(given)
-    computed = recipe.einsums[-1][0].dtype
+    values = _taken(recipe, given, held, copied)
+    target = out if out is not None and _is_direct(recipe, out, values, held) else None
+    for position, (task, bound) in enumerate(planned.steps):
+        taken = [take(values[slot], n, held) for slot, n in zip(task.slots, bound.alignments, strict=False)]
+        for slot, found in zip(task.slots, taken, strict=True):
+            if found is not values[slot] and slot < n:
+                copied.append(Copied(called(slot), "is strided, or begins where no vector may", int(found.nbytes)))
+        last = position == len(planned.steps) - 1
+        result = target if last and target is not None else held.empty(tuple(task.step.shape), task.e.dtype, number)
+        _launch(bound, taken, result, held, number)
+        values.append(result)
+        for slot in task.slots:
+            values[slot] = None  # its memory may be taken again, by what comes later on the stream
+    if target is not None:
+        return out
+    found = values[-1].reshape(tuple(recipe.plan.shape))
+    if recipe.backwards:
+        found = held.permuted(found, _backwards(found))
+    if recipe.types.result != recipe.einsums[-1][0].dtype:
+        found = held.contiguous(found, recipe.types.result)
+    if out is None:
+        return found
+    out[...] = found
+    return out
+
+
+def _taken(recipe: Recipe, given: Sequence[Any], held: Holder, copied: list[Copied]) -> list[Any]:
+    """The operands in the types to compute in, with their axes as they lie in memory."""
     values: list[Any] = []
     for k, (value, dtype, order) in enumerate(zip(given, recipe.types.operands, recipe.orders, strict=True)):
         turned = value if order == tuple(range(len(order))) else held.permuted(value, order)
@@ -150,37 +205,24 @@ def _run(planned: Planned, given: Sequence[Any], out: Any, held: Holder, number:
         values.append(found)
         if found is not turned:
             copied.append(Copied(called(k), f"is converted to {dtype}", int(found.nbytes)))
-    direct = out is not None and held.numbers(out) == computed == recipe.types.result
-    target = None
-    if direct:
-        turned_out = held.permuted(out, tuple(reversed(range(len(out.shape))))) if recipe.backwards else out
-        if held.contiguous(turned_out) is turned_out and not any(overlap(value, out, held) for value in values):
-            target = out
-    for position, (task, bound) in enumerate(planned.steps):
-        taken = []
-        for slot, alignment in zip(task.slots, bound.alignments, strict=False):
-            found = take(values[slot], alignment, held)
-            if found is not values[slot] and slot < n:
-                copied.append(Copied(called(slot), "is strided, or begins where no vector may", int(found.nbytes)))
-            taken.append(found)
-        last = position == len(planned.steps) - 1
-        result = target if last and target is not None else held.empty(tuple(task.step.shape), task.e.dtype, number)
-        if bound.empty:
-            held.zero(result)
-        else:
-            scratch = [held.empty((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes]
-            bound.enqueue([held.pointer(one) for one in (*taken, result, *scratch)], held.stream(number))
-        values.append(result)
-        for slot in task.slots:
-            values[slot] = None  # its memory may be taken again, by what comes later on the stream
-    if target is not None:
-        return out
-    found = values[-1].reshape(tuple(recipe.plan.shape))
-    if recipe.backwards:
-        found = held.permuted(found, tuple(reversed(range(len(found.shape)))))
-    if recipe.types.result != computed:
-        found = held.contiguous(found, recipe.types.result)
-    if out is None:
-        return found
-    out[...] = found
-    return out
+    return values
+
+
+def _is_direct(recipe: Recipe, out: Any, values: Sequence[Any], held: Holder) -> bool:
+    """Whether the last step may write to `out`: it is of its type, contiguous, and no operand is there."""
+    if not held.numbers(out) == recipe.einsums[-1][0].dtype == recipe.types.result:
+        return False
+    turned = held.permuted(out, _backwards(out)) if recipe.backwards else out
+    return held.contiguous(turned) is turned and not any(overlap(value, out, held) for value in values)
+
+
+def _backwards(value: Any) -> tuple[int, ...]:
+    return tuple(reversed(range(len(value.shape))))
+
+
+def _launch(bound: BoundLaunches, taken: Sequence[Any], result: Any, held: Holder, number: int) -> None:
+    if bound.empty:
+        held.zero(result)
+        return
+    scratch = [held.empty((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes]
+    bound.enqueue([held.pointer(one) for one in (*taken, result, *scratch)], held.stream(number))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,6 +49,21 @@ class Holder(Protocol):
     def permuted(self, value: Any, axes: tuple[int, ...]) -> Any:
         """A view with its axes in another order."""
 
+    def is_array(self, value: Any) -> bool:
+        """Whether something is an array of the library."""
+
+    def mark(self, value: Any, alignment: int) -> Any:
+        """By which :meth:`match` recognises arrays like this one that begin at a multiple of so many bytes."""
+
+    def match(self, value: Any, mark: Any) -> int | None:
+        """The pointer of an array that is like the marked one; None of others, or if anybody would miss its derivative."""
+
+    def is_current(self, device: int) -> bool:
+        """Whether a device is the current one."""
+
+    def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Callable[[], Any]:
+        """What makes arrays as :meth:`empty` does."""
+
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Any:
         """A new array from the allocator of the library, for the current stream."""
 
@@ -85,6 +101,8 @@ class TorchHolder:
         import torch
 
         self._torch = torch
+        self._tensor, self._parameter = torch.Tensor, torch.nn.Parameter
+        self._grad_enabled = torch.is_grad_enabled
         names = (
             "float16 float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
         )
@@ -129,6 +147,41 @@ class TorchHolder:
     def permuted(self, value: Any, axes: tuple[int, ...]) -> Any:
         """See :meth:`Holder.permuted`."""
         return value.permute(axes)
+
+    def is_array(self, value: Any) -> bool:
+        """See :meth:`Holder.is_array`."""
+        return isinstance(value, self._tensor)
+
+    def mark(self, value: Any, alignment: int) -> Any:
+        """See :meth:`Holder.mark`."""
+        return value.shape, value.stride(), value.dtype, value.device, alignment - 1, value.dtype.is_complex
+
+    def match(self, value: Any, mark: Any) -> int | None:
+        """See :meth:`Holder.match`."""
+        if value.__class__ is not self._tensor and value.__class__ is not self._parameter:
+            return None
+        shape, strides, dtype, device, below, is_complex = mark
+        if (
+            value.shape != shape
+            or value.dtype is not dtype
+            or value.stride() != strides
+            or value.device != device
+            or value.is_neg()
+            or (is_complex and value.is_conj())
+            or (value.requires_grad and self._grad_enabled())
+        ):
+            return None
+        pointer: int = value.data_ptr()
+        return None if pointer & below else pointer
+
+    def is_current(self, device: int) -> bool:
+        """See :meth:`Holder.is_current`."""
+        return bool(self._torch.cuda.current_device() == device)
+
+    def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Callable[[], Any]:
+        """See :meth:`Holder.maker`."""
+        where = self._torch.device("cuda", device)
+        return partial(self._torch.empty, shape, dtype=self._types[dtype], device=where)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Any:
         """See :meth:`Holder.empty`."""
@@ -216,6 +269,32 @@ class CupyHolder:
     def permuted(self, value: Any, axes: tuple[int, ...]) -> Any:
         """See :meth:`Holder.permuted`."""
         return value.transpose(axes)
+
+    def is_array(self, value: Any) -> bool:
+        """See :meth:`Holder.is_array`."""
+        return isinstance(value, self._cupy.ndarray)
+
+    def mark(self, value: Any, alignment: int) -> Any:
+        """See :meth:`Holder.mark`."""
+        return value.shape, value.strides, value.dtype, value.device.id, alignment - 1
+
+    def match(self, value: Any, mark: Any) -> int | None:
+        """See :meth:`Holder.match`."""
+        if value.__class__ is not self._cupy.ndarray:
+            return None
+        shape, strides, dtype, device, below = mark
+        if value.shape != shape or value.strides != strides or value.dtype != dtype or value.device.id != device:
+            return None
+        pointer: int = value.data.ptr
+        return None if pointer & below else pointer
+
+    def is_current(self, device: int) -> bool:
+        """See :meth:`Holder.is_current`."""
+        return bool(self._cupy.cuda.runtime.getDevice() == device)
+
+    def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Callable[[], Any]:
+        """See :meth:`Holder.maker`."""
+        return partial(self._cupy.empty, shape, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Any:
         """See :meth:`Holder.empty`."""

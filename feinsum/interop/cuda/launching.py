@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -78,7 +79,7 @@ class Launch:
     ) -> None:
         size = (*geometry.local_size, 1, 1)[:3]
         groups = [n // m for n, m in zip(geometry.global_size, geometry.local_size, strict=True)]
-        self._function, self._size, self._device = function, size, device
+        self._device = device
         self._parts, self._shared = parts(groups), entry.shared_bytes
         self._arguments = Arguments(len(sources) + 3)
         self._pointers = [(k, place) for k, (varies, place) in enumerate(sources) if varies]
@@ -87,30 +88,38 @@ class Launch:
                 self._arguments.values[k] = word
         self._first_before = len(sources)
         self._lock = threading.Lock()
-        self._launch: Callable[..., tuple[Any, ...]] = bindings().cuLaunchKernel
+        driver = bindings()
+        self._launch: Callable[..., tuple[Any, ...]] = driver.cuLaunchKernel
+        self._success, self._as_stream = driver.CUresult.CUDA_SUCCESS, lru_cache(maxsize=64)(driver.CUstream)
+        self._calls = [
+            (part.before, (function, *part.groups, *size, self._shared), (self._arguments.address, 0))
+            for part in self._parts
+        ]
 
     def enqueue(self, pointers: Sequence[int], stream: int) -> None:
         """Launch it.
 
         :raises DeviceError: if the driver refuses.
         """
-        values, before = self._arguments.values, self._first_before
+        values, first = self._arguments.values, self._first_before
+        handle = self._as_stream(stream)
         with self._lock:
             for k, place in self._pointers:
                 values[k] = pointers[place]
-            for part in self._parts:
-                if len(self._parts) > 1:
-                    values[before], values[before + 1], values[before + 2] = part.before
-                status = self._at_once(part, stream)
-                if int(status) == INVALID_CONTEXT:
-                    with context_of(self._device):
-                        status = self._at_once(part, stream)
-                if int(status):
-                    raise DeviceError(f"CUDA's driver cannot launch the kernel: {status.name}")
+            for before, head, tail in self._calls:
+                if len(self._calls) > 1:
+                    values[first], values[first + 1], values[first + 2] = before
+                [status] = self._launch(*head, handle, *tail)
+                if status is not self._success:
+                    self._again(status, head, handle, tail)
 
-    def _at_once(self, part: Part, stream: int) -> Any:
-        (a, b, c), (x, y, z) = part.groups, self._size
-        return self._launch(self._function, a, b, c, x, y, z, self._shared, stream, self._arguments.address, 0)[0]
+    def _again(self, status: Any, head: tuple[Any, ...], stream: Any, tail: tuple[Any, ...]) -> None:
+        """Launch what the driver refused, where this thread merely had no context yet."""
+        if int(status) == INVALID_CONTEXT:
+            with context_of(self._device):
+                [status] = self._launch(*head, stream, *tail)
+        if int(status):
+            raise DeviceError(f"CUDA's driver cannot launch the kernel: {getattr(status, 'name', status)}")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from feinsum.generate.guests import Copied, called, each
 from feinsum.interop.cuda.driver import bindings, device_name
 from feinsum.interop.cuda.holders import Holder, holder_for, stream_address
 from feinsum.interop.cuda.launching import BoundLaunches, CudaProgram
+from feinsum.interop.cuda.quick import QuickCall, QuickCalls, QuickStep
 from feinsum.interop.library import Library
 
 if TYPE_CHECKING:
@@ -107,20 +108,20 @@ class CudaReception:
     def launch(self, kernel: Kernel, stream: Any) -> tuple[Any, Sequence[Copied]]:
         """See :meth:`Reception.launch`."""
         with self.held.at(self.number, stream_address(stream)):
-            results, copied = road_of(kernel).call(self.inputs, self.out, self.held, self.number)
+            results, copied = road_of(kernel).call(self.inputs, self.out, self.held, self.number, self.library.name)
             given, more = self.give(tuple(results) if len(results) > 1 else results[0])
         return given, (*copied, *more)
 
     def contract(
         self, text: str, how: How, stream: Any, known: dict[Any, Any]
-    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]]]:
+    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]], Any]:
         """See :meth:`Reception.contract`."""
         from feinsum.interop.cuda.contraction import contract
 
         with self.held.at(self.number, stream_address(stream)):
-            result, copied, last = contract(text, how, self.inputs, self.out, self.held, self.number, known)
+            result, copied, last, quick = contract(text, how, self.inputs, self.out, self.held, self.number, known)
             given, more = self.give(result)
-        return given, (*copied, *more), last
+        return given, (*copied, *more), last, quick if self.library.name == self.held.name else None
 
 
 def _given(results: Any, held: Holder, wanted: Library) -> tuple[Any, Sequence[Copied]]:
@@ -147,9 +148,15 @@ class CudaRoad:
         self._names = tuple(a.name for a in kernel.einsum.arrays)
         self._programs: dict[int, CudaProgram] = {}
         self._known: dict[Any, tuple[tuple[int, ...], BoundLaunches]] = {}
+        self._quick = QuickCalls(self._names)
 
-    def call(self, inputs: Mapping[str, Any], out: Any, held: Holder, number: int) -> tuple[list[Any], Sequence[Copied]]:
-        """The results, and what was copied; to be called with the device and the stream current."""
+    def call(
+        self, inputs: Mapping[str, Any], out: Any, held: Holder, number: int, owner: str
+    ) -> tuple[list[Any], Sequence[Copied]]:
+        """The results, and what was copied; to be called with the device and the stream current.
+
+        :param owner: the library whose arrays the caller has.
+        """
         shape, bound, values = self._prepared(inputs, held, number)
         copied: list[Copied] = []
         plain = [self._taken(k, value, bound.alignments[k], held, copied) for k, value in enumerate(values)]
@@ -164,7 +171,20 @@ class CudaRoad:
         scratch = [held.empty((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes]
         pointers = [held.pointer(value) for value in (*plain, *results, *scratch)]
         bound.enqueue(pointers, held.stream(number))
+        if not copied and held.name == owner:
+            self._remember(plain, shape, bound, held, number)
         return results, copied
+
+    def _remember(
+        self, values: Sequence[Any], shape: tuple[int, ...], bound: BoundLaunches, held: Holder, number: int
+    ) -> None:
+        """Let calls like this one be quick."""
+        marks = [held.mark(value, n) for value, n in zip(values, bound.alignments, strict=False)]
+        results = tuple(held.maker(shape, dtype, number) for dtype in self._einsum.dtypes)
+        scratch = tuple(held.maker((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes)
+        step = QuickStep(tuple(range(len(values))), results, scratch, bound)
+        self._quick.add(QuickCall(held, number, marks, [step], tuple if len(results) > 1 else None))
+        self._kernel.quick = self._quick.named
 
     def bind(self, lengths: Mapping[str, int], number: int) -> BoundLaunches:
         """The launches on a device for arrays of certain lengths.
