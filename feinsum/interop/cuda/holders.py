@@ -113,7 +113,7 @@ class TorchHolder:
 
     def kind(self, value: Any) -> Any:
         """See :meth:`Holder.kind`."""
-        if value.requires_grad or value.dtype.is_complex or value.layout != self._torch.strided:
+        if value.requires_grad or value.is_neg() or value.dtype.is_complex or value.layout != self._torch.strided:
             return None
         return value.shape, value.stride(), value.dtype, value.device.index
 
