@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opt_einsum.backends import dispatch as _backends
-
-from feinsum import _checkout
+from feinsum import _backend, _checkout
 from feinsum._version import __version__
 from feinsum.canonicalization import (
     CanonicalEinsum,
@@ -65,8 +63,7 @@ if TYPE_CHECKING:
     from feinsum.tune.timeit import timeit
 
 _checkout.serve()
-# opt_einsum would take `einsum` of this package, which describes, for one that computes.
-_backends._aliases["feinsum"] = "feinsum.interop.opt_einsum_backend"
+_backend.register()
 
 _LAZY = {
     "Kernel": "feinsum.generate.kernel",

@@ -44,7 +44,7 @@ def check(answer: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-class Library:
+class LoadedPtx:
     """Kernels in PTX, for every device and context of the process."""
 
     def __init__(self, text: str) -> None:

@@ -15,22 +15,22 @@ import numpy as np
 from feinsum.compile.executable import Executable, Geometry
 from feinsum.errors import DeviceError, TransformError
 from feinsum.generate.kernel import Kernel
-from feinsum.interop.cuda.driver import INVALID_CONTEXT, Library, bindings, context_of
-from feinsum.interop.cuda.ptx import Entry, for_cuda
+from feinsum.interop.cuda.driver import INVALID_CONTEXT, LoadedPtx, bindings, context_of
+from feinsum.interop.cuda.ptx import PtxEntry, for_cuda
 
 MOST_GROUPS = (2**31 - 1, 65535, 65535)
 """Work-groups of a grid along each axis (CUDA C++ Programming Guide, table of compute capabilities)."""
 
 
 @dataclass(frozen=True)
-class Part:
+class GridPart:
     """Some of the work-groups of a launch: how many along each axis, and how many come before them."""
 
     groups: tuple[int, int, int]
     before: tuple[int, int, int]
 
 
-def parts(groups: Sequence[int], most: Sequence[int] = MOST_GROUPS) -> list[Part]:
+def parts(groups: Sequence[int], most: Sequence[int] = MOST_GROUPS) -> list[GridPart]:
     """A launch in parts that grids of CUDA hold.
 
     >>> [(part.groups, part.before) for part in parts((7, 5), most=(9, 3, 3))]
@@ -41,7 +41,7 @@ def parts(groups: Sequence[int], most: Sequence[int] = MOST_GROUPS) -> list[Part
     found = []
     for a, b, c in product(*starts):
         counts = [min(limit, n - k) for n, k, limit in zip(whole, (a, b, c), most, strict=True)]
-        found.append(Part((counts[0], counts[1], counts[2]), (a, b, c)))
+        found.append(GridPart((counts[0], counts[1], counts[2]), (a, b, c)))
     return found
 
 
@@ -67,7 +67,7 @@ def as_word(value: int, dtype: np.dtype[Any]) -> int:
     return int.from_bytes(np.array(value, dtype).tobytes(), "little")
 
 
-class Launch:
+class CudaLaunch:
     """One launch of a kernel, in parts if need be; thread-safe.
 
     :param function: as ``cuLaunchKernel`` takes it.
@@ -75,7 +75,7 @@ class Launch:
     """
 
     def __init__(
-        self, function: Any, geometry: Geometry, entry: Entry, sources: Sequence[tuple[bool, int]], device: int
+        self, function: Any, geometry: Geometry, entry: PtxEntry, sources: Sequence[tuple[bool, int]], device: int
     ) -> None:
         size = (*geometry.local_size, 1, 1)[:3]
         groups = [n // m for n, m in zip(geometry.global_size, geometry.local_size, strict=True)]
@@ -129,7 +129,7 @@ class BoundLaunches:
     :ivar scratch_bytes: of the memory that the launches share, each a new array after those of inputs and outputs.
     """
 
-    launches: tuple[Launch, ...]
+    launches: tuple[CudaLaunch, ...]
     alignments: tuple[int, ...]
     scratch_bytes: tuple[int, ...]
     empty: bool
@@ -148,7 +148,7 @@ class CudaProgram:
 
     def __init__(self, executable: Executable) -> None:
         text, self._entries = for_cuda(executable.binary.decode(errors="replace"))
-        self._library = Library(text)
+        self._library = LoadedPtx(text)
         self._executable = executable
 
     def bind(self, kernel: Kernel, lengths: Mapping[str, int], device: int) -> BoundLaunches:
@@ -173,5 +173,5 @@ class CudaProgram:
             if len(sources) != entry.parameters:
                 raise TransformError(f"'{geometry.kernel}' has {entry.parameters} parameters, and {len(sources)} arguments")
             function = self._library.kernel(geometry.kernel, entry.shared_bytes, device)
-            launches.append(Launch(function, geometry, entry, sources, device))
+            launches.append(CudaLaunch(function, geometry, entry, sources, device))
         return BoundLaunches(tuple(launches), bound.alignments, tuple(max(size, 1) for size in scratch.values()), False)

@@ -27,7 +27,7 @@ _POOL = "feinsum_shared"
 
 
 @dataclass(frozen=True)
-class Entry:
+class PtxEntry:
     """A kernel in PTX for CUDA.
 
     :ivar parameters: how many there are, without the three at the end: work-groups before this launch, along each axis.
@@ -39,7 +39,7 @@ class Entry:
     shared_bytes: int
 
 
-def for_cuda(text: str) -> tuple[str, Mapping[str, Entry]]:
+def for_cuda(text: str) -> tuple[str, Mapping[str, PtxEntry]]:
     """PTX that CUDA's driver loads, and its kernels by name.
 
     :param text: a program as NVIDIA's OpenCL driver keeps it.
@@ -48,7 +48,7 @@ def for_cuda(text: str) -> tuple[str, Mapping[str, Entry]]:
     text = text.rstrip("\0")
     if ".entry" not in text or ".version" not in text:
         raise TransformError("the driver keeps the program in another form than PTX, so CUDA cannot load it")
-    entries: dict[str, Entry] = {}
+    entries: dict[str, PtxEntry] = {}
 
     def edit(match: re.Match[str]) -> str:
         edited, entry = _edited(match)
@@ -67,7 +67,7 @@ def for_cuda(text: str) -> tuple[str, Mapping[str, Entry]]:
     return edited, entries
 
 
-def _edited(match: re.Match[str]) -> tuple[str, Entry]:
+def _edited(match: re.Match[str]) -> tuple[str, PtxEntry]:
     name, parameters, body = match["name"], match["parameters"], match["body"]
     before = [f"{name}_before_{axis}" for axis in range(3)]
     body = _BEFORE.sub(lambda m: f"ld.param.u32 {m[1]}, [{before[int(m[2])]}];" if int(m[2]) < 3 else m[0], body)
@@ -76,7 +76,7 @@ def _edited(match: re.Match[str]) -> tuple[str, Entry]:
     separator = ",\n" if count else ""
     body, shared = _pooled(body)
     edited = f".visible .entry {name}({parameters.rstrip()}{separator}{more}\n){body}"
-    return edited, Entry(name, count, shared)
+    return edited, PtxEntry(name, count, shared)
 
 
 def _pooled(body: str) -> tuple[str, int]:
