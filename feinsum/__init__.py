@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
+    from feinsum.languages.building import build
+    from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -72,6 +74,7 @@ _LAZY = {
     "Timing": "feinsum.timing",
     "TuningReport": "feinsum.tune.report",
     "autotune": "feinsum.tune.autotune",
+    "build": "feinsum.languages.building",
     "contract": "feinsum.generate.contract",
     "contract_expression": "feinsum.generate.contract",
     "contract_path": "feinsum.generate.contract",
@@ -82,6 +85,7 @@ _LAZY = {
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
+    "plan": "feinsum.languages.immediate.planning",
     "program": "feinsum.languages.program",
     "shared_intermediates": "feinsum.generate.sharing",
     "timeit": "feinsum.tune.timeit",
@@ -143,6 +147,7 @@ __all__ = [
     "array",
     "autotune",
     "batched_einsum",
+    "build",
     "canonicalize_einsum",
     "contract",
     "contract_expression",
@@ -161,6 +166,7 @@ __all__ = [
     "match_einsum",
     "match_t_unit_to_einsum",
     "pairwise_schedule",
+    "plan",
     "program",
     "query",
     "roofline",

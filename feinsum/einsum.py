@@ -7,8 +7,8 @@ Row i of the matrix computes output i; the entry at column j is the set of array
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,8 @@ import numpy as np
 
 from feinsum.arrays import DTYPES, Array, Axis, array, format_axis, is_identifier
 from feinsum.axes import group_long_axes
+from feinsum.epilogue import Epilogue, check_types, parse_epilogue, uses_of
+from feinsum.epilogue.tree import Sum
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.subscripts import INDEX_LETTERS, Subscripts, from_interleaved, parse_subscripts
 
@@ -31,10 +33,13 @@ class BatchedEinsum:
 
     :ivar indexing: the indexing expression.
     :ivar args: ``args[i][j]`` holds the arrays whose elementwise product is operand j of output i, in order of name.
+    :ivar epilogues: what is made of the sum of each row before it is stored; None where that is nothing, and empty where it
+        is nothing in every row.
     """
 
     indexing: Subscripts
     args: tuple[tuple[tuple[Array, ...], ...], ...]
+    epilogues: tuple[Epilogue | None, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.args:
@@ -42,8 +47,12 @@ class BatchedEinsum:
         for i, row in enumerate(self.args):
             if len(row) != self.n:
                 raise SubscriptError(f"row {i} has {len(row)} operands but '{self.subscripts}' has {self.n}")
+        _settle_epilogues(self)
         _check_names(self)
         _check_axes(self)
+        for own, dtype in zip(self.epilogues, self.dtypes, strict=False):
+            if own is not None:
+                check_types(own, dtype, own.text(self.indexing.output))
 
     @property
     def subscripts(self) -> str:
@@ -62,36 +71,37 @@ class BatchedEinsum:
 
     @cached_property
     def arrays(self) -> tuple[Array, ...]:
-        """Every input array once, in order of appearance."""
-        return tuple(dict.fromkeys(a for row in self.args for entry in row for a in entry))
+        """Every input array once, in order of appearance; those that only epilogues read come last."""
+        return tuple(dict.fromkeys([*(a for row in self.args for entry in row for a in entry), *self._epilogue_arrays]))
 
     @cached_property
     def index_sizes(self) -> Mapping[str, Axis]:
         """The length of each index; a long axis by its name or ``math.inf``."""
         sizes: dict[str, Axis] = {}
         first: dict[str, str] = {}
+        for where, a, axes in self._placed():
+            if len(a.shape) != len(axes):
+                raise ShapeError(f"{where} has {len(a.shape)} axes but its subscripts '{axes}' name {len(axes)}")
+            for letter, axis in zip(axes, a.shape, strict=True):
+                known = sizes.setdefault(letter, axis)
+                here = first.setdefault(letter, where)
+                if known != axis and math.inf in (known, axis) and not isinstance(known, int) and not isinstance(axis, int):
+                    sizes[letter] = axis if known == math.inf else known
+                elif known != axis:
+                    raise ShapeError(
+                        f"index '{letter}' is {format_axis(known)} in {here} but {format_axis(axis)} in {where}"
+                        f" of '{self.subscripts}'; make the lengths equal"
+                    )
+        return {letter: sizes[letter] for letter in self.indexing.indices}
+
+    def _placed(self) -> Iterator[tuple[str, Array, str]]:
+        """Every place of an array: how errors call it, the array, and its indices there."""
         for i, row in enumerate(self.args):
             for k, (entry, axes) in enumerate(zip(row, self.indexing.inputs, strict=True)):
                 for a in entry:
-                    where = f"operand {k} ('{a.name}')" if self.b == 1 else f"operand {k} of row {i} ('{a.name}')"
-                    if len(a.shape) != len(axes):
-                        raise ShapeError(f"{where} has {len(a.shape)} axes but its subscripts '{axes}' name {len(axes)}")
-                    for letter, axis in zip(axes, a.shape, strict=True):
-                        known = sizes.setdefault(letter, axis)
-                        here = first.setdefault(letter, where)
-                        if (
-                            known != axis
-                            and math.inf in (known, axis)
-                            and not isinstance(known, int)
-                            and not isinstance(axis, int)
-                        ):
-                            sizes[letter] = axis if known == math.inf else known
-                        elif known != axis:
-                            raise ShapeError(
-                                f"index '{letter}' is {format_axis(known)} in {here} but {format_axis(axis)} in {where}"
-                                f" of '{self.subscripts}'; make the lengths equal"
-                            )
-        return {letter: sizes[letter] for letter in self.indexing.indices}
+                    yield f"operand {k} ('{a.name}')" if self.b == 1 else f"operand {k} of row {i} ('{a.name}')", a, axes
+        for a, axes in uses_of(self.epilogues, self.indexing.output):
+            yield f"the epilogue's '{a.name}'", a, axes
 
     @cached_property
     def long_axes(self) -> tuple[str, ...]:
@@ -122,7 +132,7 @@ class BatchedEinsum:
     @cached_property
     def output_names(self) -> tuple[str, ...]:
         """A name for each output: ``out``, or ``out_0``, ``out_1``, ..., with underscores where something has that name."""
-        taken = {a.name for a in self.arrays} | set(map(str, self.index_sizes.values()))
+        taken = {a.name for a in self.arrays} | set(map(str, self.index_sizes.values())) | set(self.scalars)
         stem = "out"
         while True:
             names = (stem,) if self.b == 1 else tuple(f"{stem}_{i}" for i in range(self.b))
@@ -138,6 +148,7 @@ class BatchedEinsum:
         Indices of equal length have one name.
         """
         taken = {a.name for a in self.arrays} | set(self.output_names) | set(map(str, self.index_sizes.values()))
+        taken |= set(self.scalars)
         names: dict[str, str] = {}
         for group in self.equal_long_axes:
             written = sorted(axis for letter in group if isinstance(axis := self.index_sizes[letter], str))
@@ -151,7 +162,7 @@ class BatchedEinsum:
     @cached_property
     def equal_long_axes(self) -> list[str]:
         """The indices with long axes, in groups of equal length: of one name, or lent by one array to several indices."""
-        return group_long_axes(self.indexing, self.args, self.index_sizes)
+        return group_long_axes(self.indexing, self.args, self.index_sizes, uses_of(self.epilogues, self.indexing.output))
 
     def resolve(self, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
         """The length of every index, with those of long axes taken from `sizes`.
@@ -219,7 +230,77 @@ class BatchedEinsum:
                 )
                 for row in self.args
             ),
+            tuple(own and own.resized(axes[letter] for letter in self.indexing.output) for own in self.epilogues),
         )
+
+    def then(self, text: str | Sequence[str | None], /, **arrays: Array) -> BatchedEinsum:
+        """The einsum with an epilogue: ``out[o] = ω(v, out[o], b[j], ...)``, entry by entry of the output.
+
+        In the text ``v`` is the sum and ``out`` the present content of the output, which is then updated in place; arrays
+        are read at indices of the output, ``b[j]``; a name alone is a number that is given at the call, by that name, or
+        an array without axes.  There are ``+ - * / **``, comparisons, ``and``, ``or``, ``not``, ``where(c, a, b)``,
+        ``min``, ``max``, the functions of OpenCL C (``exp``, ``tanh``, ``erf``, ...), and ``gelu`` (by the error
+        function), ``gelu_tanh``, ``silu``, ``relu`` and ``sigmoid``.  All is computed in the type of the output.
+
+        A constant that is zero times ``out`` is zero and reads nothing; so is a number given at the call that is zero,
+        times ``out``, whatever the output holds (the rule of the BLAS).
+
+        :param text: of all rows, or one for each row; None, or ``"v"``, stores the sum as it is.
+        :param arrays: what the text reads, by its names there; arrays of the einsum need not be given again.
+        :raises SubscriptError: if the text has no meaning, or there is an epilogue already.
+        :raises ShapeError: if an array is not as long as the output, or has the name of something else.
+        :raises DTypeError: if an array or a constant does not promote into the type of the output.
+
+        >>> x, w = array("x", ("N", 8)), array("w", (8, 4))
+        >>> print(einsum("ik,kj->ij", x, w).then("gelu(v + b[j])", b=array("b", 4)).epilogues[0].text("ij"))
+        0.5*(v + b[j])*(erf(0.7071067811865476*(v + b[j])) + 1)
+        """
+        if self.epilogues:
+            raise SubscriptError(
+                f"'{self.subscripts}' has an epilogue already; write both as one, of {self.subscripts}.bare"
+            )
+        texts = [text] * self.b if isinstance(text, str) else list(text)
+        if len(texts) != self.b:
+            raise SubscriptError(
+                f"{len(texts)} epilogues for the {self.b} rows of '{self.subscripts}'; give one, or one a row"
+            )
+        for name, given in arrays.items():
+            if not isinstance(given, Array):
+                raise SubscriptError(f"{name} is {given!r}; what an epilogue reads is made by feinsum.array")
+        own = {a.name: a for a in self.arrays} | arrays
+        made = tuple(None if t is None else parse_epilogue(t, self.indexing.output, own) for t in texts)
+        idle = [name for name, a in arrays.items() if not any(a in one.arrays for one in made if one)]
+        if idle:
+            raise SubscriptError(f"'{idle[0]}' is given, but the epilogue '{text}' does not read it")
+        return replace(self, epilogues=made)
+
+    @cached_property
+    def bare(self) -> BatchedEinsum:
+        """The einsum without epilogues."""
+        if not self.epilogues:
+            return self
+        alone = BatchedEinsum(self.indexing, self.args)
+        # A long axis that has its name from an array of the epilogue keeps it.
+        return alone if alone.index_sizes == self.index_sizes else alone.with_sizes(self.index_sizes)
+
+    @cached_property
+    def scalars(self) -> Mapping[str, np.dtype[Any]]:
+        """The numbers that are given at the call: name -> type, that of the outputs whose epilogues have them."""
+        types: dict[str, list[np.dtype[Any]]] = {}
+        for own, dtype in zip(self.epilogues, self.dtypes, strict=False):
+            for name in own.scalars if own else ():
+                types.setdefault(name, []).append(dtype)
+        return {name: np.result_type(*own) for name, own in types.items()}
+
+    @cached_property
+    def updates(self) -> tuple[bool, ...]:
+        """For each output whether its present content is read, so that it is updated in place."""
+        own = self.epilogues or (None,) * self.b
+        return tuple(one is not None and one.reads_output for one in own)
+
+    @cached_property
+    def _epilogue_arrays(self) -> tuple[Array, ...]:
+        return tuple(a for a, _ in uses_of(self.epilogues, self.indexing.output))
 
     def flops(self, sizes: Mapping[str, int] | None = None, method: str = "shared") -> int:
         """The floating-point operations of one evaluation; an addition and a multiplication count one each.
@@ -238,13 +319,16 @@ class BatchedEinsum:
     def min_bytes(self, sizes: Mapping[str, int] | None = None) -> int:
         """The bytes that must move at least: every entry that is needed read once, every output written once.
 
+        An output that is updated is read once, too.
+
         Of an array that only diagonals of are needed, as by ``ii->i``, no more than those count.
         """
         lengths = self.resolve(sizes)
         entries: dict[Array, int] = {}
         for a, letters in self.array_uses:
             entries[a] = max(entries.get(a, 0), math.prod(lengths[letter] for letter in set(letters)))
-        return self._bytes(entries, lengths)
+        present = sum(dt.itemsize for dt, update in zip(self.dtypes, self.updates, strict=True) if update)
+        return self._bytes(entries, lengths) + present * math.prod(lengths[letter] for letter in self.indexing.output)
 
     def array_bytes(self, sizes: Mapping[str, int] | None = None) -> int:
         """The bytes of all arrays, outputs among them: also what is not on a diagonal of which alone entries are needed."""
@@ -269,14 +353,13 @@ class BatchedEinsum:
     @cached_property
     def array_uses(self) -> tuple[tuple[Array, str], ...]:
         """Each input array with the indices of every operand it stands in, no pair twice, in order of appearance."""
-        return tuple(
-            dict.fromkeys(
-                (a, letters)
-                for row in self.args
-                for entry, letters in zip(row, self.indexing.inputs, strict=True)
-                for a in entry
-            )
+        operands = (
+            (a, letters)
+            for row in self.args
+            for entry, letters in zip(row, self.indexing.inputs, strict=True)
+            for a in entry
         )
+        return tuple(dict.fromkeys([*operands, *uses_of(self.epilogues, self.indexing.output)]))
 
     def _repr_html_(self) -> str:
         from feinsum.report.displays import einsum_html
@@ -294,11 +377,21 @@ class BatchedEinsum:
     def __str__(self) -> str:
         """The rows of names and the arrays: ``xre,rij,ej->xei [J D u] J: float64[3, 3, E] ...``."""
         rows = "; ".join(" ".join("*".join(a.name for a in entry) for entry in row) for row in self.args)
-        return f"{self.subscripts} [{rows}] {', '.join(map(str, self.arrays))}"
+        written = [own.text(self.indexing.output) if own else "v" for own in self.epilogues]
+        then = f" then {'; '.join(written if len(set(written)) > 1 else written[:1])}" if written else ""
+        return f"{self.subscripts} [{rows}]{then} {', '.join(map(str, self.arrays))}"
+
+
+def _settle_epilogues(e: BatchedEinsum) -> None:
+    """Write None for epilogues that do nothing, and nothing where that is all of them."""
+    own = tuple(None if one is None or one.expression == Sum() else one for one in e.epilogues)
+    object.__setattr__(e, "epilogues", own if any(own) else ())
+    if len(e.epilogues) not in (0, e.b):
+        raise SubscriptError(f"{len(e.epilogues)} epilogues for the {e.b} rows of '{e.subscripts}'; there is one for each")
 
 
 def _check_names(e: BatchedEinsum) -> None:
-    """Refuse two arrays of one name, one array twice in an entry, and an array named like a long axis."""
+    """Refuse two arrays of one name, one array twice in an entry, and an array or scalar named like something else."""
     known: dict[str, Array] = {}
     for i, row in enumerate(e.args):
         for k, entry in enumerate(row):
@@ -318,9 +411,15 @@ def _check_names(e: BatchedEinsum) -> None:
                     f"operand {k} of row {i} of '{e.subscripts}' names an array twice: {names};"
                     " an operand is a set of arrays, so write a square as two operands"
                 )
+    for a, _ in uses_of(e.epilogues, e.indexing.output):
+        if known.setdefault(a.name, a) != a:
+            raise ShapeError(f"two arrays are named '{a.name}': {known[a.name]} and {a}, which an epilogue reads")
     axes = {axis for a in known.values() for axis in a.shape if isinstance(axis, str)}
     for name in sorted(axes & set(known)):
         raise ShapeError(f"'{name}' names both an array and a long axis; rename one of them")
+    for name in sorted(set(e.scalars) & (axes | set(known))):
+        kind = "a long axis" if name in axes else "an array"
+        raise ShapeError(f"'{name}' names both {kind} and a number that the epilogue takes; rename one of them")
 
 
 def _check_axes(e: BatchedEinsum) -> None:

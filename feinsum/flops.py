@@ -22,6 +22,9 @@ _OPTIMAL_UP_TO = 8
 
 def count_flops(e: BatchedEinsum, lengths: Mapping[str, int], method: str) -> int:
     """See :meth:`feinsum.BatchedEinsum.flops`; `lengths` maps every index to its length."""
+    if e.epilogues:
+        finishing = sum(w * own.operations for w, own in zip(_weights(e), e.epilogues, strict=True) if own)
+        return count_flops(e.bare, lengths, method) + finishing * math.prod(lengths[x] for x in e.indexing.output)
     if method == "naive":
         return _products(e, lengths) + sum(_weights(e)) * e.n * math.prod(lengths.values())
     if method == "pairwise":
@@ -34,7 +37,7 @@ def count_flops(e: BatchedEinsum, lengths: Mapping[str, int], method: str) -> in
 
 def contraction_path(e: BatchedEinsum, lengths: Mapping[str, int]) -> Path:
     """The order of pairwise contractions with the fewest operations, a partial result that rows share counted once."""
-    return _cheapest(e, tuple(lengths.items()))[1]
+    return _cheapest(e.bare, tuple(lengths.items()))[1]
 
 
 @lru_cache(maxsize=4096)

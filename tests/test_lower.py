@@ -44,6 +44,20 @@ def test_an_einsum_is_an_instruction_over_substitution_rules() -> None:
     assert not kernel.arg_dict["out_0"].is_input
 
 
+def test_an_epilogue_stands_around_the_sum() -> None:
+    """Its arrays are read at the loops of the output, and what a zero multiplies of the output is not looked at."""
+    e = fe.einsum("ij,ej->ei", D, U).then("alpha*v + beta*out + b[i]", b=fe.array("b", 35))
+    t_unit = fe.generate_loopy(e)
+    (line,) = [line for line in text_of(t_unit) if line.startswith("out")]
+    sum_of = "reduce(sum, [j], D_0(i, j)*u_1(e, j))"
+    zero = "(0.0 if beta == 0.0 else beta*out[e, i])"
+    assert line.replace("np.float64(0.0)", "0.0") == f"out[e, i] <- alpha*{sum_of} + {zero} + b[i]"
+    kernel = t_unit.default_entrypoint
+    assert [arg.name for arg in kernel.args] == ["D", "u", "b", "out", "alpha", "beta", "E"]
+    assert kernel.arg_dict["out"].is_input
+    assert generate_program(t_unit).source
+
+
 def test_a_set_of_arrays_is_one_rule() -> None:
     """Its value is their product, so that a transformation moves the operand as a whole."""
     t_unit = fe.generate_loopy(fe.einsum("i,i->", (fe.array("b", 5), fe.array("a", 5)), fe.array("c", 5)))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from feinsum.cli.completion import one_of
-from feinsum.cli.options import json_option
+from feinsum.cli.description import Request
+from feinsum.cli.options import einsum_arguments, json_option
 from feinsum.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ language_option = click.option(
     metavar="NAME",
     callback=_language,
     shell_complete=one_of(_languages),
-    help="tensor; by default what the suffix or the first word says.",
+    help="tensor, immediate or declarative; by default what the suffix or the first word says.",
 )
 
 
@@ -82,6 +83,29 @@ def check(ctx: click.Context, file: Path, language: str | None, strict: bool, as
 
 def _as_data(diagnostic: Diagnostic) -> dict[str, Any]:
     return dataclasses.asdict(diagnostic)
+
+
+@click.command()
+@einsum_arguments
+@click.option(
+    "--order",
+    type=click.Choice(["F", "C"]),
+    default="F",
+    help="Whether the first (F) or the last (C) index of an array is the fastest in memory; F unless given.",
+)
+def plan(request: Request, order: str) -> None:
+    """Print an einsum as loops over matrix products, a program of the immediate language.
+
+    The order of contraction has the fewest operations, and partial results the cheapest orders of indices.
+
+    \b
+    Examples:
+      feinsum plan "ikm,mjn->ijnk" --size i=8,k=9,m=10,j=11,n=12
+      feinsum plan "dkl,elq,edqp->ekp" --order C --size d=3,k=56,l=56,q=9,p=9 --long e
+    """
+    import feinsum as fe
+
+    click.echo(str(fe.plan(request.einsum, request.sizes, order)), nl=False)
 
 
 @click.command("format")

@@ -6,6 +6,9 @@
     u_1(i0, i1) := u[i0, i1]
     out[e, i] = sum(j, D_0(i, j) * u_1(e, j))
 
+An epilogue stands around the sum, ``out[e, i] = alpha*sum(j, ...) + b[i]``, with the sum wherever it has ``v``, its arrays
+read at the loops of the output and its scalars as value arguments.
+
 Operands are substitution rules, so that a transformation can move an operand without knowing what it is, and
 :mod:`feinsum.match` reads an einsum back out of any kernel of this form.
 """
@@ -23,6 +26,7 @@ from feinsum.arrays import CONSTANT_PREFIXES
 from feinsum.contraction import ContractionSchedule, fused_schedule
 from feinsum.einsum import Array, BatchedEinsum, require_einsum
 from feinsum.errors import SubscriptError
+from feinsum.lower.epilogue import Finish, scalar_arguments, with_functions
 from feinsum.lower.rules import keep_apart
 from feinsum.lower.steps import Length, Steps, fresh_name, read
 
@@ -39,9 +43,9 @@ def generate_loopy(
 ) -> lp.TranslationUnit:
     """The loopy kernel that computes a batched einsum, with no transformation applied.
 
-    Arguments are the arrays of `e` under their names, C-contiguous; the outputs ``out`` or ``out_0``, ``out_1``, ...;
-    and a value argument for each long axis.  Index letters are inames; an underscore is appended to a letter that names
-    something else, and with several steps the number of the step.
+    Arguments are the arrays of `e` under their names, C-contiguous; the outputs ``out`` or ``out_0``, ``out_1``, ...; and a
+    value argument for each number that an epilogue takes and for each long axis.  Index letters are inames; an underscore
+    is appended to a letter that names something else, and with several steps the number of the step.
 
     :param schedule: how to contract many operands; None does so in one loop nest.  Results of steps but the last are
         temporaries in global memory, and a global barrier stands between steps.
@@ -56,11 +60,11 @@ def generate_loopy(
     schedule.check(e.indexing)
     lengths: dict[str, Length] = {letter: axis for letter, axis in e.index_sizes.items() if isinstance(axis, int)}
     lengths |= e.length_names
-    taken = {a.name for a in e.arrays} | set(e.output_names) | set(e.length_names.values())
+    taken = {a.name for a in e.arrays} | set(e.output_names) | set(e.length_names.values()) | set(e.scalars)
     rules, names = _operand_rules(e, taken)
-    steps = Steps(names, e.output_names, e.dtypes, lengths, taken)
+    steps = Steps(names, e.output_names, e.dtypes, lengths, taken, finishes=[Finish.of_row(e, row) for row in range(e.b)])
     steps.add(schedule)
-    return lp.make_kernel(
+    t_unit = lp.make_kernel(
         steps.domains,
         [*rules, *steps.new_rules, *steps.instructions],
         [*_arguments(e, steps, np.dtype(index_dtype)), *steps.temporaries],
@@ -70,15 +74,16 @@ def generate_loopy(
         assumptions=" and ".join(f"{p} >= 1" for p in steps.parameters()) or None,
         lang_version=LANGUAGE_VERSION,
     )
+    return with_functions(t_unit, e)
 
 
 def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> list[Any]:
     inputs = [lp.GlobalArg(a.name, dtype=a.dtype, shape=steps.shape(at)) for a, at in e.array_indices.items()]
     outputs = [
-        lp.GlobalArg(name, dtype=dtype, shape=steps.shape(e.indexing.output), is_input=False)
-        for name, dtype in zip(e.output_names, e.dtypes, strict=True)
+        lp.GlobalArg(name, dtype=dtype, shape=steps.shape(e.indexing.output), is_input=update)
+        for name, dtype, update in zip(e.output_names, e.dtypes, e.updates, strict=True)
     ]
-    return [*inputs, *outputs, *(lp.ValueArg(name, dtype=index_dtype) for name in steps.parameters())]
+    return [*inputs, *outputs, *scalar_arguments(e), *(lp.ValueArg(name, dtype=index_dtype) for name in steps.parameters())]
 
 
 def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.SubstitutionRule], list[list[str]]]:

@@ -21,6 +21,7 @@ from loopy.symbolic import Reduction
 from pymbolic.primitives import Call, Product, Subscript, Variable
 
 from feinsum.contraction import ContractionSchedule, Step
+from feinsum.lower.epilogue import Finish
 
 Length = int | str
 
@@ -57,6 +58,7 @@ class Steps:
     :ivar lengths: the length of each index, an int or the name of a parameter.
     :ivar taken: names that are not free.
     :ivar after: instructions that must come before the first step.
+    :ivar finishes: what is made of the last sum of each row; empty if nothing.
     """
 
     rules: Sequence[Sequence[str]]
@@ -65,6 +67,7 @@ class Steps:
     lengths: Mapping[str, Length]
     taken: set[str]
     after: frozenset[str] = frozenset()
+    finishes: Sequence[Finish] = ()
     domains: list[str] = field(default_factory=list)
     instructions: list[Any] = field(default_factory=list)
     temporaries: list[lp.TemporaryVariable] = field(default_factory=list)
@@ -84,7 +87,7 @@ class Steps:
                 factors = tuple(own[k] for k in step.operands)
                 result = (factors, self.dtypes[row])
                 if s == count - 1:
-                    self._add_instruction(factors, self.outputs[row], row)
+                    self._add_instruction(factors, self.outputs[row], row, self.finishes[row] if self.finishes else None)
                     continue
                 if result not in known:
                     known[result] = self._add_partial(factors, row)
@@ -119,7 +122,7 @@ class Steps:
         self.instructions.append(barrier)
         self.after = frozenset([barrier.id])
 
-    def _add_instruction(self, factors: tuple[str, ...], name: str, row: int) -> None:
+    def _add_instruction(self, factors: tuple[str, ...], name: str, row: int, finish: Finish | None = None) -> None:
         nest = self.nests[-1]
         step = nest.step
         insn_id = self.fresh(f"step_{len(self.nests) - 1}_{row}")
@@ -132,9 +135,13 @@ class Steps:
         value = calls[0] if len(calls) == 1 else Product(calls)
         if step.indexing.summed:
             value = Reduction(SumReductionOperation(), tuple(nest.inames[x] for x in step.indexing.summed), value)
+        target = read(name, at(step.indexing.output))
+        if finish is not None:
+            output = at(step.indexing.output)
+            value = finish.write(value, target, lambda a, axes: read(a.name, tuple(output[k] for k in axes)))
         self.instructions.append(
             lp.Assignment(
-                read(name, at(step.indexing.output)),
+                target,
                 value,
                 id=insn_id,
                 within_inames=frozenset(nest.inames[letter] for letter in step.indexing.output),

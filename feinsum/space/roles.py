@@ -32,6 +32,7 @@ class Roles:
         return BatchedEinsum(
             Subscripts(tuple(renamed.inputs[k] for k in self.operands), renamed.output),
             tuple(tuple(row[k] for k in self.operands) for row in e.args),
+            e.epilogues,
         )
 
     def _names_for_clashes(self, e: BatchedEinsum) -> dict[str, str]:

@@ -25,7 +25,7 @@ PAIR = 2
 """Numbers that a lane has of each row of a block."""
 
 
-class Epilogue(Protocol):
+class TileStores(Protocol):
     """A way by which results leave."""
 
     def store(self, turn: TurnLoop, outputs: Sequence[int], block: str, after: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ class LaneStores:
         self._written: tuple[str, ...] = ()
 
     def store(self, turn: TurnLoop, outputs: Sequence[int], block: str, after: str) -> tuple[str, ...]:
-        """See :meth:`Epilogue.store`."""
+        """See :meth:`TileStores.store`."""
         write = self._write_pair if self._pair else self._write
         stored = tuple(write(turn, output, self.values.of(turn, output, block), after) for output in outputs)
         if len(self.loops.plan.shares) > 1:

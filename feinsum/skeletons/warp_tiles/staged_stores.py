@@ -56,7 +56,7 @@ class StagedStores:
         return self.loops.draft.array(name, (), dtype=self.matched.index_dtype)
 
     def store(self, turn: TurnLoop, outputs: Sequence[int], block: str, after: str) -> tuple[str, ...]:
-        """See :meth:`feinsum.skeletons.warp_tiles.epilogue.Epilogue.store`."""
+        """See :meth:`feinsum.skeletons.warp_tiles.epilogue.TileStores.store`."""
         staged = [StagedOutput(output, place) for place, output in enumerate(outputs)]
         gathered = tuple(self._gather(turn, part, block, after) for part in staged)
         ready = self.loops.synchronize(gathered, turn.inside)

@@ -20,7 +20,7 @@ from feinsum.skeletons.nvidia.matrix_units import COLUMNS, register_matrix_unit
 from feinsum.skeletons.nvidia.summing_units import register_summing_unit
 from feinsum.skeletons.warp_tiles.accumulators import Accumulators
 from feinsum.skeletons.warp_tiles.copies import CopiedRows
-from feinsum.skeletons.warp_tiles.epilogue import Epilogue, FinishedValues
+from feinsum.skeletons.warp_tiles.epilogue import FinishedValues, TileStores
 from feinsum.skeletons.warp_tiles.held import HeldCopies, HeldRegisters
 from feinsum.skeletons.warp_tiles.lane_stores import LaneStores
 from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
@@ -133,7 +133,7 @@ class TileParts:
     long: LongOperand
     resident: Mapping[Any, ResidentFactor]
     accumulators: Accumulators
-    epilogue: Epilogue
+    epilogue: TileStores
 
     def multiply_by_blocks(
         self, turn: TurnLoop, number: int, outputs: Sequence[int], loads: Loads, after: tuple[str, ...]

@@ -1,0 +1,140 @@
+"""Epilogues: what is made of a finished sum, ``out[o] = ω(Σ ..., out[o], z[o|S], ...)``, entry by entry of the output.
+
+``C := αAB + βC`` is ``alpha*v + beta*out``, a layer of a network ``gelu(v + b[j])``.  An epilogue is described by text
+(:mod:`feinsum.epilogue.text`) and kept as a tree in normal form (:mod:`feinsum.epilogue.tree`, :mod:`.normal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from feinsum.arrays import Array, Axis
+from feinsum.epilogue.functions import FUNCTIONS
+from feinsum.epilogue.normal import normal_form, skeleton
+from feinsum.epilogue.text import parse, write
+from feinsum.epilogue.tree import Call, Node, Number, Read, Scalar, reads_output, rebuild, walk
+from feinsum.errors import DTypeError
+
+__all__ = ["Epilogue", "check_types", "parse_epilogue", "uses_of"]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What is made of a row's sum before it is stored.  Made by :meth:`feinsum.BatchedEinsum.then`.
+
+    Which index of the output an array is read at is told by its position there, so that renaming indices changes nothing.
+
+    :ivar expression: the tree; it is brought to normal form.
+    """
+
+    expression: Node
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expression", normal_form(self.expression))
+
+    @cached_property
+    def reads_output(self) -> bool:
+        """Whether the present content of the output has a say, so that the output is updated in place."""
+        return reads_output(self.expression)
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """What is read of arrays, no read twice, in order of appearance."""
+        return tuple(dict.fromkeys(node for node in walk(self.expression) if isinstance(node, Read)))
+
+    @cached_property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays read, in order of appearance."""
+        return tuple(dict.fromkeys(read.array for read in self.reads))
+
+    @cached_property
+    def scalars(self) -> tuple[str, ...]:
+        """The names of the numbers that are given at the call, in order of appearance."""
+        return tuple(dict.fromkeys(node.name for node in walk(self.expression) if isinstance(node, Scalar)))
+
+    @cached_property
+    def operations(self) -> int:
+        """Operators and functions for each entry of the output; a function counts as one."""
+        free = ("where", "neg", "conj")
+        return sum(isinstance(node, Call) and node.function not in free for node in walk(self.expression))
+
+    def text(self, output: str) -> str:
+        """The epilogue as text, for an output of these indices; :func:`parse_epilogue` reads it back."""
+        return write(self.expression, output)
+
+    @property
+    def skeleton(self) -> str:
+        """The epilogue as text without names."""
+        return skeleton(self.expression)
+
+    def renamed(self, arrays: Mapping[str, Array], scalars: Mapping[str, str] | None = None) -> Epilogue:
+        """The epilogue of other arrays and scalars, by the names of those that it has."""
+
+        def change(node: Node) -> Node:
+            if isinstance(node, Read):
+                return Read(arrays.get(node.array.name, node.array), node.axes)
+            if isinstance(node, Scalar) and scalars is not None:
+                return Scalar(scalars.get(node.name, node.name))
+            return node
+
+        return Epilogue(rebuild(self.expression, change))
+
+    def resized(self, axes: Iterable[Axis]) -> Epilogue:
+        """The epilogue of arrays with other axes.
+
+        :param axes: those of the output.
+        """
+        known = tuple(axes)
+        return self.renamed(
+            {r.array.name: Array(r.array.name, tuple(known[k] for k in r.axes), r.array.dtype) for r in self.reads}
+        )
+
+
+def parse_epilogue(text: str, output: str, arrays: Mapping[str, Array]) -> Epilogue:
+    """The epilogue that a text describes; see :meth:`feinsum.BatchedEinsum.then`.
+
+    :param output: the indices of the output.
+    :param arrays: what it may read, by the names in the text.
+    :raises SubscriptError: saying what in the text has no meaning.
+
+    >>> parse_epilogue("out*beta + v*alpha", "ij", {}).text("ij")
+    'alpha*v + beta*out'
+    """
+    return Epilogue(parse(text, output, arrays))
+
+
+def uses_of(epilogues: Iterable[Epilogue | None], output: str) -> tuple[tuple[Array, str], ...]:
+    """Each array that some epilogues read with the indices it is read at, no pair twice."""
+    reads = (read for epilogue in epilogues if epilogue is not None for read in epilogue.reads)
+    return tuple(dict.fromkeys((read.array, "".join(output[k] for k in read.axes)) for read in reads))
+
+
+def check_types(epilogue: Epilogue, dtype: np.dtype[Any], text: str) -> None:
+    """Check that an epilogue makes numbers of the type of its output.
+
+    :param dtype: of the output, in which everything is computed.
+    :param text: the epilogue as text, for errors.
+    :raises DTypeError: naming what does not promote into that type, or a function that has no such numbers.
+    """
+    for array in epilogue.arrays:
+        if np.result_type(array.dtype, dtype) != dtype:
+            raise DTypeError(
+                f"the epilogue '{text}' reads '{array.name}', which is {array.dtype}, and its output is {dtype}, which that"
+                " does not promote into; convert the array, or give the einsum operands of a wider type"
+            )
+    for node in walk(epilogue.expression):
+        if isinstance(node, Call) and dtype.kind not in FUNCTIONS[node.function].kinds:
+            raise DTypeError(f"the epilogue '{text}' takes '{node.function}' of {dtype}, of which there is none")
+        if isinstance(node, Number) and dtype.kind in "iu":
+            _check_whole(node, dtype, text)
+
+
+def _check_whole(number: Number, dtype: np.dtype[Any], text: str) -> None:
+    info = np.iinfo(dtype)
+    if not isinstance(number.value, int) or not info.min <= number.value <= info.max:
+        raise DTypeError(f"the epilogue '{text}' has the constant {number.value}, and its output is {dtype}")

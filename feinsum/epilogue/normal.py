@@ -1,0 +1,140 @@
+"""The normal form of epilogues: one tree for what is written in several ways, by rules that change no value.
+
+Constants are worked out, and what does nothing goes: ``x + 0``, ``1*x``, ``x/1``, ``x**1``, ``-(-x)``; ``x**2`` is ``x*x``,
+and ``x - -y`` is ``x + y``.
+A product of zero and what reads the output is zero, so that the output is not read (a constant β = 0 of the BLAS); other
+products with zero stay, as what multiplies it may be no number.  The arguments of ``+``, ``*``, ``min`` and ``max`` have an
+order that depends on no name.  (``x + 0`` and ``x`` differ in the sign of a zero, which is not kept.)
+"""
+
+from __future__ import annotations
+
+import math
+
+from feinsum.epilogue.functions import FUNCTIONS
+from feinsum.epilogue.tree import Call, Node, Number, Present, Read, Scalar, Sum, reads_output, rebuild
+
+_WHOLE, _WIDEST = 2**53, 2**64
+_COMMUTATIVE = ("+", "*", "min", "max")
+_FIRST_IN_SUMS = (Sum, Call, Read, Present, Scalar, Number)
+_FIRST_IN_PRODUCTS = (Number, Scalar, Sum, Read, Present, Call)
+
+
+def normal_form(node: Node) -> Node:
+    """The tree in normal form."""
+    return rebuild(node, _simplify)
+
+
+def skeleton(node: Node) -> str:
+    """The tree as text without names: ``("+" v r:float64:1)``."""
+    match node:
+        case Sum():
+            return "v"
+        case Present():
+            return "w"
+        case Scalar():
+            return "s"
+        case Read():
+            return f"r:{node.array.dtype.name}:{','.join(map(str, node.axes))}"
+        case Number():
+            return repr(node.value)
+    return f"({node.function} {' '.join(map(skeleton, node.arguments))})"
+
+
+def _simplify(node: Node) -> Node:
+    if isinstance(node, Number):
+        return Number(_plain(node.value))
+    if not isinstance(node, Call):
+        return node
+    known = _folded(node)
+    if known is not None:
+        return Number(known)
+    for rule in (_neutral, _signs, _powers, _choices):
+        found = rule(node)
+        if found is not None:
+            return found
+    return _ordered(node)
+
+
+def _plain(value: float) -> int | float:
+    if isinstance(value, int):
+        return value if abs(value) < _WIDEST else float(value)
+    return int(value) if math.isfinite(value) and value == int(value) and abs(value) < _WHOLE else value
+
+
+def _folded(node: Call) -> int | float | None:
+    """The value of a call of plain numbers, where it is finite."""
+    fold = FUNCTIONS[node.function].fold
+    values = [argument.value for argument in node.arguments if isinstance(argument, Number)]
+    if fold is None or len(values) < len(node.arguments):
+        return None
+    try:
+        found = fold(*values)
+        return _plain(found) if isinstance(found, (int, float)) and math.isfinite(found) else None
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _is(node: Node, value: float) -> bool:
+    return isinstance(node, Number) and node.value == value
+
+
+def _neutral(node: Call) -> Node | None:
+    """What is left where an argument changes nothing, or is the zero that nothing is read for."""
+    if node.function == "neg":
+        (inner,) = node.arguments
+        return inner.arguments[0] if isinstance(inner, Call) and inner.function == "neg" else None
+    if node.function not in ("+", "-", "*", "/"):
+        return None
+    first, second = node.arguments
+    if node.function == "*" and any(_is(a, 0) and reads_output(b) for a, b in ((first, second), (second, first))):
+        return Number(0)
+    unit = 0 if node.function in "+-" else 1
+    if _is(second, unit):
+        return first
+    if _is(first, unit) and node.function in "+*":
+        return second
+    return _simplify(Call("neg", (second,))) if _is(first, 0) and node.function == "-" else None
+
+
+def _signs(node: Call) -> Node | None:
+    """A sum or difference with the sign of an argument made part of it."""
+    if node.function not in ("+", "-"):
+        return None
+    first, second = node.arguments
+    for kept, other in ((first, second), (second, first)) if node.function == "+" else ((first, second),):
+        positive = _negated(other)
+        if positive is not None:
+            return _simplify(Call("-" if node.function == "+" else "+", (kept, positive)))
+    return None
+
+
+def _negated(node: Node) -> Node | None:
+    """What a node is the negative of; None if it has no minus sign."""
+    if isinstance(node, Number) and node.value < 0:
+        return Number(-node.value)
+    return node.arguments[0] if isinstance(node, Call) and node.function == "neg" else None
+
+
+def _powers(node: Call) -> Node | None:
+    """Squares, cubes and first powers as products."""
+    if node.function != "**" or not isinstance(node.arguments[1], Number) or node.arguments[1].value not in (1, 2, 3):
+        return None
+    base, power = node.arguments[0], node.arguments[1].value
+    found = base
+    for _ in range(int(power) - 1):
+        found = _ordered(Call("*", (found, base)))
+    return found
+
+
+def _choices(node: Call) -> Node | None:
+    """A choice between equal things, or that of a constant in place of a truth value."""
+    return node.arguments[1] if node.function == "where" and node.arguments[1] == node.arguments[2] else None
+
+
+def _ordered(node: Call) -> Call:
+    """The call with its arguments in order, where they have none of their own."""
+    if node.function not in _COMMUTATIVE:
+        return node
+    ranks = _FIRST_IN_PRODUCTS if node.function == "*" else _FIRST_IN_SUMS
+    return Call(node.function, tuple(sorted(node.arguments, key=lambda x: (ranks.index(type(x)), skeleton(x)))))

@@ -1,0 +1,99 @@
+"""The expression of an epilogue as a tree: what it reads are leaves, operators and functions are calls.
+
+::
+
+    alpha*v + beta*out      Call("+", (Call("*", (Scalar("alpha"), Sum())), Call("*", (Scalar("beta"), Present()))))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from feinsum.arrays import Array
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of the row, ``v``."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """What the output holds before, ``out``."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """An entry of an array.
+
+    :ivar axes: for each axis of the array the position in the output's indices of the one that runs along it.
+    """
+
+    array: Array
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number that is given at the call, by this name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant; an int wherever it is a whole number below 2**53."""
+
+    value: int | float
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator or a function of :data:`feinsum.epilogue.functions.FUNCTIONS` with its arguments."""
+
+    function: str
+    arguments: tuple[Node, ...]
+
+
+Node = Sum | Present | Read | Scalar | Number | Call
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it, from left to right."""
+    yield node
+    if isinstance(node, Call):
+        for argument in node.arguments:
+            yield from walk(argument)
+
+
+def rebuild(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The tree with `change` applied to every node, to arguments before their calls."""
+    if isinstance(node, Call):
+        node = Call(node.function, tuple(rebuild(argument, change) for argument in node.arguments))
+    return change(node)
+
+
+def is_uniform(node: Node) -> bool:
+    """Whether a value is the same for every entry of the output."""
+    return not any(isinstance(part, (Sum, Present, Read)) for part in walk(node))
+
+
+def reads_output(node: Node) -> bool:
+    """Whether the present content of the output has a say in a value."""
+    return any(isinstance(part, Present) for part in walk(node))
+
+
+def vanishing_factor(node: Call) -> Node | None:
+    """The factor of a product that makes it zero where it is zero, whatever the other one is; None if there is none.
+
+    It is what multiplies the present content of the output and is given at the call, as in ``beta*out``: where beta is 0
+    the output need not hold numbers (the rule of the BLAS).
+    """
+    if node.function != "*":
+        return None
+    first, second = node.arguments
+    for factor, other in ((first, second), (second, first)):
+        if is_uniform(factor) and not isinstance(factor, Number) and reads_output(other):
+            return factor
+    return None

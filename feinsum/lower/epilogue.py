@@ -1,0 +1,179 @@
+"""Epilogues as expressions of loopy: ω of a value, whatever the value is made of.
+
+``alpha*v + beta*out`` of a sum becomes ``alpha*sum(k, ...) + (0 if beta == 0 else beta*out[i, j])``: where a number given
+at the call is zero, what it multiplies is not looked at (the rule of the BLAS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import loopy as lp
+import numpy as np
+from loopy.kernel.function_interface import ScalarCallable
+from loopy.symbolic import TypeCast
+from loopy.types import NumpyType
+from pymbolic import primitives as p
+
+from feinsum.arrays import Array
+from feinsum.einsum import BatchedEinsum
+from feinsum.epilogue import Epilogue, tree
+from feinsum.epilogue.functions import COMPARISONS
+
+Reading = Callable[[Array, tuple[int, ...]], Any]
+"""The expression that reads an array at some positions of the output's indices."""
+
+_IN_TARGET = {"min": "fmin", "max": "fmax", "abs": "fabs"}
+"""Functions of reals that OpenCL C has under other names."""
+_UNKNOWN_TO_LOOPY = {
+    "exp2": 1,
+    "expm1": 1,
+    "log2": 1,
+    "log1p": 1,
+    "cbrt": 1,
+    "asinh": 1,
+    "acosh": 1,
+    "atanh": 1,
+    "hypot": 2,
+}
+_BUILT_IN: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: p.Sum((a, b)),
+    "-": lambda a, b: p.Sum((a, p.Product((-1, b)))),
+    "*": lambda a, b: p.Product((a, b)),
+    "/": p.Quotient,
+    "**": p.Power,
+    "and": lambda a, b: p.LogicalAnd((a, b)),
+    "or": lambda a, b: p.LogicalOr((a, b)),
+}
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Writes the epilogue of one row.
+
+    :ivar epilogue: None where the sum is stored as it is.
+    :ivar dtype: the type of the output.
+    :ivar scalars: the type of every number that is given at the call.
+    """
+
+    epilogue: Epilogue | None
+    dtype: np.dtype[Any]
+    scalars: Mapping[str, np.dtype[Any]]
+
+    @staticmethod
+    def of_row(e: BatchedEinsum, row: int) -> Finish:
+        return Finish(e.epilogues[row] if e.epilogues else None, e.dtypes[row], e.scalars)
+
+    def write(self, value: Any, present: Any, reading: Reading) -> Any:
+        """The expression that is to be stored.
+
+        :param value: the finished sum; it stands wherever the epilogue has ``v``.
+        :param present: what reads the output at the same entry.
+        """
+        if self.epilogue is None:
+            return value
+        return _Writer(self.dtype, self.scalars, value, present, reading).rec(self.epilogue.expression)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    dtype: np.dtype[Any]
+    scalars: Mapping[str, np.dtype[Any]]
+    value: Any
+    present: Any
+    reading: Reading
+
+    def rec(self, node: tree.Node) -> Any:
+        match node:
+            case tree.Sum():
+                return self.value
+            case tree.Present():
+                return self.present
+            case tree.Read():
+                return self._cast(self.reading(node.array, node.axes), node.array.dtype)
+            case tree.Scalar():
+                return self._cast(p.Variable(node.name), self.scalars[node.name])
+            case tree.Number():
+                return self._real.type(node.value)
+        return self._call(node)
+
+    @property
+    def _real(self) -> np.dtype[Any]:
+        return np.empty(0, self.dtype).real.dtype
+
+    def _cast(self, value: Any, own: np.dtype[Any]) -> Any:
+        """A value in the type of the output; what is real stays so, which halves the work."""
+        wanted = self._real if own.kind != "c" else self.dtype
+        return value if own == wanted else TypeCast(wanted, value)
+
+    def _call(self, node: tree.Call) -> Any:
+        factor = tree.vanishing_factor(node)
+        arguments = [self.rec(argument) for argument in node.arguments]
+        if factor is not None:
+            return p.If(self._is_zero(self.rec(factor)), self.dtype.type(0), _BUILT_IN["*"](*arguments))
+        if node.function == "neg":
+            return self._narrow(p.Product((self._real.type(-1), arguments[0])))
+        if node.function == "not":
+            return p.LogicalNot(arguments[0])
+        if node.function == "where":
+            return p.If(*arguments)
+        if node.function in COMPARISONS:
+            return p.Comparison(arguments[0], node.function, arguments[1])
+        if node.function in _BUILT_IN:
+            value = _BUILT_IN[node.function](*arguments)
+            return self._narrow(value) if node.function in "+-*" else value
+        return self._function(node.function, arguments)
+
+    def _narrow(self, value: Any) -> Any:
+        """A result in the type of the output, where C computes in wider integers."""
+        return TypeCast(self.dtype, value) if self.dtype.kind in "iu" and self.dtype.itemsize < 4 else value
+
+    def _is_zero(self, factor: Any) -> Any:
+        if self.dtype.kind != "c":
+            return p.Comparison(factor, "==", self._real.type(0))
+        parts = [p.Comparison(p.Variable(x)(factor), "==", self._real.type(0)) for x in ("real", "imag")]
+        return p.LogicalAnd(tuple(parts))
+
+    def _function(self, name: str, arguments: list[Any]) -> Any:
+        if self.dtype.kind in "iu" and name in ("min", "max"):
+            return p.If(p.Comparison(arguments[0], "<" if name == "min" else ">", arguments[1]), *arguments)
+        if self.dtype.kind == "i" and name == "abs":
+            return p.If(p.Comparison(arguments[0], "<", self.dtype.type(0)), p.Product((-1, arguments[0])), arguments[0])
+        if self.dtype.kind != "c" and name == "conj":
+            return arguments[0]
+        return p.Variable(_IN_TARGET.get(name, name))(*arguments)
+
+
+class _RealFunction(ScalarCallable):  # type: ignore[misc]  # loopy is not typed for strict checking
+    """A function of reals of OpenCL C that loopy 2025.2 does not know."""
+
+    def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
+        """The function for arguments of one type, the result of which is of that type too."""
+        count = _UNKNOWN_TO_LOOPY[self.name]
+        given = [arg_id_to_dtype[k] for k in range(count) if arg_id_to_dtype.get(k) is not None]
+        if len(given) < count:
+            return self.copy(arg_id_to_dtype=arg_id_to_dtype), clbl_inf_ctx
+        dtype = NumpyType(np.result_type(*(x.numpy_dtype for x in given)))
+        types = dict.fromkeys(range(-1, count), dtype)
+        return self.copy(arg_id_to_dtype=types, name_in_target=self.name), clbl_inf_ctx
+
+    def generate_preambles(self, target: Any) -> Any:
+        """None: the function is built in."""
+        return ()
+
+
+def with_functions(t_unit: lp.TranslationUnit, e: BatchedEinsum) -> lp.TranslationUnit:
+    """The translation unit with the functions of epilogues that loopy does not know by itself."""
+    called = {
+        node.function for own in e.epilogues if own for node in tree.walk(own.expression) if isinstance(node, tree.Call)
+    }
+    for name in sorted(called & _UNKNOWN_TO_LOOPY.keys()):
+        t_unit = lp.register_callable(t_unit, name, _RealFunction(name))
+    return t_unit
+
+
+def scalar_arguments(e: BatchedEinsum) -> list[lp.ValueArg]:
+    """The arguments for the numbers that are given at the call."""
+    return [lp.ValueArg(name, dtype=dtype) for name, dtype in e.scalars.items()]
