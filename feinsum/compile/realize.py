@@ -12,15 +12,19 @@ from feinsum.compile.indices import has_large, index_dtype
 from feinsum.compile.pause import deprecations_paused
 from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
-from feinsum.lower import generate_loopy
+from feinsum.lower import generate_loopy, sum_names
 from feinsum.lower.target import QuietTarget
 from feinsum.match import match_einsum
+from feinsum.rewrites import finish_apart
 from feinsum.space import Configuration, TransformSpace
 
 if TYPE_CHECKING:
     import loopy as lp
 
     from feinsum.devices import DeviceProfile
+
+_FINISHED_BY_GROUP, _FINISHED_BY_GPU_GROUP = 1024, 256
+"""Entries of an output that a work-group of a CPU, and of a GPU, finishes where that is a launch of its own."""
 
 
 def transformed(
@@ -35,6 +39,8 @@ def transformed(
 ) -> lp.TranslationUnit:
     """The loopy kernel of `e` after one configuration of a space.
 
+    Epilogues of a space that does not write them itself are applied by another launch.
+
     :param sizes: the lengths expected of the long axes.
     :param wide: whether to index with 64 bits even if these lengths do not need it.
     :param target: see :func:`feinsum.lower.generate_loopy`.
@@ -43,7 +49,8 @@ def transformed(
     with deprecations_paused:
         lengths = e.resolve(sizes)
         wide = wide or index_dtype(e, lengths) == "int64"
-        t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target)
+        apart = bool(e.epilogues) and not space.epilogues
+        t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=apart)
         match = match_einsum(t_unit)
         by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
         if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
@@ -52,9 +59,16 @@ def transformed(
             own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
             problem = space.problem(match.einsum, own, profile)
         result = space.transform(t_unit, match, configuration, problem)
+        if apart:
+            result = finish_apart(result, match.kernel_name, e, sum_names(e), items=_items(profile))
         if not wide and has_large(_global_shapes(result), by_name):
             return transformed(e, sizes, space, configuration, profile, wide=True, target=target)
         return result
+
+
+def _items(profile: DeviceProfile) -> int:
+    """Work-items of a group that finishes sums: as many numbers as are worth one on a CPU, a few sub-groups elsewhere."""
+    return min(_FINISHED_BY_GROUP if profile.kind == "cpu" else _FINISHED_BY_GPU_GROUP, profile.max_work_group_size)
 
 
 def _global_shapes(t_unit: lp.TranslationUnit) -> list[list[Extent]]:

@@ -63,6 +63,12 @@ class Epilogue:
         free = ("where", "neg", "conj")
         return sum(isinstance(node, Call) and node.function not in free for node in walk(self.expression))
 
+    @cached_property
+    def is_total(self) -> bool:
+        """Whether finite numbers, which are not very large, make a finite number."""
+        called = {node.function for node in walk(self.expression) if isinstance(node, Call)}
+        return all(FUNCTIONS[name].total for name in called)
+
     def text(self, output: str) -> str:
         """The epilogue as text, for an output of these indices; :func:`parse_epilogue` reads it back."""
         return write(self.expression, output)

@@ -88,6 +88,8 @@ class TransformSpace:
     :ivar estimate: says what work a configuration does, for the cost model; None if nobody wrote that down.
     :ivar implied: what a configuration means that was recorded before a parameter existed: parameter -> value.
     :ivar plan: makes the plan of the skeleton that the space stands on; None if it is written with moves.
+    :ivar epilogues: whether it finishes sums itself: its problems have the epilogues of the einsum, and its kernels store
+        what they make of the sums.  Otherwise its problems are without, and another launch finishes the sums.
     """
 
     name: str
@@ -100,6 +102,7 @@ class TransformSpace:
     estimate: Callable[[Problem, Configuration], Work] | None = field(default=None, repr=False)
     implied: Mapping[str, Value] = field(default_factory=dict, repr=False)
     plan: Callable[[Problem, Configuration], Any] | None = field(default=None, repr=False)
+    epilogues: bool = False
 
     @property
     def description(self) -> str:
@@ -113,6 +116,7 @@ class TransformSpace:
 
     def roles(self, e: BatchedEinsum) -> Roles | None:
         """How `e` plays the pattern of this space; None if it does not."""
+        e = self._seen(e)
         if callable(self.patterns):
             return canonical_roles(e) if self.patterns(e) else None
         return next(filter(None, (find_roles(pattern, e.indexing) for pattern in self.patterns)), None)
@@ -123,8 +127,8 @@ class TransformSpace:
         :param sizes: lengths of the long axes of `e`, as for :meth:`BatchedEinsum.resolve`.
         :raises TransformError: if `e` does not play the pattern.
         """
+        lengths, e = e.resolve(sizes), self._seen(e)
         roles = self._require_roles(e)
-        lengths = e.resolve(sizes)
         return Problem(roles.apply(e), {letter: lengths[own] for letter, own in roles.indices.items()}, device)
 
     def parameters(self, problem: Problem) -> dict[str, tuple[Value, ...]]:
@@ -236,6 +240,10 @@ class TransformSpace:
 
         return space_html(self)
 
+    def _seen(self, e: BatchedEinsum) -> BatchedEinsum:
+        """What this space is asked about where a kernel is wanted for `e`."""
+        return e if self.epilogues else e.bare
+
     def _require_roles(self, e: BatchedEinsum) -> Roles:
         roles = self.roles(e)
         if roles is None:
@@ -254,6 +262,7 @@ def space(
     rank: int | None = None,
     implied: Mapping[str, Value] | None = None,
     plan: Callable[[Problem, Configuration], Any] | None = None,
+    epilogues: bool = False,
     kind: type[TransformSpace] = TransformSpace,
     **more: Any,
 ) -> Callable[[Transform], TransformSpace]:
@@ -271,6 +280,7 @@ def space(
     :param plan: a function of problem and configuration that makes the plan of a skeleton, or raises a
         :class:`~feinsum.errors.TransformError` that says why there is none; instead of `constraint`.  Its return type names
         the plan's class.  The transformation is called with the plan in place of the parameters.
+    :param epilogues: whether the space writes what epilogues make of the sums: see :class:`TransformSpace`.
     :param kind: :class:`TransformSpace`, or a class of its own with `more` fields, such as :class:`ChainSpace`.
     """
     if plan is not None and constraint is not None:
@@ -294,6 +304,7 @@ def space(
             estimate=estimate,
             implied=dict(implied or {}),
             plan=plan,
+            epilogues=epilogues,
             **more,
         )
 
