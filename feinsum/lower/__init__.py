@@ -71,7 +71,7 @@ def generate_loopy(
     t_unit = lp.make_kernel(
         steps.domains,
         [*rules, *steps.new_rules, *steps.instructions],
-        [*_arguments(e.bare if unfinished else e, steps, np.dtype(index_dtype)), *steps.temporaries],
+        [*_arguments(e, steps, np.dtype(index_dtype)), *steps.temporaries],
         name=KERNEL_NAME,
         target=target or lp.PyOpenCLTarget(),
         index_dtype=np.dtype(index_dtype),
@@ -98,9 +98,16 @@ def sum_names(e: BatchedEinsum) -> tuple[str, ...]:
 
 def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> list[Any]:
     inputs = [lp.GlobalArg(a.name, dtype=a.dtype, shape=steps.shape(at)) for a, at in e.array_indices.items()]
+    shape = steps.shape(e.indexing.output)
     outputs = [
-        lp.GlobalArg(name, dtype=dtype, shape=steps.shape(e.indexing.output), is_input=update)
-        for name, dtype, update in zip(steps.outputs, e.dtypes, e.updates, strict=True)
+        lp.GlobalArg(name, dtype=dtype, shape=shape, is_input=update or name not in steps.outputs)
+        for name, dtype, update in zip(e.output_names, e.dtypes, e.updates, strict=True)
+    ]
+    # Where sums are left unfinished, nothing writes to their outputs yet, but nothing else is to have their names.
+    outputs += [
+        lp.GlobalArg(name, dtype=dtype, shape=shape, is_input=False)
+        for name, dtype in zip(steps.outputs, e.dtypes, strict=True)
+        if name not in e.output_names
     ]
     return [*inputs, *outputs, *scalar_arguments(e), *(lp.ValueArg(name, dtype=index_dtype) for name in steps.parameters())]
 

@@ -13,21 +13,20 @@ from typing import Any
 import loopy as lp
 import numpy as np
 from loopy.kernel.function_interface import ScalarCallable
-from loopy.symbolic import TypeCast
 from loopy.types import NumpyType
 from pymbolic import primitives as p
 from pytools.tag import Tag, tag_dataclass
 
 from feinsum.arrays import Array
 from feinsum.einsum import BatchedEinsum
-from feinsum.epilogue import Epilogue, tree
+from feinsum.epilogue import Epilogue, computed_in, tree
 from feinsum.epilogue.functions import COMPARISONS
 
 Reading = Callable[[Array, tuple[int, ...]], Any]
 """The expression that reads an array at some positions of the output's indices."""
 
 IN_LOOPY = {"min": "fmin", "max": "fmax", "abs": "fabs"} | {x: f"real_{x}" for x in ("asinh", "acosh", "atanh")}
-"""Functions of reals that have other names in loopy's expressions; the last three loopy 2025.2 knows, but not their types."""
+"""Functions of reals that have other names in loopy's expressions: loopy 2025.2 has the last three, but not their types."""
 _UNKNOWN_TO_LOOPY = {
     "exp2": 1,
     "expm1": 1,
@@ -92,9 +91,9 @@ class _Writer:
     def rec(self, node: tree.Node) -> Any:
         match node:
             case tree.Sum():
-                return self.value
+                return self._cast(self.value, self.dtype)
             case tree.Present():
-                return self.present
+                return self._cast(self.present, self.dtype)
             case tree.Read():
                 return self._cast(self.reading(node.array, node.axes), node.array.dtype)
             case tree.Scalar():
@@ -105,20 +104,25 @@ class _Writer:
 
     @property
     def _real(self) -> np.dtype[Any]:
-        return np.empty(0, self.dtype).real.dtype
+        return np.empty(0, self._computed).real.dtype
+
+    @property
+    def _computed(self) -> np.dtype[Any]:
+        return computed_in(self.dtype)
 
     def _cast(self, value: Any, own: np.dtype[Any]) -> Any:
-        """A value in the type of the output; what is real stays so, which halves the work."""
-        wanted = self._real if own.kind != "c" else self.dtype
-        return value if own == wanted else TypeCast(wanted, value)
+        """A value in the type that all is computed in; what is real stays so, which halves the work."""
+        wanted = self._real if own.kind != "c" else self._computed
+        # Multiplied by a one of that type, since loopy 2025.2 fails where a condition has a cast.
+        return value if own == wanted else p.Product((wanted.type(1), value))
 
     def _call(self, node: tree.Call) -> Any:
         factor = tree.vanishing_factor(node)
         arguments = [self.rec(argument) for argument in node.arguments]
         if factor is not None:
-            return p.If(self._is_zero(self.rec(factor)), self.dtype.type(0), _BUILT_IN["*"](*arguments))
+            return p.If(self._is_zero(self.rec(factor)), self._computed.type(0), _BUILT_IN["*"](*arguments))
         if node.function == "neg":
-            return self._narrow(p.Product((self._real.type(-1), arguments[0])))
+            return p.Product((self._real.type(-1), arguments[0]))
         if node.function == "not":
             return p.LogicalNot(arguments[0])
         if node.function == "where":
@@ -126,13 +130,8 @@ class _Writer:
         if node.function in COMPARISONS:
             return p.Comparison(arguments[0], node.function, arguments[1])
         if node.function in _BUILT_IN:
-            value = _BUILT_IN[node.function](*arguments)
-            return self._narrow(value) if node.function in "+-*" else value
+            return _BUILT_IN[node.function](*arguments)
         return self._function(node.function, arguments)
-
-    def _narrow(self, value: Any) -> Any:
-        """A result in the type of the output, where C computes in wider integers."""
-        return TypeCast(self.dtype, value) if self.dtype.kind in "iu" and self.dtype.itemsize < 4 else value
 
     def _is_zero(self, factor: Any) -> Any:
         if self.dtype.kind != "c":
@@ -144,7 +143,7 @@ class _Writer:
         if self.dtype.kind in "iu" and name in ("min", "max"):
             return p.If(p.Comparison(arguments[0], "<" if name == "min" else ">", arguments[1]), *arguments)
         if self.dtype.kind == "i" and name == "abs":
-            return p.If(p.Comparison(arguments[0], "<", self.dtype.type(0)), p.Product((-1, arguments[0])), arguments[0])
+            return p.If(p.Comparison(arguments[0], "<", self._real.type(0)), p.Product((-1, arguments[0])), arguments[0])
         if self.dtype.kind != "c" and name == "conj":
             return arguments[0]
         return p.Variable(IN_LOOPY.get(name, name))(*arguments)

@@ -49,6 +49,6 @@ def proof(e: BatchedEinsum, lengths: Mapping[str, int], queue: Any, seed: int) -
     found = [Workload(e, at, queue, seed, draw) for at in others for draw in draws]
     if not others and e.array_bytes(e.sizes_from(lengths)) <= _MOST_BYTES:
         found += [Workload(e, lengths, queue, seed, draw) for draw in draws[1:]]
-    found += [Workload(e, at, queue, seed, ZERO) for at in others[-1:] or [lengths] if e.scalars]
+    found += [Workload(e, at, queue, seed, ZERO) for at in others[-1:] or [dict(lengths)] if e.scalars]
     found += [Workload(e, at, queue, seed, "whole") for at in (*others, lengths) if hides_terms(e, at)]
     return [*found, Workload(e, lengths, queue, seed)]

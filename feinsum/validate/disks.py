@@ -6,6 +6,7 @@ what rounding may add to a product or quotient, a few units in the last place of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,4 +89,12 @@ def _cos(a: Disk) -> tuple[Values, Values, Values]:
     return np.cos(a.mid), most * a.bound, most
 
 
-_RULES = {"+": _add, "-": _subtract, "*": _multiply, "/": _divide, "exp": _exp, "sin": _sin, "cos": _cos}
+_RULES: Mapping[str, Callable[..., tuple[Values, Values, Values]]] = {
+    "+": _add,
+    "-": _subtract,
+    "*": _multiply,
+    "/": _divide,
+    "exp": _exp,
+    "sin": _sin,
+    "cos": _cos,
+}

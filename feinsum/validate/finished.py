@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.epilogue import Epilogue, tree
+from feinsum.epilogue import Epilogue, computed_in, tree
 from feinsum.validate.disks import Disk, DiskArithmetic
 from feinsum.validate.intervals import Interval, IntervalArithmetic
 
@@ -47,7 +47,9 @@ def finished(
     """
     with np.errstate(all="ignore"):
         if dtype.kind in "iu":
-            return _Evaluation(dtype, sums.dtype, sums, at, known, np.asarray, _integers).rec(epilogue.expression), bound
+            wide = computed_in(dtype)
+            evaluation = _Evaluation(dtype, wide, sums.astype(wide), at, known, np.asarray, _integers)
+            return _whole(evaluation.rec(epilogue.expression), sums).astype(dtype), bound
         kind: Any = Disk if dtype.kind == "c" else Interval
         arithmetic: Any = DiskArithmetic(dtype) if dtype.kind == "c" else IntervalArithmetic(dtype)
         start = kind.around(sums, bound)

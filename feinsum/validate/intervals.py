@@ -240,5 +240,5 @@ def _condition(name: str, arguments: list[Any]) -> Truth:
     if name == "==":
         surely = (a.low == a.high) & (b.low == b.high) & (a.low == b.low)
         return Truth(a.mid == b.mid, surely, (a.low <= b.high) & (b.low <= a.high))
-    call = np.less if name == "<" else np.less_equal
-    return Truth(call(a.mid, b.mid), call(a.high, b.low), call(a.low, b.high))
+    less: Callable[..., Any] = np.less if name == "<" else np.less_equal
+    return Truth(less(a.mid, b.mid), less(a.high, b.low), less(a.low, b.high))

@@ -12,6 +12,7 @@ from feinsum.compile.filling import enqueue_fill
 from feinsum.einsum import BatchedEinsum
 from feinsum.timing import buffer_sets_needed
 from feinsum.validate.draws import DRAWS, ZERO, scalars_of
+from feinsum.validate.growth import growth
 from feinsum.validate.guarded import Guarded, digest, finite_byte
 from feinsum.validate.lengths import length_values
 from feinsum.validate.reference import Reference, references
@@ -99,6 +100,25 @@ class Workload:
             else cl.Buffer(self.queue.context, cl.mem_flags.READ_ONLY, 1)
             for name, values in self._inputs.items()
         }
+
+    def upload_present(self) -> dict[str, Any]:
+        """Buffers with what outputs that are updated hold before a run, by name."""
+        import pyopencl as cl
+
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        return {
+            name: cl.Buffer(self.queue.context, flags, hostbuf=np.ascontiguousarray(values))
+            for name, values in self._present.items()
+            if values.size
+        }
+
+    @property
+    def runs_until_large(self) -> int | None:
+        """After how many runs, each of which updates what the last one left, an output is to be restored; None if never."""
+        kinds = [
+            dtype.kind in "fc" and update for dtype, update in zip(self.einsum.dtypes, self.einsum.updates, strict=True)
+        ]
+        return growth(self.einsum, self.references, self._inputs, self._present, self._scalars) if any(kinds) else None
 
     def outputs(self) -> dict[str, Any]:
         """Buffers for the outputs, by name."""
