@@ -275,7 +275,7 @@ class BatchedEinsum:
         idle = [name for name, a in arrays.items() if a not in read]
         if idle:
             raise SubscriptError(f"'{idle[0]}' is given, but the epilogue '{text}' does not read it")
-        return replace(self, epilogues=tuple(one and Epilogue(one) for one in written))
+        return replace(self, epilogues=tuple(None if one is None else Epilogue(one) for one in written))
 
     @cached_property
     def bare(self) -> BatchedEinsum:
