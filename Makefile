@@ -9,6 +9,9 @@
 # make bench-pocl the same cases with PoCL, where that is installed: doc/benchmarks-pocl.rst
 # make bench-gpu  the same at the sizes for GPUs, with what $(PYTHON) has installed: doc/benchmarks-gpu.rst
 #
+# make bench-wide  einsums that nobody tuned, untuned and tuned, beside the same: hours; WIDE="--limit 2 --tune 0" for less
+# make bench-wide-gpu  the same at the sizes for GPUs; CuPy is beside it with cuTENSOR where that is installed
+#
 # Each makes .venv first.  Other interpreter: make demo PYTHON=python3.12
 
 PYTHON ?= python3
@@ -17,7 +20,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test quick check doc readme notebooks bench bench-pocl bench-gpu clean
+.PHONY: demo test quick check doc readme notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -61,6 +64,15 @@ bench-pocl: $(VENV)/.installed-bench
 bench-gpu:
 	PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks suite --side gpu --cases all \
 	    --out doc/benchmarks-gpu.jsonl --report doc/benchmarks-gpu.rst $(BENCH)
+
+# What to measure of the wide list, and for how long to tune each
+WIDE ?= --tune 20
+
+bench-wide: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks wide $(WIDE)
+
+bench-wide-gpu:
+	PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks wide --side gpu --ahead 4 $(WIDE)
 
 clean:
 	rm -rf $(VENV) build dist doc/_build doc/notebooks *.egg-info

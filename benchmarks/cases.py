@@ -59,4 +59,4 @@ def long_sizes(case: Case, side: str) -> dict[str, int]:
 
 
 def _element_index(case: Case) -> str:
-    return "e" if case["family"] in _MESHES else ""
+    return str(case.get("long", "e" if case["family"] in _MESHES else ""))

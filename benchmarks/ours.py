@@ -6,10 +6,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from benchmarks.peers import CORES, Engine
 from benchmarks.problem import Problem, Values
+
+if TYPE_CHECKING:
+    import feinsum as fe
 
 
 class _Notes(logging.Handler):
@@ -37,6 +41,21 @@ def _warnings_noted() -> Iterator[None]:
         logger.removeHandler(notes)
 
 
+@contextlib.contextmanager
+def unseen(e: fe.BatchedEinsum) -> Iterator[None]:
+    """Hide from the ladder all records of this very einsum, at whatever lengths of its long axes."""
+    import feinsum as fe
+    from feinsum.candidates.records import Inquiry
+
+    look_up, key = Inquiry._look_up, fe.canonicalize_einsum(e).key
+
+    def others(inquiry: Inquiry, question: Any) -> Any:
+        return [(kind, record) for kind, record in look_up(inquiry, question) if record.einsum_key != key]
+
+    with patch.object(Inquiry, "_look_up", others):
+        yield
+
+
 class _Counted:
     """An executable that counts its runs."""
 
@@ -47,6 +66,19 @@ class _Counted:
     def enqueue(self, queue: Any, buffers: Mapping[str, Any], lengths: Mapping[str, int]) -> list[Any]:
         self.runs += 1
         return self._executable.enqueue(queue, buffers, lengths)  # type: ignore[no-any-return]
+
+
+def einsum_of(problem: Problem) -> tuple[fe.BatchedEinsum, dict[str, int]]:
+    """The einsum of a problem, and the lengths of its long axes."""
+    import feinsum as fe
+
+    arrays = {
+        name: fe.array(name, [problem.axes[letter] for letter in term], problem.dtype)
+        for row in problem.rows
+        for name, term in zip(row, problem.terms, strict=True)
+    }
+    e = fe.batched_einsum(problem.subscripts, [[arrays[name] for name in row] for row in problem.rows])
+    return e, e.sizes_from(problem.lengths)
 
 
 class Feinsum(Engine):
@@ -67,7 +99,8 @@ class Feinsum(Engine):
     def load(self, problem: Problem, **how: Any) -> dict[str, Any]:
         """Generate a kernel.
 
-        :param how: ``database``, see :func:`feinsum.generate`.
+        :param how: ``database``, see :func:`feinsum.generate`; ``hidden``, whether to hide the records of this very einsum;
+            ``tune_s``, how many seconds to tune before, not at all if there are none.
         """
         import feinsum as fe
         from feinsum.compile.executable import build
@@ -75,16 +108,14 @@ class Feinsum(Engine):
         from feinsum.validate import length_values
 
         self._sets = []
-        arrays = {
-            name: fe.array(name, [problem.axes[letter] for letter in term], problem.dtype)
-            for row in problem.rows
-            for name, term in zip(row, problem.terms, strict=True)
-        }
-        e = fe.batched_einsum(problem.subscripts, [[arrays[name] for name in row] for row in problem.rows])
+        e, sizes = einsum_of(problem)
         self._device = fe.device(problem.device)
+        database, tune_s = how.get("database"), how.get("tune_s")
+        if tune_s:
+            fe.autotune(e, self._device, database, sizes, timeout=tune_s, progress=False)
         start = time.perf_counter()
-        with _warnings_noted():
-            self._kernel = fe.generate(e, self._device, how.get("database"), e.sizes_from(problem.lengths))
+        with _warnings_noted(), unseen(e) if how.get("hidden") else contextlib.nullcontext():
+            self._kernel = fe.generate(e, self._device, database, sizes)
         generate_s = time.perf_counter() - start
         canonical = fe.canonicalize_einsum(e)
         self._values = length_values(canonical.einsum, canonical.renaming.lengths(problem.lengths))

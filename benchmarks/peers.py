@@ -6,6 +6,7 @@ contraction are done beforehand, and float32 means float32 (no TF32).
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import math
 import os
@@ -51,7 +52,11 @@ class Engine:
         self._sets = [{name: self.adopt(values, problem.side) for name, values in inputs.items()}]
         for _copy in range(problem.copies - 1):
             self._sets.append({name: self.adopt(values.copy(), problem.side) for name, values in inputs.items()})
-        self._evaluate = self.prepare(problem, self._sets[0])
+        evaluate = self.prepare(problem, self._sets[0])
+        if problem.moves_only:  # a view of the operand would be no result
+            self._evaluate = lambda a: [self.contiguous(values) for values in evaluate(a)]
+        else:
+            self._evaluate = evaluate
         return {}
 
     def first(self) -> float:
@@ -95,6 +100,10 @@ class Engine:
     def adopt(self, values: Values, side: str) -> Any:
         """An input as this engine wants it."""
         return values
+
+    def contiguous(self, values: Any) -> Any:
+        """An output whose axes lie in memory as they stand in the subscripts."""
+        return np.ascontiguousarray(values)
 
     def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
         raise NotImplementedError
@@ -164,6 +173,9 @@ class Torch(Engine):
         tensor = self._torch.from_numpy(values)
         return tensor.cuda() if self._cuda else tensor
 
+    def contiguous(self, values: Any) -> Any:
+        return values.contiguous()
+
     def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
         einsum = self._torch.einsum
         return lambda a: [einsum(problem.subscripts, *(a[x] for x in row)) for row in problem.rows]
@@ -219,6 +231,9 @@ class Jax(Engine):
         self._on_gpu = side == "gpu"
         return self._jax.device_put(values, self._jax.devices(side)[0])
 
+    def contiguous(self, values: Any) -> Any:
+        return values  # as all results of XLA are
+
     def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
         path = list(problem.path)
         einsum = self._jax.numpy.einsum
@@ -272,10 +287,18 @@ class Cupy(Engine):
         self._cupy = cupy
 
     def versions(self) -> dict[str, str]:
-        return {"cupy": self._cupy.__version__}
+        found = {"cupy": self._cupy.__version__}
+        with contextlib.suppress(ImportError):
+            from cupy_backends.cuda.libs import cutensor
+
+            found["cutensor"] = str(cutensor.get_version())
+        return found
 
     def adopt(self, values: Values, side: str) -> Any:
         return self._cupy.asarray(values)
+
+    def contiguous(self, values: Any) -> Any:
+        return self._cupy.ascontiguousarray(values)
 
     def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
         path = ["einsum_path", *problem.path]

@@ -53,6 +53,11 @@ class Problem:
         """The indices of every output."""
         return self.subscripts.partition("->")[2]
 
+    @property
+    def moves_only(self) -> bool:
+        """Whether it is the operand with its axes in another order."""
+        return len(self.terms) == 1 and sorted(self.terms[0]) == sorted(self.output)
+
     def inputs(self) -> dict[str, Values]:
         """The inputs by name, freshly read."""
         return {name: np.load(self._file(name)) for name in dict.fromkeys(name for row in self.rows for name in row)}

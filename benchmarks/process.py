@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -25,6 +26,8 @@ _KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000
 """glibc keeps what is freed, so that no peer pays for fresh pages at every result: feinsum is given its output too."""
 _MODEST = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """All engines share the memory of one GPU."""
+_ACCELERATED = {"CUPY_ACCELERATORS": "cub,cutensor"}
+"""CuPy contracts with cuTENSOR where that is installed, but only if it is asked to."""
 
 
 class CutOffError(Exception):
@@ -39,10 +42,16 @@ class EngineProcess:
     """An engine in a process of its own.
 
     :param python: the interpreter that has the engine installed.
+    :param engine: that of :func:`benchmarks.worker.make_engine`, where several processes have the same; by default `name`.
+    :param how: what to tell it with every problem, see :meth:`benchmarks.peers.Engine.load`.
     """
 
-    def __init__(self, name: str, python: str = sys.executable) -> None:
+    def __init__(
+        self, name: str, python: str = sys.executable, engine: str | None = None, how: Mapping[str, Any] | None = None
+    ) -> None:
         self.name = name
+        self.how = dict(how or {})
+        self._engine = engine or name
         self._python = python
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
@@ -91,10 +100,17 @@ class EngineProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         cores = str(len(os.sched_getaffinity(0)))
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, **dict.fromkeys(_THREADS, cores), **_KEEP_MEMORY, **_MODEST, "PYTHONPATH": path}
+        environment = {
+            **os.environ,
+            **dict.fromkeys(_THREADS, cores),
+            **_KEEP_MEMORY,
+            **_MODEST,
+            **_ACCELERATED,
+            "PYTHONPATH": path,
+        }
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
-            [self._python, "-m", "benchmarks.worker", self.name],
+            [self._python, "-m", "benchmarks.worker", self._engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

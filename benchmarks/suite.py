@@ -53,7 +53,6 @@ class Options:
 
     device: fe.Device
     side: str
-    database: str | None
     seconds: float
     rounds: int
     cutoff_s: float
@@ -67,22 +66,21 @@ def main() -> None:
     options = Options(
         device,
         arguments.side,
-        arguments.database,
         arguments.seconds,
         arguments.rounds,
         arguments.cutoff,
         arguments.prepare,
     )
     with contextlib.ExitStack() as stack, open(arguments.out, "a", encoding="utf-8") as out:
-        ours = stack.enter_context(EngineProcess(OURS))
+        ours = stack.enter_context(EngineProcess(OURS, how={"database": arguments.database}))
         names = arguments.peers.split(",") if arguments.peers else [n for n in PEERS if options.side in PEERS[n].sides]
         engines = [ours, *(stack.enter_context(EngineProcess(name, arguments.python)) for name in names)]
-        versions, engines = _versions(engines)
+        versions, engines = installed(engines)
         print(f"{device}, {len(cases)} cases beside {', '.join(e.name for e in engines[1:]) or 'nothing'}", flush=True)
         rows = []
         for case in cases:
             for dtype in (d for d in arguments.dtypes.split(",") if d in case["dtypes"]):
-                row = {**measure(case, dtype, engines, options), "machine": _machine(device), "versions": versions}
+                row = {**measure(case, dtype, engines, options), "machine": machine(device), "versions": versions}
                 out.write(json.dumps(row) + "\n")
                 out.flush()
                 print_row(row)
@@ -92,11 +90,16 @@ def main() -> None:
         write_report(read_results(arguments.out), arguments.report)
 
 
-def measure(case: Case, dtype: str, engines: list[EngineProcess], options: Options) -> Row:
-    """The row of a case in one element type; see :mod:`benchmarks.results`."""
+def measure(case: Case, dtype: str, engines: list[EngineProcess], options: Options, written: str | None = None) -> Row:
+    """The row of a case in one element type; see :mod:`benchmarks.results`.
+
+    :param written: where its problem is, if it was written before.
+    """
     e, sizes = describe(case, options.side, dtype, long=True), long_sizes(case, options.side)
-    with tempfile.TemporaryDirectory(prefix="feinsum-benchmark-") as directory:
-        write_problem(directory, e, sizes, side=options.side, device=options.device)
+    with tempfile.TemporaryDirectory(prefix="feinsum-benchmark-") as own:
+        directory = written or own
+        if written is None:
+            write_problem(directory, e, sizes, side=options.side, device=options.device)
         told = {engine.name: _begin(engine, directory, options) for engine in engines}
         running = [engine for engine in engines if told[engine.name]["status"] == "ok"]
         turns, peaks = _take_turns(engines[0], running, told, options)
@@ -125,12 +128,11 @@ def measure(case: Case, dtype: str, engines: list[EngineProcess], options: Optio
 
 def _begin(engine: EngineProcess, directory: str, options: Options) -> dict[str, Any]:
     """Load a problem, evaluate it once, and check the result."""
-    how = {"database": options.database} if engine.name == OURS else {}
     try:
-        told = engine.ask(options.prepare_s, "load", directory=directory, **how)
+        told = engine.ask(options.prepare_s, "load", directory=directory, **engine.how)
         started = time.perf_counter()
         # feinsum is not let off: what it does is what is asked about.
-        limit = options.prepare_s if engine.name == OURS else options.cutoff_s
+        limit = options.prepare_s if engine.how else options.cutoff_s
         engine.ask(limit, "first")
         told["first_s"] = round(time.perf_counter() - started, 4)
         told |= engine.ask(options.prepare_s, "check")
@@ -189,23 +191,24 @@ def _rooflines(peaks: dict[str, float], flops: int, nbytes: int, dtype: str) -> 
     return rooflines | ({"vector_roofline_s": max(flops / vector, memory_s)} if matrix else {})
 
 
-def _versions(engines: list[EngineProcess]) -> tuple[dict[str, str], list[EngineProcess]]:
+def installed(engines: list[EngineProcess]) -> tuple[dict[str, str], list[EngineProcess]]:
     """The versions of all packages, and the engines that are installed."""
     versions: dict[str, str] = {}
-    installed = []
+    found = []
     for engine in engines:
         try:
             versions |= engine.ask(_START_S, "hello")["versions"]
-            installed.append(engine)
+            found.append(engine)
         except (CutOffError, FailedError) as error:
             if engine.name == OURS:
                 sys.exit(f"feinsum does not start: {error}")
             print(f"{engine.name} is left out: {error}", flush=True)
             engine.close()
-    return versions, installed
+    return versions, found
 
 
-def _machine(device: fe.Device) -> dict[str, Any]:
+def machine(device: fe.Device) -> dict[str, Any]:
+    """What was measured on, as plain data."""
     profile = device.profile
     return {
         "device": profile.id,

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
+    from feinsum.languages.building import Built, build
+    from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -65,12 +67,14 @@ if TYPE_CHECKING:
 _checkout.serve()
 
 _LAZY = {
+    "Built": "feinsum.languages.building",
     "Kernel": "feinsum.generate.kernel",
     "Match": "feinsum.match",
     "Program": "feinsum.languages.program",
     "Timing": "feinsum.timing",
     "TuningReport": "feinsum.tune.report",
     "autotune": "feinsum.tune.autotune",
+    "build": "feinsum.languages.building",
     "contract": "feinsum.generate.contract",
     "contract_expression": "feinsum.generate.contract",
     "contract_path": "feinsum.generate.contract",
@@ -81,6 +85,7 @@ _LAZY = {
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
+    "plan": "feinsum.languages.immediate.planning",
     "program": "feinsum.languages.program",
     "shared_intermediates": "feinsum.generate.sharing",
     "timeit": "feinsum.tune.timeit",
@@ -104,6 +109,7 @@ __all__ = [
     "ArgumentError",
     "Array",
     "BatchedEinsum",
+    "Built",
     "CanonicalEinsum",
     "ContractionSchedule",
     "DTypeError",
@@ -136,6 +142,7 @@ __all__ = [
     "array",
     "autotune",
     "batched_einsum",
+    "build",
     "canonicalize_einsum",
     "contract",
     "contract_expression",
@@ -154,6 +161,7 @@ __all__ = [
     "match_einsum",
     "match_t_unit_to_einsum",
     "pairwise_schedule",
+    "plan",
     "program",
     "query",
     "roofline",

@@ -140,6 +140,7 @@ def test_a_variant_that_outlasts_the_run_is_stopped(cpu: Device) -> None:
         assert time.monotonic() - start < GENEROUS_S
         assert [outcome.status for _, outcome in runner.run(one_by_one(good).__next__)] == ["ok"]
         assert runner.trial_s > 0
-        assert runner.compare([hanging, good], 4, 0.01, Budget(4)) == {}
-        [samples] = runner.compare([good], 4, 0.01, Budget(3600)).values()
-        assert len(samples) >= 4
+        assert runner.compare([hanging, good], 0.04, Budget(4)) == []
+        rounds = runner.compare([good], 0.04, Budget(3600))
+        assert len(rounds) >= 4
+        assert all(list(found) == [good.id] for found in rounds)

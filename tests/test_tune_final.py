@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_within_two_per_cent_the_simpler_one_wins(
     records = {name: record_of(task, cs[name], 5.0) for name in medians}
     name_of = {id(record): name for name, record in records.items()}
     decided = final.decide(
-        {name: (t, 0.9 * t, 2 * t) for name, t in medians.items()},
+        [{name: [t, 0.9 * t, 2 * t] for name, t in medians.items()}],
         records,
         lambda record: complexity[name_of[id(record)]],
         lambda record, samples, _: record_of(task, dict(record.configuration), *samples, protocol=FINAL_PROTOCOL),
@@ -96,7 +97,8 @@ def test_a_record_names_its_ties(task: Task) -> None:
 
 def test_a_final_without_finalists_decides_nothing() -> None:
     """As where none could be timed again."""
-    assert final.decide({"a": ()}, {}, lambda _: 0, lambda record, *_: record) is None
+    assert final.decide([{"a": []}], {}, lambda _: 0, lambda record, *_: record) is None
+    assert final.decide([], {}, lambda _: 0, lambda record, *_: record) is None
 
 
 def test_simple_is_what_differs_least_from_the_default(task: Task, store: str) -> None:
@@ -174,9 +176,34 @@ def test_finalists_are_timed_in_turns(cpu: Device) -> None:
     good = [task.trial(space, configuration) for configuration in choices(task)[:2]]
     bad = task.trial(space, {"gone": 1})
     with Runner(cpu.profile, 1, 60) as runner:
-        samples_s = runner.compare([*good, bad], 3, 0.01)
-    assert set(samples_s) == {trial.id for trial in good}
-    assert all(len(samples) >= 9 for samples in samples_s.values())
+        rounds = runner.compare([*good, bad], 0.1)
+    assert all(set(found) <= {trial.id for trial in good} for found in rounds)
+    assert set(rounds[0]) == set(rounds[3]) == {trial.id for trial in good}
+    assert all(samples for found in rounds for samples in found.values())
+
+
+def test_a_final_says_how_sure_it_is(task: Task) -> None:
+    """The ratio to the quickest that is no tie, with its interval, in the record; what is dropped keeps its rank."""
+    cs = dict(zip("abc", choices(task), strict=False))
+    records = {name: record_of(task, cs[name], 5.0) for name in cs}
+    times_s = {"a": 1.0, "b": 1.3, "c": 1.01}
+    rounds = [{name: [t * (1 + 1e-3 * k), t] for name, t in times_s.items()} for k in range(16)]
+    rounds += [{name: [t] for name, t in times_s.items() if name != "b"} for _ in range(16)]
+    said: list[str] = []
+
+    def remember(record: fe.TuningRecord, samples: Sequence[float], message: str) -> fe.TuningRecord:
+        said.append(message)
+        return record_of(task, dict(record.configuration), *samples, protocol=FINAL_PROTOCOL)
+
+    decided = final.decide(rounds, records, lambda record: 0 if record is records["a"] else 1, remember)
+    assert decided is not None
+    assert decided.winner.configuration == cs["a"]
+    assert [c.verdict for c in decided.comparisons] == ["tie", "faster"]
+    tie, verdict = said[0].split("; ")
+    assert tie.startswith("as quick, within 2%: generic ")
+    assert verdict.startswith("1.3 (1.3 to 1.3) times as fast at 95% as generic ")
+    final.decide(rounds[:3], records, lambda record: 0 if record is records["a"] else 1, remember)
+    assert "1.3 times as fast, undecided after 3 rounds, as generic " in said[1]
 
 
 def test_the_time_limit_of_a_paused_worker_stands_still(cpu: Device) -> None:

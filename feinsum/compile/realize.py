@@ -14,7 +14,7 @@ from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.lower import generate_loopy, sum_names
 from feinsum.lower.target import QuietTarget
-from feinsum.match import match_einsum
+from feinsum.match import match_einsum, match_finished
 from feinsum.rewrites import finish_apart
 from feinsum.space import Configuration, TransformSpace
 
@@ -49,21 +49,36 @@ def transformed(
     with deprecations_paused:
         lengths = e.resolve(sizes)
         wide = wide or index_dtype(e, lengths) == "int64"
-        apart = bool(e.epilogues) and not space.epilogues
-        t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=apart)
-        match = match_einsum(t_unit)
         by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
-        if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
-            problem = space.problem(e, sizes, profile)
-        else:
-            own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
-            problem = space.problem(match.einsum, own, profile)
-        result = space.transform(t_unit, match, configuration, problem)
-        if apart:
-            result = finish_apart(result, match.kernel_name, e, sum_names(e), items=_items(profile))
+        result = _applied(e, sizes, space, configuration, profile, wide=wide, target=target)
         if not wide and has_large(_global_shapes(result), by_name):
             return transformed(e, sizes, space, configuration, profile, wide=True, target=target)
         return result
+
+
+def _applied(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    space: TransformSpace,
+    configuration: Configuration,
+    profile: DeviceProfile,
+    *,
+    wide: bool,
+    target: lp.TargetBase | None,
+) -> lp.TranslationUnit:
+    """See :func:`transformed`."""
+    apart = bool(e.epilogues) and not space.epilogues
+    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=apart)
+    match = match_einsum(t_unit) if apart else match_finished(t_unit)
+    if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
+        problem = space.problem(e, sizes, profile)
+    else:
+        lengths = e.resolve(sizes)
+        by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
+        own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
+        problem = space.problem(match.einsum, own, profile)
+    result = space.transform(t_unit, match, configuration, problem)
+    return finish_apart(result, match.kernel_name, e, sum_names(e), items=_items(profile)) if apart else result
 
 
 def _items(profile: DeviceProfile) -> int:

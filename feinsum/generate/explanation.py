@@ -11,6 +11,7 @@ from feinsum.cost.model import cost_model
 from feinsum.devices.peaks import EXCESS
 from feinsum.report.units import listed, settings
 from feinsum.space.chain import STEPS, read_chain
+from feinsum.timing import FINAL_PROTOCOL
 
 if TYPE_CHECKING:
     from feinsum.candidates.origin import Origin
@@ -103,6 +104,8 @@ def _record(kernel: Kernel, job: KernelJob, origin: Origin) -> list[str]:
         was = {x: r.configuration[x] for x in changed}
         given = job.canonical.renaming.inverse.indices
         lines.append(f"  adapted   {settings(changed, given)}, where the record has {settings(was, given)}")
+    if r.protocol == FINAL_PROTOCOL and r.message:
+        lines.append(f"  final     {r.message}")
     if kernel.device.known_peaks is not None:
         lines.append(f"  roofline  {_share(kernel, r, t)}")
     return lines

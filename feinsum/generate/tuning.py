@@ -15,9 +15,10 @@ from feinsum.generate.evaluate import How
 from feinsum.generate.evaluation import Evaluation, PreparedStep
 from feinsum.generate.kernel import Kernel
 from feinsum.generate.library import find_product
+from feinsum.timing.races import Race
 
-_ROUNDS, _ROUNDS_S = 9, 0.5
-"""How often kernel and library are timed in turns: so many times, or as many as fit in."""
+_FEWEST_ROUNDS, _RACE_S = 3, 0.5
+"""Of the race of kernel and library: rounds at least, and when to stop it though it is undecided."""
 
 
 def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
@@ -35,7 +36,7 @@ def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
 
 
 def _in_turns(task: PreparedStep, kernel: Kernel, *, by_library: bool) -> tuple[float | None, float]:
-    """The medians of numpy's product, if it can do the step, and of the kernel, called with numpy arrays in turns."""
+    """The medians of numpy's product, if it can do the step, and of the kernel, called with arrays in a race."""
     e, lengths = task.e, task.step.lengths
     rng = np.random.default_rng(0)
     arrays = {a.name: np.asarray(4 * rng.random([lengths[x] for x in letters]), a.dtype) for a, letters in e.array_uses}
@@ -44,14 +45,17 @@ def _in_turns(task: PreparedStep, kernel: Kernel, *, by_library: bool) -> tuple[
     if found is not None and by_library and computes_in_host_memory(kernel.device.context):
         product = found.prepared(lengths)
         ways.append(lambda: product(*(x.astype(e.dtype, copy=False) for x in arrays.values())))
-    samples: list[list[float]] = [[] for _ in ways]
     for way in ways:
         way()
-    end = time.perf_counter() + _ROUNDS_S
-    while len(samples[0]) < _ROUNDS and (len(samples[0]) < 3 or time.perf_counter() < end):
-        for way, taken in zip(ways, samples, strict=True):
-            start = time.perf_counter()
-            way()
-            taken.append(time.perf_counter() - start)
-    kernel_s, *library_s = map(median, samples)
+    race = Race([str(number) for number in range(len(ways))])
+    end = time.perf_counter() + _RACE_S
+    while not race.over and (len(race.rounds) < _FEWEST_ROUNDS or time.perf_counter() < end):
+        race.add({name: _seconds(ways[int(name)]) for name in race.order})
+    kernel_s, *library_s = (median(found[str(number)] for found in race.rounds) for number in range(len(ways)))
     return (library_s[0] if library_s else None), kernel_s
+
+
+def _seconds(way: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    way()
+    return time.perf_counter() - start

@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from feinsum.errors import TransformError
+from feinsum.space.chain import STEPS, Link, read_chain
+
 _INDEX = re.compile(r"([A-Za-z])((?: \d+)*)")
 
 
@@ -68,11 +71,26 @@ def settings(configuration: Mapping[str, Any], letters: Mapping[str, str]) -> st
 
     An index is a letter of the canonical einsum, alone or with figures after it; no other value of any space reads so.
 
+    Of a chain, the steps: the operands of each, the indices of its result, and the configuration that makes its kernel, in
+    the letters in which its space knows the einsum of the step.
+
     >>> settings({"lane": "b", "split": "c 4", "rows": "apart"}, {"a": "e", "b": "i", "c": "j"})
     'lane=i split=j 4 rows=apart'
     """
+    try:
+        steps = [_step(link, letters) for link in read_chain(configuration[STEPS])]
+    except (KeyError, TransformError):
+        return listed(renamed(configuration, letters))
+    return f"{STEPS}={', then '.join(steps)}"
 
-    return listed(renamed(configuration, letters))
+
+def _step(link: Link, letters: Mapping[str, str]) -> str:
+    """
+    >>> _step(Link((0, 2), "ab", "generic", 1, {"items": 64, "lane": "a"}), {"a": "i", "b": "j"})
+    '0+2 to ij by generic (items=64 lane=a)'
+    """
+    operands, output = "+".join(map(str, link.operands)), "".join(letters.get(x, x) for x in link.output)
+    return f"{operands} to {output or 'a number'} by {link.space} ({listed(link.configuration)})"
 
 
 def renamed(configuration: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Any]:

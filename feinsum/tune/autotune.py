@@ -271,9 +271,7 @@ def _final(
     count, seconds = budget.final(len(finalists), engine.trial_s)
     budget.patient = count == 1  # which takes half a second
     contenders = {contest.trial(r).id: r for r in finalists[:count]}
-    samples_s = engine.compare(
-        [contest.trial(r) for r in contenders.values()], final.ROUNDS, seconds / final.ROUNDS / len(contenders), budget
-    )
+    rounds = engine.compare([contest.trial(r) for r in contenders.values()], seconds, budget)
     wrong = [contenders[name] for name in contenders if name in engine.refuted]
     for record in wrong:
         refute(store, record, engine.refuted[contest.trial(record).id].message, task.proof_seed)
@@ -282,11 +280,10 @@ def _final(
         tried = {(r.space, r.configuration) for r in wrong}
         return _final(task, contest, engine, [r for r in records if (r.space, r.configuration) not in tried], budget, store)
 
-    def remember(contender: TuningRecord, samples: Sequence[float], ties: Sequence[TuningRecord]) -> TuningRecord:
-        message = final.tie_message(ties)
+    def remember(contender: TuningRecord, samples: Sequence[float], message: str) -> TuningRecord:
         return task.record(contest.trial(contender), Outcome("ok", message, tuple(samples)), FINAL_PROTOCOL)
 
-    return final.decide(samples_s, contenders, contest.complexity, remember)
+    return final.decide(rounds, contenders, contest.complexity, remember)
 
 
 def _notify(

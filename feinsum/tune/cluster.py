@@ -25,6 +25,7 @@ from typing import Any
 from feinsum.devices import DeviceProfile
 from feinsum.errors import DeviceError, FeinsumError
 from feinsum.tune.budget import Budget
+from feinsum.tune.final import Rounds
 from feinsum.tune.runner import Runner
 from feinsum.tune.trial import Outcome, Trial
 
@@ -103,9 +104,7 @@ class Cluster:
         self.trial_s = answer.pop("trial_s")
         return Outcome(**answer)
 
-    def compare(
-        self, trials: Sequence[Trial], rounds: int, seconds: float, budget: Budget | None = None
-    ) -> dict[str, list[float]]:
+    def compare(self, trials: Sequence[Trial], seconds: float, budget: Budget | None = None) -> Rounds:
         """See :class:`Engine`.
 
         :raises DeviceError: if no worker with the device is left, or the scheduler is lost.
@@ -114,12 +113,12 @@ class Cluster:
         patience_s = math.inf if budget is None else budget.patience_s
         left_s = None if patience_s == math.inf else patience_s
         try:
-            found = self._call(_compare, plain, rounds, seconds, left_s, self._timeout_s).result()
+            found = self._call(_compare, plain, seconds, left_s, self._timeout_s).result()
         except _LostError:
-            return {}
+            return []
         self.refuted |= {name: Outcome("wrong", message) for name, message in found["refuted"].items()}
-        samples_s: dict[str, list[float]] = found["samples_s"]
-        return samples_s
+        rounds: list[dict[str, list[float]]] = found["rounds"]
+        return rounds
 
     def workers(self) -> dict[str, int]:
         """The threads of the workers that have the device, by their address.
@@ -244,13 +243,13 @@ def _attempt(device_id: str, trial: dict[str, Any], best_s: float | None, timeou
 
 
 def _compare(
-    device_id: str, trials: list[dict[str, Any]], rounds: int, seconds: float, left_s: float | None, timeout_s: float
+    device_id: str, trials: list[dict[str, Any]], seconds: float, left_s: float | None, timeout_s: float
 ) -> dict[str, Any]:
-    """Time variants in turns, for so many seconds; run by a worker."""
+    """Time variants in rounds, for so many seconds; run by a worker."""
     runner, wanted = _runner(device_id, timeout_s), [Trial(**trial) for trial in trials]
-    samples_s = runner.compare(wanted, rounds, seconds, Budget(left_s))
+    rounds = runner.compare(wanted, seconds, Budget(left_s))
     refuted = {trial.id: runner.refuted[trial.id].message for trial in wanted if trial.id in runner.refuted}
-    return {"samples_s": samples_s, "refuted": refuted}
+    return {"rounds": rounds, "refuted": refuted}
 
 
 _starting = threading.Lock()

@@ -1,8 +1,8 @@
-"""The final of a tuning run: the quickest are timed again, in turns, and the simplest of those that are as quick wins.
+"""The final of a tuning run: the quickest are timed again, in rounds, and the simplest of those that are as quick wins.
 
-The quickest of many noisy measurements is partly the luckiest.  Timed in turns, all finalists share what the machine does
-meanwhile; every other round goes in reverse, so that a drift favours none.  Medians within 2% of the lowest are a tie,
-which the configuration with the fewest values other than the defaults wins.
+The quickest of many noisy measurements is partly the luckiest.  Timed in rounds, as a race (:mod:`feinsum.timing.races`),
+all finalists share what the machine does meanwhile.  Those within 2% of the quickest are a tie, which the configuration
+with the fewest values other than the defaults wins.  How sure all that is goes into the record of the winner.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeAlias
 
 from feinsum.database import TuningRecord
+from feinsum.timing.races import BAND, PairedComparison, Race
 
 FINALISTS = 10
-ROUNDS = 4
-TIE = 0.02
-"""Medians that differ by no more than this, relatively, are the same for us."""
+TIE = BAND
+"""What is slower by no more than this, relatively, is as quick for us."""
 _CHANCE = 1.25
 """What is this many times slower than the best is out before the final."""
+
+Rounds: TypeAlias = list[dict[str, list[float]]]
+"""The samples in seconds of every round of a final, by the id of the trial."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,15 @@ class Final:
     :ivar winner: the record of the winner, with the samples of the final.
     :ivar ranking: every finalist as it was recorded by its trial, with its median in the final in seconds, quickest first.
     :ivar ties: the other finalists that are as quick as the winner.
+    :ivar verdict: how the winner compares with the quickest of those that are not as quick, in words.
+    :ivar comparisons: how the winner compares with each of the others, by the ids of their trials.
     """
 
     winner: TuningRecord
     ranking: tuple[tuple[TuningRecord, float], ...]
     ties: tuple[TuningRecord, ...]
+    verdict: str = ""
+    comparisons: tuple[PairedComparison, ...] = ()
 
 
 def finalists(records: Sequence[TuningRecord]) -> list[TuningRecord]:
@@ -44,32 +52,64 @@ def finalists(records: Sequence[TuningRecord]) -> list[TuningRecord]:
 
 
 def decide(
-    samples_s: Mapping[str, Sequence[float]],
+    rounds: Rounds,
     contenders: Mapping[str, TuningRecord],
     complexity: Callable[[TuningRecord], int],
-    record: Callable[[TuningRecord, Sequence[float], Sequence[TuningRecord]], TuningRecord],
+    record: Callable[[TuningRecord, Sequence[float], str], TuningRecord],
 ) -> Final | None:
     """Name the winner; None if no finalist could be timed again.
 
-    :param samples_s: the samples of each finalist in the final, in seconds, by any name.
+    :param rounds: the samples of the finalists in every round, by any name.
     :param contenders: what the trial of each finalist recorded, by the same names.
     :param complexity: how complicated a finalist is; the least complicated of those that are as quick wins.
-    :param record: makes the winner's record of what it was, its samples, and what is as quick.
+    :param record: makes the winner's record of what it was, its samples, and what is to be said of the final.
     """
-    medians = sorted((median(samples), name) for name, samples in samples_s.items() if samples)
-    if not medians:
+    race, samples_s = _race(rounds, contenders)
+    leader = race.leader
+    if leader is None:
         return None
-    equal = [name for t, name in medians if t <= (1 + TIE) * medians[0][0]]
+    behind = {leader: 1.0, **{c.other: c.ratio for c in race.standings()}}
+    equal = sorted((name for name in race.running if behind[name] <= 1 + TIE), key=behind.__getitem__)
     best = min(equal, key=lambda name: complexity(contenders[name]))
     ties = tuple(contenders[name] for name in equal if name != best)
+    found = tuple(race.compare(best, name) for name in sorted(behind, key=behind.__getitem__) if name != best)
+    medians = sorted((median(samples), name) for name, samples in samples_s.items())
+    next_best = next((c for c in found if c.other not in equal), None)
+    verdict = _verdict(next_best, contenders[next_best.other]) if next_best else ""
+    message = "; ".join(filter(None, (tie_message(ties), verdict)))
     return Final(
-        winner=record(contenders[best], samples_s[best], ties),
+        winner=record(contenders[best], samples_s[best], message),
         ranking=tuple((contenders[name], t) for t, name in medians),
         ties=ties,
+        verdict=verdict,
+        comparisons=found,
     )
+
+
+def _race(rounds: Rounds, contenders: Mapping[str, TuningRecord]) -> tuple[Race, dict[str, list[float]]]:
+    """The race that the rounds were, and all samples of each finalist that has any."""
+    race = Race(tuple(contenders))
+    samples_s: dict[str, list[float]] = {}
+    for found in rounds:
+        race.add({name: median(samples) for name, samples in found.items() if samples})
+        for name, samples in found.items():
+            samples_s.setdefault(name, []).extend(samples)
+    return race, {name: samples for name, samples in samples_s.items() if samples}
 
 
 def tie_message(ties: Sequence[TuningRecord]) -> str:
     """What the winner's record says of those that are as quick; nothing if there are none."""
-    kernels = (" ".join([r.space, *(f"{name}={value}" for name, value in r.configuration.items())]) for r in ties)
-    return f"as quick, within {TIE:.0%}: {'; '.join(kernels)}" if ties else ""
+    return f"as quick, within {TIE:.0%}: {'; '.join(map(_kernel, ties))}" if ties else ""
+
+
+def _verdict(found: PairedComparison, other: TuningRecord) -> str:
+    """How the winner compares with the quickest of those that are not as quick."""
+    if found.verdict == "faster":
+        interval = f"({found.low:.3g} to {found.high:.3g})"
+        return f"{found.ratio:.3g} {interval} times as fast at {found.confidence:.0%} as {_kernel(other)}"
+    between = f", {found.low:.3g} to {found.high:.3g}" if found.low > 0 else ""
+    return f"{found.ratio:.3g} times as fast, undecided after {found.rounds} rounds{between}, as {_kernel(other)}"
+
+
+def _kernel(record: TuningRecord) -> str:
+    return " ".join([record.space, *(f"{name}={value}" for name, value in record.configuration.items())])

@@ -212,6 +212,8 @@ class TuningReport:
         if self.final is not None and self.final.ties:
             tied = "; ".join(map(self._kernel, self.final.ties))
             notes.append(f"as quick as the first, which is the simplest of them: {tied}")
+        if self.final is not None and self.final.verdict:
+            notes.append(f"the best is {self.final.verdict}")
         if len(near := self.near_best()) > 1:
             notes.append(f"{number(len(near), 'configuration')} are within {_NEAR:.0%} of the best")
         for space, found in self.importance().items():

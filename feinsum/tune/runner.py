@@ -10,15 +10,18 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import LifoQueue
+from statistics import median
 from typing import Any, Protocol
 
 from feinsum.devices import DeviceProfile
+from feinsum.timing.races import Race
 from feinsum.tune.budget import Budget
+from feinsum.tune.final import Rounds
 from feinsum.tune.trial import Built, Outcome, Trial
 from feinsum.tune.worker import Worker
 
@@ -28,6 +31,10 @@ _SECONDS = 0.15
 """For the samples of a trial; those near the best get more in the final."""
 _FAIR_ROUNDS = 2
 """Of a comparison, without which it is none: one in each direction."""
+_FEWEST_ROUNDS, _USUAL_ROUNDS = 4, 16
+"""Of a comparison for which there is time: at least, and for which its seconds are divided."""
+_OVERHEAD = 2.0
+"""How many times as long as its samples a comparison may take: outputs are checked after every round."""
 _KEPT = 64
 """Right variants whose programs are kept, those of late."""
 
@@ -55,15 +62,14 @@ class Engine(Protocol):
         :param budget: the time there is; what is not done by then is stopped and has no outcome.
         """
 
-    def compare(
-        self, trials: Sequence[Trial], rounds: int, seconds: float, budget: Budget | None = None
-    ) -> dict[str, list[float]]:
-        """Time variants in turns.
+    def compare(self, trials: Sequence[Trial], seconds: float, budget: Budget | None = None) -> Rounds:
+        """Time variants in rounds, see :mod:`feinsum.timing.races`.
 
-        :param seconds: for the samples of one variant in one round.
+        :param seconds: for the samples of all variants in all rounds.
         :param budget: the time there is; rounds that do not fit in it do not count.
-        :return: the samples of every variant in seconds, by the id of its trial; none of those that fail, and none at all
-            if the time was too short to be fair to each.
+        :return: the samples of every round in seconds, by the id of the trial; those that fail are in none, those that are
+            seen to be slower than another in no later one, and there is no round at all if the time was too short to be
+            fair to each.
         """
 
 
@@ -136,9 +142,7 @@ class Runner:
         with self._device:
             return self._measure(trial, built, Budget()) or Outcome("timeout")
 
-    def compare(
-        self, trials: Sequence[Trial], rounds: int, seconds: float, budget: Budget | None = None
-    ) -> dict[str, list[float]]:
+    def compare(self, trials: Sequence[Trial], seconds: float, budget: Budget | None = None) -> Rounds:
         """See :class:`Engine`.
 
         :raises DeviceError: if no worker can be started.
@@ -147,22 +151,31 @@ class Runner:
         futures = [(trial, self._pool.submit(self._build_again, trial)) for trial in trials]
         try:
             if not all(_done(future, budget.patience_s) for _, future in futures):
-                return {}
-            variants = [(trial, future.result()) for trial, future in futures]
+                return []
+            variants = {trial.id: (trial, future.result()) for trial, future in futures}
         finally:
             self._abandon(futures)
-        samples_s: dict[str, list[float]] = {trial.id: [] for trial in trials}
         with self._device:
-            for turn in range(rounds):
-                start = time.monotonic()
-                found = self._round(variants if turn % 2 == 0 else variants[::-1], seconds, budget)
-                if found is None:
-                    return samples_s if turn >= _FAIR_ROUNDS else {}
-                samples_s = {name: samples_s[name] + samples for name, samples in found.items()}
-                variants = [(trial, built) for trial, built in variants if trial.id in found]
-                if turn + 1 >= _FAIR_ROUNDS and budget.patience_s < time.monotonic() - start:
-                    break
-        return samples_s
+            return self._race(variants, seconds, budget)
+
+    def _race(self, variants: Mapping[str, tuple[Trial, Built | Outcome]], seconds: float, budget: Budget) -> Rounds:
+        """The rounds of a race: a few however long they take, then as many as there is time for."""
+        race, rounds, failed = Race(tuple(variants)), list[dict[str, list[float]]](), set[str]()
+        share_s, end = seconds / _USUAL_ROUNDS / max(len(variants), 1), time.monotonic() + _OVERHEAD * seconds
+        while not race.over:
+            start = time.monotonic()
+            found = self._round([variants[name] for name in race.order], share_s, budget)
+            if found is None:
+                return rounds if len(rounds) >= _FAIR_ROUNDS else []
+            rounds.append(found)
+            failed |= set(race.running) - set(found)
+            race.add({name: median(samples) for name, samples in found.items()})
+            now = time.monotonic()
+            if len(rounds) >= _FAIR_ROUNDS and budget.patience_s < now - start:
+                break
+            if len(rounds) >= _FEWEST_ROUNDS and now >= end:
+                break
+        return [{name: samples for name, samples in found.items() if name not in failed} for found in rounds]
 
     def _round(
         self, variants: Sequence[tuple[Trial, Built | Outcome]], seconds: float, budget: Budget

@@ -1,0 +1,75 @@
+"""What can be done before a case has its turn on a GPU: inputs, references, and the kernel in the cache on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import feinsum as fe
+from benchmarks.cases import Case, describe, long_sizes
+from benchmarks.problem import write_problem
+from benchmarks.suite import Options
+
+
+class Ahead:
+    """Prepares problems in processes of its own, a few more than there are processes ahead of the one that is taken.
+
+    :param todo: cases and types, in the order in which they will be taken.
+    :param how: see :meth:`benchmarks.ours.Feinsum.load`.
+    :param processes: 0 prepares nothing.
+    """
+
+    def __init__(self, todo: Sequence[tuple[Case, str]], options: Options, how: Mapping[str, Any], processes: int) -> None:
+        self._todo, self._options, self._how, self._processes = todo, options, how, processes
+        self._futures: dict[int, tuple[Path, Future[None]]] = {}
+        self._next = 0
+
+    def __enter__(self) -> Ahead:
+        self._stack = contextlib.ExitStack()
+        if self._processes:
+            self._root = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="feinsum-ahead-")))
+            self._pool = ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"))
+            self._stack.callback(self._pool.shutdown, wait=True, cancel_futures=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    @contextlib.contextmanager
+    def take(self, number: int) -> Iterator[str | None]:
+        """The directory of a problem, which is gone afterwards; None if it is to be written by who needs it."""
+        if not self._processes:
+            yield None
+            return
+        while self._next < min(number + 2 * self._processes, len(self._todo)):
+            self._begin(self._next)
+            self._next += 1
+        directory, future = self._futures.pop(number)
+        future.result()
+        yield str(directory)
+        for file in directory.iterdir():
+            file.unlink()
+
+    def _begin(self, number: int) -> None:
+        (case, dtype), options = self._todo[number], self._options
+        directory = self._root / str(number)
+        directory.mkdir()
+        what = (case, dtype, options.side, options.device.id, str(directory), dict(self._how))
+        self._futures[number] = directory, self._pool.submit(prepare, *what)
+
+
+def prepare(case: Case, dtype: str, side: str, device: str, directory: str, how: Mapping[str, Any]) -> None:
+    """Write a problem, and have its kernel generated; what fails now fails again, and is told, when its turn comes."""
+    from benchmarks.ours import unseen
+
+    e, sizes = describe(case, side, dtype, long=True), long_sizes(case, side)
+    chosen = fe.device(device)
+    write_problem(directory, e, sizes, side=side, device=chosen)
+    with contextlib.suppress(fe.FeinsumError), unseen(e) if how.get("hidden") else contextlib.nullcontext():
+        fe.generate(e, chosen, how.get("database"), sizes)
