@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from loopy import AddressSpace
+from loopy.diagnostic import LoopyError
 
 from feinsum.compile.codegen import generate_program, to_extent
 from feinsum.compile.indices import has_large, index_dtype
 from feinsum.compile.pause import deprecations_paused
 from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
+from feinsum.epilogue import Epilogue
+from feinsum.epilogue.tree import Sum, walk
+from feinsum.errors import FeinsumError, SpaceError
 from feinsum.lower import generate_loopy, sum_names
 from feinsum.lower.target import QuietTarget
 from feinsum.match import match_einsum, match_finished
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
     import loopy as lp
 
     from feinsum.devices import DeviceProfile
+
+logger = logging.getLogger(__name__)
 
 _FINISHED_BY_GROUP, _FINISHED_BY_GPU_GROUP = 1024, 256
 """Entries of an output that a work-group of a CPU, and of a GPU, finishes where that is a launch of its own."""
@@ -66,8 +73,40 @@ def _applied(
     wide: bool,
     target: lp.TargetBase | None,
 ) -> lp.TranslationUnit:
-    """See :func:`transformed`."""
-    apart = bool(e.epilogues) and not space.epilogues
+    """See :func:`transformed`; a space that cannot make something of its sums where it stores them has them as they are."""
+    parts = (e, sizes, space, configuration, profile)
+    if not e.epilogues or not space.epilogues or not all(own is None or _is_fused(own) for own in e.epilogues):
+        return _in_launches(*parts, apart=bool(e.epilogues), wide=wide, target=target)
+    try:
+        return _in_launches(*parts, apart=False, wide=wide, target=target)
+    except SpaceError:
+        raise
+    except (FeinsumError, LoopyError) as error:
+        logger.info("'%s' has a launch for its epilogue, as '%s' does not store it: %s", e, space.name, error)
+        return _in_launches(*parts, apart=True, wide=wide, target=target)
+
+
+def _is_fused(epilogue: Epilogue) -> bool:
+    """Whether spaces can make an epilogue of finished sums: it depends on the sum, and reads no array without axes."""
+    reads_sum = any(isinstance(node, Sum) for node in walk(epilogue.expression))
+    return reads_sum and all(read.axes for read in epilogue.reads)
+
+
+def _in_launches(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    space: TransformSpace,
+    configuration: Configuration,
+    profile: DeviceProfile,
+    *,
+    apart: bool,
+    wide: bool,
+    target: lp.TargetBase | None,
+) -> lp.TranslationUnit:
+    """See :func:`transformed`.
+
+    :param apart: whether epilogues have a launch of their own.
+    """
     t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=apart)
     match = match_einsum(t_unit) if apart else match_finished(t_unit)
     if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
