@@ -212,7 +212,7 @@ def _replace_domains(source: Source, kernel: lp.LoopKernel, match: Match, loops:
     rest = [insn for insn in kernel.instructions if insn.id not in match.insn_ids]
     bounds = {name for domain in kernel.domains for name in domain.get_var_names(PARAM)}
     unused = old - _used_inames(source, match, rest) - bounds
-    domains = [_without(domain, unused) for domain in kernel.domains]
+    domains = [without_inames(domain, unused) for domain in kernel.domains]
     domains = [domain for domain in domains if domain.dim(SET)]
     return _without_priority(kernel.copy(domains=[*domains, isl.BasicSet(cube)]), unused)
 
@@ -223,7 +223,7 @@ def _without_priority(kernel: lp.LoopKernel, inames: Container[str]) -> lp.LoopK
     return kernel.copy(loop_priority=frozenset(order for order in orders if len(order) > 1))
 
 
-def _without(domain: Any, inames: set[str]) -> Any:
+def without_inames(domain: Any, inames: set[str]) -> Any:
     """The domain without some inames; what they say about other inames is kept."""
     for iname in sorted(inames.intersection(domain.get_var_names(SET))):
         at = domain.get_var_names(SET).index(iname)

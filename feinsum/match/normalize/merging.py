@@ -1,0 +1,121 @@
+"""Sums of sums: a factor that is a sum itself, or an array that one sum alone reads, becomes part of the sum.
+
+    sum(q, w[q]*B[q, i]*sum(r, B[q, r]*u[r]))        ──▶   sum((q, r), w[q]*B[q, i]*B[q, r]*u[r])
+
+    t[e, q] = sum(r, B[q, r]*u[e, r])                ──▶   y[e, i] = sum((q, r), B[q, i]*B[q, r]*u[e, r])
+    y[e, i] = sum(q, B[q, i]*t[e, q])
+
+In which order to contract is the choice of a transform space, which may keep the array, in faster memory or for many
+elements at once, or contract tables with each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from loopy.library.reduction import SumReductionOperation
+from loopy.symbolic import IdentityMapper, Reduction
+from pymbolic.primitives import Product, Subscript, Variable
+
+from feinsum.match.expressions import find_uses, flatten_product
+from feinsum.match.normalize.statements import Statement, is_plain
+
+MOST = 12
+"""Factors of a sum, more than which are not put together: orders of contraction are searched among all subsets."""
+
+
+class _Merger(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
+    def map_reduction(self, expr: Any) -> Any:
+        inner = self.rec(expr.expr)
+        merged = _merge(expr, inner) if is_sum(expr) else None
+        return merged or Reduction(expr.operation, expr.inames, inner, expr.allow_simultaneous)
+
+
+def is_sum(value: Any) -> bool:
+    """Whether an expression is a reduction with ``sum``."""
+    return isinstance(value, Reduction) and type(value.operation) is SumReductionOperation
+
+
+def merge_sums(value: Any) -> Any:
+    """An expression with sums that are factors of sums made part of them; itself where there are none."""
+    reductions = find_uses(value).reductions
+    return _Merger()(value) if len(reductions) > 1 else value
+
+
+def _merge(outer: Reduction, body: Any) -> Reduction | None:
+    """A sum with the sums among its factors in it; None where there are none, or they share inames."""
+    factors: list[Any] = []
+    inames = list(outer.inames)
+    for factor in flatten_product(body):
+        if is_sum(factor):
+            inames.extend(factor.inames)
+            factors.extend(flatten_product(factor.expr))
+        else:
+            factors.append(factor)
+    inner = find_uses(*factors).reductions
+    if len(inames) == len(outer.inames) or len(set(inames)) < len(inames) or inner or len(factors) > MOST:
+        return None
+    return Reduction(outer.operation, tuple(inames), Product(tuple(factors)), outer.allow_simultaneous)
+
+
+def merge_statements(statements: list[Statement], temporaries: set[str]) -> list[Statement]:
+    """Statements without those temporaries that are sums and that one sum alone reads, once, as a factor."""
+    while True:
+        found = _find_pair(statements, temporaries)
+        if found is None:
+            return statements
+        inner, reader, value = found
+        merged = reader.then(value, merged=(inner.insn_id, *inner.merged))
+        statements = [merged if s is reader else s for s in statements if s is not inner]
+
+
+def _find_pair(statements: list[Statement], temporaries: set[str]) -> tuple[Statement, Statement, Any] | None:
+    reads = Counter(name for s in statements for name, _ in s.uses.reads)
+    reads.update(name for s in statements for name in s.uses.values)
+    writers = Counter(s.array for s in statements)
+    for inner in statements:
+        once = inner.array in temporaries and reads[inner.array] == 1 and writers[inner.array] == 1
+        if not once or not is_sum(inner.value) or not is_plain(inner.at, inner.loops):
+            continue
+        (reader,) = (s for s in statements if inner.array in s.reads)
+        value = None if inner.summed & (reader.loops | reader.summed) else _put(inner, reader)
+        if value is not None:
+            return inner, reader, value
+    return None
+
+
+def _put(inner: Statement, reader: Statement) -> Any:
+    """The value of a statement with the sum of another in the place of what has its result; None if it is no factor."""
+    for reduction in reader.uses.reductions:
+        for factor in flatten_product(reduction.expr):
+            name = factor.aggregate.name if isinstance(factor, Subscript) else getattr(factor, "name", None)
+            if name == inner.array and is_sum(reduction):
+                index = factor.index_tuple if isinstance(factor, Subscript) else ()
+                names = {a.name: b for a, b in zip(inner.at, index, strict=True)}
+                value = merge_sums(_Replacer(factor, _Renamer(names)(inner.value))(reader.value))
+                return value if len(find_uses(value).reductions) == len(reader.uses.reductions) else None
+    return None
+
+
+class _Replacer(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
+    def __init__(self, old: Any, new: Any) -> None:
+        super().__init__()
+        self._old, self._new = old, new
+
+    def map_subscript(self, expr: Any) -> Any:
+        return self._new if expr == self._old else super().map_subscript(expr)
+
+    def map_variable(self, expr: Any) -> Any:
+        return self._new if expr == self._old else expr
+
+
+class _Renamer(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
+    """Renames inames, and leaves those of reductions alone."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        super().__init__()
+        self._names = names
+
+    def map_variable(self, expr: Variable) -> Any:
+        return self._names.get(expr.name, expr)
