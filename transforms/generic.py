@@ -81,7 +81,15 @@ def _lane(p: Problem, output: str, lane: str) -> str:
     return output[-1] if lane == "last" else max(output, key=lambda index: p.sizes[index])
 
 
-@space(pattern=lambda e: True, version=1, rank=0, parameters=parameters, constraint=constraint, estimate=estimate)
+@space(
+    pattern=lambda e: True,
+    version=1,
+    rank=0,
+    parameters=parameters,
+    constraint=constraint,
+    estimate=estimate,
+    epilogues=True,
+)
 def generic(t_unit, match, p, *, schedule, lane, items):  # type: ignore[no-untyped-def]
     """One work-item for each entry of the output, along the last or the longest output axis."""
     t_unit, steps = contract_in_steps(t_unit, match, schedule_of(p, schedule))

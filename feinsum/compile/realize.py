@@ -14,7 +14,7 @@ from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.lower import generate_loopy
 from feinsum.lower.target import QuietTarget
-from feinsum.match import match_einsum
+from feinsum.match import match_finished
 from feinsum.space import Configuration, TransformSpace
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def transformed(
         lengths = e.resolve(sizes)
         wide = wide or index_dtype(e, lengths) == "int64"
         t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target)
-        match = match_einsum(t_unit)
+        match = match_finished(t_unit)
         by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
         if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
-            problem = space.problem(e, sizes, profile)
+            problem = space.problem(e.bare, sizes, profile)
         else:
             own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
             problem = space.problem(match.einsum, own, profile)

@@ -10,10 +10,13 @@ from feinsum.match.convert import convert_operands
 from feinsum.match.extract import extract_operands
 from feinsum.match.fence import fence
 from feinsum.match.find import find_einsums
+from feinsum.match.finished import match_finished
+from feinsum.match.finishing import Finishing, set_aside
 from feinsum.match.isolate import isolate, without_others
 from feinsum.match.match import Match, match_einsum
 
 __all__ = [
+    "Finishing",
     "Match",
     "convert_operands",
     "extract_operands",
@@ -21,6 +24,8 @@ __all__ = [
     "find_einsums",
     "isolate",
     "match_einsum",
+    "match_finished",
     "match_t_unit_to_einsum",
+    "set_aside",
     "without_others",
 ]

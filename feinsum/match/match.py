@@ -8,7 +8,7 @@ out[e, i] = sum(j, D_0(i, j) * u_1(e, j))
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from pytools.lex import ParseError
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import MatchError, SubscriptError
 from feinsum.match.describe import describe
+from feinsum.match.finishing import Finishing
 from feinsum.match.group import Group, Reader
 from feinsum.match.source import Source
 from feinsum.subscripts import Subscripts
@@ -40,6 +41,7 @@ class Match:
     :ivar outputs: ``outputs[row]`` is the array that it writes.
     :ivar arrays: array of the einsum -> array of the kernel, or the substitution rule that stands for an array.
     :ivar axes: long axis of the einsum -> parameter of the kernel, or an affine expression of parameters.
+    :ivar finishing: array of the kernel that is an output -> what is made of the sum that it gets, if anything is.
     """
 
     einsum: BatchedEinsum
@@ -50,11 +52,22 @@ class Match:
     outputs: tuple[str, ...]
     arrays: Mapping[str, str]
     axes: Mapping[str, str]
+    finishing: Mapping[str, Finishing] = field(default_factory=dict)
 
     @property
     def inames(self) -> Mapping[str, str]:
         """Index letter -> iname of the first row, and of every row after :func:`feinsum.match.isolate`."""
         return self.loops[0]
+
+    @property
+    def makes_more(self) -> bool:
+        """Whether something is made of any of its sums before it is stored."""
+        return any(output in self.finishing for output in self.outputs)
+
+    @property
+    def updates_output(self) -> bool:
+        """Whether what is made of a sum depends on what its output holds before."""
+        return any(output in self.finishing and self.finishing[output].reads_output for output in self.outputs)
 
     @cached_property
     def names(self) -> Mapping[str, str]:

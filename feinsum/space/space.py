@@ -38,6 +38,7 @@ from feinsum.contraction import ContractionSchedule
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, SpaceError, TransformError
+from feinsum.interrupts import load
 from feinsum.parameters import Parameter, described_parameters
 from feinsum.space.instance import Instance
 from feinsum.space.problem import Choices, Configuration, Problem, Value
@@ -88,6 +89,7 @@ class TransformSpace:
     :ivar estimate: says what work a configuration does, for the cost model; None if nobody wrote that down.
     :ivar implied: what a configuration means that was recorded before a parameter existed: parameter -> value.
     :ivar plan: makes the plan of the skeleton that the space stands on; None if it is written with moves.
+    :ivar epilogues: whether its kernels make functions of sums where these are stored; see :meth:`transform`.
     """
 
     name: str
@@ -100,6 +102,7 @@ class TransformSpace:
     estimate: Callable[[Problem, Configuration], Work] | None = field(default=None, repr=False)
     implied: Mapping[str, Value] = field(default_factory=dict, repr=False)
     plan: Callable[[Problem, Configuration], Any] | None = field(default=None, repr=False)
+    epilogues: bool = False
 
     @property
     def description(self) -> str:
@@ -197,12 +200,31 @@ class TransformSpace:
     ) -> lp.TranslationUnit:
         """Apply one configuration to the instructions of a match, in a kernel that may hold others.
 
-        :raises TransformError: if the configuration is refused or a rewrite's preconditions do not hold.
+        What a match makes of its sums is set aside, and done where the transformed kernel stores them.
+
+        :raises TransformError: if the configuration is refused or a rewrite's preconditions do not hold, or if the match
+            makes something of its sums and the space is not one for that.
         :raises SpaceError: if the transformation raises anything else or returns nothing, which is a fault of the space.
         """
         reason = self.refusal(problem, configuration)
         if reason is not None:
             raise TransformError(f"space '{self.name}' refuses {dict(configuration)}: {reason}")
+        if match.makes_more:
+            return self._finished(t_unit, match, configuration, problem)
+        return self._transformed(t_unit, match, configuration, problem)
+
+    def _finished(
+        self, t_unit: lp.TranslationUnit, match: Match, configuration: Configuration, problem: Problem
+    ) -> lp.TranslationUnit:
+        """The transformation of the sums, and what the match makes of them."""
+        if not self.epilogues:
+            raise TransformError(f"space '{self.name}' stores sums as they are, and '{match}' makes something of them")
+        bare = load("feinsum.match").set_aside(t_unit, match)
+        return load("feinsum.rewrites").finish(self._transformed(bare, match, configuration, problem), match)
+
+    def _transformed(
+        self, t_unit: lp.TranslationUnit, match: Match, configuration: Configuration, problem: Problem
+    ) -> lp.TranslationUnit:
         roles = self._require_roles(match.einsum)
         letters = {own: letter for letter, own in roles.indices.items()}
         try:
@@ -254,6 +276,7 @@ def space(
     rank: int | None = None,
     implied: Mapping[str, Value] | None = None,
     plan: Callable[[Problem, Configuration], Any] | None = None,
+    epilogues: bool = False,
     kind: type[TransformSpace] = TransformSpace,
     **more: Any,
 ) -> Callable[[Transform], TransformSpace]:
@@ -271,6 +294,7 @@ def space(
     :param plan: a function of problem and configuration that makes the plan of a skeleton, or raises a
         :class:`~feinsum.errors.TransformError` that says why there is none; instead of `constraint`.  Its return type names
         the plan's class.  The transformation is called with the plan in place of the parameters.
+    :param epilogues: whether kernels make functions of sums where these are stored; see :meth:`TransformSpace.transform`.
     :param kind: :class:`TransformSpace`, or a class of its own with `more` fields, such as :class:`ChainSpace`.
     """
     if plan is not None and constraint is not None:
@@ -294,6 +318,7 @@ def space(
             estimate=estimate,
             implied=dict(implied or {}),
             plan=plan,
+            epilogues=epilogues,
             **more,
         )
 

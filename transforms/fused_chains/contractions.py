@@ -14,7 +14,7 @@ from .plans import is_stepwise, plan_of
 from .work import chain_cost
 
 
-@space(pattern=is_stepwise, version=1, rank=1, parameters=parameters, plan=plan_of, estimate=chain_cost)
+@space(pattern=is_stepwise, version=1, rank=1, parameters=parameters, plan=plan_of, estimate=chain_cost, epilogues=True)
 def work_group_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """A work-group contracts `elements` of the long index step by step in local memory, a barrier between steps.
 

@@ -31,7 +31,15 @@ def parameters(p: Problem) -> Choices:
     }
 
 
-@space(pattern=has_complex_sums, version=1, rank=2, parameters=parameters, plan=complex_plan, estimate=complex_work)
+@space(
+    pattern=has_complex_sums,
+    version=1,
+    rank=2,
+    parameters=parameters,
+    plan=complex_plan,
+    estimate=complex_work,
+    epilogues=True,
+)
 def complex_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """A launch that copies an operand as matrices of reals, and one of vector panels, for each pairwise contraction."""
     t_unit, match, schedule, sizes = split_sums(t_unit, match, plan.order, plan.split.parts, p.sizes)

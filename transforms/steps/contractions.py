@@ -92,6 +92,7 @@ def orders(p: Problem) -> list[ContractionSchedule]:
     kind=ChainSpace,
     orders=orders,
     step_spaces=STEP_SPACES,
+    epilogues=True,
 )
 def contraction_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum.

@@ -22,7 +22,15 @@ def estimate(p: Problem, c: Configuration) -> Work:
     return stream_work(p, permutation_plan(p, c))
 
 
-@space(pattern=is_permutation, version=1, rank=4, parameters=permutation_choices, plan=permutation_plan, estimate=estimate)
+@space(
+    pattern=is_permutation,
+    version=1,
+    rank=4,
+    parameters=permutation_choices,
+    plan=permutation_plan,
+    estimate=estimate,
+    epilogues=True,
+)
 def permutation(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """Lanes along the rows of the output; where those of an operand run across them, groups do tiles.
 

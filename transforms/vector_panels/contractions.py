@@ -52,7 +52,9 @@ def _rows(p: Problem) -> tuple[str, ...]:
     return ("together", "apart") if shared else ("apart", "together")
 
 
-@space(pattern=is_vectorizable, version=3, parameters=parameters, plan=panel_plan, estimate=panel_work, rank=3)
+@space(
+    pattern=is_vectorizable, version=3, parameters=parameters, plan=panel_plan, estimate=panel_work, rank=3, epilogues=True
+)
 def vector_panels(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """S in private vectors, `together` iterations of the long index in registers, `tile` of them in a work-group.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Min, Subscript, Variable
 
 from feinsum.errors import TransformError
+from feinsum.rewrites.finishing import FINISHED
 from feinsum.rewrites.vectors.access import (
     NAMES,
     MemoryRow,
@@ -81,9 +83,20 @@ def load_row(
 
 
 def store_row(
-    lanes: VectorLanes, insn: lp.Assignment, iname: str, block: str, lane: str, value: Any, inside: frozenset[str]
+    lanes: VectorLanes,
+    insn: lp.Assignment,
+    iname: str,
+    block: str,
+    lane: str,
+    value: Any,
+    inside: frozenset[str],
+    finish: Callable[[str, str], str] | None = None,
 ) -> None:
-    """Compute the result in vectors and write them out: whole vectors first, then the rest by halves."""
+    """Compute the result in vectors and write them out: whole vectors first, then the rest by halves.
+
+    :param finish: adds what makes of these vectors what is to be stored: it takes their name and the id of what fills them,
+        and returns that of the last instruction.
+    """
     target = lanes.array(insn.assignee_name)
     scalar = scalar_name(target)
     kept = lanes.vectors(target.name, target.dtype)
@@ -102,7 +115,7 @@ def store_row(
     aligned = _aligned(lanes, target, insn.assignee, iname, row)
     covered = _pieces(lanes, target.name, row, aligned)
     ids = [lanes.fresh(f"{insn.id}_store") for _ in covered[1:]] + [insn.id]
-    previous = compute.id
+    previous = finish(kept.name, compute.id) if finish else compute.id
     for number, (size, count, start) in enumerate(covered):
         loop = lanes.piece_loop(iname, count, unroll=target.name in lanes.memory)
         at = Variable(loop) * size + start
@@ -127,6 +140,7 @@ def store_row(
             depends_on=insn.depends_on | {compute.id, previous},
             depends_on_is_final=True,
             no_sync_with=insn.no_sync_with | _apart(ids, number),
+            tags=FINISHED if finish else None,
         )
         lanes.instructions.append(store)
         previous = store.id

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import islpy as isl
@@ -15,10 +16,12 @@ from pymbolic.primitives import Comparison, If, Product, Subscript, Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
+from feinsum.match.finishing import Finishing
 from feinsum.rewrites.loops import fixed_length, iname_of
 from feinsum.rewrites.reads import subscripts_of, with_rules
 from feinsum.rewrites.vectors.access import MemoryRow, row_of
 from feinsum.rewrites.vectors.axes import follow_lanes
+from feinsum.rewrites.vectors.finishing import finish_row
 from feinsum.rewrites.vectors.rows import load_row, scalar_name, store_row
 
 
@@ -65,7 +68,7 @@ def vectorize(
     length = lengths.pop()
     if lengths:
         raise TransformError(f"loops {sorted(found)} have different lengths, so they cannot be the same lanes")
-    return t_unit.with_kernel(VectorLanes(kernel, found, length, width, streaming, axes, memory).result())
+    return t_unit.with_kernel(VectorLanes(kernel, found, length, width, streaming, axes, memory, match.finishing).result())
 
 
 @dataclass
@@ -74,6 +77,7 @@ class VectorLanes:
 
     :ivar axes: private arrays that become arrays of vectors -> the axis of the lanes.
     :ivar memory: private arrays that stay arrays of numbers, their rows padded.
+    :ivar finishing: see :attr:`feinsum.match.Match.finishing`.
     """
 
     kernel: lp.LoopKernel
@@ -83,6 +87,7 @@ class VectorLanes:
     streaming: bool
     axes: dict[str, int]
     memory: frozenset[str]
+    finishing: Mapping[str, Finishing] = field(default_factory=dict)
     instructions: list[Any] = field(default_factory=list)
     temporaries: dict[str, Any] = field(default_factory=dict)
     domains: list[isl.BasicSet] = field(default_factory=list)
@@ -135,6 +140,12 @@ class VectorLanes:
         self.temporaries[kept.name] = kept
         return kept
 
+    def number(self, stem: str, dtype: Any) -> str:
+        """A number that is private to one instruction."""
+        name = self.fresh(f"{stem}_number")
+        self.temporaries[name] = lp.TemporaryVariable(name, dtype=dtype, shape=(), address_space=lp.AddressSpace.PRIVATE)
+        return name
+
     def array(self, name: str) -> Any:
         """The array called `name`, private ones as they are now."""
         return self.temporaries[name] if name in self.temporaries else self.kernel.arg_dict[name]
@@ -148,7 +159,7 @@ class VectorLanes:
             raise TransformError(f"instruction '{insn.id}' is no assignment with one lane, but has {own}")
         iname = own[0]
         insn = insn.copy(expression=with_rules(self.kernel, insn.expression))
-        block, lane = self._loops(iname)
+        block, lane = self.loops(iname)
         mapper = _Substitution(self, insn, iname, block, lane)
         value = mapper(insn.expression)
         if mapper.loads and mapper.escaped:
@@ -167,9 +178,12 @@ class VectorLanes:
         if insn.assignee_name in self.axes:
             self.instructions.append(insn.copy(assignee=mapper(insn.assignee), expression=value, within_inames=inside))
         else:
-            store_row(self, insn, iname, block, lane, value, inside)
+            finishing = self.finishing.get(insn.assignee_name)
+            finish = partial(finish_row, self, insn, iname, finishing) if finishing else None
+            store_row(self, insn, iname, block, lane, value, inside, finish)
 
-    def _loops(self, iname: str) -> tuple[str, str]:
+    def loops(self, iname: str) -> tuple[str, str]:
+        """New loops over the vectors of a row and over their lanes."""
         block, lane = self.fresh(f"{iname}_block"), self.fresh(f"{iname}_lane")
         self.domains.append(
             isl.BasicSet(f"{{[{block}, {lane}]: 0 <= {block} < {self.blocks} and 0 <= {lane} < {self.width}}}")

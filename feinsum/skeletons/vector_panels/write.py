@@ -134,9 +134,12 @@ def _divide(
     :returns: the kernel and the loops over groups.
     """
     groups: list[str] = []
+    # What is updated in place must not be stored twice.
+    may_overlap = not match.updates_output
     for letter, tile in plan.block_tile.items():
         lengths = (tile.at_once,) if tile.steps == 1 else (tile.steps, tile.at_once)
-        t_unit, (group, *loops) = divide_guarded(t_unit, match, letter, lengths, overlapping=letter == plan.lane_axes[-1])
+        overlapping = may_overlap and letter == plan.lane_axes[-1]
+        t_unit, (group, *loops) = divide_guarded(t_unit, match, letter, lengths, overlapping=overlapping)
         if len(groups) < _GROUP_AXES:
             t_unit = place(t_unit, match, {group: f"g.{len(groups)}"})
         groups.append(group)

@@ -1,0 +1,138 @@
+"""Functions of sums in loopy kernels, seen as einsums and what is made of them.
+
+out[i, j] = exp(sum(k, A(i, k)*B(k, j))) + b[j]        ik,kj->ij, of whose result exp(v) + b[j] is made
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import loopy as lp
+from loopy.symbolic import IdentityMapper
+from pymbolic.primitives import Call, Product, Subscript, Variable
+
+from feinsum.match.expressions import find_uses, flatten_product
+from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, with_instructions
+from feinsum.match.grammar import Rule, refuse
+from feinsum.match.match import Match, choose_instructions, match_einsum
+from feinsum.match.source import Source
+
+
+def match_finished(t_unit: lp.TranslationUnit, kernel_name: str | None = None, insn_match: Any = None) -> Match:
+    """The batched einsum of instructions that store functions of sums, which the match tells as its `finishing`.
+
+    Parameters and errors are those of :func:`feinsum.match_einsum`; the errors of what is around a sum are of the rules of
+    the output and of plain indices.
+    """
+    source = Source.of(t_unit, kernel_name)
+    bare, found = {}, {}
+    for insn in choose_instructions(source, insn_match):
+        value, finishing = split(source, insn)
+        if finishing is not None:
+            bare[insn.id] = insn.copy(expression=value)
+            found[insn.id] = finishing
+    if not found:
+        return match_einsum(t_unit, kernel_name, insn_match)
+    match = match_einsum(with_instructions(t_unit, source.kernel, bare), kernel_name, insn_match)
+    outputs = dict(zip(match.insn_ids, match.outputs, strict=True))
+    stored = {source.storage(name) for name in match.outputs}
+    for insn_id, finishing in found.items():
+        for name, _ in finishing.reads:
+            if source.storage(name) in stored:
+                raise refuse(insn_id, Rule.OUTPUT, f"it reads '{name}', an output, elsewhere than at the index it writes")
+    return replace(match, finishing={outputs[insn_id]: finishing for insn_id, finishing in found.items()})
+
+
+def split(source: Source, insn: Any) -> tuple[Any, Finishing | None]:
+    """The sum of an instruction, or its product of operands, and what is made of that: None if it is stored as it is.
+
+    Where an instruction has no such form at all, its expression is returned, of which the grammar then says what is amiss.
+
+    :raises MatchError: if what is around the sum reads the output elsewhere than at the index that is written, or depends
+        on a loop otherwise than as an index that the output has too.
+    """
+    if not isinstance(insn, lp.Assignment):
+        return None, None
+    found = _Bare(source)
+    around = found(insn.expression)
+    bare = list(dict.fromkeys(found.values))
+    if len(bare) != 1 or around == VALUE:
+        return insn.expression, None
+    assignee = insn.assignee
+    index = assignee.index_tuple if isinstance(assignee, Subscript) else ()
+    mapper = _InPlaces(str(insn.assignee_name), index)
+    expression = mapper(around)
+    uses = find_uses(expression)
+    if any(name == mapper.output for name, _ in uses.reads):
+        raise refuse(insn.id, Rule.OUTPUT, f"it reads '{mapper.output}' elsewhere than at the index that it writes")
+    loops = sorted(uses.variables & source.inames)
+    if loops:
+        raise refuse(
+            insn.id,
+            Rule.PLAIN_INDICES,
+            f"what it makes of its sum depends on the loop '{loops[0]}' by itself, not as an index",
+        )
+    for name, at in uses.reads:
+        if at is None or not all(entry in map(place, range(len(index))) for entry in at):
+            raise refuse(
+                insn.id, Rule.PLAIN_INDICES, f"what it makes of its sum reads '{name}' not at indices of the output"
+            )
+    return bare[0], Finishing(expression, len(index))
+
+
+class _Bare(IdentityMapper):  # type: ignore[misc]
+    """Puts :data:`VALUE` in the place of sums, or of products of operands where there is no sum."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.source = source
+        self.values: list[Any] = []
+
+    def __call__(self, expr: Any) -> Any:
+        self.sums = bool(find_uses(expr).reductions)
+        return super().__call__(expr)
+
+    def _value(self, value: Any) -> Any:
+        self.values.append(value)
+        return VALUE
+
+    def map_reduction(self, expr: Any) -> Any:
+        return self._value(expr)
+
+    def map_product(self, expr: Any) -> Any:
+        factors = list(flatten_product(expr))
+        operands = [factor for factor in factors if self._is_operand(factor)]
+        if self.sums or not operands:
+            return super().map_product(expr)
+        value = self._value(operands[0] if len(operands) == 1 else Product(tuple(operands)))
+        others = [self.rec(factor) for factor in factors if not self._is_operand(factor)]
+        return Product((value, *others)) if others else value
+
+    def map_call(self, expr: Any) -> Any:
+        return self._value(expr) if not self.sums and self._is_operand(expr) else super().map_call(expr)
+
+    def _is_operand(self, expr: Any) -> bool:
+        """Whether an expression invokes a substitution rule at inames."""
+        return (
+            isinstance(expr, Call)
+            and self.source.is_rule(expr.function.name)
+            and all(isinstance(at, Variable) and at.name in self.source.inames for at in expr.parameters)
+        )
+
+
+class _InPlaces(IdentityMapper):  # type: ignore[misc]
+    """Writes the entry of the output as :data:`PRESENT`, and its indices in those of arrays as :func:`place`."""
+
+    def __init__(self, output: str, index: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.output, self.index = output, index
+
+    def map_subscript(self, expr: Any) -> Any:
+        if expr.aggregate.name == self.output and expr.index_tuple == self.index:
+            return PRESENT
+        known = {at: place(k) for k, at in enumerate(self.index)}
+        return Subscript(expr.aggregate, tuple(known.get(at, at) for at in expr.index_tuple))
+
+    def map_variable(self, expr: Any) -> Any:
+        return PRESENT if expr.name == self.output and not self.index else expr

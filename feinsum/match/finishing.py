@@ -1,0 +1,108 @@
+"""What instructions make of their sums before they store them: ``out[i, j] = exp(sum(k, ...)) + b[j]*out[i, j]``.
+
+The grammar of einsums sees ``out[i, j] = sum(k, ...)``; the rest is set aside, in terms of the sum and of the places at
+which the output is indexed, so that it can be made of whatever becomes the finished sum, wherever that is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import loopy as lp
+from loopy.library.reduction import SumReductionOperation
+from loopy.symbolic import Reduction, SubstitutionMapper
+from pymbolic.mapper.substitutor import make_subst_func
+from pymbolic.primitives import Call, Product, Subscript, Variable
+
+from feinsum.match.expressions import find_uses
+
+if TYPE_CHECKING:
+    from feinsum.match.match import Match
+
+# No kernel has such names, as they are no identifiers.
+VALUE, PRESENT = Variable("finished sum"), Variable("present content")
+
+
+def place(axis: int) -> Variable:
+    """What stands for the index along an axis of the output."""
+    return Variable(f"place {axis}")
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """What an instruction makes of its sum, in the names of a kernel.
+
+    :ivar expression: in terms of :data:`VALUE`, :data:`PRESENT` and :func:`place`.
+    :ivar axes: how many the output has.
+    """
+
+    expression: Any
+    axes: int
+
+    @cached_property
+    def reads_output(self) -> bool:
+        """Whether it depends on the present content of the output."""
+        return PRESENT.name in self._uses.values
+
+    @cached_property
+    def reads(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+        """The arrays that it reads, and where."""
+        return tuple((name, index or ()) for name, index in self._uses.reads)
+
+    @cached_property
+    def _uses(self) -> Any:
+        return find_uses(self.expression)
+
+    def axes_of_arrays(self) -> frozenset[int]:
+        """The axes of the output by which arrays are indexed."""
+        names = frozenset[str]().union(*(find_uses(*index).variables for _, index in self.reads))
+        return frozenset(k for k in range(self.axes) if place(k).name in names)
+
+    def of(self, value: Any, assignee: Any) -> Any:
+        """What is made of a sum that is to be stored at an entry of the output."""
+        return self.at(value, assignee, assignee.index_tuple if isinstance(assignee, Subscript) else ())
+
+    def at(self, value: Any, present: Any, index: tuple[Any, ...]) -> Any:
+        """What is made of a sum, by the present content of the output and an index tuple."""
+        values = {VALUE.name: value, PRESENT.name: present, **{place(k).name: at for k, at in enumerate(index)}}
+        return SubstitutionMapper(make_subst_func(values))(self.expression)
+
+    def moved(self, index: tuple[Any, ...]) -> Finishing:
+        """The same of an output whose entry at some places is what was at `index`, in terms of these places."""
+        return replace(self, expression=self.at(VALUE, PRESENT, index), axes=len(index))
+
+
+def set_aside(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+    """The kernel whose matched instructions store their sums alone; the match knows what is made of them.
+
+    Before: ``out[i, j] = exp(sum(k, A(i, k) * B(k, j)))``; after: ``out[i, j] = sum(k, A(i, k) * B(k, j))``.
+    """
+    kernel = t_unit[match.kernel_name]
+    bare = {}
+    for row, (insn_id, output) in enumerate(zip(match.insn_ids, match.outputs, strict=True)):
+        if output in match.finishing:
+            bare[insn_id] = kernel.id_to_insn[insn_id].copy(expression=_bare_value(match, row))
+    return with_instructions(t_unit, kernel, bare)
+
+
+def with_instructions(t_unit: lp.TranslationUnit, kernel: lp.LoopKernel, changed: dict[str, Any]) -> lp.TranslationUnit:
+    """The translation unit with other instructions in place of those of the same ids in a kernel of it."""
+    if not changed:
+        return t_unit
+    instructions = [changed.get(insn.id, insn) for insn in kernel.instructions]
+    return t_unit.with_kernel(kernel.copy(instructions=instructions))
+
+
+def _bare_value(match: Match, row: int) -> Any:
+    """``sum(summed, product of the operands of a row)``."""
+    indexing, loops = match.einsum.indexing, match.loops[row]
+    calls = tuple(
+        Call(Variable(rule), tuple(Variable(loops[x]) for x in letters))
+        for rule, letters in zip(match.rules[row], indexing.inputs, strict=True)
+    )
+    value = calls[0] if len(calls) == 1 else Product(calls)
+    if not indexing.summed:
+        return value
+    return Reduction(SumReductionOperation(), tuple(loops[x] for x in indexing.summed), value)

@@ -1,0 +1,113 @@
+"""Functions of sums in vectors: ``y[b] = gelu(y[b] + bias[b])`` before the vectors y of a row are stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import loopy as lp
+from loopy.kernel.instruction import CInstruction
+from loopy.symbolic import get_dependencies
+from pymbolic.primitives import Comparison, If, LogicalAnd, Subscript, Variable
+
+from feinsum.match.expressions import find_uses
+from feinsum.match.finishing import VALUE, Finishing
+from feinsum.rewrites.reads import subscripts_of
+from feinsum.rewrites.vectors.access import NAMES, at_lane, room_under, row_of
+from feinsum.rewrites.vectors.functions import vector_code
+from feinsum.rewrites.vectors.rows import load_row, scalar_name
+
+if TYPE_CHECKING:
+    from feinsum.rewrites.vectors.vectorize import VectorLanes
+
+
+def finish_row(lanes: VectorLanes, insn: lp.Assignment, iname: str, finishing: Finishing, kept: str, ready: str) -> str:
+    """Statements that make of the sums of a row what is to be stored; the id of the last of them.
+
+    Before::
+
+        for b: y[b] = a[b]
+
+    After, for ``gelu(v + bias[j])`` with j along the lanes::
+
+        for b: bias_vectors[b] = vload8(bias + 8 b)
+        for b: y[b] = gelu(y[b] + bias_vectors[b])                    all lanes at once
+
+    :param insn: the instruction that stores the row.
+    :param kept: the vectors of the row.
+    :param ready: the id of the instruction that fills them.
+    """
+    target = lanes.array(insn.assignee_name)
+    expression = finishing.of(VALUE, insn.assignee)
+    leaves: dict[Any, str] = {VALUE: f"{kept}[at]"}
+    reads = [kept, *sorted(find_uses(expression).values - {VALUE.name})]
+    loaded = []
+    for read in sorted(subscripts_of(expression), key=str):
+        name, ids = _read(lanes, insn, iname, read)
+        leaves[read] = f"{name}[at]" if iname in get_dependencies(read) else name
+        reads.append(name)
+        loaded += ids
+    loop = lanes.piece_loop(iname, lanes.blocks, unroll=True)
+    code = vector_code(expression, scalar_name(target), lanes.width, leaves)
+    done = CInstruction(
+        (("at", Variable(loop) + 0),),
+        f"{kept}[at] = {code};",
+        read_variables=frozenset(reads),
+        assignees=(Subscript(Variable(kept), (Variable(loop), 0)),),
+        id=lanes.fresh(f"{insn.id}_finished"),
+        within_inames=(insn.within_inames - {iname}) | {loop},
+        within_inames_is_final=True,
+        predicates=room_under(insn.predicates, iname)[0],
+        depends_on=frozenset([ready, *loaded]),
+        depends_on_is_final=True,
+    )
+    lanes.instructions.append(done)
+    return str(done.id)
+
+
+def _read(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript) -> tuple[str, list[str]]:
+    """What holds an entry of an array for all lanes, vectors or a number, and the ids of what puts it there."""
+    array = lanes.array(read.aggregate.name)
+    if iname not in get_dependencies(read):
+        return _read_once(lanes, insn, iname, read)
+    row = row_of(array, read, iname)
+    target = lanes.array(insn.assignee_name)
+    if row is None or array.dtype.numpy_dtype.name not in NAMES or array.dtype.itemsize > target.dtype.itemsize:
+        return _gather(lanes, insn, iname, read)
+    name, loads = load_row(lanes, insn, iname, read, row)
+    lanes.instructions += loads
+    return name, [load.id for load in loads]
+
+
+def _read_once(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript) -> tuple[str, list[str]]:
+    """``number = bias[i]``, for what is the same for all lanes."""
+    name = lanes.number(read.aggregate.name, lanes.array(insn.assignee_name).dtype)
+    loaded = insn.copy(
+        id=lanes.fresh(f"{insn.id}_load"),
+        assignee=Variable(name),
+        expression=read,
+        within_inames=insn.within_inames - {iname},
+        predicates=room_under(insn.predicates, iname)[0],
+    )
+    lanes.instructions.append(loaded)
+    return name, [loaded.id]
+
+
+def _gather(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript) -> tuple[str, list[str]]:
+    """``vectors[b].l = bias[...]`` lane by lane, for what does not stand in a row."""
+    kept = lanes.vectors(read.aggregate.name, lanes.array(insn.assignee_name).dtype)
+    block, lane = lanes.loops(iname)
+    lanes.tags[lane] = "unr"
+    position = Variable(block) * lanes.width + Variable(lane)
+    there = [at_lane(p, iname, position) for p in sorted(insn.predicates, key=str) if iname in get_dependencies(p)]
+    if lanes.length % lanes.width:
+        there.append(Comparison(position, "<", lanes.length))
+    value = at_lane(read, iname, position)
+    gathered = insn.copy(
+        id=lanes.fresh(f"{insn.id}_load"),
+        assignee=Subscript(Variable(kept.name), (Variable(block), Variable(lane))),
+        expression=If(LogicalAnd(tuple(there)) if len(there) > 1 else there[0], value, 0) if there else value,
+        within_inames=(insn.within_inames - {iname}) | {block, lane},
+        predicates=room_under(insn.predicates, iname)[0],
+    )
+    lanes.instructions.append(gathered)
+    return kept.name, [gathered.id]
