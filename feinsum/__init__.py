@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from feinsum.generate.transform import transform
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
-    from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
+    from feinsum.match import Match, add_loop, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
     from feinsum.timing import Timing
     from feinsum.tune.autotune import autotune
     from feinsum.tune.report import TuningReport
@@ -70,6 +70,7 @@ _LAZY = {
     "Program": "feinsum.languages.program",
     "Timing": "feinsum.timing",
     "TuningReport": "feinsum.tune.report",
+    "add_loop": "feinsum.match",
     "autotune": "feinsum.tune.autotune",
     "contract": "feinsum.generate.contract",
     "contract_expression": "feinsum.generate.contract",
@@ -133,6 +134,7 @@ __all__ = [
     "TuningReport",
     "ValidationError",
     "__version__",
+    "add_loop",
     "array",
     "autotune",
     "batched_einsum",

@@ -14,12 +14,15 @@ get instructions of their own (:mod:`feinsum.match.sums`), and what they multipl
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
+import islpy as isl
 import loopy as lp
 
 from feinsum.errors import MatchError
+from feinsum.match.domain import write_cube
+from feinsum.match.epilogues import match_einsum
 from feinsum.match.factors import Factors
 from feinsum.match.group import Reader
 from feinsum.match.match import choose_instructions
@@ -37,6 +40,7 @@ def extract_operands(
     *,
     reasons: MutableMapping[str, str] | None = None,
     changes: MutableMapping[str, str] | None = None,
+    epilogues: bool = False,
 ) -> lp.TranslationUnit:
     """Turn what instructions sum into einsums: accumulations into sums, the factors of these into substitution rules.
 
@@ -59,13 +63,16 @@ def extract_operands(
         which this makes an einsum; the others are left alone.
     :param reasons: takes, by its id, why an instruction that reduces or accumulates is left alone; the log has it, too.
     :param changes: takes, by its id, what was done with an instruction.
+    :param epilogues: whether the last sum of an expression stays where it is, so that ``y[i] + sum(...)`` is an einsum with
+        an epilogue, for :func:`feinsum.match_einsum` and the others with the keyword of the same name.
     :raises MatchError: saying why an instruction chosen by `insn_match` is no einsum even so.
     """
     given, refused, done = Source.of(t_unit, kernel_name), dict[str, str](), dict[str, str]()
     chosen = {insn.id for insn in choose_instructions(given, insn_match)}
     source = Source.of(normalize(given, None if insn_match is None else chosen, done, refused), given.kernel.name)
-    found, rules = _rewrite(source, chosen, insn_match is not None)
-    rewritten, used = _accept(source, found, rules, refused, insn_match is not None)
+    wanted = insn_match is not None
+    found, rules = _rewrite(source, chosen, done, wanted, epilogues=epilogues)
+    rewritten, used = _accept(source, found, rules, refused, wanted)
     if reasons is not None:
         reasons.update(refused)
     instructions = source.kernel.id_to_insn
@@ -79,17 +86,33 @@ def extract_operands(
 
 
 def _rewrite(
-    source: Source, chosen: set[str], wanted: bool
+    source: Source, chosen: set[str], made: Collection[str], wanted: bool, *, epilogues: bool
 ) -> tuple[dict[str, Rewritten], dict[str, lp.SubstitutionRule]]:
-    """What takes the place of instructions, those with sums where they are not `wanted` all, and all rules."""
+    """What takes the place of instructions, and all rules; of sums and statements `made` here if not all are `wanted`."""
     factors = Factors(source)
     sums = Sums(source, factors)
-    found = {
-        insn.id: sums.rewrite(insn)
-        for insn in choose_instructions(source, None)
-        if insn.id in chosen and (wanted or find_reductions(getattr(insn, "expression", None)))
-    }
+    found = {}
+    for insn in choose_instructions(source, None):
+        sums_up = insn.id in made or find_reductions(getattr(insn, "expression", None))
+        if insn.id in chosen and (wanted or sums_up):
+            found[insn.id] = sums.rewrite(insn, epilogues=epilogues)
+            if found[insn.id].finished and not _is_finished(source, found[insn.id], factors):
+                found[insn.id] = sums.rewrite(insn, epilogues=False)
     return found, {**source.kernel.substitutions, **factors.rules}
+
+
+def _is_finished(source: Source, made: Rewritten, factors: Factors) -> bool:
+    """Whether the rest of an instruction is an epilogue."""
+    rules = {**source.kernel.substitutions, **factors.rules}
+    ids = {insn.id for insn in source.kernel.instructions}
+    kernel = source.kernel.copy(substitutions=rules, domains=_domains(source.kernel, [made]))
+    kernel = _replace(kernel, {insn.id: made for insn in made.rest if insn.id in ids})
+    try:
+        match_einsum(source.t_unit.with_kernel(kernel), kernel.name, f"id:{made.rest[0].id}", epilogues=True)
+    except MatchError as error:
+        _log.info("%s", error)
+        return False
+    return True
 
 
 def _accept(
@@ -104,36 +127,53 @@ def _accept(
     :raises MatchError: for the first that is not, if all are `wanted`.
     """
     changed = _replace(source.kernel.copy(substitutions=dict(rules)), found)
-    reader = Reader(Source.of(source.t_unit.with_kernel(changed), source.kernel.name))
+    t_unit = source.t_unit.with_kernel(changed)
+    reader = Reader(Source.of(t_unit, source.kernel.name))
     accepted, used = dict[str, Rewritten](), set[str]()
     for insn_id, made in found.items():
         try:
             if wanted and insn_id in refused:
                 raise MatchError(refused[insn_id])
-            seen = [reader.read(einsum) for einsum in made.einsums]
+            calls = [rule for einsum in made.einsums for rule, _ in reader.read(einsum).row.calls]
+            for insn in made.rest if made.finished else ():
+                calls += match_einsum(t_unit, changed.name, f"id:{insn.id}", epilogues=True).rules[0]
         except MatchError as error:
             if wanted:
                 raise
             _log.info("%s", error)
-            refused.setdefault(insn_id, str(error))
+            if find_reductions(source.kernel.id_to_insn[insn_id].expression):
+                refused.setdefault(insn_id, str(error))
             continue
         accepted[insn_id] = made
-        used.update(rule for one in seen for rule, _ in one.row.calls)
+        used.update(calls)
     return accepted, used
 
 
 def _describe(made: Rewritten, before: str | None) -> str:
     """What was done with an instruction."""
     text = "its factors are substitution rules"
-    if made.rest:
+    if made.finished and not made.einsums:
+        text += ", and what is made of the sum is an epilogue"
+    elif made.rest:
         text = f"its sum is '{made.einsums[0].id}'" if len(made.einsums) == 1 else "its sums are instructions of their own"
     return f"{before}; {text}" if before else text
 
 
 def _replace(kernel: lp.LoopKernel, rewritten: Mapping[str, Rewritten]) -> lp.LoopKernel:
-    """The kernel with the instructions, and the arrays, that take the place of its own."""
+    """The kernel with the instructions, arrays and loops that take the place of its own."""
     instructions: list[Any] = []
     for insn in kernel.instructions:
         instructions.extend(rewritten[insn.id].instructions if insn.id in rewritten else (insn,))
     new = {t.name: t for made in rewritten.values() for t in made.temporaries}
-    return kernel.copy(instructions=instructions, temporary_variables={**kernel.temporary_variables, **new})
+    return kernel.copy(
+        instructions=instructions,
+        temporary_variables={**kernel.temporary_variables, **new},
+        domains=_domains(kernel, rewritten.values()),
+    )
+
+
+def _domains(kernel: lp.LoopKernel, rewritten: Iterable[Rewritten]) -> list[Any]:
+    """The domains of a kernel and those of new loops."""
+    cubes = [isl.BasicSet(write_cube({iname: n})) for made in rewritten for iname, n in made.lengths.items()]
+    known = kernel.all_inames()
+    return [*kernel.domains, *(cube for cube in cubes if not known & set(cube.get_var_names(isl.dim_type.set)))]

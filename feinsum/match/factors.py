@@ -135,6 +135,12 @@ class Factors:
             self._known[key] = name
         return Call(Variable(self._known[key]), tuple(map(Variable, at)))
 
+    def make_named(self, name: str, formal: tuple[str, ...], value: Any, inames: tuple[str, ...]) -> Call:
+        """The invocation at some inames of a new rule for a value in formal arguments."""
+        name = self.fresh(name)
+        self.rules[name] = lp.SubstitutionRule(name, formal, value)
+        return Call(Variable(name), tuple(map(Variable, inames)))
+
     def _find_arguments(self, uses: Uses) -> tuple[str, ...]:
         """The inames of a factor: the index tuple of its reads if that is one, or all in order of appearance."""
         inames = self._source.inames

@@ -4,7 +4,8 @@ The rules, by which a refusal names its reason:
 
 1. *single assignment*: a row is one plain assignment.
 2. *one sum*: its right-hand side is one reduction with ``sum``, or has none; neither its predicates nor the
-   substitution rules it invokes contain another.
+   substitution rules it invokes contain another.  With ``epilogues=True`` it may be what is made of one sum entry by
+   entry, ``alpha*y[i, e] + sum(...)``, of which the other rules then see the sum.
 3. *factors*: what is summed is a product.
 4. *hypercube*: the loops around the instruction and those of the sum run from 0 to lengths that depend on parameters
    only (:mod:`feinsum.match.domain`).
@@ -157,7 +158,9 @@ def _read_sum(source: Source, insn: Any) -> tuple[tuple[str, ...], Any]:
         raise refuse(insn.id, Rule.ONE_SUM, f"it reduces with '{reduction.operation}', not with sum")
     if value is not reduction:
         raise refuse(
-            insn.id, Rule.ONE_SUM, f"its sum is part of the expression {_shorten(value)}; assign the sum by itself"
+            insn.id,
+            Rule.ONE_SUM,
+            f"its sum is part of the expression {_shorten(value)}; assign the sum by itself, or match with epilogues=True",
         )
     return tuple(reduction.inames), reduction.expr
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loopy.symbolic import IdentityMapper
+from loopy.symbolic import IdentityMapper, SubstitutionMapper
 from pymbolic.mapper.coefficient import CoefficientCollector
+from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Product, Subscript, Sum, Variable
 
 from feinsum.match.expressions import find_uses
@@ -59,3 +60,8 @@ def _write(terms: Mapping[str, int], entry: Any) -> Any:
         parts.append(terms.get("", 0))
     made = parts[0] if len(parts) == 1 else Sum(tuple(parts))
     return entry if made == entry else made
+
+
+def rename(value: Any, names: Mapping[str, Any]) -> Any:
+    """An expression with variables replaced."""
+    return SubstitutionMapper(make_subst_func(dict(names)))(value) if names else value

@@ -7,7 +7,7 @@ an instruction that stores an output finishes it before, and marks what stores i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import loopy as lp
@@ -37,7 +37,7 @@ def finished(match: Match, assignee: Any, value: Any) -> Any:
     return value if finishing is None else finishing.of(value, assignee)
 
 
-def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = ()) -> lp.TranslationUnit:
     """Let every instruction that stores an output of a match store what is made of its sum.
 
     Before::
@@ -51,6 +51,7 @@ def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     A sum that is none of loopy's accumulators yet becomes one: a function may need it more than once, and what loopy 2025.2
     sums in a branch of a choice it sums where the condition holds before the sum is known.
 
+    :param others: instructions that are no part of the match, which may store an output before or after.
     :raises TransformError: if what stores an output is no assignment, or reads what it stores.
 
     An epilogue in CUTLASS and cuBLASLt.
@@ -59,13 +60,13 @@ def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
         return t_unit
     for insn in t_unit[match.kernel_name].instructions:
         for output in insn.assignee_var_names():
-            if output in match.finishing and not insn.tags & FINISHED:
+            if output in match.finishing and insn.id not in others and not insn.tags & FINISHED:
                 t_unit = _finish(t_unit, match, insn, match.finishing[output])
     updated = [output for output in match.outputs if output in match.finishing and match.finishing[output].reads_output]
-    return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated))
+    return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated, others))
 
 
-def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str]) -> lp.LoopKernel:
+def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str], others: Collection[str]) -> lp.LoopKernel:
     """Tell loopy that whoever reads an entry of an output also stores it, after that, and nobody else touches it.
 
     Where it looks for itself in statements of C, loopy 2025.2 raises AttributeError.
@@ -75,11 +76,11 @@ def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str]) -> lp.Loop
         ids = {
             insn.id
             for insn in kernel.instructions
-            if output in insn.read_dependency_names() or output in insn.assignee_var_names()
+            if insn.id not in others and (output in insn.read_dependency_names() or output in insn.assignee_var_names())
         }
         for insn_id in ids:
-            others = frozenset((other, "any") for other in ids if other != insn_id)
-            touch[insn_id] = touch.get(insn_id, frozenset()) | others
+            rest = frozenset((other, "any") for other in ids if other != insn_id)
+            touch[insn_id] = touch.get(insn_id, frozenset()) | rest
     return kernel.copy(
         instructions=[
             insn.copy(no_sync_with=insn.no_sync_with | touch[insn.id]) if insn.id in touch else insn

@@ -12,16 +12,15 @@ added in another order, so results differ by rounding.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from loopy.library.reduction import SumReductionOperation
-from loopy.symbolic import Reduction, SubstitutionMapper
-from pymbolic.mapper.substitutor import make_subst_func
+from loopy.symbolic import Reduction
 from pymbolic.primitives import Sum
 
 from feinsum.errors import MatchError
 from feinsum.match.expressions import find_uses, plain_names
+from feinsum.match.indices import rename
 from feinsum.match.normalize.statements import Region, Statement, is_plain
 
 
@@ -80,7 +79,7 @@ def _sum(region: Region, statement: Statement) -> None:
         region.notes[statement.insn_id] = f"adds a sum over {', '.join(sorted(summed))}"
         return
     renamed = {a.name: b for a, b in zip(start.at, statement.at, strict=True)}
-    first = SubstitutionMapper(make_subst_func(renamed))(start.value)
+    first = rename(start.value, renamed)
     value = total if _is_zero(first) else Sum((first, total))
     merged = statement.then(value, without=summed, merged=(start.insn_id, *start.merged))
     region.put(statement, merged, dropped=[start])
@@ -143,8 +142,3 @@ def _check_apart(region: Region, statement: Statement, summed: frozenset[str], s
             )
         if start is not None and statement.array in other.reads and region.is_before(other.insn_id, statement.insn_id):
             raise MatchError(f"'{other.insn_id}' reads '{statement.array}' before '{statement.insn_id}' has added to it")
-
-
-def rename(value: Any, names: Mapping[str, Any]) -> Any:
-    """An expression with variables replaced."""
-    return SubstitutionMapper(make_subst_func(dict(names)))(value) if names else value

@@ -1,12 +1,7 @@
-"""Sums of sums: a factor that is a sum itself, or an array that one sum alone reads, becomes part of the sum.
-
-    sum(q, w[q]*B[q, i]*sum(r, B[q, r]*u[r]))        ──▶   sum((q, r), w[q]*B[q, i]*B[q, r]*u[r])
+"""Arrays that one sum alone reads become part of that sum.
 
     t[e, q] = sum(r, B[q, r]*u[e, r])                ──▶   y[e, i] = sum((q, r), B[q, i]*B[q, r]*u[e, r])
     y[e, i] = sum(q, B[q, i]*t[e, q])
-
-In which order to contract is the choice of a transform space, which may keep the array, in faster memory or for many
-elements at once, or contract tables with each other.
 """
 
 from __future__ import annotations
@@ -14,49 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from loopy.library.reduction import SumReductionOperation
-from loopy.symbolic import IdentityMapper, Reduction
-from pymbolic.primitives import Product, Subscript, Variable
+from loopy.symbolic import IdentityMapper
+from pymbolic.primitives import Subscript, Variable
 
 from feinsum.match.expressions import find_uses, flatten_product
+from feinsum.match.factors import is_sum
+from feinsum.match.merging import merge_sums
 from feinsum.match.normalize.statements import Statement, is_plain
-
-MOST = 12
-"""Factors of a sum, more than which are not put together: orders of contraction are searched among all subsets."""
-
-
-class _Merger(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
-    def map_reduction(self, expr: Any) -> Any:
-        inner = self.rec(expr.expr)
-        merged = _merge(expr, inner) if is_sum(expr) else None
-        return merged or Reduction(expr.operation, expr.inames, inner, expr.allow_simultaneous)
-
-
-def is_sum(value: Any) -> bool:
-    """Whether an expression is a reduction with ``sum``."""
-    return isinstance(value, Reduction) and type(value.operation) is SumReductionOperation
-
-
-def merge_sums(value: Any) -> Any:
-    """An expression with sums that are factors of sums made part of them; itself where there are none."""
-    reductions = find_uses(value).reductions
-    return _Merger()(value) if len(reductions) > 1 else value
-
-
-def _merge(outer: Reduction, body: Any) -> Reduction | None:
-    """A sum with the sums among its factors in it; None where there are none, or they share inames."""
-    factors: list[Any] = []
-    inames = list(outer.inames)
-    for factor in flatten_product(body):
-        if is_sum(factor):
-            inames.extend(factor.inames)
-            factors.extend(flatten_product(factor.expr))
-        else:
-            factors.append(factor)
-    inner = find_uses(*factors).reductions
-    if len(inames) == len(outer.inames) or len(set(inames)) < len(inames) or inner or len(factors) > MOST:
-        return None
-    return Reduction(outer.operation, tuple(inames), Product(tuple(factors)), outer.allow_simultaneous)
 
 
 def merge_statements(statements: list[Statement], temporaries: set[str]) -> list[Statement]:

@@ -21,7 +21,7 @@ from pymbolic.primitives import Product, Quotient, Subscript, Sum, Variable
 
 from feinsum.errors import MatchError
 from feinsum.match.expressions import find_uses, flatten_product, plain_names
-from feinsum.match.normalize.accumulations import rename
+from feinsum.match.indices import rename
 from feinsum.match.normalize.statements import Region, Statement
 
 LIMIT = 300
