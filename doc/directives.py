@@ -1,4 +1,4 @@
-"""Directives whose content writes itself: of commands, spaces, rooms, measurements, other pages, and the tensor language.
+"""Directives whose content writes itself: of commands, spaces, rooms, measurements, other pages, and languages.
 
 Each directive makes reStructuredText of what is registered or lies in a folder, so that what is new appears by itself.
 """
@@ -217,16 +217,28 @@ class TensorInstructions(Written):
             yield from (f"    {definition.kind}: {formula}", "")
 
 
-class TensorRules(Written):
-    """The rules of the tensor language by id: those that are always kept, those of strict reading, or the advice."""
+class LanguageRules(Written):
+    """The rules of a language by id: those that are always kept, those of strict reading, or the advice."""
 
     required_arguments = 1
+    language = ""
 
     def write(self) -> Iterator[str]:
-        from feinsum.languages.tensor import rules
-
+        rules = importlib.import_module(f"feinsum.languages.{self.language}.rules")
         for name, text in vars(rules)[self.arguments[0]].items():
             yield from (f"``{name}``", f"    {text}", "")
+
+
+class TensorRules(LanguageRules):
+    """Those of the tensor language."""
+
+    language = "tensor"
+
+
+class ImmediateRules(LanguageRules):
+    """Those of the immediate language."""
+
+    language = "immediate"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -240,6 +252,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "measurements": Measurements,
         "tensor-instructions": TensorInstructions,
         "tensor-rules": TensorRules,
+        "immediate-rules": ImmediateRules,
     }.items():
         app.add_directive(name, directive)
     return {"parallel_read_safe": True}

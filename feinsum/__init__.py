@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
+    from feinsum.languages.building import build
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, add_loop, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -72,6 +73,7 @@ _LAZY = {
     "TuningReport": "feinsum.tune.report",
     "add_loop": "feinsum.match",
     "autotune": "feinsum.tune.autotune",
+    "build": "feinsum.languages.building",
     "contract": "feinsum.generate.contract",
     "contract_expression": "feinsum.generate.contract",
     "contract_path": "feinsum.generate.contract",
@@ -138,6 +140,7 @@ __all__ = [
     "array",
     "autotune",
     "batched_einsum",
+    "build",
     "canonicalize_einsum",
     "contract",
     "contract_expression",

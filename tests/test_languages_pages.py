@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import doctest
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from feinsum.languages.immediate import interpreting as interpreting_immediate
+from feinsum.languages.immediate.syntax import INPUTS, Instruction
 from feinsum.languages.tensor import interpreting
 from feinsum.languages.tensor.definitions import DEFINITIONS
 
@@ -36,3 +38,20 @@ def test_every_instruction_is_listed_on_the_page() -> None:
     for part in text.split(".. tensor-instructions:: ")[1:]:
         listed += part.partition("\n\n")[0].split()
     assert sorted(listed) == sorted(DEFINITIONS)
+
+
+def test_the_page_of_the_immediate_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its instructions are executed by its examples."""
+    executed: set[str] = set()
+    execute = interpreting_immediate.execute
+
+    def note(function: Any, *arguments: Any) -> Any:
+        executed.update(getattr(i, "opcode", type(i).__name__) for i in function.walk())
+        return execute(function, *arguments)
+
+    monkeypatch.setattr(interpreting_immediate, "execute", note)
+    page = str(DOC / "immediate-language.rst")
+    failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
+    assert not failures
+    others = {kind.__name__ for kind in get_args(Instruction)} - {"Update"}
+    assert executed == set(INPUTS) | others

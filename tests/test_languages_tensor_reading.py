@@ -306,7 +306,7 @@ def test_paths_and_languages(tmp_path: Path) -> None:
     with pytest.raises(FeinsumError, match=r"in which language .*kernels\.txt is: say language="):
         fe.program(unknown)
     with pytest.raises(FeinsumError, match="in which language <text> is"):
-        fe.program("define f() {}")
+        fe.program("subroutine f() {}")
     with pytest.raises(FeinsumError, match="there is no language 'fortran'; known are tensor"):
         fe.program("func @f() {}", "fortran")
     (tmp_path / "binary.tc").write_bytes(b"\xff\xfe")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from feinsum.timing.races import LOOKS, Comparison, Race, median_interval, run_race
+from feinsum.timing.races import LOOKS, PairedComparison, Race, median_interval, run_race
 
 RUNS = 300
 """Simulated races of each kind."""
@@ -122,6 +122,6 @@ def test_a_race_stops_when_the_time_is_up() -> None:
 
 def test_verdicts_in_words() -> None:
     """A ratio with its interval, a tie with its band."""
-    assert str(Comparison("a", "b", 1.0, 0.99, 1.015, 16)) == "a and b tie: within 2% of each other at 95%"
-    assert str(Comparison("a", "b", 1.01, 0.97, 1.06, 64)) == "a against b is undecided: 0.97 to 1.06 times as fast"
-    assert Comparison("a", "b", 0.8, 0.7, 0.9, 8).verdict == "slower"
+    assert str(PairedComparison("a", "b", 1.0, 0.99, 1.015, 16)) == "a and b tie: within 2% of each other at 95%"
+    assert str(PairedComparison("a", "b", 1.01, 0.97, 1.06, 64)) == "a against b is undecided: 0.97 to 1.06 times as fast"
+    assert PairedComparison("a", "b", 0.8, 0.7, 0.9, 8).verdict == "slower"

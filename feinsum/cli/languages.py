@@ -38,7 +38,7 @@ language_option = click.option(
     metavar="NAME",
     callback=_language,
     shell_complete=one_of(_languages),
-    help="tensor; by default what the suffix or the first word says.",
+    help="tensor, immediate or declarative; by default what the suffix or the first word says.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Copies of strided device arrays, on the device: ``to[k] = from[begin + Σ_d i_d stride_d]``, i the digits of k."""
+"""Copies of strided device arrays, and updates: ``to[k] = from[begin + Σ_d i_d stride_d]``, i the digits of k."""
 
 from __future__ import annotations
 
@@ -43,6 +43,24 @@ def copy_strided(value: Any, queue: Any, dtype: np.dtype[Any] | None = None) -> 
     return copy
 
 
+def update_strided(target: Any, value: Any, queue: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
+    """``target = alpha value + beta target``, of a device array of any strides and offset, and a contiguous one.
+
+    Both have the same shape and type, which is real.  With ``beta = 0`` the target is not read.
+    """
+    import pyopencl as cl
+
+    if not target.size:
+        return
+    number, size = _NUMBERS[target.dtype.name], target.dtype.itemsize
+    kernel = _update_kernel(queue.context, number, len(target.shape), alpha, beta)
+    numbers = [target.offset // size, *target.shape, *(stride // size for stride in target.strides)]
+    events = [*target.events, *value.events]
+    with _lock:
+        kernel.set_args(target.base_data, value.base_data, value.offset // size, *numbers)
+        target.add_event(cl.enqueue_nd_range_kernel(queue, kernel, (target.size,), None, wait_for=events or None))
+
+
 def _in_words(value: Any, queue: Any, word: int) -> Any:
     """A contiguous copy of an array whose elements lie where no number of its type may: in words that may lie there.
 
@@ -62,6 +80,35 @@ def _in_words(value: Any, queue: Any, word: int) -> Any:
     )
     copy = copy_strided(apart, queue)
     return cla.Array(queue, value.shape, value.dtype, data=copy.base_data, events=copy.events)
+
+
+@lru_cache(maxsize=256)
+def _update_kernel(context: Any, number: str, axes: int, alpha: float, beta: float) -> Any:
+    import pyopencl as cl
+
+    whole = number not in ("float", "double")
+
+    def constant(factor: float) -> str:
+        return f"(({number})({int(factor) if whole else float(factor)!r}))"
+
+    value = "from[first + get_global_id(0)]"
+    value = value if alpha == 1 else f"{constant(alpha)} * {value}"
+    if beta != 0:
+        value += " + to[at]" if beta == 1 else f" + {constant(beta)} * to[at]"
+    names = ["first", "begin", *(f"{name}{axis}" for name in ("n", "s") for axis in range(axes))]
+    parameters = "".join(f", const long {name}" for name in names)
+    digits = " ".join(f"at += k % n{axis} * s{axis}; k /= n{axis};" for axis in reversed(range(axes)))
+    source = f"""
+__kernel void update_strided(__global {number} *to, __global const {number} *from{parameters})
+{{
+    long k = get_global_id(0), at = begin;
+    {digits}
+    to[at] = {value};
+}}
+"""
+    kernel = cl.Kernel(build_program(context, source), "update_strided")
+    kernel.set_scalar_arg_dtypes([None, None, *[np.dtype(np.int64)] * (2 + 2 * axes)])
+    return kernel
 
 
 def _source(given: np.dtype[Any], wanted: np.dtype[Any], axes: int) -> str:

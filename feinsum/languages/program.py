@@ -57,9 +57,14 @@ class Language:
 
 
 _BLANK: Final = r"(?:\s|;[^\n]*(?:\n|\Z))*"
+_LINES: Final = r"(?:\s|(?://|#)[^\n]*(?:\n|\Z))*"
 LANGUAGES: Final = {
     language.name: language
-    for language in (Language("tensor", (".tc", ".ir"), rf"{_BLANK}func\b", "feinsum.languages.tensor"),)
+    for language in (
+        Language("tensor", (".tc", ".ir"), rf"{_BLANK}func\b", "feinsum.languages.tensor"),
+        Language("declarative", (".decl",), rf"{_LINES}[A-Za-z_]\w*\s*[:=]", "feinsum.languages.declarative"),
+        Language("immediate", (".imm",), rf"{_BLANK}define\b", "feinsum.languages.immediate"),
+    )
 }
 
 
@@ -149,7 +154,7 @@ def program(text_or_path: str | PathLike[str], language: str | None = None, stri
     }
 
     :param text_or_path: the text, or the path of a file; a string is a path if it ends with the suffix of a language.
-    :param language: ``"tensor"``; by default what the suffix or the first word says.
+    :param language: ``"tensor"``, ``"immediate"`` or ``"declarative"``; by default what the suffix or the first word says.
     :param strict: refuse what departs from the letter of the grammar, which otherwise is accepted with a warning.
     :raises LanguageError: with every error of the text.
     :raises FeinsumError: if it cannot be told in which language the text is.

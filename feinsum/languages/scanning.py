@@ -23,6 +23,9 @@ from feinsum.devices.store import cache_directory, read_json, write_json
 END, UNKNOWN = "$END", "UNKNOWN"
 """The kinds of the token behind the last one, and of one that no terminal matches."""
 
+IGNORED = r"\s+|;[^\n]*"
+"""Blanks, and comments as most of our languages have them."""
+
 _FORMAT = 1
 """Counts up when the stored form of tables changes."""
 
@@ -104,22 +107,22 @@ class Tables:
                 return True
         return False
 
-    @cached_property
-    def scanner(self) -> re.Pattern[str]:
+    def scanner(self, ignored: str) -> re.Pattern[str]:
         """Matches what is ignored (group 1), a fixed word (2), an unknown word (3), or a pattern (a group of its name)."""
         words = sorted(self.literals, key=lambda word: (-len(word), word))
         named = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in self.patterns.items())
         unknown = r"[A-Za-z_][\w.]*|."
-        return re.compile(
-            rf"(\s+|;[^\n]*)|{named}|(?P<word>{'|'.join(map(re.escape, words))})|(?P<unknown>{unknown})", re.S
-        )
+        return re.compile(rf"({ignored})|{named}|(?P<word>{'|'.join(map(re.escape, words))})|(?P<unknown>{unknown})", re.S)
 
 
 class Grammar:
-    """A grammar in lark's notation, whose tables are made or remembered when they are first needed."""
+    """A grammar in lark's notation, whose tables are made or remembered when they are first needed.
 
-    def __init__(self, name: str, text: str, start: str) -> None:
-        self.name, self.text, self.start = name, text, start
+    :param ignored: a regular expression, without groups, for what stands between tokens.
+    """
+
+    def __init__(self, name: str, text: str, start: str, ignored: str = IGNORED) -> None:
+        self.name, self.text, self.start, self.ignored = name, text, start, ignored
 
     @cached_property
     def tables(self) -> Tables:
@@ -133,11 +136,15 @@ class Grammar:
             return made
         return stored
 
+    @cached_property
+    def _scanner(self) -> re.Pattern[str]:
+        return self.tables.scanner(self.ignored)
+
     def scan(self, text: str) -> list[Token]:
         """The tokens of a text; what no terminal matches has the kind :data:`UNKNOWN`."""
         literals = self.tables.literals
         tokens = []
-        for found in self.tables.scanner.finditer(text):
+        for found in self._scanner.finditer(text):
             kind = found.lastgroup
             if kind is None:
                 continue

@@ -35,7 +35,7 @@ Verdict = Literal["faster", "slower", "tie", "undecided"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """How many times as fast as another one a candidate is: ``time of the other / time of the candidate``.
 
     :ivar ratio: the median over rounds; `low` and `high` are the ends of its interval, 0 and infinity in too few rounds.
@@ -65,7 +65,7 @@ class Comparison:
     def __str__(self) -> str:
         """The verdict in words.
 
-        >>> print(Comparison("a", "b", 1.31, 1.27, 1.36, 16))
+        >>> print(PairedComparison("a", "b", 1.31, 1.27, 1.36, 16))
         a is 1.31 (1.27 to 1.36) times as fast as b at 95%
         """
         if self.verdict == "tie":
@@ -140,14 +140,16 @@ class Race:
         left = [c for c in found if {c.candidate, c.other}.isdisjoint(slower)]
         self.over = all(c.verdict == "tie" for c in left)
 
-    def compare(self, candidate: str, other: str) -> Comparison:
+    def compare(self, candidate: str, other: str) -> PairedComparison:
         """How two candidates compare in the rounds that they share."""
         shared = [r for r in self.rounds if candidate in r and other in r]
         ratios = [math.log(r[other] / r[candidate]) for r in shared]
         pairs = max(math.comb(len(self.names), 2), 1)
         low, high = median_interval(ratios, self.error / len(self.looks) / pairs)
         middle = math.exp(median(ratios)) if ratios else math.nan
-        return Comparison(candidate, other, middle, math.exp(low), math.exp(high), len(shared), 1 - self.error, self.band)
+        return PairedComparison(
+            candidate, other, middle, math.exp(low), math.exp(high), len(shared), 1 - self.error, self.band
+        )
 
     @property
     def leader(self) -> str | None:
@@ -162,7 +164,7 @@ class Race:
                 return name
         return ranked[0] if ranked else None
 
-    def standings(self) -> Iterator[Comparison]:
+    def standings(self) -> Iterator[PairedComparison]:
         """How the leader compares with each of the others that were timed, in the order in which these were given."""
         leader = self.leader
         if leader is not None:

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TypeAlias
 
 from feinsum.database import TuningRecord
-from feinsum.timing.races import BAND, Comparison, Race
+from feinsum.timing.races import BAND, PairedComparison, Race
 
 FINALISTS = 10
 TIE = BAND
@@ -40,7 +40,7 @@ class Final:
     ranking: tuple[tuple[TuningRecord, float], ...]
     ties: tuple[TuningRecord, ...]
     verdict: str = ""
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[PairedComparison, ...] = ()
 
 
 def finalists(records: Sequence[TuningRecord]) -> list[TuningRecord]:
@@ -102,7 +102,7 @@ def tie_message(ties: Sequence[TuningRecord]) -> str:
     return f"as quick, within {TIE:.0%}: {'; '.join(map(_kernel, ties))}" if ties else ""
 
 
-def _verdict(found: Comparison, other: TuningRecord) -> str:
+def _verdict(found: PairedComparison, other: TuningRecord) -> str:
     """How the winner compares with the quickest of those that are not as quick."""
     if found.verdict == "faster":
         interval = f"({found.low:.3g} to {found.high:.3g})"

@@ -1,0 +1,132 @@
+"""What the language has: forms, reductions, functions of numbers and scalar types, a row for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class FormKind:
+    """What a form takes.
+
+    :ivar text: how it is written.
+    :ivar meaning: what it is.
+    """
+
+    text: str
+    meaning: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+_HINTS: Final = ("layout", "type")
+
+FORMS: Final = {
+    "compute": FormKind(
+        "compute (shape = [N, M]) |i, j| e", "the tensor whose elements are e for every i and j", ("shape",), _HINTS
+    ),
+    "read": FormKind("read (shape = [N]) |i| e", "`compute`, with the hint to stage it on chip", ("shape",), _HINTS),
+    "reduce": FormKind(
+        "reduce (shape = [N, M], op = sum) |i, j| e",
+        "e of every i and j, brought together by op in any order",
+        ("shape", "op"),
+    ),
+    "scan": FormKind("scan (shape = [N], op = sum) |i| e", "of every i the reduction of e of 0 to i", ("shape", "op")),
+    "grid": FormKind(
+        "grid (dim = [n, m]) |i, j| tile", "tiles side by side, cut to the shape that the result is said to have", ("dim",)
+    ),
+    "affine_for": FormKind(
+        "affine_for (end = n, init = a) |k, r| e",
+        "r = a, and then r = e for k from 0 to n - 1",
+        ("end",),
+        ("init", "begin"),
+    ),
+    "while": FormKind(
+        "while (init = a, until = |x| c) |x| e", "x = a, and then x = e as long as c of x does not hold", ("init", "until")
+    ),
+    "thread": FormKind(
+        "thread (threads = n, shared = [y]) |t| {...}",
+        "statements that n work-items execute, and that change y",
+        (),
+        ("threads", "shared"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """An operator of `reduce`.
+
+    :ivar combine: brings two values together, with numpy; `along` does so along axes.
+    :ivar neutral: what an empty reduction gives; None where there is none for integers.
+    """
+
+    combine: np.ufunc | None
+    along: Callable[..., Any]
+    neutral: float | bool | None
+
+
+REDUCTIONS: Final = {
+    "sum": Reduction(np.add, np.sum, 0),
+    "prod": Reduction(np.multiply, np.prod, 1),
+    "min": Reduction(np.minimum, np.min, math.inf),
+    "max": Reduction(np.maximum, np.max, -math.inf),
+    "any": Reduction(np.logical_or, np.any, False),
+    "all": Reduction(np.logical_and, np.all, True),
+    "argmin": Reduction(None, np.argmin, None),
+    "argmax": Reduction(None, np.argmax, None),
+}
+SCANS: Final = ("sum", "prod", "min", "max")
+
+Kind = Literal["float", "same", "bool", "int"]
+
+
+@dataclass(frozen=True)
+class FunctionKind:
+    """A function of numbers: how many it takes, what type comes out, and what numpy calls it."""
+
+    arity: int
+    result: Kind
+    evaluate: Callable[..., Any]
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+FUNCTIONS: Final = {
+    **{
+        name: FunctionKind(1, "float", getattr(np, name))
+        for name in ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "tanh", "sinh",
+                     "cosh")
+    },
+    "erf": FunctionKind(1, "float", _erf),
+    "rsqrt": FunctionKind(1, "float", lambda x: 1 / np.sqrt(x)),
+    "pow": FunctionKind(2, "float", np.power),
+    "abs": FunctionKind(1, "same", np.abs),
+    "floor": FunctionKind(1, "same", np.floor),
+    "ceil": FunctionKind(1, "same", np.ceil),
+    "min": FunctionKind(2, "same", np.minimum),
+    "max": FunctionKind(2, "same", np.maximum),
+    "isnan": FunctionKind(1, "bool", np.isnan),
+    "cdiv": FunctionKind(2, "int", lambda a, b: -(-a // b)),
+    "floordiv": FunctionKind(2, "int", lambda a, b: a // b),
+}  # fmt: skip
+"""Elementwise functions; those of integers alone are `cdiv` and `floordiv`, which round up and down."""
+
+MAKERS: Final = {"zeros": 0.0, "ones": 1.0, "empty": math.nan}
+"""Tensors of one number, by shape; an `empty` one has to be written before it is read."""
+
+SCALARS: Final = {
+    "bool": np.dtype(np.bool_),
+    **{f"{sign}{bits}": np.dtype(f"{sign}{bits // 8}") for sign in "iu" for bits in (8, 16, 32, 64)},
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "int": np.dtype(np.int64),
+}  # fmt: skip
+"""Scalar types, and those of numpy; any other word is a type that the arguments of a call decide."""

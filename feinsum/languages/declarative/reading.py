@@ -1,0 +1,215 @@
+"""Reading: tokens become a tree; ends of lines become tokens where they end a statement.
+
+A line goes on where its last token cannot end a statement (an operator, a comma, ``{``) or the next one cannot begin one
+(``else``, an operator other than a sign, a closing bracket), and inside of parentheses and brackets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from feinsum.languages.declarative import syntax
+from feinsum.languages.declarative.grammar import GRAMMAR, WORDS
+from feinsum.languages.declarative.syntax import (
+    Argument,
+    Block,
+    Call,
+    Choice,
+    Expression,
+    Form,
+    Function,
+    Let,
+    Name,
+    Number,
+    Operation,
+)
+from feinsum.languages.diagnostics import Findings, Note
+from feinsum.languages.scanning import END, Action, Token, UnexpectedTokenError, named
+from feinsum.languages.source import Source, Span
+
+NAME: Final = "main"
+"""The name of the function that a text is."""
+
+_GO_ON: Final = frozenset("{ ( [ , = | : -> + - * / % < <= >= == != and or not then else if".split())
+"""Tokens behind which a statement goes on."""
+_CONTINUE: Final = frozenset(") ] } , | : -> * / % < > <= >= == != and or then else =".split())
+"""Tokens before which it does."""
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+def read(source: Source, findings: Findings) -> Function | None:
+    """The program of a text; None if it does not follow the grammar, which is then found."""
+    tokens = with_line_ends(GRAMMAR.scan(source.text), source.text)
+    try:
+        block: Block = GRAMMAR.parse(tokens, ACTIONS)
+    except UnexpectedTokenError as error:
+        token = error.token
+        found = "the end of the text" if token.kind == END else "the end of the line" if token.kind == "SEP" else ""
+        words = named(error.expected, GRAMMAR.tables, WORDS)
+        shown = ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
+        span = Span(token.start, max(token.end, token.start + 1))
+        findings.error("syntax", span, f"unexpected {found or repr(token.text)}, where {shown} may stand", _hints(token))
+        return None
+    return Function(NAME, block)
+
+
+def _hints(token: Token) -> list[Note]:
+    if token.text == "=":
+        return [Note("equality is written ==")]
+    return []
+
+
+def with_line_ends(tokens: Sequence[Token], text: str) -> list[Token]:
+    """The tokens, with those that end statements."""
+    found: list[Token] = []
+    open_: list[str] = []
+    for token in tokens:
+        previous = found[-1] if found else None
+        if (
+            previous is not None
+            and (not open_ or open_[-1] == "{")
+            and previous.text not in _GO_ON
+            and token.text not in _CONTINUE
+            and "\n" in text[previous.end : token.start]
+        ):
+            found.append(Token("SEP", "\n", text.index("\n", previous.end)))
+        if token.text in _OPEN:
+            open_.append(token.text)
+        elif token.text in _CLOSE and open_:
+            open_.pop()
+        found.append(token)
+    return found
+
+
+def _list(parts: list[Any]) -> tuple[Any, ...]:
+    return tuple(part for part in parts if not (isinstance(part, Token) and part.kind == "SEP"))
+
+
+def _statements(parts: list[Any], start: int, end: int) -> Block:
+    statements = list(_list(parts))
+    value = None
+    if statements and not isinstance(statements[-1], (Let, syntax.Declaration, syntax.Assignment, syntax.Guarded)):
+        last = statements[-1]
+        if not (isinstance(last, Form) and _is_statement(last)) and not (
+            isinstance(last, Call) and last.function == "sync"
+        ):
+            value = statements.pop()
+    return Block(tuple(statements), value, span=Span(start, end))
+
+
+def _is_statement(form: Form) -> bool:
+    """Whether a form has no value: a thread scope, and a loop of one."""
+    return form.kind == "thread" or (form.kind == "affine_for" and form.argument("init") is None)
+
+
+def _operation(operator: str) -> Action:
+    return lambda parts, start, end: Operation(operator, tuple(parts), span=Span(start, end))
+
+
+def _binary(parts: list[Any], start: int, end: int) -> Operation:
+    left, sign, right = parts
+    return Operation(sign.text, (left, right), span=Span(start, end))
+
+
+def _signed(parts: list[Any], start: int, end: int) -> Expression:
+    sign, operand = parts
+    return Operation("-", (operand,), span=Span(start, end)) if sign.text == "-" else cast(Expression, operand)
+
+
+def _block_of(value: Expression | Block | Choice) -> Block:
+    return value if isinstance(value, Block) else Block((), value, span=value.span)
+
+
+def _choice(parts: list[Any], start: int, end: int) -> Choice:
+    condition, then, otherwise = parts
+    return Choice(condition, _block_of(then), _block_of(otherwise), span=Span(start, end))
+
+
+def _form(parts: list[Any], start: int, end: int) -> Form:
+    name, arguments, binder, body = parts
+    return Form(name.text, arguments, binder, _block_of(body), span=Span(start, end))
+
+
+def _tensor_type(parts: list[Any], start: int, end: int) -> syntax.TensorType:
+    memory, extents, *dtype = parts
+    return syntax.TensorType(memory.text, extents, dtype[0].text if dtype else None, span=Span(start, end))
+
+
+def _function_type(parts: list[Any], start: int, end: int) -> syntax.FunctionType:
+    *parameters, result = parts
+    return syntax.FunctionType(tuple(parameters), result, span=Span(start, end))
+
+
+def _let(parts: list[Any], start: int, end: int) -> Any:
+    """``A = Tensor<...>`` is a declaration, spelled as the document does."""
+    name, value = parts
+    if isinstance(value, syntax.TensorType) and value.memory == "Tensor":
+        return syntax.Declaration(name.text, value, span=Span(name.start, end))
+    return Let(name.text, value, span=Span(start, end))
+
+
+def _typed_let(parts: list[Any], start: int, end: int) -> Let:
+    name, type_, value = parts
+    return Let(name.text, value, type_, span=Span(start, end))
+
+
+def _alternative(parts: list[Any], start: int, end: int) -> syntax.Alternative:
+    (block,) = parts
+    ways = tuple(s for s in block.statements if isinstance(s, Let))
+    if len(ways) != len(block.statements) or block.value is not None:
+        ways = ()
+    return syntax.Alternative(ways, span=Span(start, end))
+
+
+ACTIONS: Final[dict[str, Action]] = {
+    "program": lambda p, s, e: p[0],
+    "statements": _statements,
+    "block": lambda p, s, e: Block(p[0].statements, p[0].value, span=Span(s, e)),
+    "let": _let,
+    "typed_let": _typed_let,
+    "declaration": lambda p, s, e: syntax.Declaration(p[0].text, p[1], span=Span(s, e)),
+    "assignment": lambda p, s, e: syntax.Assignment(p[0], p[1], span=Span(s, e)),
+    "guarded": lambda p, s, e: syntax.Guarded(p[0], p[1], span=Span(s, e)),
+    "value": lambda p, s, e: p[0],
+    "scalar_type": lambda p, s, e: syntax.ScalarType(p[0].text, span=Span(s, e)),
+    "function_type": _function_type,
+    "tensor_type": _tensor_type,
+    "extents": lambda p, s, e: tuple(p),
+    "choice": _choice,
+    "disjunction_of": _operation("or"),
+    "conjunction_of": _operation("and"),
+    "negation_of": _operation("not"),
+    "binary": _binary,
+    "less": _operation("<"),
+    "greater": _operation(">"),
+    "signed": _signed,
+    "element": lambda p, s, e: syntax.Element(p[0], p[1], span=Span(s, e)),
+    "member": lambda p, s, e: syntax.Member(p[0], int(p[1].text), span=Span(s, e)),
+    "indices": lambda p, s, e: tuple(p),
+    "index": lambda p, s, e: p[0],
+    "whole": lambda p, s, e: syntax.Slice(span=Span(s, e)),
+    "part": lambda p, s, e: syntax.Slice(p[0], p[1], span=Span(s, e)),
+    "name": lambda p, s, e: Name(p[0].text, span=Span(s, e)),
+    "integer": lambda p, s, e: Number(int(p[0].text), span=Span(s, e)),
+    "floating": lambda p, s, e: Number(float(p[0].text), span=Span(s, e)),
+    "true": lambda p, s, e: Number(True, span=Span(s, e)),
+    "false": lambda p, s, e: Number(False, span=Span(s, e)),
+    "hole": lambda p, s, e: syntax.Hole(span=Span(s, e)),
+    "grouped": lambda p, s, e: p[0],
+    "list": lambda p, s, e: syntax.ListOf(tuple(p), span=Span(s, e)),
+    "call": lambda p, s, e: Call(p[0].text, p[1], span=Span(s, e)),
+    "form": _form,
+    "alternative": _alternative,
+    "allocated": lambda p, s, e: p[0],
+    "arguments": lambda p, s, e: tuple(p),
+    "positional": lambda p, s, e: Argument(p[0], span=Span(s, e)),
+    "named": lambda p, s, e: Argument(p[1], p[0].text, span=Span(s, e)),
+    "parameter_argument": lambda p, s, e: Argument(Name(p[0].text, span=Span(s, e)), p[0].text, p[1], span=Span(s, e)),
+    "condition": lambda p, s, e: Argument(syntax.Condition(p[1], p[2], span=Span(s, e)), p[0].text, span=Span(s, e)),
+    "binder": lambda p, s, e: tuple(p),
+    "untyped": lambda p, s, e: syntax.Parameter(p[0].text, span=Span(s, e)),
+    "typed": lambda p, s, e: syntax.Parameter(p[0].text, p[1], span=Span(s, e)),
+    "body": lambda p, s, e: p[0],
+    "bare": lambda p, s, e: p[0],
+}

@@ -1,0 +1,289 @@
+"""The tree of a program: frozen nodes, equal where they are spelled alike; `span` says where in the text a node is.
+
+A form (`compute`, `reduce`, ...) is a name, arguments, a binder and a body; :mod:`.forms` says what each takes.  The same
+nodes come from text (:mod:`.reading`) and from Python (:mod:`.tracing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import TypeAlias
+
+from feinsum.languages.source import Span
+
+NOWHERE = Span(0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """What has a place."""
+
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Number(Node):
+    """A literal; `value` is a bool, an int or a float, which are different numbers."""
+
+    value: bool | int | float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and (type(self.value), repr(self.value)) == (type(other.value), repr(other.value))
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), repr(self.value)))
+
+
+@dataclass(frozen=True)
+class Name(Node):
+    """A use of a name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Hole(Node):
+    """``...``, which stands for what is still to be written."""
+
+
+@dataclass(frozen=True)
+class Operation(Node):
+    """An operator and its operands: ``-``, ``not`` of one; arithmetic, comparisons, ``and``, ``or`` of two."""
+
+    operator: str
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Slice(Node):
+    """``start:stop`` or ``:`` among indices."""
+
+    start: Expression | None = None
+    stop: Expression | None = None
+
+
+@dataclass(frozen=True)
+class Element(Node):
+    """``base[indices]``: an element, or a slice where there are fewer indices than axes or slices among them."""
+
+    base: Expression
+    indices: tuple[Expression | Slice, ...]
+
+
+@dataclass(frozen=True)
+class Member(Node):
+    """``shared.0``: one of the tensors that a thread scope shares."""
+
+    base: Expression
+    number: int
+
+
+@dataclass(frozen=True)
+class ListOf(Node):
+    """``[a, b]``: a shape, or a tensor of numbers."""
+
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Choice(Node):
+    """``if c {a} else {b}`` and ``if c then a else b``; only the one that is chosen is evaluated."""
+
+    condition: Expression
+    then: Block
+    otherwise: Block
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """``f(x, name = y)``."""
+
+    function: str
+    arguments: tuple[Argument, ...]
+
+    @property
+    def named(self) -> dict[str, Expression | Condition]:
+        """Arguments by name; those without have their number."""
+        return {a.name or str(k): a.value for k, a in enumerate(self.arguments)}
+
+
+@dataclass(frozen=True)
+class Argument(Node):
+    """An argument; `type` is given where it declares a parameter, as in ``blockDim: int``."""
+
+    value: Expression | Condition
+    name: str = ""
+    type: Type | None = None
+
+
+@dataclass(frozen=True)
+class Condition(Node):
+    """``|x| c``, an argument of `while`."""
+
+    binder: tuple[Parameter, ...]
+    body: Expression
+
+
+@dataclass(frozen=True)
+class Parameter(Node):
+    """A name that a binder brings; its type is for readers."""
+
+    name: str
+    type: Type | None = None
+
+
+@dataclass(frozen=True)
+class Form(Node):
+    """``kind (arguments) |binder| body``."""
+
+    kind: str
+    arguments: tuple[Argument, ...]
+    binder: tuple[Parameter, ...]
+    body: Block
+
+    def argument(self, name: str) -> Expression | Condition | None:
+        """The argument of a name, if it is given."""
+        return next((a.value for a in self.arguments if a.name == name), None)
+
+
+@dataclass(frozen=True)
+class Alternative(Node):
+    """Ways to compute the same, by name."""
+
+    ways: tuple[Let, ...]
+
+
+@dataclass(frozen=True)
+class ScalarType(Node):
+    """``f32``, ``int``, or a variable such as ``dtype``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TensorType(Node):
+    """``Tensor<extents; dtype>``; where `Shared` and `Register` are values they allocate."""
+
+    memory: str
+    extents: tuple[Expression, ...]
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class FunctionType(Node):
+    """``Tensor<N> -> Tensor<N>``."""
+
+    parameters: tuple[Type, ...]
+    result: Type
+
+
+Type: TypeAlias = ScalarType | TensorType | FunctionType
+
+
+@dataclass(frozen=True)
+class Let(Node):
+    """``name = value`` or ``name: type = value``."""
+
+    name: str
+    value: Expression
+    type: Type | None = None
+
+
+@dataclass(frozen=True)
+class Declaration(Node):
+    """``name: type``: a parameter of the program."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class Assignment(Node):
+    """``a[i] = value``, in a thread scope."""
+
+    target: Expression
+    value: Expression
+
+
+@dataclass(frozen=True)
+class Guarded(Node):
+    """``if c {...}``, in a thread scope."""
+
+    condition: Expression
+    body: Block
+
+
+@dataclass(frozen=True)
+class Block(Node):
+    """Statements, and the value of the last expression if the block ends with one."""
+
+    statements: tuple[Statement, ...] = ()
+    value: Expression | None = None
+
+
+Expression: TypeAlias = (
+    Number | Name | Hole | Operation | Element | Member | ListOf | Choice | Call | Form | Alternative | TensorType
+)
+Statement: TypeAlias = Let | Declaration | Assignment | Guarded | Form | Call | Choice | Name | Operation | Element | Number
+
+
+@dataclass(frozen=True)
+class Function:
+    """A program: its statements in order.
+
+    :ivar parameters: what it declares, in order of the text: tensors, numbers and functions.
+    :ivar results: the names of what it computes and nothing else in it reads, in order of the text.
+    """
+
+    name: str
+    body: Block
+
+    @property
+    def parameters(self) -> tuple[Declaration, ...]:
+        found = [s for s in self.body.statements if isinstance(s, Declaration)]
+        declared = {d.name for d in found}
+        for node in walk(self.body):
+            if isinstance(node, Argument) and node.type is not None and node.name not in declared:
+                declared.add(node.name)
+                found.append(Declaration(node.name, node.type, span=node.span))
+        return tuple(found)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        made: list[str] = []
+        for statement in self.body.statements:
+            if isinstance(statement, Let):
+                made.append(statement.name)
+            elif isinstance(statement, Form) and statement.kind == "thread":
+                made += [n for n in shared_names(statement) if n not in made]
+        used: set[str] = set()
+        for statement in self.body.statements:
+            shared = shared_names(statement) if isinstance(statement, Form) and statement.kind == "thread" else ()
+            used |= {n.name for n in walk(statement) if isinstance(n, Name)} - set(shared)
+        used |= {n.name for n in walk(self.body.value) if isinstance(n, Name)} if self.body.value else set()
+        found = tuple(dict.fromkeys(n for n in made if n not in used))
+        return (*found, "result") if self.body.value is not None else found
+
+
+def shared_names(form: Form) -> tuple[str, ...]:
+    """The tensors that a thread scope shares."""
+    shared = form.argument("shared")
+    return tuple(n.name for n in shared.items if isinstance(n, Name)) if isinstance(shared, ListOf) else ()
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes right below a node."""
+    for part in fields(node):
+        value = getattr(node, part.name)
+        if isinstance(value, Node):
+            yield value
+        elif isinstance(value, tuple) and part.name != "span":
+            yield from (entry for entry in value if isinstance(entry, Node))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it, in order of the text."""
+    yield node
+    for child in children(node):
+        yield from walk(child)

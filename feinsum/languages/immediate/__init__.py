@@ -1,0 +1,54 @@
+"""The immediate language: programs of loops over matrix products on items of batches, as YATeTo's code generator wrote it.
+
+Its reference is *YATeTo immediate language reference* (Intel, 2023), whose rules have names here (:mod:`.rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from feinsum.errors import ValidationError
+from feinsum.languages.diagnostics import Diagnostic, Findings
+from feinsum.languages.immediate.initialized import check_initialized
+from feinsum.languages.immediate.notation import Notation
+from feinsum.languages.immediate.printing import show
+from feinsum.languages.immediate.reading import read as _read
+from feinsum.languages.immediate.resolve import resolve
+from feinsum.languages.immediate.syntax import Function
+from feinsum.languages.source import Source
+
+__all__ = ["build", "interpret", "read", "show"]
+
+
+def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
+    """The functions of a text, checked, and its warnings.
+
+    :raises LanguageError: with all that is wrong with it.
+    """
+    findings = Findings(source)
+    notation = Notation(findings, strict)
+    found = [resolve(reading, notation) for reading in _read(source, findings, strict)]
+    for one in found:
+        check_initialized(one, findings)
+    findings.raise_errors()
+    return tuple(one.function for one in found), findings.warnings
+
+
+def build(function: Function, source: Source, device: Any, **settings: Any) -> Any:
+    """Make a function ready for a device; see :func:`feinsum.build`."""
+    from feinsum.languages.immediate.kernels import build as _build
+
+    return _build(function, source, device, **settings)
+
+
+def interpret(
+    function: Function, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
+) -> Any:
+    """Execute a function with numpy; see :meth:`feinsum.Program.interpret`."""
+    from feinsum.languages.immediate.interpreting import execute
+
+    odd = [name for name, value in sizes.items() if value is not None]
+    if odd:
+        raise ValidationError(f"{odd[0]} means nothing in the immediate language; leave it out")
+    return execute(function, arguments, count)

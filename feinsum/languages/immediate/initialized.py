@@ -1,0 +1,97 @@
+"""Whether memory of work-items is written before it is read: the trips of loops are followed, element by element.
+
+An index that only a call knows, or a loop of many trips, is taken for one that writes everything: what cannot be proved
+wrong is no error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from feinsum.languages.diagnostics import Findings
+from feinsum.languages.immediate.resolved import Action, Loop, Resolved, Step
+from feinsum.languages.immediate.syntax import Name
+from feinsum.languages.immediate.views import Root, Variable, View
+
+_MOST_TRIPS: Final = 256
+"""Of nested loops together."""
+_MOST_ELEMENTS: Final = 1 << 20
+"""Of an alloca."""
+
+
+def check_initialized(resolved: Resolved, findings: Findings) -> None:
+    """Put into `findings` each read of an alloca that may see what nobody wrote."""
+    _Follower(findings).follow(resolved.actions, {}, _MOST_TRIPS)
+
+
+class _Follower:
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._written: dict[Root, Any] = {}
+        self._said: set[tuple[Name, int]] = set()
+
+    def follow(self, actions: tuple[Action, ...], values: Mapping[Variable, int], budget: int, depth: int = 0) -> None:
+        for action in actions:
+            if isinstance(action, Step):
+                self._step(action, values)
+            elif isinstance(action, Loop):
+                self._loop(action, values, budget, depth + 1)
+
+    def _loop(self, loop: Loop, values: Mapping[Variable, int], budget: int, depth: int) -> None:
+        trips = loop.variable.values
+        if len(trips) > budget:
+            # the variable has no value, so what depends on it is taken for everything
+            self.follow(loop.body, values, 1, depth)
+            return
+        for value in trips:
+            # memory of the trip before is not that of this one
+            for root in [root for root in self._written if root.depth >= depth]:
+                del self._written[root]
+            self.follow(loop.body, {**values, loop.variable: value}, budget // len(trips), depth)
+
+    def _step(self, step: Step, values: Mapping[Variable, int]) -> None:
+        update = step.update
+        if update.alpha != 0:
+            for name, view in zip(update.operands, step.operands, strict=True):
+                self._read(name, view, values)
+        if update.beta != 0:
+            self._read(update.result, step.result, values)
+        self._write(step.result, values)
+
+    def _mask(self, view: View) -> Any:
+        shape = view.root.type.shape
+        if view.root.kind != "alloca" or math.prod(shape) > _MOST_ELEMENTS:
+            return None
+        return self._written.setdefault(view.root, np.zeros(shape, bool))
+
+    def _read(self, name: Name, view: View, values: Mapping[Variable, int]) -> None:
+        mask, box = self._mask(view), _box(view, values)
+        if mask is None or box is None or mask[box].all() or (name, name.span.start) in self._said:
+            return
+        self._said.add((name, name.span.start))
+        note = self._findings.note("its memory has no content at first", view.root.span)
+        some = "some of it was" if mask[box].any() else "it was"
+        self._findings.error("alloca-unwritten", name.span, f"{name} is read before {some} written", [note])
+
+    def _write(self, view: View, values: Mapping[Variable, int]) -> None:
+        mask, box = self._mask(view), _box(view, values)
+        if mask is not None:
+            mask[... if box is None else box] = True
+
+
+def _box(view: View, values: Mapping[Variable, int]) -> tuple[slice, ...] | None:
+    """The indices of a root that a view is; None if only a call knows."""
+    box = []
+    for bounds in view.bounds:
+        low, high = bounds.low, bounds.high
+        if bounds.variable is not None:
+            if bounds.variable not in values:
+                return None
+            low = bounds.base + values[bounds.variable]
+            high = low + 1
+        box.append(slice(low, high))
+    return tuple(box)

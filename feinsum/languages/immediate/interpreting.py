@@ -1,0 +1,93 @@
+"""Interpreting: programs executed by numpy, one work-item after the other; the oracle of everything faster.
+
+Updates are computed in higher precision and rounded once.  Memory of work-items is poisoned before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from feinsum.errors import ValidationError
+from feinsum.languages.immediate.arguments import bind, check_apart, instances, require_one_library, written_arrays
+from feinsum.languages.immediate.syntax import (
+    Alloca,
+    Fixed,
+    For,
+    Function,
+    GetWorkItem,
+    Instruction,
+    Subview,
+    Update,
+)
+from feinsum.languages.immediate.types import Memref
+
+_HIGHER = {"f": np.float64, "d": np.longdouble}
+
+
+def execute(function: Function, arguments: Mapping[str, Any], count: int | None = None) -> Any:
+    """Execute a function for every work-item; see :meth:`feinsum.Program.interpret`."""
+    bound = bind(function, arguments)
+    if require_one_library(bound) != "numpy":
+        raise ValidationError("the interpreter takes numpy arrays")
+    check_apart(function, bound)
+    for item in range(instances(function, bound, count)):
+        values: dict[str, Any] = {one.name: one.value for one in bound}
+        _region(function.body, values, item)
+    return written_arrays(bound)
+
+
+def _region(body: tuple[Instruction, ...], outside: Mapping[str, Any], item: int) -> None:
+    values = dict(outside)
+    for instruction in body:
+        match instruction:
+            case Alloca(result, type_):
+                values[result.text] = _poisoned(type_)
+            case GetWorkItem(result, operand, offset):
+                values[result.text] = _part(values[operand.text], item + (values[offset[1].text] if offset else 0))
+            case Subview(result, operand, entries):
+                values[result.text] = _part(values[operand.text], [_index(e, values) for e in entries])
+            case Update():
+                update(instruction, [values[name.text] for name in (*instruction.operands, instruction.result)])
+            case For():
+                for value in range(instruction.start, instruction.stop):
+                    _region(instruction.body, {**values, instruction.variable.text: value}, item)
+
+
+def _poisoned(type_: Any) -> Any:
+    assert isinstance(type_, Memref)
+    poison = type_.element.greatest if type_.element.is_integer else np.nan
+    return np.full(type_.shape, poison, type_.element.dtype)
+
+
+def _part(tensor: Any, index: Any) -> Any:
+    """A view, also of one element."""
+    if isinstance(tensor, list):
+        return tensor[index]
+    return tensor[(*(index if isinstance(index, list) else [index]), ...)]
+
+
+def _index(entry: Any, values: Mapping[str, Any]) -> Any:
+    if not isinstance(entry, Fixed):
+        return slice(entry.start, entry.stop)
+    value = entry.at if isinstance(entry.at, int) else values[entry.at.text]
+    if value < 0:
+        raise ValidationError(f"{entry.at} is {value}, and an index is not negative")
+    return value
+
+
+def update(instruction: Update, tensors: list[Any]) -> None:
+    """``C := alpha einsum(operands) + beta C``, in place; what has a factor of 0 is not read."""
+    *operands, result = tensors
+    higher = _HIGHER.get(result.dtype.char, result.dtype.type)
+    number = result.dtype.type
+    text = ",".join(term.letters for term in instruction.map.inputs) + f"->{instruction.map.output.letters}"
+    total = np.zeros(result.shape, higher)
+    with np.errstate(all="ignore"):
+        if instruction.alpha != 0:
+            total += number(instruction.alpha) * np.einsum(text, *(a.astype(higher) for a in operands))
+        if instruction.beta != 0:
+            total += number(instruction.beta) * result.astype(higher)
+        result[...] = total.astype(result.dtype)

@@ -1,0 +1,114 @@
+"""Memory: the arrays of a call, by root; arrays of numpy and of pyopencl alike, in whatever order their axes lie.
+
+A group is an array with an axis of items in front.  What lies scattered is gathered before and scattered behind a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from feinsum.languages.immediate.arguments import Bound
+from feinsum.languages.immediate.plan import At, Contraction, Plan, Range, Repeat, Term, Unit
+from feinsum.languages.immediate.types import Group
+from feinsum.languages.immediate.views import Root, Variable
+
+
+@dataclass
+class Memory:
+    """The arrays of one call.
+
+    :ivar arrays: by root; those of items have one axis more in front.
+    :ivar later: what is done when all is computed.
+    :ivar remarks: what was copied that need not be.
+    """
+
+    arrays: dict[Root, Any] = field(default_factory=dict)
+    later: list[Callable[[], None]] = field(default_factory=list)
+    remarks: dict[str, str] = field(default_factory=dict)
+    sample: Any = None
+    """Some array of the call."""
+
+    def part(self, term: Term, values: Mapping[Variable, int], batched: bool) -> Any:
+        """The part of an array that a term is, without its axes of one value."""
+        array = self.arrays[term.root]
+        index: list[Any] = [slice(None)] if batched else []
+        plain = True
+        for entry, length in zip(term.entries, term.root.type.shape, strict=True):
+            if isinstance(entry, Range):
+                index.append(slice(entry.low, entry.high))
+                plain = plain and entry.length == length
+            else:
+                index.append(_value(entry, values))
+                plain = False
+        return array if plain else array[(*index, ...)] if isinstance(array, np.ndarray) else array[tuple(index)]
+
+
+def _value(entry: At, values: Mapping[Variable, int]) -> int:
+    return entry.base + (0 if entry.variable is None else values[entry.variable])
+
+
+def roots(units: Sequence[Unit]) -> list[Root]:
+    """The tensors of units, in order of appearance."""
+    found: dict[Root, None] = {}
+    for unit in units:
+        if isinstance(unit, Repeat):
+            found |= dict.fromkeys(roots(unit.body))
+        elif isinstance(unit, Contraction):
+            found |= dict.fromkeys(term.root for term in (*unit.terms, unit.result))
+    return list(found)
+
+
+def numbers(plan: Plan, bound: Sequence[Bound]) -> dict[Variable, int]:
+    """The values of arguments that are indices."""
+    known = {one.name: one.value for one in bound}
+    entries = [entry for unit in plan.contractions() for term in (*unit.terms, unit.result) for entry in term.entries]
+    variables = {entry.variable for entry in entries if isinstance(entry, At) and entry.variable is not None}
+    return {variable: known[variable.name] for variable in variables if variable.start is None}
+
+
+def lay_out(plan: Plan, bound: Sequence[Bound], count: int) -> Memory:
+    """The memory of a call; allocas are made as they are written."""
+    memory = Memory(sample=next((array for one in bound for array in one.arrays), np.zeros(0)))
+    known = {one.name: one for one in bound}
+    items: dict[str, Any] = {}
+    for root in roots(plan.units):
+        if root.kind == "argument":
+            memory.arrays[root] = known[root.name].value
+        elif root.kind == "item":
+            one = known[root.group]
+            if root.group not in items:
+                items[root.group] = _items(one, memory)
+            start = 0 if root.offset is None else known[root.offset.name].value
+            whole = items[root.group]
+            memory.arrays[root] = whole if start == 0 and len(whole) == count else whole[start : start + count]
+    return memory
+
+
+def _items(one: Bound, memory: Memory) -> Any:
+    """The items of a group as an array with an axis of items in front."""
+    if not isinstance(one.value, list):
+        return one.value
+    assert isinstance(one.type, Group)
+    item = one.type.memref
+    gathered = np.stack(one.value) if one.value else np.zeros((0, *item.shape), item.element.dtype)
+    memory.remarks[one.name] = f"%{one.name} is gathered, for its items lie anywhere"
+    if one.is_written:
+        memory.remarks[one.name] += ", and scattered again"
+
+        def scatter() -> None:
+            for target, values in zip(one.value, gathered, strict=True):
+                target[...] = values
+
+        memory.later.append(scatter)
+    return gathered
+
+
+def new_like(sample: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of undefined content, of the library of another one."""
+    if isinstance(sample, np.ndarray):
+        return np.empty(shape, dtype)
+    return type(sample)(sample.queue, shape, dtype)

@@ -1,0 +1,258 @@
+"""What each rule of the grammar means: numbers, types, maps and instructions, with what is wrong in them alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from feinsum.languages.diagnostics import Findings, Note, counted
+from feinsum.languages.immediate.maps import IndexMap, read_map
+from feinsum.languages.immediate.syntax import (
+    Alloca,
+    Barrier,
+    Fixed,
+    For,
+    Function,
+    GetWorkItem,
+    LifetimeStop,
+    Name,
+    Parameter,
+    Slice,
+    Subview,
+    Update,
+)
+from feinsum.languages.immediate.types import SCALARS, UNKNOWN, Group, Memref, Type, memref, packed_strides
+from feinsum.languages.scanning import Action, Token
+from feinsum.languages.source import Span
+
+_GREATEST = 2**63 - 1
+
+
+class Notation:
+    """Makes the parts of programs; `actions` are those of the grammar.
+
+    :param strict: whether what the document writes against its own rules is an error.
+    """
+
+    def __init__(self, findings: Findings, strict: bool) -> None:
+        self.findings, self.strict = findings, strict
+        prefix = "_on_"
+        self.actions: dict[str, Action] = {
+            name.removeprefix(prefix): getattr(self, name) for name in dir(self) if name.startswith(prefix)
+        }
+
+    def lenient(self, rule: str, span: Span, message: str, notes: Sequence[Note] = ()) -> None:
+        """What is an error in strict mode and a warning otherwise."""
+        (self.findings.error if self.strict else self.findings.warn)(rule, span, message, notes)
+
+    def integer(self, token: Token) -> int:
+        """The value of an integer constant."""
+        value = int(token.text) if len(token.text) <= 32 else _GREATEST + 1
+        if abs(value) > _GREATEST:
+            span = Span(token.start, token.end)
+            self.findings.error("integer-range", span, f"{_short(token.text)} is not in [-2^63 + 1, 2^63 - 1]")
+            return 0
+        return value
+
+    # --- functions and types
+
+    def _on_function(self, parts: list[Any], start: int, end: int) -> Function:
+        name, parameters, body = parts
+        return Function(name.text[1:], tuple(parameters), tuple(body), Span(name.start, name.end))
+
+    def _on_parameters(self, parts: list[Any], start: int, end: int) -> list[Any]:
+        return parts
+
+    _on_region = _on_parameters
+    _on_shape = _on_parameters
+    _on_integers = _on_parameters
+    _on_entries = _on_parameters
+
+    def _on_parameter(self, parts: list[Any], start: int, end: int) -> Parameter:
+        token, (type_, _) = parts
+        return Parameter(_name(token), type_)
+
+    def _on_type(self, parts: list[Any], start: int, end: int) -> tuple[Type, Span]:
+        return parts[0], Span(start, end)
+
+    def _on_scalar_type(self, parts: list[Any], start: int, end: int) -> tuple[Type, Span]:
+        return SCALARS[parts[0].text], Span(start, end)
+
+    def _on_void_type(self, parts: list[Any], start: int, end: int) -> tuple[Type, Span]:
+        self.findings.error("type-void", Span(start, end), "nothing has the type void: there is no use for it")
+        return UNKNOWN, Span(start, end)
+
+    def _on_memref(self, parts: list[Any], start: int, end: int) -> Type:
+        _, scalar, lengths, layout = parts
+        shape = tuple(self.integer(token) for token in lengths)
+        for token, length in zip(lengths, shape, strict=True):
+            if length < 1:
+                message = f"a length is at least 1, not {token.text}"
+                self.findings.error("memref-length", Span(token.start, token.end), message)
+        if any(length < 1 for length in shape):
+            return UNKNOWN
+        strides = packed_strides(shape) if layout is None else self._strides(layout, shape, Span(start, end))
+        if strides is None:
+            return UNKNOWN
+        made = memref(SCALARS[scalar.text], shape, strides)
+        if made.extent > _GREATEST:
+            self.findings.error("memref-length", Span(start, end), "a memref spans less than 2^63 elements")
+            return UNKNOWN
+        return made
+
+    def _strides(self, tokens: list[Token], shape: tuple[int, ...], span: Span) -> tuple[int, ...] | None:
+        strides = tuple(self.integer(token) for token in tokens)
+        packed = ",".join(map(str, packed_strides(shape)))
+        fix = Note(f"without gaps it is strided<{packed}>")
+        if len(strides) != len(shape):
+            message = f"{counted(len(strides), 'stride')} for {counted(len(shape), 'index')}"
+            self.findings.error("stride-count", span, message, [fix])
+            return None
+        least = 1
+        for token, stride, length in zip(tokens, strides, shape, strict=True):
+            if stride < least:
+                message = f"the stride {stride} is below {least}, so elements would overlap or change their order"
+                self.findings.error("stride-order", Span(token.start, token.end), message, [fix])
+                return None
+            least = stride * length
+        return strides
+
+    def _on_scalar(self, parts: list[Any], start: int, end: int) -> Token:
+        token: Token = parts[0]
+        return token
+
+    def _on_nothing(self, parts: list[Any], start: int, end: int) -> None:
+        return None
+
+    def _on_strides(self, parts: list[Any], start: int, end: int) -> list[Token]:
+        found: list[Token] = parts[0]
+        return found
+
+    def _on_distance(self, parts: list[Any], start: int, end: int) -> int:
+        distance = self.integer(parts[0])
+        if distance < 0:
+            self.findings.error("distance", Span(parts[0].start, parts[0].end), f"a distance is not negative: {distance}")
+        return max(distance, 0)
+
+    def _on_group(self, parts: list[Any], start: int, end: int) -> Type:
+        _, item, distance = parts
+        return Group(item, distance) if isinstance(item, Memref) else UNKNOWN
+
+    # --- instructions
+
+    def _on_assigned(self, parts: list[Any], start: int, end: int) -> Any:
+        token, make = parts
+        return make(_name(token))
+
+    def _on_alloca(self, parts: list[Any], start: int, end: int) -> Any:
+        ((type_, span),) = parts
+        return lambda name: Alloca(name, type_, span)
+
+    def _on_get_work_item(self, parts: list[Any], start: int, end: int) -> Any:
+        operand, offset, (type_, span) = parts
+        return lambda name: GetWorkItem(name, _name(operand), offset, type_, span)
+
+    def _on_typed(self, parts: list[Any], start: int, end: int) -> Any:
+        return SCALARS[parts[0].text], _name(parts[1])
+
+    def _on_subview(self, parts: list[Any], start: int, end: int) -> Any:
+        operand, entries, (source, _), (type_, span) = parts
+        return lambda name: Subview(name, _name(operand), tuple(entries), source, type_, Span(start, span.end))
+
+    def _on_dynamic(self, parts: list[Any], start: int, end: int) -> Fixed:
+        return Fixed(_name(parts[1]), SCALARS[parts[0].text], Span(start, end))
+
+    def _on_fixed(self, parts: list[Any], start: int, end: int) -> Fixed:
+        return Fixed(self.integer(parts[0]), None, Span(start, end))
+
+    def _on_slice_both(self, parts: list[Any], start: int, end: int) -> Slice:
+        return Slice(self.integer(parts[0]), self.integer(parts[1]), Span(start, end))
+
+    def _on_slice_from(self, parts: list[Any], start: int, end: int) -> Slice:
+        return Slice(self.integer(parts[0]), None, Span(start, end))
+
+    def _on_slice_to(self, parts: list[Any], start: int, end: int) -> Slice:
+        return Slice(None, self.integer(parts[0]), Span(start, end))
+
+    def _on_slice_all(self, parts: list[Any], start: int, end: int) -> Slice:
+        return Slice(None, None, Span(start, end))
+
+    def _on_comma(self, parts: list[Any], start: int, end: int) -> None:
+        return None
+
+    def _on_number(self, parts: list[Any], start: int, end: int) -> tuple[float, Span]:
+        token, span = parts[0], Span(start, end)
+        if token.kind == "INTEGER":
+            fix = f"{self.integer(token)}.0"
+            self.findings.error(
+                "constant-form", span, f"{token.text} is an integer; alpha and beta are numbers: write {fix}"
+            )
+            return float(fix), span
+        value = _number(token.text)
+        if not math.isfinite(value):
+            self.findings.error("float-range", span, f"{_short(token.text)} is not finite in double precision")
+            return 0.0, span
+        return value, span
+
+    def _map(self, token: Token) -> IndexMap:
+        return read_map(token.text, token.start, lambda span, what: self.findings.error("map-syntax", span, what))
+
+    def _on_binary(self, parts: list[Any], start: int, end: int) -> Update:
+        opcode, map_, _, alpha, a, b, beta, c, *types = parts
+        return self._update(opcode, map_, (alpha, beta), (a, b), c, types)
+
+    def _on_unary(self, parts: list[Any], start: int, end: int) -> Update:
+        opcode, map_, _, alpha, a, beta, b, *types = parts
+        return self._update(opcode, map_, (alpha, beta), (a,), b, types)
+
+    def _on_short(self, parts: list[Any], start: int, end: int) -> Update:
+        opcode, map_, _, alpha, a, b, *types = parts
+        made = self._update(opcode, map_, (alpha, (1.0, Span(b.start, b.start))), (a,), b, types)
+        message = f"axpby has two constants; of one alone beta is taken for 1: write {alpha[0]!r}, {a.text}, 1.0, {b.text}"
+        self.lenient("lenient-axpby", alpha[1], message)
+        return made
+
+    def _update(self, opcode: Token, map_: Token, constants: Any, operands: Any, result: Token, types: Any) -> Update:
+        (alpha, alpha_span), (beta, beta_span) = constants
+        return Update(
+            opcode.text,  # type: ignore[arg-type]  # the grammar has these four
+            self._map(map_),
+            alpha,
+            tuple(map(_name, operands)),
+            beta,
+            _name(result),
+            tuple(type_ for type_, _ in types),
+            Span(opcode.start, opcode.end),
+            (alpha_span, beta_span),
+            tuple(span for _, span in types),
+        )
+
+    def _on_for_loop(self, parts: list[Any], start: int, end: int) -> For:
+        scalar, variable, first, last, body = parts
+        span = Span(scalar.start, last.end)
+        return For(SCALARS[scalar.text], _name(variable), self.integer(first), self.integer(last), tuple(body), span)
+
+    def _on_barrier(self, parts: list[Any], start: int, end: int) -> Barrier:
+        return Barrier(Span(start, end))
+
+    def _on_lifetime_stop(self, parts: list[Any], start: int, end: int) -> LifetimeStop:
+        return LifetimeStop(_name(parts[0]), Span(start, end))
+
+
+def _name(token: Token) -> Name:
+    return Name(token.text[1:], Span(token.start, token.end))
+
+
+def _number(text: str) -> float:
+    """A floating-point constant; ``inf`` if it is too large."""
+    if "x" in text.lower():
+        try:
+            return float.fromhex(text)
+        except OverflowError:
+            return math.inf
+    return float(text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."

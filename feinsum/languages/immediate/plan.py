@@ -1,0 +1,178 @@
+"""Plans: what a function does, as einsums of parts of tensors and loops around them; no device, and no order of memory.
+
+    result := alpha einsum(terms) + beta result
+
+Each index of a root has an entry: a range of it with the letter of an index of the einsum, or one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from feinsum.languages.immediate.resolved import Action, Fence, Loop, Resolved, Step
+from feinsum.languages.immediate.syntax import Update
+from feinsum.languages.immediate.views import Root, Variable, View
+
+
+@dataclass(frozen=True)
+class Range:
+    """``low:high`` of an index, which is an index of the einsum, too."""
+
+    low: int
+    high: int
+    letter: str
+
+    @property
+    def length(self) -> int:
+        return self.high - self.low
+
+
+@dataclass(frozen=True)
+class At:
+    """One value of an index: a number, plus a variable if there is one."""
+
+    base: int
+    variable: Variable | None = None
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of a tensor, and which index of the einsum each of its indices is.
+
+    :ivar reach: all that it may be a part of, from trip to trip.
+    """
+
+    root: Root
+    entries: tuple[Range | At, ...]
+    reach: View
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The entries that are indices of the einsum."""
+        return tuple(entry for entry in self.entries if isinstance(entry, Range))
+
+    @property
+    def letters(self) -> str:
+        """The fastest one first."""
+        return "".join(entry.letter for entry in self.ranges)
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """By letter."""
+        return {entry.letter: entry.length for entry in self.ranges}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of its root."""
+        return all(
+            isinstance(entry, Range) and entry.length == length
+            for entry, length in zip(self.entries, self.root.type.shape, strict=True)
+        )
+
+    def renamed(self, letters: Mapping[str, str]) -> Term:
+        """The same in other letters."""
+        return replace(
+            self, entries=tuple(replace(e, letter=letters[e.letter]) if isinstance(e, Range) else e for e in self.entries)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """An einsum of parts of tensors.
+
+    :ivar sources: the instructions that it does, in order.
+    :ivar groups: letters that are to be treated as one index.
+    :ivar loops: letters that are to be looped over.
+    :ivar folded: letters that were loop variables.
+    """
+
+    terms: tuple[Term, ...]
+    result: Term
+    alpha: float
+    beta: float
+    sources: tuple[Update, ...] = ()
+    groups: tuple[str, ...] = ()
+    loops: str = ""
+    folded: str = ""
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """By letter."""
+        return {x: n for term in (*self.terms, self.result) for x, n in term.lengths.items()}
+
+    @property
+    def text(self) -> str:
+        """The index map that it would have, without marks."""
+        inputs = ", ".join(term.letters or "_" for term in self.terms)
+        return f"{{{inputs} to {self.result.letters or '_'}}}"
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """Units that are repeated by the host, for each value of a variable."""
+
+    variable: Variable
+    body: tuple[Unit, ...]
+
+
+Unit: TypeAlias = Contraction | Repeat | Fence
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a function does.
+
+    :ivar is_batched: whether items of groups and allocas have one more axis, of work-items.
+    """
+
+    units: tuple[Unit, ...]
+    is_batched: bool
+
+    def contractions(self) -> Iterator[Contraction]:
+        """Those in loops once."""
+        return walk(self.units)
+
+
+def walk(units: tuple[Unit, ...]) -> Iterator[Contraction]:
+    """The contractions of units."""
+    for unit in units:
+        if isinstance(unit, Contraction):
+            yield unit
+        elif isinstance(unit, Repeat):
+            yield from walk(unit.body)
+
+
+def as_written(resolved: Resolved) -> Plan:
+    """One contraction for each instruction."""
+    return Plan(tuple(map(_unit, resolved.actions)), resolved.is_batched)
+
+
+def _unit(action: Action) -> Unit:
+    if isinstance(action, Loop):
+        return Repeat(action.variable, tuple(map(_unit, action.body)))
+    return _contraction(action) if isinstance(action, Step) else action
+
+
+def _contraction(step: Step) -> Contraction:
+    update = step.update
+    *inputs, output = [term.letters for term in update.map.terms]
+    terms = tuple(_term(view, letters) for view, letters in zip(step.operands, inputs, strict=True))
+    result = _term(step.result, output)
+    return Contraction(
+        terms, result, update.alpha, update.beta, (update,), groups=update.map.groups, loops=update.map.loops
+    )
+
+
+def _term(view: View, letters: str) -> Term:
+    names = dict(zip(view.axes, letters, strict=True))
+    entries: list[Range | At] = []
+    for axis, bounds in enumerate(view.bounds):
+        if axis in names:
+            entries.append(Range(bounds.low, bounds.high, names[axis]))
+        elif bounds.variable is None:
+            entries.append(At(bounds.low))
+        else:
+            entries.append(At(bounds.base, bounds.variable))
+    return Term(view.root, tuple(entries), view)

@@ -1,0 +1,260 @@
+"""Running: the einsums of a plan go to :func:`feinsum.generate`, and loops that are left are run by the host.
+
+An einsum is stated in the order in which its operands lie in memory, so that neither arrays as numpy makes them nor such as
+the document's column-major items are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feinsum.compile.strided import update_strided
+from feinsum.einsum import array, einsum
+from feinsum.generate import generate
+from feinsum.languages.immediate.memory import Memory, new_like
+from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit
+from feinsum.languages.immediate.raising import LETTERS
+from feinsum.languages.immediate.views import Variable
+
+if TYPE_CHECKING:
+    from feinsum.devices import Device
+    from feinsum.generate.kernel import Kernel
+
+ITEMS = "E"
+"""The name of the axis of work-items."""
+ITEM = "Z"
+"""Its letter; no other index has it."""
+assert ITEM not in LETTERS
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What :func:`feinsum.generate` is told."""
+
+    device: Device
+    database: Any = None
+    sizes: Mapping[str, int] | None = None
+    tune: str = "never"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an array with some letters is given to a kernel.
+
+    :ivar letters: in the order in which the axes lie in memory, slowest first; groups are one letter.
+    :ivar order: the axes of the array in that order; None where it is theirs.
+    :ivar joined: the axes of each letter, by number, where there are groups; None where there are none.
+    """
+
+    letters: str
+    order: tuple[int, ...] | None
+    joined: tuple[tuple[int, ...], ...] | None
+
+    def apply(self, value: Any) -> Any:
+        """The array in this order."""
+        value = value if self.order is None else value.transpose(self.order)
+        if self.joined is None:
+            return value
+        return value.reshape(tuple(int(np.prod([value.shape[axis] for axis in axes])) for axes in self.joined))
+
+    def undo(self, value: Any, shape: tuple[int, ...]) -> Any:
+        """The array that :meth:`apply` was given, of this shape, of one with this layout."""
+        ordered = shape if self.order is None else tuple(shape[axis] for axis in self.order)
+        value = value if self.joined is None else value.reshape(ordered)
+        return value if self.order is None else value.transpose(tuple(np.argsort(self.order).tolist()))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A contraction for arrays of certain strides.
+
+    :ivar layouts: of its terms, and last of the result.
+    :ivar is_direct: whether the kernel writes the result where it belongs.
+    :ivar remarks: marks of the text that could not be obeyed, and why.
+    """
+
+    kernel: Kernel
+    layouts: tuple[Layout, ...]
+    is_direct: bool
+    needs_ones: bool
+    remarks: tuple[str, ...]
+
+
+class Runner:
+    """Executes units; what is known of contractions is kept from call to call."""
+
+    def __init__(self, settings: Settings, is_batched: bool) -> None:
+        self.settings, self.is_batched = settings, is_batched
+        self.launches: dict[Contraction, dict[Any, Launch]] = {}
+
+    def run(self, units: Sequence[Unit], memory: Memory, values: Mapping[Variable, int], count: int, queue: Any) -> None:
+        """Execute units in order; every loop afresh."""
+        for unit in units:
+            if isinstance(unit, Contraction):
+                self._contract(unit, memory, values, count, queue)
+            elif isinstance(unit, Repeat):
+                for value in unit.variable.values:
+                    self.run(unit.body, memory, {**values, unit.variable: value}, count, queue)
+
+    def _has_items(self, term: Term) -> bool:
+        return self.is_batched and term.root.kind != "argument"
+
+    def _letters(self, term: Term) -> str:
+        return (ITEM if self._has_items(term) else "") + term.letters
+
+    def _contract(self, unit: Contraction, memory: Memory, values: Mapping[Variable, int], count: int, queue: Any) -> None:
+        result = unit.result
+        is_new = result.root not in memory.arrays
+        if unit.alpha == 0:
+            self._scale(unit, memory, values, count)
+            return
+        parts = [memory.part(term, values, self._has_items(term)) for term in unit.terms]
+        if is_new and not (result.is_whole and unit.beta == 0):
+            memory.arrays[result.root] = self._new(result, parts[0], count)
+            is_new = False
+        target = None if is_new else memory.part(result, values, self._has_items(result))
+        launch = self._launch(unit, parts, target, count)
+        given = {f"a{k}": layout.apply(part) for k, (layout, part) in enumerate(zip(launch.layouts, parts, strict=False))}
+        if launch.needs_ones:
+            given["ones"] = new_like(parts[0], (count,), parts[0].dtype)
+            given["ones"].fill(1)
+        shape = (count,) * self._has_items(result) + tuple(e.length for e in result.ranges)
+        direct = launch.is_direct and target is not None
+        value = launch.kernel(given, out=launch.layouts[-1].apply(target) if direct else None, queue=queue)
+        if direct:
+            _inherit_events(target, value)
+            return
+        value = launch.layouts[-1].undo(value, shape)
+        if target is None and unit.alpha == 1:
+            memory.arrays[result.root] = value
+            return
+        if target is None:
+            target = memory.arrays[result.root] = value
+        _store(target, value, unit.alpha, unit.beta, queue, launch.layouts[-1])
+
+    def _new(self, term: Term, sample: Any, count: int) -> Any:
+        """An array for an alloca, with the first index of the document fastest."""
+        shape = (count,) * self._has_items(term) + term.root.type.shape[::-1]
+        made = new_like(sample, shape, sample.dtype)
+        first = int(self._has_items(term))
+        return made.transpose((*range(first), *reversed(range(first, len(shape)))))
+
+    def _scale(self, unit: Contraction, memory: Memory, values: Mapping[Variable, int], count: int) -> None:
+        """``result := beta result``, for nothing is read that has a factor of 0."""
+        result = unit.result
+        if result.root not in memory.arrays:
+            memory.arrays[result.root] = self._new(result, memory.sample, count)
+        target = memory.part(result, values, self._has_items(result))
+        if isinstance(target, np.ndarray):
+            target[...] = target * target.dtype.type(unit.beta) if unit.beta != 0 else 0
+        else:
+            order = order_of(target)
+            zeros = new_like(target, tuple(target.shape[axis] for axis in order), target.dtype)
+            zeros.fill(0)
+            update_strided(target.transpose(order), zeros, target.queue, 1.0, unit.beta)
+
+    # --- what is prepared
+
+    def _launch(self, unit: Contraction, parts: Sequence[Any], target: Any, count: int) -> Launch:
+        arrays = parts if target is None else [*parts, target]
+        key = tuple((array.strides, array.__class__) for array in arrays)
+        known = self.launches.setdefault(unit, {})
+        if key not in known:
+            known[key] = self._prepare(unit, parts, target, count)
+        return known[key]
+
+    def _prepare(self, unit: Contraction, parts: Sequence[Any], target: Any, count: int) -> Launch:
+        letters = [self._letters(term) for term in (*unit.terms, unit.result)]
+        orders = [order_of(part) for part in parts]
+        orders.append(self._default_order(unit.result) if target is None else order_of(target))
+        ordered = ["".join(own[axis] for axis in order) for own, order in zip(letters, orders, strict=True)]
+        fine = [_is_contiguous(part, order) for part, order in zip(parts, orders, strict=False)]
+        plain = unit.alpha == 1 and unit.beta == 0
+        direct = plain and (target is None or _is_contiguous(target, orders[-1]))
+        fine.append(target is None or _is_contiguous(target, orders[-1]))
+        groups, remarks = _groups(unit.groups, ordered, fine)
+        if unit.loops:
+            remarks.append(f"[{unit.loops}]: the kernel divides its loops as it was measured to be quickest")
+        layouts = tuple(_layout(order, own, groups) for order, own in zip(orders, ordered, strict=True))
+        lengths: dict[str, Any] = {**unit.lengths, ITEM: ITEMS}
+        for group, sequence in groups.items():
+            lengths[group] = int(np.prod([lengths[x] for x in sequence]))
+        dtype = unit.result.root.type.element.dtype
+        operands = [
+            array(f"a{k}", tuple(lengths[x] for x in layout.letters), dtype) for k, layout in enumerate(layouts[:-1])
+        ]
+        inputs = [layout.letters for layout in layouts[:-1]]
+        needs_ones = ITEM in layouts[-1].letters and not any(ITEM in own for own in inputs)
+        if needs_ones:
+            inputs.append(ITEM)
+            operands.append(array("ones", (ITEMS,), dtype))
+        e = einsum(f"{','.join(inputs)}->{layouts[-1].letters}", *operands)
+        sizes = {k: n for k, n in {ITEMS: count, **(self.settings.sizes or {})}.items() if k in e.long_axes}
+        kernel = generate(e, self.settings.device, self.settings.database, sizes, self.settings.tune)
+        return Launch(kernel, layouts, direct, needs_ones, tuple(remarks))
+
+    def _default_order(self, term: Term) -> tuple[int, ...]:
+        """Items, then the document's first index last: the layout that an alloca has by its type."""
+        first = int(self._has_items(term))
+        return (*range(first), *reversed(range(first, first + len(term.letters))))
+
+
+def order_of(value: Any) -> tuple[int, ...]:
+    """The axes of an array, those that move most in memory first."""
+    return tuple(sorted(range(len(value.shape)), key=lambda axis: -value.strides[axis]))
+
+
+def _is_contiguous(value: Any, order: Sequence[int]) -> bool:
+    return bool(value.transpose(tuple(order)).flags.c_contiguous) if len(order) else True
+
+
+def _layout(order: tuple[int, ...], letters: str, groups: Mapping[str, str]) -> Layout:
+    plain = None if order == tuple(range(len(order))) else order
+    axes, names, k = [], "", 0
+    by_first = {sequence[0]: (group, sequence) for group, sequence in groups.items()}
+    while k < len(letters):
+        group, sequence = by_first.get(letters[k], (letters[k], letters[k]))
+        axes.append(tuple(range(k, k + len(sequence))))
+        names += group
+        k += len(sequence)
+    return Layout(names, plain, tuple(axes) if len(axes) < len(letters) else None)
+
+
+def _groups(wanted: Sequence[str], terms: Sequence[str], contiguous: Sequence[bool]) -> tuple[dict[str, str], list[str]]:
+    """The groups that lie in memory as one index, by their first letters, in the order there; and why others do not."""
+    found: dict[str, str] = {}
+    remarks = []
+    taken = ""
+    for group in wanted:
+        having = [(term, fine) for term, fine in zip(terms, contiguous, strict=True) if set(group) & set(term)]
+        order = next((s for s in (group[::-1], group) if all(s in term and fine for term, fine in having)), None)
+        if order is None or set(group) & set(taken):
+            remarks.append(f"({group}): these indices do not lie in memory as one in every array")
+        else:
+            found[order[0]] = order
+            taken += group
+    return found, remarks
+
+
+def _store(target: Any, value: Any, alpha: float, beta: float, queue: Any, layout: Layout) -> None:
+    """``target := alpha value + beta target``."""
+    if not isinstance(target, np.ndarray):
+        order = layout.order or tuple(range(len(target.shape)))
+        update_strided(target.transpose(order), value.transpose(order), queue or target.queue, alpha, beta)
+        return
+    with np.errstate(all="ignore"):
+        number = target.dtype.type
+        if alpha != 1:
+            value = np.multiply(value, number(alpha))
+        target[...] = value if beta == 0 else value + (target if beta == 1 else number(beta) * target)
+
+
+def _inherit_events(target: Any, value: Any) -> None:
+    """What waits for an array waits for the kernel that writes a part of it."""
+    if target is not value and not isinstance(target, np.ndarray):
+        for event in value.events:
+            target.add_event(event)

@@ -1,0 +1,100 @@
+"""Scopes: which names can be seen, what they stand for, and whether they are what an instruction says they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from feinsum.languages.diagnostics import Note
+from feinsum.languages.immediate.notation import Notation
+from feinsum.languages.immediate.syntax import Name
+from feinsum.languages.immediate.types import UNKNOWN, Group, Memref, Scalar, Type
+from feinsum.languages.immediate.views import Meaning, Root, Variable, View
+from feinsum.languages.source import Span
+
+
+@dataclass
+class Entry:
+    """What a name stands for, and where that was said."""
+
+    meaning: Meaning
+    span: Span
+    type: Type
+
+
+class Scope:
+    """The names that can be seen at one place.
+
+    :param unknown: names that were defined in what could not be read.
+    :ivar dead: allocas whose end was declared, and where.
+    """
+
+    def __init__(self, notation: Notation, unknown: frozenset[str]) -> None:
+        self._findings, self._notation = notation.findings, notation
+        self.visible: dict[str, Entry] = {name: Entry(None, Span(0, 0), UNKNOWN) for name in unknown}
+        self._left_out = set(unknown)
+        self.dead: dict[Root, Span] = {}
+
+    def define(self, name: Name, meaning: Meaning, type_: Type) -> None:
+        """Let a name stand for something from here on."""
+        if name.text in self.visible and name.text not in self._left_out:
+            note = self._findings.note(f"the other {name}", self.visible[name.text].span)
+            self._findings.error("name-redefined", name.span, f"{name} is defined already", [note])
+        self._left_out.discard(name.text)
+        self.visible[name.text] = Entry(meaning, name.span, type_)
+
+    def look_up(self, name: Name) -> Entry:
+        """What a name stands for; of one that stands for nothing, this is said once."""
+        entry = self.visible.get(name.text)
+        if entry is None:
+            close = get_close_matches(name.text, self.visible, 1)
+            notes = [self._findings.note(f"there is %{close[0]}", self.visible[close[0]].span)] if close else []
+            message = f"{name} is not defined, or not where it can be seen here"
+            self._findings.error("name-undefined", name.span, message, notes)
+            entry = self.visible[name.text] = Entry(None, name.span, UNKNOWN)
+            self._left_out.add(name.text)
+        return entry
+
+    def view(self, name: Name) -> View | None:
+        """The tensor that a name stands for."""
+        entry = self.look_up(name)
+        if isinstance(entry.meaning, View):
+            died = self.dead.get(entry.meaning.root)
+            if died is not None:
+                note = self._findings.note("it ended here", died)
+                self._findings.error("lifetime-use", name.span, f"{name} is used behind its end", [note])
+            return entry.meaning
+        if entry.meaning is not None:
+            notes = [self._findings.note(f"{name} is defined here", entry.span)]
+            if isinstance(entry.meaning, Group):
+                notes.append(Note(f"fetch its item: `%x = get_work_item {name} : {entry.type}`"))
+            what = "a group" if isinstance(entry.meaning, Group) else "a number"
+            self._findings.error("operand-memref", name.span, f"{name} is {what}, not a memref", notes)
+        return None
+
+    def as_declared(self, name: Name, known: Memref, declared: Type, span: Span) -> Memref:
+        """The type that counts, where an instruction repeats that of an operand."""
+        if known == declared or not isinstance(declared, Memref):
+            return known
+        entry = self.visible[name.text]
+        note = self._findings.note(f"{name} is defined here", entry.span)
+        message = f"{name} is {known}, not {declared}"
+        fix = Note(f"write {known}")
+        if known.element == declared.element and sorted(known.shape) == sorted(declared.shape):
+            self._notation.lenient("lenient-type", span, message, [note, fix])
+        else:
+            self._findings.error("operand-type", span, message, [note, fix])
+        return known
+
+    def integer(self, name: Name, type_: Scalar | None, rule: str) -> Variable | None:
+        """The integer that a name stands for, of the type that is written in front of it."""
+        entry = self.look_up(name)
+        if isinstance(entry.meaning, Variable):
+            if entry.type != type_:
+                note = self._findings.note(f"{name} is defined here", entry.span)
+                self._findings.error(rule, name.span, f"{name} is {entry.type}, not {type_}", [note])
+            return entry.meaning
+        if entry.meaning is not None:
+            note = self._findings.note(f"{name} is defined here", entry.span)
+            self._findings.error(rule, name.span, f"{name} is no integer", [note])
+        return None

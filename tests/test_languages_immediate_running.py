@@ -1,0 +1,220 @@
+"""Programs of the immediate language that run: interpreted, raised and on devices, beside numpy and beside each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from immediate_programs import SAMPLE, Example, Writer, arguments_for, in_function
+
+import feinsum as fe
+from feinsum.errors import ValidationError
+from feinsum.languages.immediate import running
+from feinsum.languages.immediate.kernels import plan_of
+
+SAMPLE_TEXT = Example("", SAMPLE).text
+
+
+def copies(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that can be written without touching these."""
+    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
+
+
+def results(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+class NumpyKernel:
+    """What stands for a kernel where raising and running are tested without compiling."""
+
+    def __init__(self, e: fe.BatchedEinsum, *_: Any) -> None:
+        self.einsum = e
+
+    def __call__(self, arrays: Any, out: Any = None, queue: Any = None) -> Any:
+        for a in self.einsum.arrays:
+            wanted = tuple(s if isinstance(s, int) else n for s, n in zip(a.shape, arrays[a.name].shape, strict=True))
+            assert arrays[a.name].shape == wanted
+        value = np.einsum(self.einsum.subscripts, *(arrays[a.name] for a in self.einsum.arrays))
+        if out is None:
+            return np.array(value, order="C")
+        assert out.flags.c_contiguous
+        out[...] = value
+        return out
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> None:
+    """Whatever is raised, folded, joined and gathered; numbers are small integers, so that results are equal."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "generate", NumpyKernel)
+        program = fe.program(Writer(data.draw).function(), "immediate")
+        assert fe.program(str(program), strict=True) == program
+        assert str(fe.program(str(program))) == str(program)
+        rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+        arguments = arguments_for(program.function(), rng, data.draw(st.sampled_from([0, 1, 5])))
+        wanted = copies(arguments)
+        program.interpret(**wanted)
+        for schedule in ("free", "written"):
+            given_ = copies(arguments)
+            fe.build(program, schedule=schedule)(**given_)
+            for name, value in wanted.items():
+                np.testing.assert_array_equal(given_[name], value, err_msg=f"%{name} of\n{program}")
+
+
+def test_the_sample_of_the_document(cpu: fe.Device) -> None:
+    """Corrected, it is D := 5 A B C + D; two instructions are raised to one kernel, items may be anywhere."""
+    program = fe.program(SAMPLE_TEXT)
+    rng = np.random.default_rng(0)
+    A, D = rng.standard_normal((13, 16, 8), np.float32), rng.standard_normal((13, 16, 16), np.float32)
+    B, C = rng.standard_normal((8, 8), np.float32), rng.standard_normal((8, 16), np.float32)
+    wanted = 5 * A.astype(float) @ B @ C + D
+    bound = 30 * np.finfo(np.float32).eps * (5 * abs(A) @ abs(B) @ abs(C) + abs(D))
+    pool = np.zeros(13 * 200, np.float32)
+    offsets = rng.permutation(13) * 200 + 3
+    for k, offset in enumerate(offsets):
+        pool[offset : offset + 128] = A[k].ravel("F")
+    kernel = fe.build(program, device=cpu)
+    assert len(list(kernel.plan.contractions())) == 1
+    for items in (A, list(A), (pool, offsets), np.asfortranarray(A)):
+        for run in (program.interpret, kernel):
+            mine = D.copy()
+            assert run(A=items, B=B, C=C, D=mine) is mine
+            assert (abs(mine - wanted) <= bound).all()
+    assert "raised    from 2 instructions" in kernel.explain()
+
+
+PADDED = in_function(
+    "%A: group<memref<f32x3x5,strided<1,8>>,distance<40>>, %B: memref<f32x5x4>,"
+    "%C: group<memref<f32x7x4>,distance<28>>, %o: i64",
+    """%a = get_work_item %A, i64 %o : group<memref<f32x3x5,strided<1,8>>,distance<40>>
+    %c = get_work_item %C : group<memref<f32x7x4>,distance<28>>
+    %v = subview %c[2:5, :] : memref<f32x7x4> to memref<f32x3x4,strided<1,7>>
+    log {ik, kj to ij} -1.0, %a, %B, 0.5, %v
+        : memref<f32x3x5,strided<1,8>>, memref<f32x5x4> to memref<f32x3x4,strided<1,7>>""",
+)
+
+
+@pytest.mark.parametrize("library", ["numpy", "pyopencl"])
+def test_padding_and_subviews_are_left_alone(cpu: fe.Device, library: str) -> None:
+    """Gaps in inputs are not read, and what is around a result is not written; an offset moves items."""
+    import pyopencl.array as cla
+
+    program = fe.program(PADDED)
+    rng = np.random.default_rng(1)
+    pool = np.full((9, 40), np.nan, np.float32)
+    A = np.lib.stride_tricks.as_strided(pool, (9, 3, 5), (160, 4, 32))
+    A[...] = rng.integers(-4, 5, A.shape)
+    B = rng.integers(-4, 5, (5, 4)).astype(np.float32)
+    C = rng.integers(-4, 5, (6, 7, 4)).astype(np.float32)
+    wanted = C.copy()
+    wanted[:, 2:5] = 0.5 * C[:, 2:5] - A[3:9] @ B
+    kernel = fe.build(program, device=cpu)
+    if library == "numpy":
+        got = kernel(A=A, B=B, C=C, o=3)
+    else:
+        queue = cpu.queue
+        flat = cla.to_device(queue, pool)
+        strided = cla.Array(queue, A.shape, A.dtype, strides=A.strides, data=flat.base_data)
+        got = kernel(A=strided, B=cla.to_device(queue, B), C=cla.to_device(queue, C), o=3).get()
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_nothing_is_read_that_has_a_factor_of_zero(cpu: fe.Device) -> None:
+    """NaN in C with beta = 0, and in A with alpha = 0, leaves no trace."""
+    text = in_function(
+        "%a: memref<f64x3>, %b: memref<f64x3>, %c: memref<f64x3>",
+        """axpby {i to i} 2.0, %a, 0.0, %b : memref<f64x3> to memref<f64x3>
+        axpby {i to i} 0.0, %b, -1.0, %c : memref<f64x3> to memref<f64x3>""",
+    )
+    for make in (lambda p: p.interpret, lambda p: fe.build(p, device=cpu)):
+        a, b, c = np.ones(3), np.full(3, np.nan), np.ones(3)
+        make(fe.program(text))(a=a, b=b, c=c)
+        assert b.tolist() == [2, 2, 2]
+        assert c.tolist() == [-1, -1, -1]
+
+
+def contractions(text: str) -> list[str]:
+    plan = plan_of(fe.program(text).function())
+    return [f"{c.alpha:g} {c.text} {c.beta:g}" for c in plan.contractions()]
+
+
+_G = "group<memref<f64x3x4>,distance<12>>"
+_T = "memref<f64x3x4>"
+_TWO = f"""%0 = get_work_item %A : {_G}
+%1 = get_work_item %D : {_G}
+%t = alloca : {_T}
+axpby {{ij to ij}} 2.0, %0, 0.0, %t : {_T} to {_T}
+%s
+axpby {{ij to ij}} 3.0, %t, 1.0, %1 : {_T} to {_T}"""
+
+
+def test_what_keeps_instructions_apart() -> None:
+    """A barrier, a second reader, and what overwrites an operand in between."""
+    parameters = f"%A: {_G}, %D: {_G}, %B: {_T}"
+    assert contractions(in_function(parameters, _TWO.replace("%s", ""))) == ["6 {ij to ij} 1"]
+    assert len(contractions(in_function(parameters, _TWO.replace("%s", "barrier")))) == 2
+    again = f"axpby {{ij to ij}} 1.0, %t, 1.0, %1 : {_T} to {_T}"
+    assert len(contractions(in_function(parameters, _TWO.replace("%s", again)))) == 3
+    overwritten = f"axpby {{ij to ij}} 1.0, %B, 0.0, %0 : {_T} to {_T}"
+    assert len(contractions(in_function(parameters, _TWO.replace("%s", overwritten)))) == 3
+
+
+def test_loops_become_indices() -> None:
+    """Over what is independent, and over what is summed; not where the result of a trip is read by the next one."""
+    views = "%a = subview %A[:, i8 %k] : memref<f64x3x4> to memref<f64x3>"
+    one = in_function(
+        f"%A: {_T}, %B: {_T}",
+        f"""for i8 %k = 1 to 4 {{ {views} %b = subview %B[:, i8 %k] : {_T} to memref<f64x3>
+        axpby {{i to i}} 1.0, %a, 0.5, %b : memref<f64x3> to memref<f64x3> }}""",
+    )
+    assert contractions(one) == ["1 {ia to ia} 0.5"]
+    total = in_function(
+        f"%A: {_T}, %b: memref<f64x3>",
+        f"for i8 %k = 0 to 4 {{ {views} axpby {{i to i}} 1.0, %a, 1.0, %b : memref<f64x3> to memref<f64x3> }}",
+    )
+    assert contractions(total) == ["1 {ia to i} 1"]
+    kept = plan_of(fe.program(total.replace(" 1.0, %b", " 0.5, %b")).function())
+    assert type(kept.units[0]).__name__ == "Repeat"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"A": None}, "needs an argument for %A"),
+        ({"X": np.zeros(1)}, "has no parameter %X"),
+        ({"B": np.zeros((8, 8))}, "holds f32"),
+        ({"B": np.zeros((8, 7), np.float32)}, "shape 8x8"),
+        ({"D": [np.zeros((16, 16), np.float32)]}, "axis of items in front"),
+        ({"A": (np.zeros(100, np.float32), [0])}, "of 128 elements, in a pool of 100"),
+        ({"count": 3}, "has 2 items"),
+    ],
+)
+def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
+    """They are named before anything runs."""
+    program = fe.program(SAMPLE_TEXT)
+    arguments = arguments_for(program.function(), np.random.default_rng(0), 2) | change
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    with pytest.raises(ValidationError, match=words):
+        program.interpret(**arguments)
+
+
+def test_written_memory_is_nobody_elses() -> None:
+    """Arguments, and items of a pool, that overlap are refused where one is written."""
+    text = in_function(
+        "%A: group<memref<f32x4>,pointers>, %b: memref<f32x4>",
+        "%0 = get_work_item %A : group<memref<f32x4>,pointers>\n"
+        "axpby {i to i} 1.0, %b, 0.0, %0 : memref<f32x4> to memref<f32x4>",
+    )
+    program, memory = fe.program(text), np.zeros(12, np.float32)
+    with pytest.raises(ValidationError, match="overlap"):
+        program.interpret(A=(memory, [0, 4, 0]), b=np.ones(4, np.float32))
+    with pytest.raises(ValidationError, match="share memory"):
+        program.interpret(A=[memory[4:8], memory[6:10]], b=np.ones(4, np.float32))
+    with pytest.raises(ValidationError, match="share memory"):
+        program.interpret(A=[memory[4:8]], b=memory[:8:2])
+    program.interpret(A=(memory, [8, 0, 4]), b=np.ones(4, np.float32))
+    assert memory.tolist() == [1.0] * 12
