@@ -185,7 +185,7 @@ def _read_operand(source: Source, insn: Any, factor: Any, inames: frozenset[str]
     name, arguments = _invocation(source, factor)
     if name is None:
         kind = Rule.FACTORS if not isinstance(factor, (Call, Subscript, Variable)) else Rule.OPERANDS
-        raise refuse(insn.id, kind, f"the factor {_shorten(factor)} invokes no substitution rule; {_EXTRACT}")
+        raise refuse(insn.id, kind, f"the factor {_shorten(factor)} {_invocations(source, factor)}; {_EXTRACT}")
     facts = source.rule(name)
     where = f"substitution rule '{name}'"
     if len(arguments) != len(facts.arguments):
@@ -204,6 +204,17 @@ def _read_operand(source: Source, insn: Any, factor: Any, inames: frozenset[str]
             f"{where} depends on iname '{min(facts.captured)}', which is none of its arguments; make it one",
         )
     return name, plain_names(arguments)
+
+
+def _invocations(source: Source, factor: Any) -> str:
+    """How many rules a factor that is no invocation itself invokes."""
+    rules = [f"'{name}'" for name in source.called_rules(find_uses(factor))]
+    if not rules:
+        return "invokes no substitution rule"
+    if len(rules) == 1:
+        return f"is an expression of the substitution rule {rules[0]}, not its invocation"
+    number = {2: "two", 3: "three"}.get(len(rules), str(len(rules)))
+    return f"invokes {number} substitution rules, {', '.join(rules[:-1])} and {rules[-1]}, and an operand is one"
 
 
 def _invocation(source: Source, factor: Any) -> tuple[str | None, tuple[Any, ...]]:
