@@ -189,7 +189,11 @@ def _interpolate(w: Writer, tables: list[str], n: int, q: int) -> str:
         inames = [f"{'q' if axis <= x else 'i'}{axis}_{x}_{unique}" for axis in range(3)]
         summed = f"i{x}_{x}_{unique}"
         at = [summed if axis == x else iname for axis, iname in enumerate(inames)]
-        value = f"{source}[{', '.join(at)}]" if source else f"w_0[{' + '.join(f'{i}*{n ** (2 - k)}' for k, i in enumerate(at))}]"
+        value = (
+            f"{source}[{', '.join(at)}]"
+            if source
+            else f"w_0[{' + '.join(f'{i}*{n ** (2 - k)}' for k, i in enumerate(at))}]"
+        )
         w.loops(*inames)
         w.lines.append(f"{made}[{', '.join(inames)}] = 0.0")
         w.loops(summed)

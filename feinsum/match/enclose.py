@@ -84,7 +84,8 @@ def _check(source: Source, iname: str, arrays: Collection[str]) -> None:
 
 def _with_axis(arg: Any, length: Length) -> Any:
     """An argument with one more axis in front."""
-    shape, strides = arg.shape, []
+    shape = arg.shape
+    strides: list[int] = []
     if not isinstance(shape, tuple):
         raise MatchError(f"the shape of '{arg.name}' is not known; give it one")
     for axis in reversed(shape):
@@ -97,9 +98,7 @@ def _with_axis(arg: Any, length: Length) -> Any:
         raise MatchError(f"'{arg.name}' has strides {found}, not {strides}; arrays that get an axis are contiguous")
     longer = (parse(str(length)) if isinstance(length, str) else length, *shape)
     apart = (math.prod(shape), *strides)
-    return lp.GlobalArg(
-        arg.name, arg.dtype, shape=longer, strides=apart, is_input=arg.is_input, is_output=arg.is_output
-    )
+    return lp.GlobalArg(arg.name, arg.dtype, shape=longer, strides=apart, is_input=arg.is_input, is_output=arg.is_output)
 
 
 def _in_own_memory(variable: Any) -> Any:

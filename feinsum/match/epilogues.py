@@ -107,7 +107,7 @@ class _Reader:
         self._source, self._match = source, match
         plain = {a.name: a for a in match.einsum.arrays}
         self._known = {own: plain[name] for name, own in match.arrays.items() if source.is_array(own)}
-        self._taken = {*plain, *match.axes, *match.einsum.output_names}
+        self._taken = {*plain, *match.axes, *match.einsum.output_names, "v", "out"}
         self.sources: dict[str, str] = {}
         self._dtype = np.dtype(np.float64)
 

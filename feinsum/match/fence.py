@@ -35,9 +35,9 @@ def fence(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     """Put global barriers before and after the matched instructions, where other instructions have none in between.
 
     Instructions that come after and share loops with some that come before get loops of their own.  Sequential ones that
-    hand on an element within one iteration, or share no loop, are told to loopy as needing no barrier, which it asks for once any loop of
-    the kernel is parallel; temporaries that outlive a barrier go to global memory.  A kernel that is all einsum is
-    returned as it is; so is one that others call, since barriers are for entry points.
+    hand on an element within one iteration, or share no loop, are told to loopy as needing no barrier, which it asks for
+    once any loop of the kernel is parallel; temporaries that outlive a barrier go to global memory.  A kernel that is all
+    einsum is returned as it is; so is one that others call, since barriers are for entry points.
 
     :raises TransformError: naming the instructions and the array if loops cannot be parted at the einsum.
     """

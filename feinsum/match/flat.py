@@ -1,7 +1,7 @@
 """Flat indices: several loops that run through one axis, ``A[9*i + 3*j + k]``, as one loop.
 
-    for i, j, k: A[9*i + 3*j + k] = A[9*i + 3*j + k] + t[i, j, k]
-                                  ──▶   for m: A[m] = A[m] + t[m // 9, (m // 3) % 3, m % 3]
+for i, j, k: A[9*i + 3*j + k] = A[9*i + 3*j + k] + t[i, j, k]
+                              ──▶   for m: A[m] = A[m] + t[m // 9, (m // 3) % 3, m % 3]
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class FlatIndex:
 def unflatten(at: Sequence[Any], lengths: Mapping[str, Length], fresh: Callable[[str], str]) -> FlatIndex | None:
     """The index in which each axis has one iname, or None.
 
-    An axis is flat if the domain proves that the strides are products of lengths: ``n2*n3*i + n3*j + k`` for j below n2 and k
-    below n3.
+    An axis is flat if the domain proves that the strides are products of lengths: ``n2*n3*i + n3*j + k`` for j below n2 and
+    k below n3.
 
     :param lengths: of all inames in the index.
     """

@@ -113,7 +113,7 @@ def _with_types(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
 
 
 def _with_offsets(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
-    """The kernel with arguments for offsets that loopy finds at the call (``loopy.auto``), which moves address arrays by."""
+    """The kernel with arguments for offsets that are found at the call (``loopy.auto``): moves address arrays by them."""
     kernel = t_unit[match.kernel_name]
     if not any(isinstance(arg, ArrayArg) and arg.offset is lp.auto for arg in kernel.args):
         return t_unit

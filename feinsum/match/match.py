@@ -65,7 +65,7 @@ class Match:
 
     @property
     def epilogue(self) -> Epilogue | None:
-        """The epilogue of a match of one row, or of rows that all have the same; None where there is none, or are several."""
+        """The epilogue of a match of one row, or of rows that all have the same; None where there is none or several."""
         return self.epilogues[0] if len(set(self.epilogues)) == 1 else None
 
     @property

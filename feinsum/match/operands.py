@@ -1,9 +1,10 @@
 """What stands behind an operand: the set of arrays that its substitution rule reads, or one opaque array.
 
 A rule ``f(i0, i1) := u[i0, i1] + 2*v[i0, i1]`` is the set {u, v}: every array is read at exactly the formal arguments,
-by itself or by another rule that it invokes at them, and nothing else depends on them.  Constants, value arguments and functions may stand around the reads; the element type
-must be the :func:`numpy.result_type` of the arrays.  Anything else (offset or permuted reads, several index tuples, calls
-of further rules at other indices, constants alone) is one opaque array with the name of the rule and the type that loopy infers.
+by itself or by another rule that it invokes at them, and nothing else depends on them.  Constants, value arguments and
+functions may stand around the reads; the element type must be the :func:`numpy.result_type` of the arrays.  Anything else
+(offset or permuted reads, several index tuples, further rules at other indices, constants alone) is one opaque array with
+the name of the rule and the type that loopy infers.
 
 An array that is converted to the type of the row where it is read, as lowering does for operands of mixed types, counts
 with its own type.

@@ -156,7 +156,9 @@ class Sums:
             return None
         inames = tuple(entry.name for entry in flat.entries)
         formal = tuple(f"i{k}" for k in range(len(inames)))
-        values = {old: rename(value, dict(zip(inames, map(Variable, formal), strict=True))) for old, value in flat.values.items()}
+        values = {
+            old: rename(value, dict(zip(inames, map(Variable, formal), strict=True))) for old, value in flat.values.items()
+        }
         call = self._factors.make_named(f"{read.aggregate.name}_flat", formal, rename(read, values), inames)
         target = Subscript(rest.assignee.aggregate, tuple(flat.entries))
 
@@ -170,7 +172,7 @@ class Sums:
         return rest.copy(assignee=target, expression=value, within_inames=kept.union(flat.lengths)), flat.lengths
 
     def _find_index(self, insn: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-        """The index and the shape of arrays for sums of an instruction: those of its result, ``y[9*i + j]`` as ``[i, j]``."""
+        """The index and the shape of arrays for sums of an instruction: those of its result, of ``y[9*i + j]`` [i, j]."""
         source, target = self._source, insn.assignee
         at = target.index_tuple if isinstance(target, Subscript) else ()
         if len(set(at)) == len(at) and all(isinstance(x, Variable) and x.name in source.inames for x in at):

@@ -17,7 +17,7 @@ computes the same but for rounding.
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping
+from collections.abc import MutableMapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from pymbolic.primitives import Variable
 from feinsum.errors import MatchError
 from feinsum.match.indices import simplify_indices
 from feinsum.match.normalize.accumulations import is_accumulation, sum_accumulations
+from feinsum.match.normalize.bounds import fix_bounds
 from feinsum.match.normalize.merging import merge_statements
 from feinsum.match.normalize.rebuild import rebuild
 from feinsum.match.normalize.statements import Region, Statement, find_regions, read_region, to_statement
@@ -37,7 +38,7 @@ __all__ = ["normalize"]
 
 
 def normalize(
-    source: Source, chosen: Collection[str] | None, notes: MutableMapping[str, str], reasons: MutableMapping[str, str]
+    source: Source, chosen: Set[str] | None, notes: MutableMapping[str, str], reasons: MutableMapping[str, str]
 ) -> lp.TranslationUnit:
     """Make statements on whole arrays of what accumulates, and of sums that read temporaries of one element.
 
@@ -45,7 +46,7 @@ def normalize(
     :param notes: takes, by its id, what was done with an instruction.
     :param reasons: takes why an accumulation is left alone.
     """
-    source = _with_plain_indices(source, notes)
+    source = _with_plain_indices(fix_bounds(source, notes), notes)
     for members in find_regions(source):
         wanted = chosen is None or not chosen.isdisjoint(insn.id for insn in members)
         if not wanted or not any(_needs(source, insn) for insn in members):

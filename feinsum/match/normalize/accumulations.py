@@ -16,7 +16,7 @@ from typing import Any
 
 from loopy.library.reduction import SumReductionOperation
 from loopy.symbolic import Reduction
-from pymbolic.primitives import Sum
+from pymbolic.primitives import Subscript, Sum, Variable
 
 from feinsum.errors import MatchError
 from feinsum.match.expressions import find_uses, plain_names
@@ -27,7 +27,7 @@ from feinsum.match.normalize.statements import Region, Statement, is_plain
 def find_addend(statement: Statement) -> Any:
     """What a statement adds to its element, ``f`` of ``a[i] = a[i] + f``; None for one that does anything else."""
     terms = list(_flatten(statement.value))
-    own = [k for k, term in enumerate(terms) if term == statement.target]
+    own = [k for k, term in enumerate(terms) if _is_element(term, statement)]
     if len(own) != 1 or len(terms) < 2:
         return None
     rest = [term for k, term in enumerate(terms) if k != own[0]]
@@ -35,6 +35,13 @@ def find_addend(statement: Statement) -> Any:
     if statement.array in {*uses.values, *(name for name, _ in uses.reads)}:
         return None
     return rest[0] if len(rest) == 1 else Sum(tuple(rest))
+
+
+def _is_element(term: Any, statement: Statement) -> bool:
+    """Whether an expression reads what a statement assigns to; one index is written with or without a tuple."""
+    if isinstance(term, Subscript):
+        return bool(term.aggregate == Variable(statement.array) and term.index_tuple == statement.at)
+    return not statement.at and bool(term == Variable(statement.array))
 
 
 def _flatten(value: Any) -> Any:
@@ -108,7 +115,8 @@ def _find_start(region: Region, statement: Statement, before: list[Statement]) -
         raise MatchError(f"'{statement.insn_id}' adds to '{statement.array}', which is set by {many} before")
     if not _initializes(region, before[0], statement):
         raise MatchError(
-            f"'{before[0].insn_id}' does not set just the elements of '{statement.array}' that '{statement.insn_id}' adds to"
+            f"'{before[0].insn_id}' does not set just the elements of '{statement.array}' to which"
+            f" '{statement.insn_id}' adds"
         )
     return before[0]
 

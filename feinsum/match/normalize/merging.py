@@ -1,7 +1,7 @@
 """Arrays that one sum alone reads become part of that sum.
 
-    t[e, q] = sum(r, B[q, r]*u[e, r])                ──▶   y[e, i] = sum((q, r), B[q, i]*B[q, r]*u[e, r])
-    y[e, i] = sum(q, B[q, i]*t[e, q])
+t[e, q] = sum(r, B[q, r]*u[e, r])                ──▶   y[e, i] = sum((q, r), B[q, i]*B[q, r]*u[e, r])
+y[e, i] = sum(q, B[q, i]*t[e, q])
 """
 
 from __future__ import annotations
