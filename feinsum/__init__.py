@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
-    from feinsum.languages.building import build
+    from feinsum.languages.building import Built, build
+    from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
     from feinsum.match import Match, add_loop, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 _checkout.serve()
 
 _LAZY = {
+    "Built": "feinsum.languages.building",
     "Kernel": "feinsum.generate.kernel",
     "Match": "feinsum.match",
     "Program": "feinsum.languages.program",
@@ -84,6 +86,7 @@ _LAZY = {
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
+    "plan": "feinsum.languages.immediate.planning",
     "program": "feinsum.languages.program",
     "shared_intermediates": "feinsum.generate.sharing",
     "timeit": "feinsum.tune.timeit",
@@ -107,6 +110,7 @@ __all__ = [
     "ArgumentError",
     "Array",
     "BatchedEinsum",
+    "Built",
     "CanonicalEinsum",
     "ContractionSchedule",
     "DTypeError",
@@ -159,6 +163,7 @@ __all__ = [
     "match_einsum",
     "match_t_unit_to_einsum",
     "pairwise_schedule",
+    "plan",
     "program",
     "query",
     "roofline",

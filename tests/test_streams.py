@@ -126,7 +126,7 @@ def test_a_plan_knows_what_it_takes_of_a_device() -> None:
     p = s.problem(e, {}, GPU)
     c = s.default(p)
     assert s.plan is not None
-    assert s.plan(p, c).local_bytes() == c["width"] * c["tile"] * 8 * 2
+    assert s.plan(p, c).local_bytes() == c["width"] * (c["tile"] + c["spare"]) * 8 * 2
     huge = s.constraint(p, {**c, "width": 256, "tile": 256})
     assert huge is not None
     assert "bytes of local memory exceed" in huge
@@ -154,7 +154,7 @@ def test_every_parameter_is_described_at_a_field_of_the_plan(name: str, text: st
 SPACES = {
     "reduction": "ij-> ij->i ij->j ijk->ki ijk->j i,i-> ij,ij->i ij,j->i ji,j->i bij,bj->bi i,ij,j-> ijk,k,i->j",
     "elementwise_product": "i,i->i ij,ij->ij ij,ij,ij->ij i,j->ij i,j->ji ij,j->ij ,ij->ij a,b,c->cab",
-    "permutation": "i->i ij->ij ij->ji abc->bac abc->cba ij,ji->ij ji,i->ij",
+    "permutation": "i->i ij->ij ij->ji abc->bac abc->cba abcd->cdab ij,ji->ij ji,i->ij",
     "trace": "ii-> ii->i eii->e iij->j ii,i->i ijij->ij ii,jj->ij eii,i->e",
     "": "-> ,-> ij,jk->ik ijk,jr,kr->ir i,j-> ij,k->i ii,jj-> ii,ij,jk->k ij,ik->jk",
 }
@@ -204,3 +204,18 @@ def test_numbers_that_are_none_of_vectors_stream_too(dtype: str, cpu: Device, st
         }
         kernel = fe.generate(e, cpu, store)
         np.testing.assert_allclose(kernel(**x), np.einsum(text, *x.values(), dtype=dtype))
+
+
+def test_lanes_find_columns_of_tiles_in_banks_of_their_own() -> None:
+    """Rows of 32 numbers of four bytes would lie below each other in one bank; and every tile has its group."""
+    e, s = described("abcd->cdab", (67, 33, 9, 40), "float32"), find_space("permutation")
+    problem = s.problem(e, {}, GPU)
+    first = s.default(problem)
+    program = realize(e, {}, s, first, GPU)
+    assert "_kept[32 * 33]" in program.source
+    assert [launch.groups for launch in program.launches] == [(9 * 67, 2, 2)]
+    plain = {**first, "spare": 0, "joined": False}
+    assert "_kept[32 * 32]" in realize(e, {}, s, plain, GPU).source
+    assert s.estimate is not None
+    assert s.estimate(problem, plain).loads > 10 * s.estimate(problem, first).loads
+    assert s.estimate(problem, plain).groups < s.estimate(problem, first).groups

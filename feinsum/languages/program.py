@@ -38,6 +38,9 @@ class Implementation(Protocol):
     def interpret(self, function: Any, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Any) -> Any:
         """Execute a function with numpy."""
 
+    def build(self, function: Any, source: Source, device: Any, **request: Any) -> Any:
+        """What runs a function on a device, see :mod:`.building`."""
+
 
 @dataclass(frozen=True)
 class Language:

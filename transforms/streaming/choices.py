@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from feinsum.space import Choices, Problem
 
-from .operands import crossing, longest_operand
+from .operands import can_be_joined, crossing, longest_operand
 
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess; chosen by hand."""
@@ -29,10 +29,12 @@ def permutation_choices(p: Problem) -> Choices:
     """Those of copies, and the sizes of tiles where an operand is read across its rows."""
     common = copy_choices(p)
     if not crossing(p.einsum):
-        return {**common, "tile": (1,)}
+        return {**common, "tile": (1,), "spare": (0,), "joined": (False,)}
     if p.device.simd_bytes:
-        return {**common, "portion": common["portion"][:1], "tile": (64, 32, 128, 16)}
-    return {**common, "width": (32, 16, 64), "tile": (32, 16, 8)}
+        own = {"portion": common["portion"][:1], "tile": (64, 32, 128, 16), "spare": (0,), "joined": (False,)}
+        return {**common, **own}
+    joined = (True, False) if can_be_joined(p.einsum) else (False,)
+    return {**common, "width": (32, 16, 64), "tile": (32, 16, 8), "spare": (1, 0), "joined": joined}
 
 
 def sum_choices(p: Problem) -> Choices:

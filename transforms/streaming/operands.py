@@ -20,3 +20,9 @@ def crossing(e: BatchedEinsum) -> str:
     """The index along the rows of an operand that has the last index of the output elsewhere; "" if there is none."""
     lane = e.indexing.output[-1]
     return next((x[-1] for x in e.indexing.inputs if lane in x and x[-1] != lane), "")
+
+
+def can_be_joined(e: BatchedEinsum) -> bool:
+    """Whether tiles lack several indices, of which all but the outermost have known lengths."""
+    others = [x for x in e.indexing.output if x not in (crossing(e), e.indexing.output[-1])]
+    return len(others) > 1 and all(isinstance(e.index_sizes[x], int) for x in others[1:])

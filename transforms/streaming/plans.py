@@ -13,12 +13,14 @@ from feinsum.errors import TransformError
 from feinsum.skeletons.streaming import Stream, TurnedTiles
 from feinsum.space import Configuration, Problem
 
-from .operands import crossing, longest_operand
+from .operands import can_be_joined, crossing, longest_operand
 
 GROUPS_PER_UNIT = 4
 """So many work-groups for each compute unit balance the load; chosen by hand."""
 KEPT_SHARE = 3
 """The sums that a work-group keeps take such a part of the first cache at most; chosen by hand."""
+MOST_GROUPS = 65535
+"""Of the second and third axes of NVIDIA's devices."""
 LEAST_OF_A_GROUP = 4096
 """Numbers that have to pass through a work-group so that one more is worth it; chosen by hand."""
 
@@ -54,11 +56,26 @@ def permutation_plan(p: Problem, c: Configuration) -> Stream:
     plan, across = copy_plan(p, c), crossing(p.einsum)
     if p.device.simd_bytes or not across:
         return plan
-    plan = replace(plan, turned=TurnedTiles(across, c["tile"], p.itemsize * p.einsum.b * p.einsum.n))
+    place_bytes = p.itemsize * p.einsum.b * p.einsum.n
+    outermost = next((x for x in plan.order if x not in (plan.lane, across)), "")
+    shared = {x: n for x, n in plan.block_tile.items() if c["joined"] or x in (plan.lane, outermost)}
+    counts = numbered(p, {**shared, across: c["tile"]}, plan.order)
+    plan = replace(plan, block_tile=counts, turned=TurnedTiles(across, c["tile"], place_bytes, c["spare"], c["joined"]))
+    if c["joined"]:
+        _check_joined(p, plan.lane, c["width"])
+        _check_joined(p, across, c["tile"])
     reason = p.exceeds(local_bytes=plan.local_bytes())
     if reason is not None:
         raise TransformError(reason)
     return plan
+
+
+def _check_joined(p: Problem, letter: str, count: int) -> None:
+    """:raises TransformError: if groups of `count` along an index are too many for an axis that is not the first."""
+    if not can_be_joined(p.einsum):
+        raise TransformError(f"'{p.einsum.subscripts}' has no several indices of known length that could be joined")
+    if -(-p.sizes[letter] // count) > MOST_GROUPS:
+        raise TransformError(f"index '{letter}' has more than {MOST_GROUPS} groups of {count}, and the first axis is taken")
 
 
 def sum_plan(p: Problem, c: Configuration) -> Stream:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 from feinsum.cost import Work
-from feinsum.skeletons.streaming import Stream
+from feinsum.skeletons.streaming import Stream, TurnedTiles
 from feinsum.space import Problem
 
+BANKS = 32
+"""Of local memory, on NVIDIA's devices."""
 SECOND_CACHE = 0.5
 """The time of a line from there, in that of one from memory; chosen by hand."""
 
@@ -17,22 +19,33 @@ def stream_work(p: Problem, plan: Stream) -> Work:
 
     In a sum, vectors of an operand that has the lane across its rows are loaded number by number, and if its lines do not
     stay in a first cache until the next number of each is wanted, each number brings a line, from the second one as a rule.
+    Lanes that read columns of tiles wait where banks conflict.
     """
     indexing, row = p.einsum.indexing, p.sizes[plan.lane]
     idle = 1.0 if plan.vectors else -(-row // plan.width) * plan.width / row
     loaded = idle * p.count(indexing.indices) * p.einsum.n * p.einsum.b
     apart = [x for x in indexing.inputs if plan.vectors and indexing.summed and plan.lane in x[:-1]]
     lines = sum(p.count(x) * p.device.line_bytes for x in apart if _lines_at_once(p, plan, x) > p.device.first_cache_bytes)
+    waits = len(apart) * (plan.width - 1) + (_bank_conflicts(p, plan.turned) if plan.turned else 0)
     return Work(
         flops=loaded,
         bytes=p.einsum.min_bytes(p.lengths) + SECOND_CACHE * p.einsum.b * lines,
-        loads=p.itemsize * (loaded + p.einsum.b * p.count(indexing.indices) * len(apart) * (plan.width - 1)),
+        loads=p.itemsize * (loaded + p.einsum.b * p.count(indexing.indices) * waits),
         launches=2 if plan.split else 1,
         groups=math.prod(-(-p.sizes[x] // count) for x, count in plan.block_tile.items()),
         items=1 if plan.vectors else plan.width,
         lanes=plan.width if plan.vectors else 0,
         sums=plan.registers(),
     )
+
+
+def _bank_conflicts(p: Problem, tiles: TurnedTiles) -> int:
+    """How many times lanes that read a column of a tile wait for each other, in banks of four bytes.
+
+    With rows of 32 numbers of four bytes all 32 lanes read the same bank; with a place to spare, each its own.
+    """
+    words = max(1, p.itemsize // 4)
+    return math.gcd((tiles.rows + tiles.spare) * words, BANKS) // words
 
 
 def _lines_at_once(p: Problem, plan: Stream, letters: str) -> int:

@@ -20,11 +20,16 @@ class TurnedTiles:
     :ivar across: the index along the rows of these operands.
     :ivar rows: how many iterations of it a tile has.
     :ivar place_bytes: what the tiles of all operands keep for one place, at most.
+    :ivar spare: how many places are left free after every row of a tile, so that what lanes read of different rows lies in
+        different banks of local memory.
+    :ivar joined: whether work-groups share all indices but those of the tile, as one; else only the outermost of them.
     """
 
     across: str
     rows: int
     place_bytes: int
+    spare: int = 0
+    joined: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,12 @@ class Stream:
     )
     turned: TurnedTiles | None = described(
         """The tiles that work-items pass through local memory, so that they read operands and write the output along rows;
-        nothing where operands are read along the rows of the output, or where lanes are those of vectors.""",
+        nothing where operands are read along the rows of the output, or where lanes are those of vectors.  `spare` is how
+        many places are left free after each row of a tile: with one of them, lanes that read across rows find their numbers
+        in different banks.  `joined` tells whether a work-group has one tile alone, or goes through all but the outermost
+        of the indices that its tile does not have.""",
         word="staged operands",
-        parameter="tile",
+        parameter=("tile", "spare", "joined"),
         default=None,
     )
 
@@ -119,7 +127,7 @@ class Stream:
 
     def local_bytes(self) -> int:
         """Local memory of a work-group for its tiles."""
-        return self.width * self.turned.rows * self.turned.place_bytes if self.turned else 0
+        return self.width * (self.turned.rows + self.turned.spare) * self.turned.place_bytes if self.turned else 0
 
     def registers(self) -> int:
         """Sums, in vectors or single numbers, that a work-item keeps; those along lanes of vectors are in a first cache."""

@@ -9,13 +9,18 @@ of the iterations; if the output is too small to occupy the device it takes a pa
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Sequence
+from functools import reduce
 
+import islpy as isl
 import loopy as lp
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites import divide, materialize, place, spread, spread_sum, vectorize
-from feinsum.rewrites.loops import without_race_warnings
+from feinsum.rewrites.loops import iname_of, without_race_warnings
+from feinsum.rewrites.memory import Kept
 from feinsum.skeletons.streaming.body import StreamBody
 from feinsum.skeletons.streaming.partial_sums import add_up
 from feinsum.skeletons.streaming.plan import Stream, TurnedTiles
@@ -106,13 +111,45 @@ def _write_turned(t_unit: lp.TranslationUnit, match: Match, plan: Stream, tiles:
     t_unit, (number, rows) = divide(t_unit, match, tiles.across, (tiles.rows,))
     t_unit, (groups, lanes) = divide(t_unit, match, plan.lane, (plan.width,), peel=False)
     others = [x for x in match.einsum.indexing.output if x not in (tiles.across, plan.lane)]
-    axes = {groups: "g.0", number: "g.1", lanes: "l.0", **dict(zip(others, ("g.2",), strict=False))}
-    t_unit = place(t_unit, match, axes)
+    if not tiles.joined:
+        axes = {groups: "g.0", number: "g.1", lanes: "l.0", **dict(zip(others, ("g.2",), strict=False))}
+        t_unit = place(t_unit, match, axes)
     for operand, letters in enumerate(match.einsum.indexing.inputs):
         if letters[-1] == tiles.across and plan.lane in letters:
             sweep, around = {plan.lane: [lanes], tiles.across: [rows]}, (number, groups, *others)
-            t_unit, _ = materialize(t_unit, match, operand, sweep, "local", outer=around, lanes=plan.width)
+            t_unit, kept = materialize(t_unit, match, operand, sweep, "local", outer=around, lanes=plan.width)
+            t_unit = _with_spare(t_unit, match, kept, tiles.spare)
+    if tiles.joined:
+        t_unit, all_others = _as_one(t_unit, match, others)
+        t_unit = place(t_unit, match, {all_others: "g.0", groups: "g.1", number: "g.2", lanes: "l.0"})
     return t_unit
+
+
+def _as_one(t_unit: lp.TranslationUnit, match: Match, letters: Sequence[str]) -> tuple[lp.TranslationUnit, str]:
+    """One loop in place of several, and its name.
+
+    Before: ``for i in range(n), j in range(10): S(i, j)``  after: ``for ij in range(10 * n): S(ij // 10, ij % 10)``
+    """
+    kernel = t_unit[match.kernel_name]
+    loops = [iname_of(t_unit, match, x) for x in letters]
+    homes = sorted({kernel.get_home_domain_index(loop) for loop in loops})
+    domain = reduce(lambda a, b: operator.and_(*isl.align_two(a, b)), (kernel.domains[k] for k in homes))
+    rest = [d for k, d in enumerate(kernel.domains) if k not in homes]  # loopy joins the loops of one domain only
+    name = kernel.get_var_name_generator()("".join(letters))
+    return t_unit.with_kernel(lp.join_inames(kernel.copy(domains=[*rest, domain]), loops, name)), name
+
+
+def _with_spare(t_unit: lp.TranslationUnit, match: Match, kept: Kept, spare: int) -> lp.TranslationUnit:
+    """The kernel with free places after each row of the tiles that some instructions fill.
+
+    Before: ``__local float tile[32 * 32];``  after: ``__local float tile[32 * 33];``
+    """
+    kernel = t_unit[match.kernel_name]
+    tiles = dict(kernel.temporary_variables)
+    for name in {name for insn_id in kept.insn_ids for name in kernel.id_to_insn[insn_id].assignee_var_names()}:
+        *outer, row = tiles[name].shape
+        tiles[name] = tiles[name].copy(shape=(*outer, row + spare), strides=lp.auto, dim_tags=None)
+    return t_unit.with_kernel(kernel.copy(temporary_variables=tiles)) if spare else t_unit
 
 
 def _spread_last(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.TranslationUnit:
