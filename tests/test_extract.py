@@ -107,7 +107,7 @@ def test_extracted_kernels_compute_the_same() -> None:
         arrays={**MORE, **arrays},
         dtypes=SINGLE,
         more=[lp.ValueArg("alpha", dtype="float64")],
-        domain="[n] -> {[e, i, j]: 0 <= e < n and 0 <= i, j < 4}",
+        domain="[n] -> {[e, i, j, k]: 0 <= e < n and 0 <= i, j, k < 4}",
     )
     t_unit = separate_loops(t_unit)
     extracted = extract_operands(t_unit)

@@ -30,7 +30,7 @@ from feinsum.match.normalize.accumulations import is_accumulation, sum_accumulat
 from feinsum.match.normalize.bounds import fix_bounds
 from feinsum.match.normalize.merging import merge_statements
 from feinsum.match.normalize.rebuild import rebuild
-from feinsum.match.normalize.statements import Region, Statement, find_regions, read_region, to_statement
+from feinsum.match.normalize.statements import KernelStatement, Region, find_regions, read_region, to_statement
 from feinsum.match.normalize.temporaries import Substitution, find_temporaries
 from feinsum.match.source import Source
 
@@ -100,7 +100,7 @@ def _normalize_region(region: Region) -> lp.LoopKernel:
     temporaries = find_temporaries(region)
     substitution = Substitution(region, temporaries)
     roots = [statement for statement in region.statements if statement.array not in temporaries]
-    done: dict[str, Statement] = {}
+    done: dict[str, KernelStatement] = {}
     todo = [*roots, *(s for s in region.statements if s.array in substitution.kept)]
     todo.sort(key=lambda statement: not statement.uses.reductions)
     while todo:
@@ -120,7 +120,7 @@ def _normalize_region(region: Region) -> lp.LoopKernel:
     return rebuild(region, statements, substitution)
 
 
-def _put(statement: Statement, substitution: Substitution) -> Statement:
+def _put(statement: KernelStatement, substitution: Substitution) -> KernelStatement:
     """A statement with temporaries put in, and with the axes that its own array gets."""
     put = substitution.put_into_sum if statement.uses.reductions else substitution.put
     axes = substitution.axes(statement.array) or ()

@@ -21,10 +21,10 @@ from pymbolic.primitives import Subscript, Sum, Variable
 from feinsum.errors import MatchError
 from feinsum.match.expressions import find_uses, plain_names
 from feinsum.match.indices import rename
-from feinsum.match.normalize.statements import Region, Statement, is_plain
+from feinsum.match.normalize.statements import KernelStatement, Region, is_plain
 
 
-def find_addend(statement: Statement) -> Any:
+def find_addend(statement: KernelStatement) -> Any:
     """What a statement adds to its element, ``f`` of ``a[i] = a[i] + f``; None for one that does anything else."""
     terms = list(_flatten(statement.value))
     own = [k for k, term in enumerate(terms) if _is_element(term, statement)]
@@ -37,7 +37,7 @@ def find_addend(statement: Statement) -> Any:
     return rest[0] if len(rest) == 1 else Sum(tuple(rest))
 
 
-def _is_element(term: Any, statement: Statement) -> bool:
+def _is_element(term: Any, statement: KernelStatement) -> bool:
     """Whether an expression reads what a statement assigns to; one index is written with or without a tuple."""
     if isinstance(term, Subscript):
         return bool(term.aggregate == Variable(statement.array) and term.index_tuple == statement.at)
@@ -52,13 +52,13 @@ def _flatten(value: Any) -> Any:
         yield value
 
 
-def find_summed_loops(statement: Statement) -> frozenset[str]:
+def find_summed_loops(statement: KernelStatement) -> frozenset[str]:
     """The loops around a statement that do not index what it assigns."""
     indices = find_uses(*statement.at)
     return statement.loops - indices.values - {name for _, at in indices.reads for name in plain_names(at or ())}
 
 
-def is_accumulation(statement: Statement) -> bool:
+def is_accumulation(statement: KernelStatement) -> bool:
     """Whether a statement adds to one element in several iterations."""
     return bool(find_summed_loops(statement)) and find_addend(statement) is not None
 
@@ -73,7 +73,7 @@ def sum_accumulations(region: Region) -> None:
             _sum(region, statement)
 
 
-def _sum(region: Region, statement: Statement) -> None:
+def _sum(region: Region, statement: KernelStatement) -> None:
     """Make a sum of one accumulation."""
     before = [s for s in region.writers(statement.array) if region.is_before(s.insn_id, statement.insn_id)]
     addend = find_addend(statement)
@@ -94,7 +94,7 @@ def _sum(region: Region, statement: Statement) -> None:
     region.notes[start.insn_id] = f"begins the sum of '{statement.insn_id}'"
 
 
-def _indices(statement: Statement) -> frozenset[str]:
+def _indices(statement: KernelStatement) -> frozenset[str]:
     return frozenset(plain_names(statement.at))
 
 
@@ -102,7 +102,7 @@ def _is_zero(value: Any) -> bool:
     return isinstance(value, (int, float, complex)) and value == 0
 
 
-def _find_start(region: Region, statement: Statement, before: list[Statement]) -> Statement | None:
+def _find_start(region: Region, statement: KernelStatement, before: list[KernelStatement]) -> KernelStatement | None:
     """The statement that initializes what is accumulated; None if an argument is added to as it is.
 
     :raises MatchError: if a temporary is initialized by none, by several, or in other loops.
@@ -121,7 +121,7 @@ def _find_start(region: Region, statement: Statement, before: list[Statement]) -
     return before[0]
 
 
-def _initializes(region: Region, start: Statement, statement: Statement) -> bool:
+def _initializes(region: Region, start: KernelStatement, statement: KernelStatement) -> bool:
     """Whether `start` sets, in each iteration of the loops that both share, every element that is then added to once."""
     shared = start.loops & statement.loops
     if not (is_plain(start.at, start.loops) and is_plain(statement.at, statement.loops)):
@@ -136,7 +136,7 @@ def _initializes(region: Region, start: Statement, statement: Statement) -> bool
     )
 
 
-def _check_apart(region: Region, statement: Statement, summed: frozenset[str], start: Statement | None) -> None:
+def _check_apart(region: Region, statement: KernelStatement, summed: frozenset[str], start: KernelStatement | None) -> None:
     """Check that nothing but further accumulations uses the array in the loops that become a sum."""
     for other in region.statements:
         if other is statement or other is start or statement.array not in {other.array, *other.reads}:

@@ -15,10 +15,10 @@ from pymbolic.primitives import Subscript, Variable
 from feinsum.match.expressions import find_uses, flatten_product
 from feinsum.match.factors import is_sum
 from feinsum.match.merging import merge_sums
-from feinsum.match.normalize.statements import Statement, is_plain
+from feinsum.match.normalize.statements import KernelStatement, is_plain
 
 
-def merge_statements(statements: list[Statement], temporaries: set[str]) -> list[Statement]:
+def merge_statements(statements: list[KernelStatement], temporaries: set[str]) -> list[KernelStatement]:
     """Statements without those temporaries that are sums and that one sum alone reads, once, as a factor."""
     while True:
         found = _find_pair(statements, temporaries)
@@ -29,7 +29,9 @@ def merge_statements(statements: list[Statement], temporaries: set[str]) -> list
         statements = [merged if s is reader else s for s in statements if s is not inner]
 
 
-def _find_pair(statements: list[Statement], temporaries: set[str]) -> tuple[Statement, Statement, Any] | None:
+def _find_pair(
+    statements: list[KernelStatement], temporaries: set[str]
+) -> tuple[KernelStatement, KernelStatement, Any] | None:
     reads = Counter(name for s in statements for name, _ in s.uses.reads)
     reads.update(name for s in statements for name in s.uses.values)
     writers = Counter(s.array for s in statements)
@@ -44,7 +46,7 @@ def _find_pair(statements: list[Statement], temporaries: set[str]) -> tuple[Stat
     return None
 
 
-def _put(inner: Statement, reader: Statement) -> Any:
+def _put(inner: KernelStatement, reader: KernelStatement) -> Any:
     """The value of a statement with the sum of another in the place of what has its result; None if it is no factor."""
     for reduction in reader.uses.reductions:
         for factor in flatten_product(reduction.expr):

@@ -13,11 +13,11 @@ from pymbolic.primitives import Variable
 
 from feinsum.match.domain import Length, write_cube
 from feinsum.match.isolate import without_inames
-from feinsum.match.normalize.statements import Region, Statement
+from feinsum.match.normalize.statements import KernelStatement, Region
 from feinsum.match.normalize.temporaries import Substitution
 
 
-def rebuild(region: Region, statements: Sequence[Statement], substitution: Substitution) -> lp.LoopKernel:
+def rebuild(region: Region, statements: Sequence[KernelStatement], substitution: Substitution) -> lp.LoopKernel:
     """The kernel with some statements in the place of the instructions of a region."""
     kernel = region.source.kernel
     old = {statement.insn_id for statement in region.statements}.union(*(s.merged for s in region.statements))
@@ -48,7 +48,7 @@ class _Nests:
     :ivar cubes: the lengths of the loops made.
     """
 
-    def __init__(self, region: Region, statements: Sequence[Statement]) -> None:
+    def __init__(self, region: Region, statements: Sequence[KernelStatement]) -> None:
         self._region = region
         self._statements = statements
         self._fresh = region.source.kernel.get_var_name_generator()
@@ -56,7 +56,7 @@ class _Nests:
         self._shared: dict[object, dict[str, str]] = {}
         self.cubes: list[Mapping[str, Length]] = []
 
-    def write(self, statement: Statement, depends_on: frozenset[str]) -> Any:
+    def write(self, statement: KernelStatement, depends_on: frozenset[str]) -> Any:
         """A statement as an instruction."""
         names = self._find_names(statement)
         rename = _Renamer(names)
@@ -71,7 +71,7 @@ class _Nests:
             return lp.Assignment(id=statement.insn_id, within_inames_is_final=True, **values)
         return insn.copy(temp_var_type=lp.Optional(), no_sync_with=frozenset(), **values)
 
-    def _find_names(self, statement: Statement) -> dict[str, str]:
+    def _find_names(self, statement: KernelStatement) -> dict[str, str]:
         """The loops of a statement."""
         key = None if statement.summed else (statement.loops, self._sums_before(statement))
         if key is not None and key in self._shared:
@@ -83,7 +83,7 @@ class _Nests:
             self._shared[key] = names
         return names
 
-    def _sums_before(self, statement: Statement) -> frozenset[str]:
+    def _sums_before(self, statement: KernelStatement) -> frozenset[str]:
         """The sums that come before a statement: those of the same loop may not stand between two of its statements."""
         return frozenset(
             other.insn_id
@@ -113,7 +113,9 @@ class _Renamer(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
         return Reduction(expr.operation, inames, self.rec(expr.expr), expr.allow_simultaneous)
 
 
-def _depends_on(region: Region, statements: Iterable[Statement], statement: Statement, old: set[str]) -> frozenset[str]:
+def _depends_on(
+    region: Region, statements: Iterable[KernelStatement], statement: KernelStatement, old: set[str]
+) -> frozenset[str]:
     """What a statement waits for: statements that share arrays with it, and what came before from elsewhere."""
     own = statement.insn_id
     inside = {

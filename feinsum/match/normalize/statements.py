@@ -18,7 +18,7 @@ from feinsum.match.source import Source
 
 
 @dataclass(frozen=True)
-class Statement:
+class KernelStatement:
     """An assignment ``array[at] = value`` in loops.
 
     :ivar merged: the instructions that it stands for besides its own.
@@ -52,7 +52,7 @@ class Statement:
         at = find_uses(*self.at)
         return frozenset(name for uses in (self.uses, at) for name in (*uses.values, *(name for name, _ in uses.reads)))
 
-    def then(self, value: Any, *, without: frozenset[str] = frozenset(), merged: Iterable[str] = ()) -> Statement:
+    def then(self, value: Any, *, without: frozenset[str] = frozenset(), merged: Iterable[str] = ()) -> KernelStatement:
         """The statement with another value, out of some of its loops."""
         return replace(self, value=value, loops=self.loops - without, merged=(*self.merged, *merged))
 
@@ -68,7 +68,7 @@ class Region:
 
     source: Source
     order: InstructionOrder
-    statements: list[Statement]
+    statements: list[KernelStatement]
     lengths: dict[str, Length]
     notes: dict[str, str] = field(default_factory=dict)
     helpers: dict[str, str] = field(default_factory=dict)
@@ -87,15 +87,15 @@ class Region:
         a, b = self.helpers.get(one, one), self.helpers.get(other, other)
         return one in self.helpers and other not in self.helpers if a == b else self.is_before(a, b)
 
-    def writers(self, array: str) -> list[Statement]:
+    def writers(self, array: str) -> list[KernelStatement]:
         """The statements that assign to an array."""
         return [statement for statement in self.statements if statement.array == array]
 
-    def readers(self, array: str) -> list[Statement]:
+    def readers(self, array: str) -> list[KernelStatement]:
         """The statements that read an array."""
         return [statement for statement in self.statements if array in statement.reads]
 
-    def put(self, old: Statement, new: Statement, dropped: Iterable[Statement] = ()) -> None:
+    def put(self, old: KernelStatement, new: KernelStatement, dropped: Iterable[KernelStatement] = ()) -> None:
         """Put a statement in the place of one, and drop others."""
         gone = [id(statement) for statement in dropped]
         kept = [new if statement is old else statement for statement in self.statements]
@@ -146,7 +146,7 @@ def find_each_length(source: Source, inames: Iterable[str]) -> dict[str, Length]
     return find_lengths(source, inames)
 
 
-def _read(source: Source, insn: Any) -> Statement:
+def _read(source: Source, insn: Any) -> KernelStatement:
     if not isinstance(insn, lp.Assignment) or insn.atomicity or insn.predicates:
         kind = "has a predicate" if insn.predicates else f"is a {type(insn).__name__}"
         raise MatchError(f"'{insn.id}', in the same loops or with the same temporaries, {kind}, no plain assignment")
@@ -166,10 +166,10 @@ def _read(source: Source, insn: Any) -> Statement:
     return to_statement(insn)
 
 
-def to_statement(insn: Any) -> Statement:
+def to_statement(insn: Any) -> KernelStatement:
     """An assignment as a statement."""
     at = insn.assignee.index_tuple if isinstance(insn.assignee, Subscript) else ()
-    return Statement(insn.id, str(insn.assignee_name), tuple(at), insn.expression, frozenset(insn.within_inames))
+    return KernelStatement(insn.id, str(insn.assignee_name), tuple(at), insn.expression, frozenset(insn.within_inames))
 
 
 def _check_order(region: Region) -> None:

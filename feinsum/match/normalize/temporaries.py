@@ -22,7 +22,7 @@ from pymbolic.primitives import Product, Quotient, Subscript, Sum, Variable
 from feinsum.errors import MatchError
 from feinsum.match.expressions import find_uses, flatten_product, plain_names
 from feinsum.match.indices import rename
-from feinsum.match.normalize.statements import Region, Statement
+from feinsum.match.normalize.statements import KernelStatement, Region
 
 LIMIT = 300
 """Nodes of an expression at most, for each time that it is read, that are put in instead of an array."""
@@ -36,7 +36,7 @@ class Temporary:
     """
 
     name: str
-    definitions: tuple[Statement, ...]
+    definitions: tuple[KernelStatement, ...]
     around: tuple[str, ...]
 
     @cached_property
@@ -44,7 +44,7 @@ class Temporary:
         """Whether it has the result of a reduction."""
         return any(definition.uses.reductions for definition in self.definitions)
 
-    def find(self, index: tuple[Any, ...]) -> tuple[Statement, dict[str, Any]] | None:
+    def find(self, index: tuple[Any, ...]) -> tuple[KernelStatement, dict[str, Any]] | None:
         """The definition of the element at an index, and its inames in terms of the index; None if that is not known."""
         for definition in self.definitions:
             pairs = list(zip(definition.at, index, strict=True))
