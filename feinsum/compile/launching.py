@@ -67,6 +67,13 @@ def new_table(queue: Any, values: Any) -> Any:
     return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=table)
 
 
+def new_bytes(queue: Any, size: int) -> Any:
+    """A buffer for kernels to write and read."""
+    import pyopencl as cl
+
+    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, max(size, 1))
+
+
 def new_words(queue: Any, count: int) -> Any:
     """A buffer of 32-bit zeros."""
     import pyopencl as cl

@@ -107,6 +107,7 @@ class Context:
     :ivar mask: the variable that says who takes part; None for all who get there.
     :ivar span: the operation that is being emitted; `spans` those whose accesses are checked.
     :ivar locals: arrays of the work-group, by name: type and length.
+    :ivar alloca_space: the address space of allocas; `spilled` are the arrays that lie in global memory.
     """
 
     def __init__(self, function: Function, target: Target, levels: Mapping[Value, int], check: bool = False) -> None:
@@ -118,6 +119,8 @@ class Context:
         self.span = Span(0, 0)
         self.spans: list[Span] = []
         self.locals: dict[str, tuple[str, int]] = {}
+        self.spilled: dict[str, tuple[str, int]] = {}
+        self.alloca_space = "private" if target.is_alone else "local"
         self._count = 0
 
     def fresh(self, hint: str) -> str:
@@ -195,15 +198,17 @@ class Context:
         finally:
             self.mask = before
 
-    def local_array(self, name: str, type_: str, length: int) -> str:
+    def local_array(self, name: str, type_: str, length: int, of_allocas: bool = False) -> str:
         """An array of the work-group; the longest that was asked for by this name."""
-        known = self.locals.get(name, (type_, 0))
-        self.locals[name] = type_, max(known[1], length)
+        arrays = self.spilled if of_allocas and self.alloca_space == "global" else self.locals
+        known = arrays.get(name, (type_, 0))
+        arrays[name] = type_, max(known[1], length)
         return name
 
     def barrier(self, global_: bool = False, local: bool = True) -> None:
         """A barrier, unless there is nobody to wait for."""
         if self.target.is_alone:
             return
+        global_ = global_ or (local and self.alloca_space == "global")
         fences = [f"CLK_{name}_MEM_FENCE" for name, wanted in (("GLOBAL", global_), ("LOCAL", local)) if wanted]
         self.put(f"barrier({' | '.join(fences) or 'CLK_LOCAL_MEM_FENCE'})")

@@ -73,8 +73,9 @@ def emit_alloca(context: Context, operation: Operation) -> None:
     element, offset = result.type.element, operation.annotations["offset"]
     c = stored_type(element)
     kept = "ushort" if c == "half" else c
-    name = context.local_array(f"stack_{element}", kept, parts(element) * max(offset + length_of(result.type), 1))
-    space = "private" if context.target.is_alone else "local"
+    length = parts(element) * max(offset + length_of(result.type), 1)
+    name = context.local_array(f"stack_{element}", kept, length, of_allocas=True)
+    space = context.alloca_space
     start = f"({name} + {parts(element) * offset})"
     pointer = context.declare(f"__{space} {c} *const", result.name, f"(__{space} {c} *){start}" if c != kept else start)
     shape, strides = ([size or 0 for size in sizes] for sizes in (result.type.shape, result.type.strides))

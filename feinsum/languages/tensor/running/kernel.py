@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.compile.launching import Launcher, new_table, new_words, read_words
+from feinsum.compile.launching import Launcher, new_bytes, new_table, new_words, read_words
 from feinsum.compile.placed import Placed, place
 from feinsum.devices import Device
 from feinsum.errors import DeviceError, ValidationError
@@ -54,7 +54,9 @@ class GeneralKernel:
     ) -> None:
         self.function, self.text, self.device = function, source, device
         self.target = choose_target(function, device.profile) if target is None else target
-        self.emitted: Emitted = emit(lower(function, self.target), self.target, check)
+        # some local memory is left to what work-items tell each other
+        most = max(device.profile.static_local_memory_bytes, device.profile.local_memory_bytes) - (4 << 10)
+        self.emitted: Emitted = emit(lower(function, self.target), self.target, check, most)
         _check_device(function, self.emitted, device)
         root = roots(function)
         changed = {root[value] for op in function.body.walk() for value in written_by(op) if value in root}
@@ -120,7 +122,7 @@ class GeneralKernel:
 
     def chunk(self, count: int) -> int:
         """How many instances a work-group takes."""
-        if not self.target.is_alone:
+        if not self.target.is_alone and not any(slot.kind == "spill" for slot in self.emitted.slots):
             return 1
         return max(-(-count // (_GROUPS_PER_UNIT * self.device.profile.compute_units)), 1)
 
@@ -159,6 +161,9 @@ class GeneralKernel:
                 return np.int64(call.count)
             case "chunk":
                 return np.int64(chunk)
+            case "spill":
+                keep.append(new_bytes(queue, slot.mode * -(-call.count // chunk)))
+                return keep[-1]
             case "fault":
                 return new_words(queue, 1)
         parameter = slot.parameter
@@ -218,9 +223,4 @@ def _check_device(function: Function, emitted: Emitted, device: Device) -> None:
         raise DeviceError(
             f"@{function.name} adds atomically to numbers of 64 bits, for which {profile.name} has no instruction: "
             "use a type of 32 bits"
-        )
-    most = max(profile.static_local_memory_bytes, profile.local_memory_bytes)
-    if emitted.local_bytes > most:
-        raise DeviceError(
-            f"@{function.name} needs {emitted.local_bytes} bytes of local memory at a time, and {profile.name} has {most}"
         )
