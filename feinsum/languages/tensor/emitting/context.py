@@ -51,6 +51,17 @@ def times(a: Amount, b: Amount) -> Amount:
     return f"{within(a)} * {within(b)}"
 
 
+def divisor_of(amount: Amount) -> int:
+    """A number that divides an amount; 0 for 0, which all divide."""
+    return amount if isinstance(amount, int) else 1
+
+
+def known_number(text: str) -> int:
+    """The number that an expression is; 1, which divides everything, where that is not known."""
+    plain = text.rstrip("L")
+    return int(plain) if plain.isdigit() else 1
+
+
 def within(expression: Amount) -> str:
     """An expression that can be a part of another."""
     text = str(expression)
@@ -74,13 +85,17 @@ def loop(start: str, condition: str, update: str, body: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class View:
-    """A memref: a pointer, sizes and strides in elements; `space` is an address space without underscores."""
+    """A memref: a pointer, sizes and strides in elements; `space` is an address space without underscores.
+
+    :ivar aligned: a number of elements that the distance of the pointer from a multiple of 16 bytes is a multiple of.
+    """
 
     pointer: str
     element: Scalar
     space: str
     shape: tuple[Amount, ...]
     strides: tuple[Amount, ...]
+    aligned: int = 1
 
     def place(self, indices: list[Amount]) -> Amount:
         """The element of indices, counted from the pointer."""
@@ -104,6 +119,7 @@ class Context:
 
     :ivar values: a C expression, a :class:`View`, a group or a matrix for each value.
     :ivar levels: how values vary between work-items.
+    :ivar divisors: numbers that divide indices.
     :ivar mask: the variable that says who takes part; None for all who get there.
     :ivar span: the operation that is being emitted; `spans` those whose accesses are checked.
     :ivar locals: arrays of the work-group, by name: type and length.
@@ -113,6 +129,7 @@ class Context:
     def __init__(self, function: Function, target: Target, levels: Mapping[Value, int], check: bool = False) -> None:
         self.function, self.target, self.levels, self.check = function, target, levels, check
         self.values: dict[Value, Any] = {}
+        self.divisors: dict[Value, int] = {}
         self.body: list[Any] = []
         self.mask: str | None = None
         self.collective = True

@@ -184,7 +184,8 @@ def _memref(context: Context, slots: list[Slot], value: Value, type_: Memref, na
     shape = _amounts(slots, value, type_.shape, name, "size")
     strides = _amounts(slots, value, type_.strides, name, "stride")
     yield from (f"long const {amount}" for amount in (*shape, *strides) if isinstance(amount, str))
-    context.values[value] = View(name, type_.element, "global", tuple(shape), tuple(strides))
+    # hosts' arrays begin anywhere, but those are for targets that load no vectors so
+    context.values[value] = View(name, type_.element, "global", tuple(shape), tuple(strides), 128)
 
 
 def _group(context: Context, slots: list[Slot], value: Value, type_: Group, name: str) -> Iterator[str]:

@@ -82,7 +82,7 @@ class EinsumKernel:
 
         :raises UnsuitedError: if not all instances are wanted, or results lie as no einsum writes them.
         """
-        given = {one.parameter: one for one in examine(self.function, arguments, self.written)}
+        given = {one.parameter: one for one in examine(self.function, arguments, self.written, {})}
         batches = {one: _transposed(found) for one, found in given.items() if found.number is None}
         self._check_count(given, count)
         results = {one: _Result(batches[one]) for one in self.written}
