@@ -254,7 +254,6 @@ def _store(target: Any, value: Any, alpha: float, beta: float, queue: Any, layou
 
 
 def _inherit_events(target: Any, value: Any) -> None:
-    """What waits for an array waits for the kernel that writes a part of it."""
-    if target is not value and not isinstance(target, np.ndarray):
-        for event in value.events:
-            target.add_event(event)
+    """What waits for an array waits for the kernel that writes a part of it; views of pyopencl share their events."""
+    if not isinstance(target, np.ndarray) and target.events is not value.events:
+        target.add_event(value.events[-1])
