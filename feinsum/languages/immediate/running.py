@@ -22,6 +22,7 @@ from feinsum.languages.immediate.views import Variable
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
+    from feinsum.generate.calls import Bound
     from feinsum.generate.kernel import Kernel
 
 ITEMS = "E"
@@ -74,6 +75,7 @@ class Launch:
 
     :ivar layouts: of its terms, and last of the result.
     :ivar is_direct: whether the kernel writes the result where it belongs.
+    :ivar bound: the kernel for these lengths, if it can take the buffers of device arrays as they are.
     :ivar remarks: marks of the text that could not be obeyed, and why.
     """
 
@@ -82,6 +84,7 @@ class Launch:
     is_direct: bool
     needs_ones: bool
     remarks: tuple[str, ...]
+    bound: Bound | None = None
 
 
 class Runner:
@@ -118,6 +121,9 @@ class Runner:
             is_new = False
         target = None if is_new else memory.part(result, values, self._has_items(result))
         launch = self._launch(unit, parts, target, count)
+        if launch.bound is not None and _begin_buffers([*parts, target], self.settings.device.context):
+            _enqueue(launch.bound, parts, target, queue)
+            return
         given = {f"a{k}": layout.apply(part) for k, (layout, part) in enumerate(zip(launch.layouts, parts, strict=False))}
         if launch.needs_ones:
             given["ones"] = new_like(parts[0], (count,), parts[0].dtype)
@@ -161,7 +167,7 @@ class Runner:
 
     def _launch(self, unit: Contraction, parts: Sequence[Any], target: Any, count: int) -> Launch:
         arrays = parts if target is None else [*parts, target]
-        key = tuple((array.strides, array.__class__) for array in arrays)
+        key = tuple([(array.shape, array.strides, array.__class__) for array in arrays])
         known = self.launches.setdefault(unit, {})
         if key not in known:
             known[key] = self._prepare(unit, parts, target, count)
@@ -195,12 +201,27 @@ class Runner:
         e = einsum(f"{','.join(inputs)}->{layouts[-1].letters}", *operands)
         sizes = {k: n for k, n in {ITEMS: count, **(self.settings.sizes or {})}.items() if k in e.long_axes}
         kernel = generate(e, self.settings.device, self.settings.database, sizes, self.settings.tune)
-        return Launch(kernel, layouts, direct, needs_ones, tuple(remarks))
+        bound = None
+        if direct and target is not None and not isinstance(target, np.ndarray) and all(fine) and not needs_ones:
+            bound = kernel.bind({x: n if isinstance(n, int) else count for x, n in lengths.items() if x in e.index_sizes})
+        return Launch(kernel, layouts, direct, needs_ones, tuple(remarks), bound)
 
     def _default_order(self, term: Term) -> tuple[int, ...]:
         """Items, then the document's first index last: the layout that an alloca has by its type."""
         first = int(self._has_items(term))
         return (*range(first), *reversed(range(first, first + len(term.letters))))
+
+
+def _begin_buffers(arrays: Sequence[Any], context: Any) -> bool:
+    """Whether device arrays begin where their buffers do, and can be reached."""
+    return all(array.offset == 0 and array.context == context for array in arrays)
+
+
+def _enqueue(bound: Bound, parts: Sequence[Any], target: Any, queue: Any) -> None:
+    """Launch a kernel on buffers: no view is made, and nothing is checked twice."""
+    events = [event for array in (*parts, target) for event in array.events]
+    buffers = [array.base_data for array in (*parts, target)]
+    target.add_event(bound.enqueue(queue or target.queue, buffers, events or None))
 
 
 def order_of(value: Any) -> tuple[int, ...]:
