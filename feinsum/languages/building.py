@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from feinsum.devices import device as choose_device
 from feinsum.errors import FeinsumError
-from feinsum.languages.program import LANGUAGES, Program
+from feinsum.languages.program import LANGUAGES, Program, program
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -95,7 +95,7 @@ class Built:
 
 
 def build(
-    program: Program,
+    p: Program | str | os.PathLike[str],
     function: str | None = None,
     device: Device | str | cl.Device | cl.CommandQueue | None = None,
     database: Database | str | os.PathLike[str] | None = None,
@@ -113,6 +113,7 @@ def build(
     >>> fe.build(p)(x=np.arange(3, dtype=np.float32))
     array([0., 2., 4.], dtype=float32)
 
+    :param p: a program, or what :func:`feinsum.program` takes.
     :param function: its name; not needed where there is one only.
     :param device: see :func:`feinsum.device`.
     :param database: where to look for records besides those that come with feinsum.
@@ -134,10 +135,10 @@ def build(
     if check not in (None, "bounds"):
         raise FeinsumError(f"check is {check!r}; it is 'bounds' or None")
     chosen = choose_device(device)
-    found = program.function(function)
+    one = p if isinstance(p, Program) else program(p)
+    found = one.function(function)
     request = {"database": database, "sizes": sizes, "tune": tune, "route": route, "check": check == "bounds"}
-    language: Any = LANGUAGES[program.language].load()
+    language: Any = LANGUAGES[one.language].load()
     if not hasattr(language, "build"):
-        raise FeinsumError(f"programs of the {program.language} language are read and interpreted, not built yet")
-    runner = language.build(found, program.source, chosen, **request)
-    return Built(program, found.name, chosen, runner)
+        raise FeinsumError(f"programs of the {one.language} language are read and interpreted, not built yet")
+    return Built(one, found.name, chosen, language.build(found, one.source, chosen, **request))
