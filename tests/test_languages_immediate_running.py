@@ -38,6 +38,10 @@ class NumpyKernel:
             wanted = tuple(s if isinstance(s, int) else n for s, n in zip(a.shape, arrays[a.name].shape, strict=True))
             assert arrays[a.name].shape == wanted
         value = np.einsum(self.einsum.subscripts, *(arrays[a.name] for a in self.einsum.arrays))
+        if self.einsum.epilogues:
+            number = self.einsum.dtype.type
+            text = self.einsum.epilogues[0].text("ab")
+            value = number(eval(text, {"v": value, "out": 0 if out is None else out.copy()}))
         if out is None:
             return np.array(value, order="C")
         assert out.flags.c_contiguous
@@ -85,6 +89,8 @@ def test_the_sample_of_the_document(cpu: fe.Device) -> None:
             assert run(A=items, B=B, C=C, D=mine) is mine
             assert (abs(mine - wanted) <= bound).all()
     assert "raised    from 2 instructions" in kernel.explain()
+    assert "Zia,ak,kj->Zij then 5*v + out" in kernel.explain()
+    assert "in a launch of their own" not in kernel.explain()
 
 
 PADDED = in_function(

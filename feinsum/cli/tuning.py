@@ -157,10 +157,12 @@ def _read_schedule(request: Request, path: str) -> ContractionSchedule:
     from feinsum.languages.immediate.schedules import read_schedule
     from feinsum.languages.program import program
 
-    found = read_schedule(program(path, "immediate"), request.einsum).steps
-    if len(found.steps) < 2:
+    found = read_schedule(program(path, "immediate"), request.einsum)
+    if len(found.steps.steps) < 2:
         raise click.UsageError(f"{path} is one step, so there is no order to try")
-    return found
+    if any(found.kernels):
+        say("the order is taken from the file; the kernels of its steps are those that records speak for", err=True)
+    return found.steps
 
 
 def _require_writable(path: str) -> None:
