@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from feinsum.generate.saving import load
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
-    from feinsum.languages.building import build
+    from feinsum.languages.building import Built, build
+    from feinsum.languages.declarative.tracing import kernel
     from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
@@ -68,6 +69,7 @@ _checkout.serve()
 _backend.register()
 
 _LAZY = {
+    "Built": "feinsum.languages.building",
     "Kernel": "feinsum.generate.kernel",
     "Match": "feinsum.match",
     "Program": "feinsum.languages.program",
@@ -82,6 +84,7 @@ _LAZY = {
     "extract_operands": "feinsum.match",
     "find_einsums": "feinsum.match",
     "generate_loopy": "feinsum.lower",
+    "kernel": "feinsum.languages.declarative.tracing",
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
@@ -115,6 +118,7 @@ __all__ = [
     "ArgumentError",
     "Array",
     "BatchedEinsum",
+    "Built",
     "CanonicalEinsum",
     "ContractionSchedule",
     "DTypeError",
@@ -162,6 +166,7 @@ __all__ = [
     "generate_loopy",
     "is_isomorphic",
     "isomorphism",
+    "kernel",
     "load",
     "match_einsum",
     "match_t_unit_to_einsum",

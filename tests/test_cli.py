@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import numpy as np
 import pytest
 
 from feinsum.cli import FAILED, INTERRUPTED, MISTAKE, cli, main
@@ -604,3 +605,42 @@ def test_mistakes_about_languages_are_told_in_a_line(run: Run, tmp_path: Path) -
     result = run("format", str(path))
     assert result.code == MISTAKE
     assert "say language=, one of tensor" in result.err
+
+
+SCALE = """func @scale(%s: f32, %x: memref<f32x?x?>) {
+    %id = builtin.group_id : index
+    %n = size %x[0] : index
+    %c = subview %x[0:%n, %id] : memref<f32x?>
+    %0 = constant 0.0 : f32
+    axpby.n %s, %c, %0, %c
+}
+"""
+
+
+def test_run_compares_random_arguments_with_the_interpreter(run: Run, tmp_path: Path) -> None:
+    """Sizes follow from the count, or are said; what is wrong with them is said in a line."""
+    path = tmp_path / "kernels.tc"
+    path.write_text(SCALE, encoding="utf-8")
+    told = json.loads(run("run", str(path), "--count", "3", "--size", "x.0=5", "--time", "--json").out)
+    assert told["written"] == {"x": [5, 3]}
+    assert (told["function"], told["route"]) == ("scale", "general")
+    assert told["deviation"] == 0
+    assert told["median_s"] > 0
+    shown = run("run", str(path), "--count", "3")
+    assert "%x: float32 of 8x3" in shown.out
+    assert run("run", str(path), "--size", "y=3").code == FAILED
+    assert run("run", str(path), "--size", "x.0=many").code == MISTAKE
+    assert "foreach (" in run("run", str(path), "--ir", "linear-algebra").out
+    assert "__kernel" in run("run", str(path), "--source").out
+
+
+def test_run_takes_and_writes_arrays(run: Run, tmp_path: Path) -> None:
+    """Numbers and files as arguments; what is not among them is random."""
+    path, given, wanted = tmp_path / "kernels.tc", tmp_path / "x.npy", tmp_path / "y.npy"
+    path.write_text(SCALE, encoding="utf-8")
+    np.save(given, np.arange(6, dtype=np.float32).reshape(2, 3))
+    result = run("run", str(path), "--arg", f"x={given}", "--arg", "s=2.0", "--out", f"x={wanted}", "--check")
+    assert (result.code, result.err) == (0, "")
+    np.testing.assert_array_equal(np.load(wanted), 2 * np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert run("run", str(path), "--arg", "z=1").code == FAILED
+    assert run("run", str(path), "--out", f"s={wanted}").code == FAILED

@@ -8,24 +8,27 @@ from typing import Any, get_args
 
 import pytest
 
+from feinsum.languages.declarative import interpreting as interpreting_declarative
+from feinsum.languages.declarative.forms import FORMS, REDUCTIONS
+from feinsum.languages.declarative.syntax import Form, walk
 from feinsum.languages.immediate import interpreting as interpreting_immediate
 from feinsum.languages.immediate.syntax import INPUTS, Instruction
-from feinsum.languages.tensor import interpreting
 from feinsum.languages.tensor.definitions import DEFINITIONS
+from feinsum.languages.tensor.running.kernel import GeneralKernel
 
 DOC = Path(__file__).parents[1] / "doc"
 
 
 def test_every_instruction_is_executed_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An instruction that is added needs an example."""
+    """An instruction that is added needs an example, which runs on a device."""
     executed: set[str] = set()
-    execute = interpreting.execute
+    call = GeneralKernel.call
 
-    def note(function: Any, *arguments: Any, **sizes: Any) -> Any:
-        executed.update(operation.name for operation in function.body.walk())
-        return execute(function, *arguments, **sizes)
+    def note(kernel: GeneralKernel, *arguments: Any) -> Any:
+        executed.update(operation.name for operation in kernel.function.body.walk())
+        return call(kernel, *arguments)
 
-    monkeypatch.setattr(interpreting, "execute", note)
+    monkeypatch.setattr(GeneralKernel, "call", note)
     failures, _ = doctest.testfile(str(DOC / "tensor-language.rst"), module_relative=False, encoding="utf-8")
     assert not failures
     assert executed == set(DEFINITIONS)
@@ -55,3 +58,22 @@ def test_the_page_of_the_immediate_language(monkeypatch: pytest.MonkeyPatch) -> 
     assert not failures
     others = {kind.__name__ for kind in get_args(Instruction)} - {"Update"}
     assert executed == set(INPUTS) | others
+
+
+def test_the_page_of_the_declarative_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its forms, reductions and statements are executed by its examples."""
+    executed: set[str] = set()
+    execute = interpreting_declarative.execute
+
+    def note(function: Any, *arguments: Any, **tunes: Any) -> Any:
+        for node in walk(function.body):
+            executed.add(node.kind if isinstance(node, Form) else type(node).__name__)
+            if isinstance(node, Form) and node.kind == "reduce":
+                executed.update(argument.value.name for argument in node.arguments if argument.name == "op")
+        return execute(function, *arguments, **tunes)
+
+    monkeypatch.setattr(interpreting_declarative, "execute", note)
+    page = str(DOC / "declarative-language.rst")
+    failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
+    assert not failures
+    assert executed >= {*FORMS, *REDUCTIONS, "Choice", "Slice", "Guarded", "Assignment", "ListOf"}

@@ -15,7 +15,7 @@ import click
 
 from feinsum._version import __version__
 from feinsum.cli.kernels import bench, explain, generate
-from feinsum.cli.languages import check, format_text, plan
+from feinsum.cli.languages import check, format_text, plan, run
 from feinsum.cli.listing import devices, spaces
 from feinsum.cli.output import PrintableFormatter, printable
 from feinsum.cli.records import db
@@ -57,7 +57,7 @@ def cli(verbose: bool) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
 
 
-for command in (devices, spaces, explain, generate, tune, query, bench, db, check, format_text, plan):
+for command in (devices, spaces, explain, generate, tune, query, bench, db, check, format_text, plan, run):
     cli.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""``feinsum check`` and ``feinsum format``: programs in feinsum's languages."""
+"""``feinsum check``, ``format`` and ``run``: programs in feinsum's languages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import click
 
 from feinsum.cli.completion import one_of
 from feinsum.cli.description import Request
-from feinsum.cli.options import einsum_arguments, json_option
-from feinsum.cli.output import print_json
+from feinsum.cli.options import device_option, einsum_arguments, json_option
+from feinsum.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from feinsum.languages.diagnostics import Diagnostic
+    from feinsum.languages.trying import Trial
 
 file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 strict_option = click.option("--strict", is_flag=True, help="Refuse what departs from the letter of the grammar.")
@@ -126,3 +127,143 @@ def format_text(file: Path, language: str | None, in_place: bool) -> None:
         file.write_text(text, encoding="utf-8")
     else:
         click.echo(text, nl=False)
+
+
+def _pairs(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Texts of the form NAME=VALUE, several of them in one where there are commas."""
+    found = {}
+    for text in (part for whole in given for part in whole.split(",")):
+        name, separator, value = text.partition("=")
+        if not (name and separator and value):
+            raise click.BadParameter(f"'{text}' is not of the form NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _lengths(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
+    pairs = _pairs(ctx, parameter, given)
+    for name, value in pairs.items():
+        if not value.isdigit():
+            raise click.BadParameter(f"the size {name} is '{value}', which is no whole number")
+    return {name: int(value) for name, value in pairs.items()}
+
+
+def _argument(name: str, text: str) -> Any:
+    """An array of a file, or a number."""
+    import numpy as np
+
+    if text.endswith(".npy"):
+        return np.load(text)
+    if text in ("true", "false"):
+        return text == "true"
+    for read in (int, float, complex):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    raise click.BadParameter(f"'{text}' for {name} is neither a number nor a .npy file")
+
+
+@click.command()
+@file_argument
+@click.option("--function", metavar="NAME", help="Of the program; not needed if there is one only.")
+@click.option(
+    "--count", type=click.IntRange(min=0), metavar="N", help="How many instances; what the sizes say unless given."
+)
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", callback=_lengths, help="An unknown size: D.2=64.")
+@click.option("--arg", "given", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="A .npy file or a number.")
+@click.option("--out", "wanted", multiple=True, metavar="NAME=FILE", callback=_pairs, help="Where to write an array.")
+@click.option("--random", "seed", type=int, default=0, metavar="SEED", help="Of what is not given; 0 unless given.")
+@click.option("--check", "compared", is_flag=True, help="Compare with the interpreter, as without --arg.")
+@click.option("--time", "timed", is_flag=True, help="Call it for a while, and print the median.")
+@click.option("--route", type=click.Choice(["auto", "einsum", "general"]), default="auto", help="auto unless given.")
+@click.option("--source", is_flag=True, help="Print the OpenCL C source and nothing else.")
+@click.option("--ir", "stage", metavar="PASS", help="Print the function behind a pass and nothing else.")
+@device_option
+@language_option
+@json_option
+def run(
+    file: Path,
+    function: str | None,
+    count: int | None,
+    sizes: dict[str, int],
+    given: dict[str, str],
+    wanted: dict[str, str],
+    seed: int,
+    compared: bool,
+    timed: bool,
+    route: str,
+    source: bool,
+    stage: str | None,
+    device: str | None,
+    language: str | None,
+    as_json: bool,
+) -> None:
+    """Run a function of a program.
+
+    Without --arg its arguments are random, and its results are compared with the interpreter's.
+
+    \b
+    Examples:
+      feinsum run kernels.tc --function fused --count 1000 --time
+      feinsum run kernels.tc --arg A=a.npy --arg alpha=2.0 --out D=d.npy
+    """
+    import numpy as np
+
+    from feinsum.errors import ValidationError
+    from feinsum.languages.building import build
+    from feinsum.languages.program import program
+    from feinsum.languages.trying import try_out
+
+    read = program(file, language)
+    if source or stage:
+        built = build(read, function, device, route=route)
+        say(built.ir(stage) if stage else built.source)
+        return
+    arguments = {name: _argument(name, text) for name, text in given.items()}
+    trial = try_out(
+        read, function, device=device, route=route, count=count, sizes=sizes, arguments=arguments, seed=seed,
+        check=compared or not given, timed=timed,
+    )  # fmt: skip
+    for name, path in wanted.items():
+        if name not in trial.results:
+            raise ValidationError(f"@{trial.built.function} does not write %{name}; it writes {', '.join(trial.results)}")
+        np.save(path, trial.results[name])
+    if as_json:
+        print_json(_trial_as_data(trial))
+    else:
+        _print_trial(trial)
+
+
+def _trial_as_data(trial: Trial) -> dict[str, Any]:
+    shapes = {
+        name: [list(one.shape) for one in value] if isinstance(value, list) else list(value.shape)
+        for name, value in trial.results.items()
+    }
+    return {
+        "function": trial.built.function,
+        "device": trial.built.device.id,
+        "route": trial.built.route,
+        "written": shapes,
+        "deviation": trial.deviation,
+        "median_s": trial.median_s,
+        "samples_s": list(trial.samples_s),
+    }
+
+
+def _print_trial(trial: Trial) -> None:
+    import numpy as np
+
+    from feinsum.report.units import duration
+
+    say(trial.built.explain())
+    with np.printoptions(threshold=16, edgeitems=2, precision=6):
+        for name, value in trial.results.items():
+            shown = value if isinstance(value, list) else [value]
+            for number, one in enumerate(shown[:2]):
+                place = f"[{number}]" if isinstance(value, list) else ""
+                say(f"%{name}{place}: {one.dtype} of {'x'.join(map(str, one.shape)) or 'one element'}\n{one}")
+    if trial.deviation is not None:
+        say(f"the interpreter's results differ by at most {trial.deviation:.2g} of their largest number")
+    if trial.median_s is not None:
+        say(f"median of {len(trial.samples_s)} calls: {duration(trial.median_s)}")

@@ -25,6 +25,7 @@ from feinsum.compile.hosted import SHARED_BYTES, new_array
 from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
 from feinsum.generate.guests import Copied, called, give_like, has_guests, receive
+from feinsum.generate.scalars import finish_nothing, take_scalars
 
 if TYPE_CHECKING:
     from feinsum.generate.kernel import Kernel
@@ -50,15 +51,23 @@ class Bound:
     values: Mapping[str, int]
     empty: bool
 
-    def enqueue(self, queue: Any, buffers: Sequence[Any], wait_for: Sequence[Any] | None) -> Any:
+    def enqueue(
+        self,
+        queue: Any,
+        buffers: Sequence[Any],
+        wait_for: Sequence[Any] | None,
+        scalars: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Launch it; returns the event of its end.
 
         :param buffers: of inputs and outputs.
+        :param scalars: the numbers that epilogues take, by their names in the program.
         """
         named = dict(zip((*self.inputs, *self.outputs), buffers, strict=True))
         if self.executable.has_scratch:
             named |= self.executable.kept_scratch(queue, self.values)
-        return self.executable.enqueue(queue, named, self.values, wait_for)[-1]
+        values = {**self.values, **scalars} if scalars else self.values
+        return self.executable.enqueue(queue, named, values, wait_for)[-1]
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,7 @@ class Calls:
         self._names = tuple(a.name for a in kernel.einsum.arrays)
         self._program_names = tuple(kernel.array_names[name] for name in self._names)
         self._output_names = tuple(kernel.array_names[name] for name in kernel.einsum.output_names)
+        self._scalar_names = kernel.scalar_names
         self._context, self._device_queue = kernel.device.context, kernel.device.queue
         self._known: dict[Any, Prepared] = {}
         self.copied: tuple[Copied, ...] = ()
@@ -99,38 +109,56 @@ class Calls:
         stream: Any = None,
     ) -> Any:
         """See :meth:`Kernel.__call__`."""
+        scalars: Mapping[str, Any] = {}
+        if self._einsum.epilogues:
+            inputs, scalars = take_scalars(self._einsum, inputs)
+            self._require_present(out)
         if like is None and not has_guests(inputs.values()):
             if stream is not None:
                 raise ValidationError("stream is for CUDA arrays; say queue= for those of pyopencl")
-            return self._call(inputs, out, queue, wait_for)
-        return self._call_guests(inputs, out, queue, wait_for, like, stream)
+            return self._call(inputs, scalars, out, queue, wait_for)
+        return self._call_guests(inputs, scalars, out, queue, wait_for, like, stream)
 
     def _call_guests(
-        self, inputs: Mapping[str, Any], out: Any, queue: Any, wait_for: Sequence[Any] | None, like: Any, stream: Any
+        self,
+        inputs: Mapping[str, Any],
+        scalars: Mapping[str, Any],
+        out: Any,
+        queue: Any,
+        wait_for: Sequence[Any] | None,
+        like: Any,
+        stream: Any,
     ) -> Any:
         """The same with arrays of other libraries, or results that are to be such."""
         received = receive(inputs, out, like, self._kernel.device)
         if received is not None and not received.on_host:
             if queue is not None or wait_for is not None:
                 raise ValidationError("CUDA arrays are computed with on a stream; say stream=, not queue= or wait_for=")
-            results, copied = received.launch(self._kernel, stream)
+            results, copied = received.launch(self._kernel, scalars, stream)
             self.copied = tuple(copied)
             return results
         if stream is not None:
             raise ValidationError("stream is for CUDA arrays; those on the host need none")
         if received is None:
-            results = self._call(inputs, out, queue, wait_for)
+            results = self._call(inputs, scalars, out, queue, wait_for)
             if like is None or out is not None:
                 return results
             given, more = give_like(results, like, queue or self._device_queue)
             self.copied = (*self.copied, *more)
             return given
-        results = self._call(received.inputs, received.out, queue, wait_for)
+        results = self._call(received.inputs, scalars, received.out, queue, wait_for)
         given, more = received.give(results)
         self.copied = (*received.copied, *self.copied, *more)
         return given
 
-    def _call(self, inputs: Mapping[str, Any], out: Any, queue: Any, wait_for: Sequence[Any] | None) -> Any:
+    def _call(
+        self,
+        inputs: Mapping[str, Any],
+        scalars: Mapping[str, Any],
+        out: Any,
+        queue: Any,
+        wait_for: Sequence[Any] | None,
+    ) -> Any:
         prepared = self._prepare(inputs)
         values = [inputs[name] for name in self._names]
         if queue is not None:
@@ -139,7 +167,7 @@ class Calls:
         if prepared.library == "numpy":
             queue = queue or self._device_queue
             results = self._new(prepared) if out is None else self._given(out, prepared, inputs)
-            self._run(prepared, values, results, queue, events, given=out is not None)
+            self._run(prepared, values, results, queue, events, scalars, given=out is not None)
         else:
             for value in values:
                 if value.context != self._context:
@@ -154,8 +182,15 @@ class Calls:
                 results = self._given(out, prepared, inputs)
                 for result in results:
                     events += result.events
-            self._run(prepared, values, results, queue, events, given=out is not None)
+            self._run(prepared, values, results, queue, events, scalars, given=out is not None)
         return tuple(results) if len(results) > 1 else results[0]
+
+    def _require_present(self, out: Any) -> None:
+        """:raises ValidationError: if there are no outputs though their present content is read."""
+        if out is None and any(self._einsum.updates):
+            own = next(own for own in self._einsum.epilogues if own is not None and own.reads_output)
+            text = own.text(self._einsum.indexing.output)
+            raise ValidationError(f"the epilogue '{text}' reads what the output holds; pass it as out=, to be updated")
 
     def _prepare(self, inputs: Mapping[str, Any]) -> Prepared:
         """What is known of arrays of these shapes, strides and types.
@@ -216,15 +251,20 @@ class Calls:
         results: Sequence[Any],
         queue: Any,
         events: list[Any],
+        scalars: Mapping[str, Any],
         *,
         given: bool,
     ) -> None:
         """Launch, and for numpy arrays wait.
 
+        :param scalars: the numbers that epilogues take.
         :param given: whether the results are arrays of the caller, who may want them in memory of the operands.
         """
         bound = prepared.bound
         if bound.empty:
+            if self._einsum.epilogues:
+                finish_nothing(self._einsum, dict(zip(self._names, values, strict=True)), scalars, results, queue, events)
+                return
             for result in results:
                 fill_with_zeros(result, queue, events)
             return
@@ -239,8 +279,12 @@ class Calls:
                 if not on_host:
                     events += copy.events
         outputs = [output(result, queue, n) for result, n in zip(results, bound.alignments[inputs:], strict=True)]
+        for one, update in zip(outputs, self._einsum.updates, strict=True):
+            if update:
+                events += one.fetch(queue, events)
+        named = {self._scalar_names[name]: value for name, value in scalars.items()}
         try:
-            done = bound.enqueue(queue, [*buffers, *(one.buffer for one in outputs)], events or None)
+            done = bound.enqueue(queue, [*buffers, *(one.buffer for one in outputs)], events or None, named)
             for one in outputs:
                 one.deliver(queue, done)
         except BaseException:

@@ -56,7 +56,7 @@ class Reception(Protocol):
     def give(self, results: Any) -> tuple[Any, Sequence[Copied]]:
         """The results as the caller wants them, and what was copied for that."""
 
-    def launch(self, kernel: Kernel, stream: Any) -> tuple[Any, Sequence[Copied]]:
+    def launch(self, kernel: Kernel, scalars: Mapping[str, Any], stream: Any) -> tuple[Any, Sequence[Copied]]:
         """The results of a kernel for CUDA arrays, and what was copied."""
 
     def contract(

@@ -89,7 +89,7 @@ class HostReception:
             return self.own_out, ()
         return _given(results, self.wanted)
 
-    def launch(self, kernel: Kernel, stream: Any) -> tuple[Any, Sequence[Copied]]:
+    def launch(self, kernel: Kernel, scalars: Mapping[str, Any], stream: Any) -> tuple[Any, Sequence[Copied]]:
         """See :meth:`Reception.launch`."""
         raise AssertionError("arrays on the host are launched by the kernel")
 

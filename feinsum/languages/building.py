@@ -1,44 +1,144 @@
-"""Building: a function of a program becomes something that is called on arrays; `build` serves all languages."""
+"""Building: a function of a program as something to call with arrays; `build(program)` is where every language ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from feinsum.devices import device as choose_device
-from feinsum.errors import ValidationError
+from feinsum.errors import FeinsumError
 from feinsum.languages.program import LANGUAGES, Program, program
 
 if TYPE_CHECKING:
+    import pyopencl as cl
+
     from feinsum.database import Database
     from feinsum.devices import Device
 
+ROUTES = ("auto", "einsum", "general")
+TUNING = ("never", "missing", "always")
+
+
+class Runner(Protocol):
+    """What the package of a language makes of a function."""
+
+    route: str
+
+    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any: ...
+
+    def explain(self) -> str: ...
+
+
+class Built:
+    """A function on a device.  Made by :func:`build`; thread-safe.
+
+    :ivar program: the program, and `function` the name of the function.
+    :ivar device: where it runs.
+    """
+
+    def __init__(self, program: Program, function: str, device: Device, runner: Any) -> None:
+        self.program, self.function, self.device = program, function, device
+        self._runner = runner
+
+    def __repr__(self) -> str:
+        return f"Built({self.function!r}, device={self.device.id!r}, route={self.route!r})"
+
+    def __call__(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        count: int | None = None,
+        queue: cl.CommandQueue | None = None,
+        wait_for: Sequence[Any] | None = None,
+        **named: Any,
+    ) -> Any:
+        """Run it on arrays, all of numpy or all of pyopencl; those that are written are updated in place.
+
+        :param named: an argument for each parameter; arrays have the shapes of their memrefs, a group is a list of them.
+        :param arguments: the same as a mapping, for names that are also those of the parameters below.
+        :param count: the number of instances; by default what the sizes say that the group id is an index of, or 1.
+        :param queue: the queue to use; by default the device's.
+        :param wait_for: events to wait for.
+        :returns: the arrays that were written: one of them, or a tuple in order of declaration.  Arrays of numpy have the
+            results on return, those of pyopencl when their events have happened.
+        :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
+        :raises LanguageError: if it was built with ``check="bounds"`` and an index is out of bounds, at its line.
+        """
+        return self._runner.call({**(arguments or {}), **named}, count, queue, wait_for)
+
+    @property
+    def route(self) -> str:
+        """``"general"``, ``"einsum"``, or ``"auto"`` as long as nobody has called it to compare the two."""
+        route: str = self._runner.route
+        return route
+
+    @property
+    def source(self) -> str:
+        """The OpenCL C source."""
+        source: str = self._runner.source
+        return source
+
+    def ir(self, name: str | None = None) -> str:
+        """The function behind a pass, by default the last, in the language itself.
+
+        :raises ValidationError: if there is no such pass.
+        """
+        text: str = self._runner.ir(name)
+        return text
+
+    def explain(self) -> str:
+        """Which route and why, by lines of the program; what the last call copied."""
+        text: str = self._runner.explain()
+        return text
+
 
 def build(
-    p: Program | str | PathLike[str],
+    p: Program | str | os.PathLike[str],
     function: str | None = None,
-    device: Device | str | None = None,
-    database: Database | str | PathLike[str] | None = None,
+    device: Device | str | cl.Device | cl.CommandQueue | None = None,
+    database: Database | str | os.PathLike[str] | None = None,
     sizes: Mapping[str, int] | None = None,
     tune: str = "never",
     route: str = "auto",
-    **options: Any,
-) -> Any:
-    """Make a function of a program ready to be called on a device.
+    *,
+    check: str | None = None,
+) -> Built:
+    """Make a function of a program ready to run on a device.
+
+    >>> import numpy as np
+    >>> import feinsum as fe
+    >>> p = fe.program("func @double(%x: memref<f32x?>) { %two = constant 2.0 : f32  %z = constant 0.0 : f32 axpby.n %two,%x,%z,%x }")
+    >>> fe.build(p)(x=np.arange(3, dtype=np.float32))
+    array([0., 2., 4.], dtype=float32)
 
     :param p: a program, or what :func:`feinsum.program` takes.
-    :param function: its name; it can be left out where there is one.
-    :param sizes: lengths expected; of the immediate language ``{"E": items}``.  They rank records and limit nothing.
-    :param tune: as of :func:`feinsum.generate`, for each einsum that is in it.
-    :param route: how, where a language knows several ways; ``"auto"`` is the best of them.
-    :param options: what one language alone knows.
-    :raises ValidationError: if the language of the program cannot be run, or does not know an option.
-    """
+    :param function: its name; not needed where there is one only.
+    :param device: see :func:`feinsum.device`.
+    :param database: where to look for records besides those that come with feinsum.
+    :param sizes: lengths expected of sizes that the program leaves open, by parameter and mode: ``{"C.2": 1000}``; of the
+        immediate language ``{"E": items}``.
+    :param tune: as for :func:`feinsum.generate`, where the function is an einsum.
+    :param route: ``"einsum"`` has einsums computed by the kernels of :func:`feinsum.generate`, ``"general"`` by one that is
+        made of the instructions; ``"auto"`` decides by record, or else by timing both at the first call.  Of the immediate
+        language ``"general"`` launches each instruction, the others raise instructions to larger einsums.
+    :param check: ``"bounds"`` has every index checked as the kernel runs, for debugging; this is slow.
+    :raises LanguageError: if the function cannot be compiled, at the line.
+    :raises FeinsumError: if `route`, `tune` or `check` is none of these, or the function is no einsum and should be one.
+    :raises DeviceError: if the device has not what the function needs.
+    """  # noqa: E501
+    if route not in ROUTES:
+        raise FeinsumError(f"route is {route!r}; it is 'auto', 'einsum' or 'general'")
+    if tune not in TUNING:
+        raise FeinsumError(f"tune is {tune!r}; it is 'never', 'missing' or 'always'")
+    if check not in (None, "bounds"):
+        raise FeinsumError(f"check is {check!r}; it is 'bounds' or None")
+    chosen = choose_device(device)
     one = p if isinstance(p, Program) else program(p)
-    chosen = one.function(function)
-    implementation: Any = LANGUAGES[one.language].load()
-    if not hasattr(implementation, "build"):
-        raise ValidationError(f"programs of the {one.language} language are interpreted and not built yet")
-    settings = {"database": database, "sizes": sizes, "tune": tune, "route": route, **options}
-    return implementation.build(chosen, one.source, choose_device(device), **settings)
+    found = one.function(function)
+    request = {"database": database, "sizes": sizes, "tune": tune, "route": route, "check": check == "bounds"}
+    language: Any = LANGUAGES[one.language].load()
+    if not hasattr(language, "build"):
+        raise FeinsumError(f"programs of the {one.language} language are read and interpreted, not built yet")
+    return Built(one, found.name, chosen, language.build(found, one.source, chosen, **request))

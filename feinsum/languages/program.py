@@ -38,6 +38,9 @@ class Implementation(Protocol):
     def interpret(self, function: Any, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Any) -> Any:
         """Execute a function with numpy."""
 
+    def build(self, function: Any, source: Source, device: Any, **request: Any) -> Any:
+        """A function on a device, see :class:`feinsum.languages.building.Runner`."""
+
 
 @dataclass(frozen=True)
 class Language:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.executable import Executable, Geometry
-from feinsum.errors import DeviceError, TransformError
+from feinsum.errors import DeviceError, TransformError, ValidationError
 from feinsum.generate.kernel import Kernel
 from feinsum.interop.cuda.driver import INVALID_CONTEXT, LoadedPtx, bindings, context_of
 from feinsum.interop.cuda.ptx import PtxEntry, for_cuda
@@ -58,8 +58,8 @@ class Arguments:
         self.address = ctypes.addressof(self._addresses)
 
 
-def as_word(value: int, dtype: np.dtype[Any]) -> int:
-    """An argument of an integer type as an unsigned word of eight bytes, of which the kernel reads the first ones.
+def as_word(value: Any, dtype: np.dtype[Any]) -> int:
+    """An argument that is a number as an unsigned word of eight bytes, of which the kernel reads the first ones.
 
     >>> hex(as_word(-2, np.dtype("int32")))
     '0xfffffffe'
@@ -151,23 +151,29 @@ class CudaProgram:
         self._library = LoadedPtx(text)
         self._executable = executable
 
-    def bind(self, kernel: Kernel, lengths: Mapping[str, int], device: int) -> BoundLaunches:
+    def bind(self, kernel: Kernel, lengths: Mapping[str, int], device: int, scalars: Mapping[str, Any]) -> BoundLaunches:
         """Its launches for arrays of certain lengths.
 
         :param lengths: the length of each index of the kernel's einsum.
+        :param scalars: the numbers that epilogues take, by their names in the einsum.
+        :raises ValidationError: if one of them is of more than eight bytes.
         """
+        large = [name for name, value in scalars.items() if value.dtype.itemsize > 8]
+        if large:
+            raise ValidationError(f"'{large[0]}' is complex128; kernels on CUDA arrays take numbers of eight bytes at most")
         bound = kernel.bind(lengths)
         if bound.empty:
             return BoundLaunches((), bound.alignments, (), True)
         executable = self._executable
         scratch = executable.scratch_bytes(bound.values)
+        values = {**bound.values, **{kernel.scalar_names[name]: value for name, value in scalars.items()}}
         places = {name: k for k, name in enumerate((*bound.inputs, *bound.outputs, *scratch))}
         dtypes = {a.name: np.dtype(a.dtype) for a in executable.program.arguments}
         launches = []
         for geometry in executable.geometry(bound.values):
             entry = self._entries[geometry.kernel]
             sources = [
-                (True, places[name]) if name in places else (False, as_word(bound.values[name], dtypes[name]))
+                (True, places[name]) if name in places else (False, as_word(values[name], dtypes[name]))
                 for name in geometry.arguments
             ]
             if len(sources) != entry.parameters:

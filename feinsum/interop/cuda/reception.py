@@ -105,10 +105,12 @@ class CudaReception:
             return results, ()
         return _given(results, self.held, self.wanted)
 
-    def launch(self, kernel: Kernel, stream: Any) -> tuple[Any, Sequence[Copied]]:
+    def launch(self, kernel: Kernel, scalars: Mapping[str, Any], stream: Any) -> tuple[Any, Sequence[Copied]]:
         """See :meth:`Reception.launch`."""
         with self.held.at(self.number, stream_address(stream)):
-            results, copied = road_of(kernel).call(self.inputs, self.out, self.held, self.number, self.library.name)
+            results, copied = road_of(kernel).call(
+                self.inputs, scalars, self.out, self.held, self.number, self.library.name
+            )
             given, more = self.give(tuple(results) if len(results) > 1 else results[0])
         return given, (*copied, *more)
 
@@ -151,13 +153,14 @@ class CudaRoad:
         self._quick = QuickCalls(self._names)
 
     def call(
-        self, inputs: Mapping[str, Any], out: Any, held: Holder, number: int, owner: str
+        self, inputs: Mapping[str, Any], scalars: Mapping[str, Any], out: Any, held: Holder, number: int, owner: str
     ) -> tuple[list[Any], Sequence[Copied]]:
         """The results, and what was copied; to be called with the device and the stream current.
 
+        :param scalars: the numbers that epilogues take.
         :param owner: the library whose arrays the caller has.
         """
-        shape, bound, values = self._prepared(inputs, held, number)
+        shape, bound, values = self._prepared(inputs, scalars, held, number)
         copied: list[Copied] = []
         plain = [self._taken(k, value, bound.alignments[k], held, copied) for k, value in enumerate(values)]
         if out is None:
@@ -165,13 +168,17 @@ class CudaRoad:
         else:
             results = self._given(out, shape, bound, plain, held, copied)
         if bound.empty:
+            if self._einsum.epilogues:
+                raise ValidationError(
+                    "an axis has no length, and epilogues of sums without terms are not made on CUDA arrays"
+                )
             for result in results:
                 held.zero(result)
             return results, copied
         scratch = [held.empty((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes]
         pointers = [held.pointer(value) for value in (*plain, *results, *scratch)]
         bound.enqueue(pointers, held.stream(number))
-        if not copied and held.name == owner:
+        if not copied and held.name == owner and out is None and not scalars:
             self._remember(plain, shape, bound, held, number)
         return results, copied
 
@@ -186,23 +193,24 @@ class CudaRoad:
         self._quick.add(QuickCall(held, number, marks, [step], tuple if len(results) > 1 else None))
         self._kernel.quick = self._quick.named
 
-    def bind(self, lengths: Mapping[str, int], number: int) -> BoundLaunches:
+    def bind(self, lengths: Mapping[str, int], number: int, scalars: Mapping[str, Any] | None = None) -> BoundLaunches:
         """The launches on a device for arrays of certain lengths.
 
         :param lengths: the length of each index of the einsum.
+        :param scalars: the numbers that epilogues take.
         """
         executable = self._kernel.executable_for(lengths)
         program = self._programs.get(id(executable))
         if program is None:
             program = self._programs.setdefault(id(executable), CudaProgram(executable))
-        return program.bind(self._kernel, lengths, number)
+        return program.bind(self._kernel, lengths, number, scalars or {})
 
     def _prepared(
-        self, inputs: Mapping[str, Any], held: Holder, number: int
+        self, inputs: Mapping[str, Any], scalars: Mapping[str, Any], held: Holder, number: int
     ) -> tuple[tuple[int, ...], BoundLaunches, list[Any]]:
         values: list[Any] = [inputs[name] for name in self._names] if len(inputs) == len(self._names) else []
         kinds = [held.kind(value) for value in values]
-        key = (held.name, number, *kinds)
+        key = (held.name, number, *kinds, *scalars.values())
         known = self._known.get(key) if values and None not in kinds else None
         if known is None:
             unknown = [name for name in inputs if name not in self._names]
@@ -211,7 +219,7 @@ class CudaRoad:
             seen = {name: Described(tuple(value.shape), held.numbers(value)) for name, value in inputs.items()}
             lengths = check_arguments(self._einsum, seen)
             values = [inputs[name] for name in self._names]
-            known = tuple(lengths[letter] for letter in self._einsum.indexing.output), self.bind(lengths, number)
+            known = tuple(lengths[letter] for letter in self._einsum.indexing.output), self.bind(lengths, number, scalars)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = known

@@ -15,7 +15,7 @@ from feinsum.languages.tensor.ir import Function
 from feinsum.languages.tensor.printing import show
 from feinsum.languages.tensor.reading import read as _read
 
-__all__ = ["interpret", "read", "show"]
+__all__ = ["build", "interpret", "read", "sample_arguments", "show"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -38,3 +38,19 @@ def interpret(
     from feinsum.languages.tensor.interpreting import execute
 
     return execute(function, source, arguments, count, **sizes)
+
+
+def build(function: Function, source: Source, device: Any, **request: Any) -> Any:
+    """What runs a function on a device; see :func:`feinsum.build`."""
+    from feinsum.languages.tensor.running import make
+
+    return make(function, source, device, **request)
+
+
+def sample_arguments(
+    function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Random arguments; see :func:`feinsum.languages.trying.try_out`."""
+    from feinsum.languages.tensor.running.samples import sample_arguments as sample
+
+    return sample(function, sizes, seed, count, given)

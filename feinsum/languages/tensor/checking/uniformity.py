@@ -27,6 +27,13 @@ def check_uniformity(function: Function, report: Report) -> None:
     _visit(function.body, UNIFORM, {}, report)
 
 
+def levels(function: Function) -> dict[Value, int]:
+    """How each value that is not uniform varies."""
+    found: dict[Value, int] = {}
+    _visit(function.body, UNIFORM, found, None)
+    return found
+
+
 def _visit(region: Region, control: int, found: dict[Value, int], report: Report | None) -> int:
     """Visit a region that is entered as `control` varies; the level of what it yields."""
     for operation in region.operations:

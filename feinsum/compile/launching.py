@@ -1,0 +1,84 @@
+"""One kernel of a text, built and launched with buffers and numbers in order: what languages need of OpenCL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from feinsum.compile.buffers import check_queue, checked_events
+from feinsum.devices import Device
+from feinsum.devices.opencl import build_program
+from feinsum.ending import calling
+from feinsum.errors import TransformError
+
+_CORRECT_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
+
+
+class Launcher:
+    """A kernel built for a device; thread-safe."""
+
+    def __init__(self, device: Device, source: str, name: str) -> None:
+        import pyopencl as cl
+
+        self.device, self.name = device, name
+        rounds = device.cl_device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        options = [_CORRECT_DIVISION] if rounds else []
+        try:
+            with calling:
+                self._kernel = cl.Kernel(build_program(device.context, source, options), name)
+        except cl.Error as error:
+            raise TransformError(f"the OpenCL compiler refuses the kernel: {str(error).strip()[:2000]}") from None
+        self._lock = threading.Lock()
+
+    def queue_and_events(self, queue: Any, wait_for: Any) -> tuple[Any, list[Any]]:
+        """The queue to use, and what to wait for.
+
+        :raises ValidationError: if these are of another context.
+        """
+        if queue is not None:
+            check_queue(queue, self.device.context)
+        events = [] if wait_for is None else checked_events(wait_for, self.device.context)
+        return self.device.queue if queue is None else queue, events
+
+    def enqueue(self, queue: Any, arguments: Sequence[Any], groups: int, work_items: int, wait_for: Sequence[Any]) -> Any:
+        """Launch work-groups of one dimension; the event of their end.
+
+        :param arguments: buffers and numbers of numpy, in order.
+        """
+        import pyopencl as cl
+
+        with calling, self._lock:
+            self._kernel.set_args(*arguments)
+            return cl.enqueue_nd_range_kernel(
+                queue, self._kernel, (groups * work_items,), (work_items,), wait_for=list(wait_for) or None
+            )
+
+
+def new_table(queue: Any, values: Any) -> Any:
+    """A buffer with 64-bit integers."""
+    import pyopencl as cl
+
+    table = np.ascontiguousarray(values, np.int64)
+    if not table.size:
+        return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8)
+    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=table)
+
+
+def new_words(queue: Any, count: int) -> Any:
+    """A buffer of 32-bit zeros."""
+    import pyopencl as cl
+
+    zeros = np.zeros(count, np.int32)
+    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=zeros)
+
+
+def read_words(queue: Any, buffer: Any, count: int) -> Any:
+    """The content of such a buffer."""
+    import pyopencl as cl
+
+    words = np.empty(count, np.int32)
+    cl.enqueue_copy(queue, words, buffer)
+    return words

@@ -1,0 +1,7 @@
+"""Emission: lowered functions as OpenCL C, statement by statement; blocks are cgen's."""
+
+from __future__ import annotations
+
+from feinsum.languages.tensor.emitting.kernel import Emitted, Slot, emit
+
+__all__ = ["Emitted", "Slot", "emit"]

@@ -1,0 +1,237 @@
+"""Kernels: a lowered function as the text of an OpenCL C kernel, and what its arguments are.
+
+Parameters come in order: a memref is a pointer, its unknown sizes and its unknown strides; a group is a pointer, a table
+of offsets, tables of unknown sizes and strides, and its size; a complex number is its two parts.  The last two are the
+number of instances, and how many of them a work-group takes one after the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cgen
+
+from feinsum.languages.source import Span
+from feinsum.languages.tensor.checking.uniformity import levels
+from feinsum.languages.tensor.emitting import (
+    atomics,
+    control,
+    matrices,
+    matrix_memory,
+    matrix_products,
+    memory,
+    numbers,
+    scalars,
+    sub_groups,
+)
+from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfViews, View, loop
+from feinsum.languages.tensor.emitting.numbers import c_type, stored_type
+from feinsum.languages.tensor.ir import Function, Region, Value
+from feinsum.languages.tensor.lowering.target import Target
+from feinsum.languages.tensor.types import Boolean, Extent, Group, Memref, Scalar
+
+PLAIN: Final = {
+    **memory.EMITTERS,
+    **scalars.EMITTERS,
+    **matrices.EMITTERS,
+    **matrix_memory.EMITTERS,
+    **matrix_products.EMITTERS,
+    **sub_groups.EMITTERS,
+}
+"""What is emitted for each instruction without regions."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An argument of the kernel.
+
+    :ivar kind: "buffer", "number", "size", "stride", "offsets", "sizes", "strides", "group size", "count", "chunk" or
+        "fault".
+    :ivar parameter: the parameter of the function that it is a part of.
+    :ivar mode: which mode of it, or which part of a complex number.
+    """
+
+    kind: str
+    parameter: Value | None = None
+    mode: int = 0
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A kernel.
+
+    :ivar spans: where the accesses stand that are checked; the kernel reports one by its number, from 1.
+    :ivar local_bytes: memory of the work-group, or of the work-item where there is one only.
+    """
+
+    name: str
+    source: str
+    slots: tuple[Slot, ...]
+    local_bytes: int
+    needs_double: bool
+    needs_wide_atomics: bool
+    spans: tuple[Span, ...] = ()
+
+
+def emit(function: Function, target: Target, check: bool = False) -> Emitted:
+    """The kernel of a function that all passes have seen.
+
+    :param check: whether loads and stores are checked, and the line of one that is out of bounds is written to `fault`.
+    """
+    context = Context(function, target, levels(function), check)
+    slots: list[Slot] = []
+    arguments = list(_parameters(context, slots))
+    if check:
+        slots.append(Slot("fault"))
+        arguments.append("__global int *fault")
+    _region(context, function.body)
+    body = context.body
+    if context.locals:
+        context.body = []
+        context.barrier(True, True)
+        body = [*body, *context.body]
+    name = f"tensor_{re.sub(r'[^A-Za-z0-9_]', '_', function.name)}"
+    kernel = _kernel(context, name, arguments, body)
+    text = f"{kernel}\n"
+    preamble = _preamble(text)
+    local = sum(_SIZES[c] * n for c, n in context.locals.values())
+    whole = f"{preamble}\n{text}" if preamble else text
+    wide = "atom_" in whole
+    pragmas = _pragmas("double" in whole, wide)
+    return Emitted(name, pragmas + whole, tuple(slots), local, "double" in whole, wide, tuple(context.spans))
+
+
+_SIZES: Final = {
+    "char": 1, "short": 2, "int": 4, "long": 8, "ushort": 2, "float": 4, "double": 8, "float2": 8, "double2": 16
+}  # fmt: skip
+
+
+def _pragmas(double: bool, wide: bool) -> str:
+    names = (["cl_khr_fp64"] if double else []) + (["cl_khr_int64_base_atomics"] if wide else [])
+    return "".join(f"#pragma OPENCL EXTENSION {name} : enable\n" for name in names)
+
+
+def _region(context: Context, region: Region) -> Sequence[Value]:
+    """Emit operations; the values that are yielded."""
+    for operation in region.operations:
+        if operation.name == "yield":
+            return operation.operands
+        context.span = operation.span
+        if operation.name in control.EMITTERS:
+            control.EMITTERS[operation.name](context, operation, _region)
+        else:
+            PLAIN[operation.name](context, operation)
+    return ()
+
+
+def _parameters(context: Context, slots: list[Slot]) -> Iterator[str]:
+    """The declarations of the kernel's arguments; values get what they are."""
+    for value in context.function.parameters:
+        name = context.fresh(value.name)
+        type_ = value.type
+        if isinstance(type_, Memref):
+            yield from _memref(context, slots, value, type_, name)
+        elif isinstance(type_, Group):
+            yield from _group(context, slots, value, type_, name)
+        else:
+            assert isinstance(type_, (Scalar, Boolean))
+            yield from _number(context, slots, value, type_, name)
+    slots += [Slot("count"), Slot("chunk")]
+    yield "long const count"
+    yield "long const chunk"
+
+
+def _number(context: Context, slots: list[Slot], value: Value, type_: Scalar | Boolean, name: str) -> Iterator[str]:
+    if isinstance(type_, Scalar) and type_.is_complex:
+        part = c_type(type_.component)
+        for number in range(2):
+            slots.append(Slot("number", value, number))
+            yield f"{part} const {name}_{number}"
+        context.values[value] = f"({c_type(type_)})({name}_0, {name}_1)"
+        return
+    slots.append(Slot("number", value))
+    context.values[value] = name
+    yield f"{c_type(type_)} const {name}"
+
+
+def _amounts(slots: list[Slot], value: Value, extents: Sequence[Extent], name: str, kind: str) -> list[Amount]:
+    found: list[Amount] = []
+    for mode, extent in enumerate(extents):
+        if extent is None:
+            slots.append(Slot(kind, value, mode))
+            found.append(f"{name}_{'n' if kind.startswith('size') else 's'}{mode}")
+        else:
+            found.append(extent)
+    return found
+
+
+def _memref(context: Context, slots: list[Slot], value: Value, type_: Memref, name: str) -> Iterator[str]:
+    slots.append(Slot("buffer", value))
+    yield f"__global {stored_type(type_.element)} *restrict {name}"
+    shape = _amounts(slots, value, type_.shape, name, "size")
+    strides = _amounts(slots, value, type_.strides, name, "stride")
+    yield from (f"long const {amount}" for amount in (*shape, *strides) if isinstance(amount, str))
+    context.values[value] = View(name, type_.element, "global", tuple(shape), tuple(strides))
+
+
+def _group(context: Context, slots: list[Slot], value: Value, type_: Group, name: str) -> Iterator[str]:
+    memref = type_.memref
+    slots += [Slot("buffer", value), Slot("offsets", value)]
+    yield f"__global {stored_type(memref.element)} *restrict {name}"
+    yield f"__global long const *restrict {name}_offsets"
+    shape = _amounts(slots, value, memref.shape, name, "sizes")
+    strides = _amounts(slots, value, memref.strides, name, "strides")
+    yield from (f"__global long const *restrict {amount}" for amount in (*shape, *strides) if isinstance(amount, str))
+    slots.append(Slot("group size", value))
+    yield f"long const {name}_size"
+    context.values[value] = GroupOfViews(
+        name, f"{name}_offsets", f"{name}_size", tuple(shape), tuple(strides), memref.element
+    )
+
+
+def _kernel(context: Context, name: str, arguments: Sequence[str], body: list[Any]) -> str:
+    """The kernel: one instance after the other, from the first of a work-group to the last."""
+    target = context.target
+    head: list[Any] = []
+    space = "" if target.is_alone else "__local "
+    for array, (type_, length) in context.locals.items():
+        # vectors are loaded from it
+        head.append(cgen.Statement(f"{space}{type_} {array}[{length}] __attribute__((aligned(128)))"))
+    if not target.is_alone:
+        head.append(cgen.Statement("int const lid = (int)get_local_id(0)"))
+        head.append(cgen.Statement(f"int const lane = lid % {target.subgroup_size}"))
+        head.append(cgen.Statement(f"int const subgroup = lid / {target.subgroup_size}"))
+    else:
+        head.append(cgen.Statement("int const lid = 0, lane = 0, subgroup = 0"))
+    head.append(cgen.Statement("long const first = (long)get_group_id(0) * chunk"))
+    head.append(cgen.Statement("long const last = min(first + chunk, count)"))
+    head.append(loop("long gid = first", "gid < last", "++gid", body))
+    block = "\n".join(cgen.Block(head).generate())
+    size = f"__attribute__((reqd_work_group_size({target.work_items}, 1, 1)))"
+    listed = ",\n    ".join(arguments)
+    return f"__kernel {size}\nvoid {name}(\n    {listed})\n{block}"
+
+
+_FUNCTIONS: Final = {**numbers.PREAMBLE, **atomics.HELPERS, **sub_groups.SHUFFLES, "any_of": control.ANY_OF}
+
+
+def _preamble(text: str) -> str:
+    """The functions that a text calls, and those that they call, in the order of their needs."""
+    found: dict[str, str] = {}
+
+    def visit(caller: str) -> None:
+        for word in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", caller)):
+            if word in found:
+                continue
+            function = _FUNCTIONS.get(word)
+            if function is None and (match := re.fullmatch(r"atomic_add_([a-z]+\d+)_(global|local)", word)):
+                function = atomics.function(*match.groups())
+            if function is not None and f" {word}(" not in caller.split("{")[0]:
+                visit(function)
+                found[word] = function.lstrip("\n")
+
+    visit(text)
+    return "\n".join(found.values())

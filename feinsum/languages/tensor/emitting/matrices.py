@@ -1,0 +1,211 @@
+"""Cooperative matrices: how the work-items of a sub-group hold them, and what they do with them.
+
+    matrix_a, matrix_acc    work-item l of s holds rows l, l + s, l + 2 s, ...; one alone holds all, in vectors
+    matrix_b                every work-item holds all of it: products read it with one index for the whole sub-group
+
+so that a product needs nothing of other work-items.  Element q of an array is piece q mod P of column q div P.  Small
+matrices are written out, so that arrays become registers; loops remain for large ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import cgen
+
+from feinsum.languages.tensor.emitting.context import Amount, Context, plus, times
+from feinsum.languages.tensor.emitting.numbers import arithmetic, c_type, conversion, literal, zero
+from feinsum.languages.tensor.ir import Operation, Value
+from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, Scalar
+
+MOST_WRITTEN_OUT = 1024
+DIGITS = "0123456789abcdef"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A coopmatrix as an array of `pieces` times `columns` vectors of `width` elements; `step` rows apart."""
+
+    name: str
+    type: Coopmatrix
+    width: int
+    pieces: int
+    replicated: bool
+    step: int
+
+    @property
+    def length(self) -> int:
+        return self.pieces * self.type.columns
+
+    @property
+    def c(self) -> str:
+        """The C type of a vector."""
+        return c_type(self.type.component) + (str(self.width) if self.width > 1 else "")
+
+    def row(self, piece: Amount, lane: int) -> Amount:
+        """The row of an element of a piece."""
+        if self.replicated or self.step == 1:
+            return plus(times(piece, self.width), lane)
+        return plus("lane", times(piece, self.step))
+
+    @property
+    def may_lack_rows(self) -> bool:
+        """Whether some elements of the pieces are of no row."""
+        return self.pieces * (self.width if self.step == 1 or self.replicated else self.step) != self.type.rows
+
+
+def layout(context: Context, type_: Coopmatrix, name: str) -> Matrix:
+    """How a coopmatrix is held."""
+    target = context.target
+    if type_.use == "matrix_b":
+        return Matrix(name, type_, 1, type_.rows, True, 1)
+    width = target.vector_width(type_.rows, type_.component)
+    held = width if target.is_alone else target.subgroup_size
+    return Matrix(name, type_, width, -(-type_.rows // held), target.is_alone, 1 if target.is_alone else held)
+
+
+def declare(context: Context, value: Value) -> Matrix:
+    """A new array for a value."""
+    assert isinstance(value.type, Coopmatrix)
+    matrix = layout(context, value.type, context.fresh(value.name))
+
+    context.body.append(cgen.ArrayOf(cgen.Value(matrix.c, matrix.name), matrix.length))
+    return matrix
+
+
+def each(context: Context, count: int, body: Callable[[Amount], None], written_out: bool) -> None:
+    if written_out:
+        for number in range(count):
+            body(number)
+        return
+    name = context.fresh("q")
+    with context.loop(f"int {name} = 0", f"{name} < {count}", f"++{name}"):
+        body(name)
+
+
+def split(number: Amount, by: int) -> tuple[Amount, Amount]:
+    """Column and piece of an element of an array."""
+    if isinstance(number, int):
+        return divmod(number, by)
+    return (number, 0) if by == 1 else (f"({number} / {by})", f"({number} % {by})")
+
+
+def is_small(matrix: Matrix) -> bool:
+    return matrix.length * matrix.width <= MOST_WRITTEN_OUT // 2
+
+
+def component_of(vector: str, width: int, lane: int) -> str:
+    return f"{vector}.s{DIGITS[lane]}" if width > 1 else vector
+
+
+def vector_of(matrix: Matrix, components: list[str]) -> str:
+    return f"({matrix.c})({', '.join(components)})" if matrix.width > 1 else components[0]
+
+
+def copy(context: Context, source: Matrix, target: Matrix) -> None:
+    each(context, source.length, lambda q: context.put(f"{target.name}[{q}] = {source.name}[{q}]"), is_small(source))
+
+
+def emit_constant(context: Context, operation: Operation) -> None:
+    matrix = declare(context, operation.results[0])
+    value = literal(operation.attributes["value"], matrix.type.component)
+    filled = f"({matrix.c})({value})" if matrix.width > 1 else value
+    each(context, matrix.length, lambda q: context.put(f"{matrix.name}[{q}] = {filled}"), is_small(matrix))
+    context.values[operation.results[0]] = matrix
+
+
+def by_components(matrix: Matrix, compute: Callable[[Callable[[str, int], str]], str]) -> str:
+    """A vector of what is computed of components; `compute` gets how to name a component of a vector."""
+    return vector_of(
+        matrix,
+        [compute(lambda vector, width, lane=lane: component_of(vector, width, lane)) for lane in range(matrix.width)],  # type: ignore[misc]
+    )
+
+
+def emit_elementwise(context: Context, operation: Operation, name: str) -> None:
+    """Arithmetic of matrices held alike."""
+    matrix = declare(context, operation.results[0])
+    operands = [context.values[value] for value in operation.operands]
+    type_ = operands[0].type.component
+
+    def body(q: Amount) -> None:
+        vectors = [f"{operand.name}[{q}]" for operand in operands]
+        if type_ in (F32, F64):
+            text = arithmetic(name, type_, vectors, type_)
+        else:
+            text = by_components(
+                matrix,
+                lambda part: arithmetic(
+                    name, type_, [part(v, o.width) for v, o in zip(vectors, operands, strict=True)], matrix.type.component
+                ),
+            )
+        context.put(f"{matrix.name}[{q}] = {text}")
+
+    each(context, matrix.length, body, is_small(matrix))
+    context.values[operation.results[0]] = matrix
+
+
+def emit_scale(context: Context, operation: Operation) -> None:
+    matrix = declare(context, operation.results[0])
+    source: Matrix = context.values[operation.operands[1]]
+    factor, type_ = context.text(operation.operands[0]), matrix.type.component
+
+    def body(q: Amount) -> None:
+        vector = f"{source.name}[{q}]"
+        if type_ in (F32, F64):
+            text = f"{factor} * {vector}"
+        else:
+            text = by_components(matrix, lambda part: arithmetic("mul", type_, [factor, part(vector, source.width)], type_))
+        context.put(f"{matrix.name}[{q}] = {text}")
+
+    each(context, matrix.length, body, is_small(matrix))
+    context.values[operation.results[0]] = matrix
+
+
+def emit_cast(context: Context, operation: Operation) -> None:
+    """Between types of different vectors, component by component."""
+    source: Matrix = context.values[operation.operands[0]]
+    matrix = declare(context, operation.results[0])
+    context.values[operation.results[0]] = matrix
+    cast_into(context, source, matrix)
+
+
+def cast_into(context: Context, source: Matrix, matrix: Matrix) -> None:
+    before, after = source.type.component, matrix.type.component
+    if source.width == matrix.width:
+
+        def body(q: Amount) -> None:
+            vector = f"{source.name}[{q}]"
+            if matrix.width > 1 and _has_conversion(before, after):
+                context.put(f"{matrix.name}[{q}] = convert_{matrix.c}({vector})")
+            else:
+                text = by_components(matrix, lambda part: conversion(part(vector, source.width), before, after))
+                context.put(f"{matrix.name}[{q}] = {text}")
+
+        each(context, matrix.length, body, is_small(matrix))
+        return
+    for column in range(matrix.type.columns):
+        for piece in range(matrix.pieces):
+            components = []
+            for lane in range(matrix.width):
+                other, rest = divmod(piece * matrix.width + lane, source.width)
+                if other < source.pieces:
+                    vector = f"{source.name}[{column * source.pieces + other}]"
+                    components.append(conversion(component_of(vector, source.width, rest), before, after))
+                else:
+                    components.append(zero(after))
+            context.put(f"{matrix.name}[{column * matrix.pieces + piece}] = {vector_of(matrix, components)}")
+
+
+def _has_conversion(before: Scalar, after: Scalar) -> bool:
+    """Whether vectors are converted as a whole."""
+    if before.is_complex or after.is_complex or after in (F16, BF16):
+        return False
+    return before.is_integer or not after.is_integer
+
+
+EMITTERS: Final[Mapping[str, Callable[[Context, Operation], None]]] = {
+    "cooperative_matrix_scale": emit_scale,
+}

@@ -1,0 +1,185 @@
+"""Linear algebra: collective instructions become loops over elements, and products become gemm.
+
+gemv, ger          gemm, of matrices with one column or row
+axpby, hadamard    foreach over the elements of the result
+sum to a vector    foreach over the elements of the result, and a loop over what is summed
+sum to a number    partial sums of work-items, of sub-groups, and of these
+cumsum             foreach over the fibres along the mode, and a loop along it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from feinsum.languages.tensor.ir import Function, Operation, Value
+from feinsum.languages.tensor.lowering.common import Lowering, accumulator
+from feinsum.languages.tensor.lowering.target import Target
+from feinsum.languages.tensor.rewriting import Builder
+from feinsum.languages.tensor.types import I32, INDEX, Extent, Memref, memref
+
+
+def lower_linear_algebra(function: Function, target: Target) -> Function:
+    """The function without linear algebra but gemm."""
+    return _LinearAlgebra(function, target).run()
+
+
+class _LinearAlgebra(Lowering):
+    def rewrite(self, operation: Operation, builder: Builder) -> Sequence[Value] | None:
+        rule = _RULES.get(operation.name)
+        if rule is None:
+            return None
+        rule(self, operation, builder)
+        return ()
+
+
+def _atomic(operation: Operation) -> str:
+    return str(operation.attributes["atomic"])
+
+
+def _as_matrix(builder: Builder, vector: Value, column: bool) -> Value:
+    """A vector seen as a matrix of one column, or of one row."""
+    type_ = vector.type
+    assert isinstance(type_, Memref)
+    (size,), (stride,) = type_.shape, type_.strides
+    other: Extent = stride if size == 1 else None if size is None or stride is None else size * stride
+    shape, strides = ((size, 1), (stride, other)) if column else ((1, size), (stride, stride))
+    bounds = (size, 1) if column else (1, size)
+    dynamic = [builder.size(vector, 0)] if size is None else []
+    made = memref(type_.element, shape, strides, type_.local)
+    return builder.compute("expand", (vector, *dynamic), made, "matrix", mode=0, shape=bounds)
+
+
+def _gemv(lowering: _LinearAlgebra, operation: Operation, builder: Builder) -> None:
+    alpha, A, x, beta, y = operation.operands
+    operands = (alpha, A, _as_matrix(builder, x, True), beta, _as_matrix(builder, y, True))
+    turned = (*operation.attributes["transposes"], "n")
+    builder.emit("gemm", operands, attributes={"transposes": turned, "atomic": _atomic(operation)})
+
+
+def _ger(lowering: _LinearAlgebra, operation: Operation, builder: Builder) -> None:
+    alpha, x, y, beta, C = operation.operands
+    operands = (alpha, _as_matrix(builder, x, True), _as_matrix(builder, y, False), beta, C)
+    builder.emit("gemm", operands, attributes={"transposes": ("n", "n"), "atomic": _atomic(operation)})
+
+
+def _axpby(lowering: _LinearAlgebra, operation: Operation, builder: Builder) -> None:
+    alpha, A, beta, B = operation.operands
+    turned = operation.attributes["transposes"] == ("t",)
+    order = _order(B)
+
+    def body(b: Builder, *indices: Value) -> None:
+        here = indices[:order]
+        value = b.cast(b.load(A, *(here[::-1] if turned else here)), accumulator(B))
+        lowering.update(b, lowering.scaled(b, alpha, value), beta, B, here, _atomic(operation))
+
+    builder.foreach([builder.size(B, mode) for mode in range(order)], body)
+
+
+def _hadamard(lowering: _LinearAlgebra, operation: Operation, builder: Builder) -> None:
+    alpha, A, B, beta, C = operation.operands
+    type_ = accumulator(C)
+
+    def body(b: Builder, *indices: Value) -> None:
+        value = b.arith("mul", b.cast(b.load(A, *indices), type_), b.cast(b.load(B, *indices), type_))
+        lowering.update(b, lowering.scaled(b, alpha, value), beta, C, indices, _atomic(operation))
+
+    builder.foreach([builder.size(C, mode) for mode in range(_order(C))], body)
+
+
+def _order(value: Value) -> int:
+    assert isinstance(value.type, Memref)
+    return value.type.order
+
+
+def _cumsum(lowering: _LinearAlgebra, operation: Operation, builder: Builder) -> None:
+    """One after the other along the mode, so that A and B may be the same memory."""
+    alpha, A, beta, B = operation.operands
+    mode, type_ = operation.attributes["mode"], accumulator(B)
+    length = builder.size(B, mode)
+    others = [builder.size(B, other) for other in range(_order(B)) if other != mode]
+
+    def fibre(b: Builder, *indices: Value) -> None:
+        around = indices[: len(others)]
+
+        def step(b: Builder, i: Value, before: Value) -> Sequence[Value]:
+            here = (*around[:mode], i, *around[mode:])
+            total = b.arith("add", before, b.cast(b.load(A, *here), type_))
+            lowering.update(b, lowering.scaled(b, alpha, total), beta, B, here, _atomic(operation))
+            return [total]
+
+        b.loop([b.index(0), length], step, [b.zero(type_)])
+
+    builder.foreach(others, fibre)
+
+
+def _sum(lowering: _LinearAlgebra, operation: Operation, builder: Builder) -> None:
+    alpha, A, beta, y = operation.operands
+    turned = operation.attributes["transposes"] == ("t",)
+    if _order(y) == 0:
+        _sum_to_number(lowering, operation, builder)
+        return
+    along = 0 if turned else 1
+    length = builder.size(A, along)
+
+    def body(b: Builder, i: Value) -> None:
+        total = _total(b, A, lambda k: (k, i) if turned else (i, k), [b.index(0), length], y)
+        lowering.update(b, lowering.scaled(b, alpha, total), beta, y, [i], _atomic(operation))
+
+    builder.foreach([builder.size(y, 0)], body)
+
+
+def _total(b: Builder, A: Value, place: Callable[[Value], Sequence[Value]], bounds: Sequence[Value], y: Value) -> Value:
+    """The sum of A over a loop."""
+    type_ = accumulator(y)
+
+    def step(b: Builder, k: Value, before: Value) -> Sequence[Value]:
+        return [b.arith("add", before, b.cast(b.load(A, *place(k)), type_))]
+
+    return b.loop(bounds, step, [b.zero(type_)])[0]
+
+
+def _sum_to_number(lowering: _LinearAlgebra, operation: Operation, builder: Builder) -> None:
+    """Every work-item sums a part; a sub-group's sum waits in local memory for the first work-item to add them."""
+    alpha, A, beta, y = operation.operands
+    target, type_ = lowering.target, accumulator(y)
+    length = builder.size(A, 0)
+    atomic = _atomic(operation)
+    if target.is_alone:
+
+        def alone(b: Builder) -> None:
+            total = _total(b, A, lambda k: [k], [b.index(0), length], y)
+            lowering.update(b, lowering.scaled(b, alpha, total), beta, y, [], atomic)
+
+        builder.parallel(alone)
+        return
+    stage = builder.compute("alloca", (), memref(type_, (target.subgroups,), None, True), "stage")
+
+    def body(b: Builder) -> None:
+        group, lane = b.builtin("subgroup_id", I32), b.builtin("subgroup_local_id", I32)
+        first = b.arith("add", b.arith("mul", group, b.constant(target.subgroup_size, I32)), lane)
+        item = b.cast(first, INDEX)
+        part = _total(b, A, lambda k: [k], [item, length, b.index(target.work_items)], y)
+        whole = b.compute("subgroup_add", (part,), type_, scan="reduce")
+        zero = b.constant(0, I32)
+        b.branch(b.compare("eq", lane, zero), lambda c: c.store(whole, stage, c.cast(group, INDEX)))
+        b.emit("barrier", attributes={"global": "", "local": "local"})
+
+        def last(c: Builder) -> None:
+            total = _total(c, stage, lambda k: [k], [c.index(0), c.index(target.subgroups)], y)
+            lowering.update(c, lowering.scaled(c, alpha, total), beta, y, [], atomic)
+
+        b.branch(b.compare("eq", first, zero), last)
+
+    builder.parallel(body)
+    builder.emit("lifetime_stop", (stage,))
+
+
+_RULES: Final[dict[str, Callable[[_LinearAlgebra, Operation, Builder], None]]] = {
+    "axpby": _axpby,
+    "cumsum": _cumsum,
+    "gemv": _gemv,
+    "ger": _ger,
+    "hadamard_product": _hadamard,
+    "sum": _sum,
+}

@@ -1,0 +1,262 @@
+"""Products: gemm becomes products of cooperative matrices that fit the registers, tile by tile.
+
+    gemm.n.n %alpha, %A, %B, %beta, %C
+ →  parallel {
+        for %m = %0, %M, %rows {            or tile after tile by sub-group after sub-group
+            for %n = %0, %N, %columns {
+                %ab = for %k = %0, %K, %depth init(%acc = %zero) -> (coopmatrix<...,matrix_acc>) {
+                    %a = cooperative_matrix_load.n %A[%m, %k] : coopmatrix<...,matrix_a>
+                    %b = cooperative_matrix_load.n %B[%k, %n] : coopmatrix<...,matrix_b>
+                    %c = cooperative_matrix_mul_add %a, %b, %acc : coopmatrix<...,matrix_acc>
+                    yield (%c)
+                }
+                C[%m, %n] := %alpha %ab + %beta C[%m, %n]
+            }
+        }
+    }
+
+What is left over at the end of a mode of known size is a smaller tile; of an unknown one, a tile whose loads and stores
+are checked.  Sums are accumulated in f32 for f16 and bf16, in i32 for i8 and i16, else in the type of C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from feinsum.languages.tensor.ir import Function, Operation, Value
+from feinsum.languages.tensor.lowering.common import Lowering, accumulator
+from feinsum.languages.tensor.lowering.target import Target, computed_in
+from feinsum.languages.tensor.rewriting import Builder, number_like
+from feinsum.languages.tensor.types import I32, INDEX, Coopmatrix, Extent, Memref, Scalar
+
+_UNROLLED = 256
+"""Multiplications of vectors that a loop over k may have in its body."""
+_DEEPEST = 8
+
+
+def lower_products(function: Function, target: Target) -> Function:
+    """The function without gemm."""
+    return _Products(function, target).run()
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """The part of a result that is computed in registers; `checked` says which modes may end inside it."""
+
+    rows: int
+    columns: int
+    checked: tuple[bool, bool] = (False, False)
+
+
+class _Products(Lowering):
+    def rewrite(self, operation: Operation, builder: Builder) -> Sequence[Value] | None:
+        if operation.name != "gemm":
+            return None
+        product = _Product(self, operation)
+        if 0 not in _memref(operation.operands[-1]).shape:
+            builder.parallel(product.alone if self.target.is_alone else product.shared)
+        return ()
+
+
+def _memref(value: Value) -> Memref:
+    assert isinstance(value.type, Memref)
+    return value.type
+
+
+class _Product:
+    """One gemm."""
+
+    def __init__(self, lowering: _Products, operation: Operation) -> None:
+        self.lowering, self.target = lowering, lowering.target
+        self.alpha, self.A, self.B, self.beta, self.C = operation.operands
+        self.turned = operation.attributes["transposes"]
+        self.atomic = str(operation.attributes["atomic"])
+        self.type = accumulator(self.C)
+        self.rows, self.columns = _memref(self.C).shape
+        shape = _memref(self.A).shape
+        self.depth: Extent = shape[0] if self.turned[0] == "t" else shape[1]
+
+    # one work-item
+
+    def alone(self, b: Builder) -> None:
+        """All tiles by one work-item, with vectors along the rows."""
+        rows, columns = self._tile_sizes()
+        self._along(b, 0, self.rows, rows, lambda c, m, height, checked_m: self._along(
+            c, 1, self.columns, columns, lambda d, n, width, checked_n: self._compute(
+                d, _Tile(height, width, (checked_m, checked_n)), m, n)))  # fmt: skip
+
+    def _tile_sizes(self) -> tuple[int, int]:
+        """Rows and columns of a tile, as even as can be, whose sums fit the vector registers beside an operand's."""
+        target = self.target
+        tall = self.rows or 64
+        width = target.vector_width(tall, self.type)
+        registers = target.vectors - 2
+        pieces = -(-tall // width)
+        best = max(
+            ((p, c) for p in range(1, 5) for c in range(1, 13) if p * c + p <= registers),
+            key=lambda tile: _intensity(tile, pieces, self.columns),
+        )
+        return min(best[0], pieces) * width, best[1]
+
+    def _along(
+        self, b: Builder, mode: int, size: Extent, step: int, body: Callable[[Builder, Value, int, bool], None]
+    ) -> None:
+        """`body` for every tile along a mode."""
+        if size is None:
+            whole = b.size(self.C, mode)
+            rest = b.arith("rem", whole, b.index(step))
+            full = b.arith("sub", whole, rest)
+            b.loop([b.index(0), full, b.index(step)], lambda c, i: body(c, i, step, False), hint="mn"[mode])
+            b.loop([full, whole, b.index(step)], lambda c, i: body(c, i, step, True), hint="mn"[mode])
+            return
+        count, rest_size = divmod(size, step)
+        if count > 1:
+            bounds = [b.index(0), b.index(count * step), b.index(step)]
+            b.loop(bounds, lambda c, i: body(c, i, step, False), hint="mn"[mode])
+        elif count:
+            body(b, b.index(0), step, False)
+        if rest_size:
+            body(b, b.index(count * step), rest_size, False)
+
+    # several work-items
+
+    def shared(self, b: Builder) -> None:
+        """Tiles in turn by sub-groups, whose work-items have rows of them."""
+        items = self.target.subgroup_size
+        tall = self.rows if self.rows is not None else 4 * items
+        rows = items * min(-(-tall // items), 2)
+        rows = min(rows, tall) if self.rows is not None else rows
+        wide = self.columns if self.columns is not None else 8
+        columns = self._shared_columns(wide, -(-tall // rows))
+        checked = (self.rows is None or tall % rows != 0, self.columns is None or wide % columns != 0)
+        tile = _Tile(rows, columns, checked)
+        down, across = self._tiles(b, 0, rows), self._tiles(b, 1, columns)
+        first = b.cast(b.builtin("subgroup_id", I32), INDEX)
+        step = b.index(self.target.subgroups)
+
+        def body(c: Builder, number: Value) -> None:
+            m = c.arith("mul", c.arith("rem", number, down), c.index(rows))
+            n = c.arith("mul", c.arith("div", number, down), c.index(columns))
+            self._compute(c, tile, m, n)
+
+        b.loop([first, b.arith("mul", down, across), step], body, hint="tile")
+
+    def _shared_columns(self, wide: int, down: int) -> int:
+        """As many columns as leave a tile for every sub-group."""
+        columns = 8
+        while columns > 1 and down * -(-wide // columns) < self.target.subgroups:
+            columns //= 2
+        count = -(-wide // columns)
+        return min(-(-wide // count), columns)
+
+    def _tiles(self, b: Builder, mode: int, step: int) -> Value:
+        size = b.size(self.C, mode)
+        return b.arith("div", b.arith("add", size, b.index(step - 1)), b.index(step))
+
+    # one tile
+
+    def _compute(self, b: Builder, tile: _Tile, m: Value, n: Value) -> None:
+        type_ = Coopmatrix(self.type, tile.rows, tile.columns, "matrix_acc")
+        width = self.target.vector_width(tile.rows, self.type)
+        pieces = -(-tile.rows // (width if self.target.is_alone else self.target.subgroup_size))
+        deepest = max(min(_UNROLLED // max(pieces * tile.columns * (4 if self.type.is_complex else 1), 1), _DEEPEST), 1)
+        if any(tile.checked):
+            # tiles at an end are few, or lie in global memory; what checks them is long
+            deepest = 1 if self.target.is_alone else min(deepest, 2)
+        total = b.zero(type_)
+        if self.depth is None:
+            end = b.size(self.A, 0 if self.turned[0] == "t" else 1)
+            rest = b.arith("rem", end, b.index(deepest))
+            full = b.arith("sub", end, rest)
+            total = self._sum(b, tile, m, n, [b.index(0), full, b.index(deepest)], deepest, total)
+            total = self._sum(b, tile, m, n, [full, end], 1, total)
+        elif self.depth <= 2 * deepest:
+            if self.depth:
+                total = self._step(b, tile, m, n, b.index(0), self.depth, total)
+        else:
+            whole = self.depth // deepest * deepest
+            total = self._sum(b, tile, m, n, [b.index(0), b.index(whole), b.index(deepest)], deepest, total)
+            if rest_depth := self.depth - whole:
+                total = self._step(b, tile, m, n, b.index(whole), rest_depth, total)
+        self._finish(b, tile, m, n, total)
+
+    def _sum(self, b: Builder, tile: _Tile, m: Value, n: Value, bounds: Sequence[Value], deep: int, total: Value) -> Value:
+        (result,) = b.loop(bounds, lambda c, k, before: [self._step(c, tile, m, n, k, deep, before)], [total], "k")
+        return result
+
+    def _step(self, b: Builder, tile: _Tile, m: Value, n: Value, k: Value, deep: int, total: Value) -> Value:
+        """`total` plus the product of `deep` columns of op(A) and rows of op(B)."""
+        down, across = tile.checked
+        a = self._loaded(b, self.A, self.turned[0], (m, k), (tile.rows, deep), "matrix_a", "rows" if down else "")
+        c = self._loaded(b, self.B, self.turned[1], (k, n), (deep, tile.columns), "matrix_b", "cols" if across else "")
+        return b.compute("cooperative_matrix_mul_add", (a, c, total), total.type, "sum")
+
+    def _loaded(
+        self,
+        b: Builder,
+        memref: Value,
+        turned: str,
+        place: tuple[Value, Value],
+        shape: tuple[int, int],
+        use: str,
+        check: str,
+    ) -> Value:
+        element = _memref(memref).element
+        attributes = {"transposes": (turned,), "checked": f"{check}_checked" if check else ""}
+        places = place[::-1] if turned == "t" else place
+        type_ = Coopmatrix(element, *shape, use)
+        loaded = b.compute("cooperative_matrix_load", (memref, *places), type_, use[-1], **attributes)
+        wide = _operand_type(element, self.type)
+        return b.cast(loaded, replace(type_, component=wide))
+
+    def _finish(self, b: Builder, tile: _Tile, m: Value, n: Value, total: Value) -> None:
+        """C := α total + β C."""
+        lowering, beta = self.lowering, self.beta
+        if not lowering.is_constant(self.alpha, 1):
+            total = self._scaled(b, self.alpha, total)
+        if not lowering.is_constant(beta, 0) and not self.atomic:
+            if beta in lowering.constants:
+                total = self._with_old(b, tile, m, n, total)
+            else:
+                zero = b.constant(number_like(0, beta.type), beta.type)
+                test = b.compare("ne", beta, zero)
+                (total,) = b.branch(test, lambda c: [self._with_old(c, tile, m, n, total)], lambda c: [total], [total.type])
+        assert isinstance(total.type, Coopmatrix)
+        result = b.cast(total, replace(total.type, component=_memref(self.C).element))
+        adds = self.atomic and not lowering.is_constant(beta, 0)
+        attributes = {"checked": _checked(tile), "atomic": "atomic_add" if adds else self.atomic}
+        b.emit("cooperative_matrix_store", (result, self.C, m, n), attributes=attributes)
+
+    def _scaled(self, b: Builder, factor: Value, matrix: Value) -> Value:
+        return b.compute("cooperative_matrix_scale", (b.cast(factor, self.type), matrix), matrix.type, "scaled")
+
+    def _with_old(self, b: Builder, tile: _Tile, m: Value, n: Value, total: Value) -> Value:
+        element = _memref(self.C).element
+        type_ = Coopmatrix(element, tile.rows, tile.columns, "matrix_acc")
+        attributes = {"transposes": ("n",), "checked": _checked(tile)}
+        old = b.compute("cooperative_matrix_load", (self.C, m, n), type_, "old", **attributes)
+        old = b.cast(old, replace(type_, component=self.type))
+        if not self.lowering.is_constant(self.beta, 1):
+            old = self._scaled(b, self.beta, old)
+        return b.arith("add", total, old)
+
+
+def _intensity(tile: tuple[int, int], pieces: int, columns: Extent) -> tuple[float, int]:
+    """Multiplications for each load, by tiles that cover a result and little more."""
+    p, c = min(tile[0], pieces), tile[1]
+    waste = -(-pieces // p) * p / pieces
+    if columns is not None:
+        c = min(c, columns)
+        waste *= -(-columns // tile[1]) * c / columns
+    return p * c / (p + c) / waste, -tile[0] * tile[1]
+
+
+def _operand_type(element: Scalar, total: Scalar) -> Scalar:
+    """In what a factor is multiplied: as it is where the product does not depend on it."""
+    return computed_in(element) if computed_in(element) == computed_in(total) else total
+
+
+def _checked(tile: _Tile) -> str:
+    down, across = tile.checked
+    return "both_checked" if down and across else "rows_checked" if down else "cols_checked" if across else ""

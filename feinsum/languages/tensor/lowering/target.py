@@ -1,0 +1,166 @@
+"""Targets: how many work-items share an instance of a function, and in what they compute.
+
+Sub-groups of one work-item are sub-groups (the reference leaves it to the implementation how work is spread), so on a
+processor one work-item computes an instance, with vectors, unless the function can see the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from feinsum.devices import DeviceProfile
+from feinsum.errors import DeviceError
+from feinsum.languages.tensor.effects import TALKS
+from feinsum.languages.tensor.ir import Function, Operation
+from feinsum.languages.tensor.types import BF16, F16, F32, I8, I16, I32, Memref, Scalar
+
+_USUAL_SUBGROUP = {"gpu": 32}
+_SEEN = frozenset({"num_subgroups", "subgroup_size", "subgroup_id", "subgroup_local_id"})
+_MOST_WORK_ITEMS = 256
+
+
+@dataclass(frozen=True)
+class Target:
+    """Work-items and widths.
+
+    :ivar subgroup_size: work-items of a sub-group.
+    :ivar work_group_size: work-items in two dimensions, of which the first is a multiple of `subgroup_size`.
+    :ivar simd_bytes: the vectors of one work-item; 0 where it has none.
+    :ivar vectors: how many vector registers there are.
+    :ivar shuffles: whether sub-groups exchange values by ``shfl.sync``.
+    """
+
+    subgroup_size: int
+    work_group_size: tuple[int, int]
+    simd_bytes: int = 0
+    vectors: int = 16
+    shuffles: bool = False
+
+    @property
+    def work_items(self) -> int:
+        return self.work_group_size[0] * self.work_group_size[1]
+
+    @property
+    def subgroups(self) -> int:
+        return self.work_items // self.subgroup_size
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a work-group is one work-item."""
+        return self.work_items == 1
+
+    def vector_width(self, rows: int, type_: Scalar) -> int:
+        """How many rows of a matrix a vector holds: as many as the fewest vectors need, and no more."""
+        if not self.is_alone or type_.is_complex or not self.simd_bytes:
+            return 1
+        most = min(self.simd_bytes // computed_in(type_).size_bytes, 16)
+        width = 1
+        while width < most and -(-rows // width) > -(-rows // most):
+            width *= 2
+        return width
+
+
+def computed_in(type_: Scalar) -> Scalar:
+    """In what numbers of a type are computed: half precision in single.
+
+    >>> print(computed_in(F16), computed_in(I8))
+    f32 i8
+    """
+    return F32 if type_ in (F16, BF16) else type_
+
+
+def summed_in(type_: Scalar) -> Scalar:
+    """In what sums are accumulated that become numbers of a type."""
+    return F32 if type_ in (F16, BF16) else I32 if type_ in (I8, I16) else type_
+
+
+def is_observable(function: Function) -> bool:
+    """Whether a function can see how its work is spread over work-items."""
+    return any(_sees(operation) for operation in function.body.walk()) or any(
+        op.attributes.get("atomic") == "atomic_add" for op in _collective(function.body.operations)
+    )
+
+
+def _sees(operation: Operation) -> bool:
+    name = operation.name
+    if name == "builtin":
+        return operation.attributes["builtin"] in _SEEN
+    if name in ("parallel", "foreach"):
+        inside = operation.regions[0].walk()
+        return name == "parallel" and any(inner.attributes.get("atomic") == "atomic_add" for inner in inside)
+    return name in TALKS and name != "barrier"
+
+
+def _collective(operations: Iterable[Operation]) -> Iterable[Operation]:
+    """The stores of collective regions."""
+    for operation in operations:
+        if operation.name == "store":
+            yield operation
+        elif operation.name in ("for", "if"):
+            for region in operation.regions:
+                yield from _collective(region.operations)
+
+
+def choose_target(function: Function, profile: DeviceProfile) -> Target:
+    """How a function is spread over work-items of a device.
+
+    :raises DeviceError: if the device has not what the function asks for.
+    """
+    shuffles = "shfl-sync" in profile.instructions
+    if profile.kind == "cpu" and not is_observable(function):
+        return Target(1, (1, 1), profile.simd_bytes, profile.vectors)
+    items = function.attributes.get("subgroup_size")
+    group = function.attributes.get("work_group_size")
+    if items is None:
+        items = _subgroup_of(function, profile)
+        while group is not None and group[0] % items:
+            items //= 2
+    if group is None:
+        group = (items * _subgroups_of(function, items, profile), 1)
+    target = Target(items, (group[0], group[1]), 0, 16, shuffles and items <= 32 and items & (items - 1) == 0)
+    _check(function, target, profile)
+    return target
+
+
+def _subgroup_of(function: Function, profile: DeviceProfile) -> int:
+    """16 or 32 where the function can see it, or else so many that few are idle."""
+    usual = _USUAL_SUBGROUP.get(profile.kind, 16)
+    if is_observable(function):
+        return usual
+    rows = [rows for rows, _ in _results(function)]
+    tallest = max(rows, default=usual)
+    items = usual
+    while items > 4 and items // 2 >= tallest:
+        items //= 2
+    return items
+
+
+def _subgroups_of(function: Function, items: int, profile: DeviceProfile) -> int:
+    """Enough for the largest result to keep every work-item busy."""
+    wanted = max((-(-rows // items) * -(-columns // 8) for rows, columns in _results(function)), default=1)
+    most = max(min(_MOST_WORK_ITEMS, profile.max_work_group_size) // items, 1)
+    return min(max(wanted, -(-32 // items) if profile.kind == "gpu" else 1), most)
+
+
+def _results(function: Function) -> Iterable[tuple[int, int]]:
+    """Rows and columns of what linear algebra writes."""
+    for operation in function.body.walk():
+        if operation.name in ("gemm", "gemv", "ger", "axpby", "hadamard_product", "cumsum", "sum"):
+            type_ = operation.operands[-1].type
+            assert isinstance(type_, Memref)
+            shape = [64 if size is None else size for size in (*type_.shape, 1, 1)]
+            yield shape[0], shape[1]
+
+
+def _check(function: Function, target: Target, profile: DeviceProfile) -> None:
+    most = min(profile.max_work_group_size, profile.max_work_item_sizes[0])
+    if target.work_items > most:
+        raise DeviceError(
+            f"@{function.name} wants work-groups of {target.work_items} work-items, and {profile.name} has at most {most}: "
+            "ask for a smaller work_group_size"
+        )
+    if target.subgroup_size > most:
+        raise DeviceError(
+            f"@{function.name} wants sub-groups of {target.subgroup_size}, and work-groups have at most {most}"
+        )

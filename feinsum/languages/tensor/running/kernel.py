@@ -1,0 +1,226 @@
+"""The kernel of a function on a device, by the general route: lowered, emitted, built, and called with arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from feinsum.compile.launching import Launcher, new_table, new_words, read_words
+from feinsum.compile.placed import Placed, place
+from feinsum.devices import Device
+from feinsum.errors import DeviceError, ValidationError
+from feinsum.languages.diagnostics import Findings
+from feinsum.languages.source import Source
+from feinsum.languages.tensor.effects import roots, written_by
+from feinsum.languages.tensor.emitting import Emitted, Slot, emit
+from feinsum.languages.tensor.interpreting.arguments import _indexed
+from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.lowering import lower, stages
+from feinsum.languages.tensor.lowering.target import Target, choose_target
+from feinsum.languages.tensor.printing import show_function
+from feinsum.languages.tensor.running.arguments import Given, examine
+from feinsum.languages.tensor.types import Boolean, Group, Memref, Scalar
+
+_GROUPS_PER_UNIT = 16
+"""Work-groups of one work-item that a core gets, so that none waits long for another."""
+
+
+@dataclass
+class _Call:
+    """What a call found out."""
+
+    given: list[Given]
+    count: int
+    placed: dict[Value, tuple[Placed, list[int]]] = field(default_factory=dict)
+
+
+class GeneralKernel:
+    """A function on a device.
+
+    :ivar function: what it computes.
+    :ivar target: how it is spread over work-items.
+    :ivar emitted: the OpenCL C kernel.
+    :ivar why: why it does not go the einsum route; empty where nobody asked.
+    :ivar copied: what the last call copied, and why.
+    """
+
+    route = "general"
+
+    def __init__(
+        self, function: Function, source: Source, device: Device, check: bool = False, target: Target | None = None
+    ) -> None:
+        self.function, self.text, self.device = function, source, device
+        self.target = choose_target(function, device.profile) if target is None else target
+        self.emitted: Emitted = emit(lower(function, self.target), self.target, check)
+        _check_device(function, self.emitted, device)
+        root = roots(function)
+        changed = {root[value] for op in function.body.walk() for value in written_by(op) if value in root}
+        self.written = [parameter for parameter in function.parameters if parameter in changed]
+        self.copied: tuple[str, ...] = ()
+        self.why = ""
+        self._launcher = Launcher(device, self.emitted.source, self.emitted.name)
+
+    @property
+    def source(self) -> str:
+        """The OpenCL C source."""
+        return self.emitted.source
+
+    def ir(self, name: str | None = None) -> str:
+        """The function behind a pass, by default the last, as text."""
+        found = dict(stages(self.function, self.target))
+        if name is not None and name not in found:
+            raise ValidationError(f"there is no pass {name!r}; there are {', '.join(found)}")
+        return show_function(found[name] if name is not None else list(found.values())[-1])
+
+    def explain(self) -> str:
+        """How it is spread over work-items, and what the last call copied."""
+        target = self.target
+        spread = (
+            "one work-item"
+            if target.is_alone
+            else (f"{target.work_items} work-items in {target.subgroups} sub-groups of {target.subgroup_size}")
+        )
+        lines = [f"@{self.function.name} by the general route on {self.device.id}", f"an instance is computed by {spread}"]
+        lines += [f"route: general, as {self.why}"] if self.why else []
+        lines += [f"copied: {what}" for what in self.copied]
+        return "\n".join(lines)
+
+    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+        """Run it; the arrays that were written."""
+        given = examine(self.function, arguments, self.written)
+        call = _Call(given, self.instances(given, count))
+        queue, events = self._launcher.queue_and_events(queue, wait_for)
+        for one in given:
+            if one.arrays or isinstance(one.parameter.type, Group):
+                changed = one.parameter in self.written
+                call.placed[one.parameter] = place(one.arrays, one.strides, one.fits, queue, changed, one.name)
+        placed = {parameter: found for parameter, (found, _) in call.placed.items()}
+        self.copied = tuple(f"%{p.name} {found.copied}" for p, found in placed.items() if found.copied)
+        if call.count:
+            self._run(call, queue, [*events, *(event for found in placed.values() for event in found.events)])
+        results = tuple(one.result() for one in given if one.parameter in self.written)
+        return results[0] if len(results) == 1 else results
+
+    def _run(self, call: _Call, queue: Any, events: Sequence[Any]) -> None:
+        chunk = self.chunk(call.count)
+        keep: list[Any] = []
+        arguments = [self._argument(slot, call, queue, chunk, keep) for slot in self.emitted.slots]
+        groups = -(-call.count // chunk)
+        done = self._launcher.enqueue(queue, arguments, groups, self.target.work_items, events)
+        for parameter, (found, _) in call.placed.items():
+            if parameter in self.written:
+                found.deliver(queue, done)
+        if self.emitted.spans:
+            self._check_fault(queue, arguments[-1])
+        if any(found.memory is not None for found, _ in call.placed.values()):
+            done.wait()
+
+    def chunk(self, count: int) -> int:
+        """How many instances a work-group takes."""
+        if not self.target.is_alone:
+            return 1
+        return max(-(-count // (_GROUPS_PER_UNIT * self.device.profile.compute_units)), 1)
+
+    def instances(self, given: Sequence[Given], count: int | None) -> int:
+        """How often the function runs: as often as sizes say that the group id is an index of, or as was asked.
+
+        :raises ValidationError: if these differ, or one is smaller.
+        """
+        sizes: dict[str, int] = {}
+        known = {one.parameter: one for one in given}
+        ids = {op.results[0] for op in self.function.body.walk() if op.attributes.get("builtin") == "group_id"}
+        for operation in self.function.body.walk():
+            for value, mode in _indexed(operation, ids):
+                if value in known:
+                    grouped = isinstance(value.type, Group)
+                    what = f"%{value.name}" if grouped else f"mode {mode} of %{value.name}"
+                    sizes[what] = len(known[value].arrays) if grouped else known[value].arrays[0].shape[mode]
+        if count is None:
+            if len(set(sizes.values())) > 1:
+                said = ", ".join(f"{size} by {what}" for what, size in sizes.items())
+                raise ValidationError(f"how often @{self.function.name} runs is not clear: {said}; say count=")
+            return next(iter(sizes.values()), 1)
+        if count < 0:
+            raise ValidationError(f"count is {count}, and cannot be negative")
+        for what, size in sizes.items():
+            if size < count:
+                raise ValidationError(
+                    f"count is {count}, and {what} has the size {size}, of which the group id is an index"
+                )
+        return count
+
+    def _argument(self, slot: Slot, call: _Call, queue: Any, chunk: int, keep: list[Any]) -> Any:
+        """What the kernel gets for a slot."""
+        match slot.kind:
+            case "count":
+                return np.int64(call.count)
+            case "chunk":
+                return np.int64(chunk)
+            case "fault":
+                return new_words(queue, 1)
+        parameter = slot.parameter
+        assert parameter is not None
+        (one,) = (one for one in call.given if one.parameter is parameter)
+        if slot.kind == "number":
+            assert isinstance(parameter.type, (Scalar, Boolean))
+            return _as_number(one.number, parameter.type, slot.mode)
+        found, begins = call.placed[parameter]
+        match slot.kind:
+            case "buffer":
+                if isinstance(parameter.type, Memref) and begins != [0]:
+                    raise ValidationError(f"{one.name} begins where no kernel can: pass a copy of it")
+                return found.buffer
+            case "size":
+                return np.int64(one.arrays[0].shape[slot.mode])
+            case "stride":
+                return np.int64(one.strides[0][slot.mode])
+            case "group size":
+                return np.int64(len(one.arrays))
+            case "offsets":
+                table = begins
+            case "sizes":
+                table = [array.shape[slot.mode] for array in one.arrays]
+            case _:
+                table = [strides[slot.mode] for strides in one.strides]
+        keep.append(new_table(queue, table))
+        return keep[-1]
+
+    def _check_fault(self, queue: Any, fault: Any) -> None:
+        """Raise what the first work-item reported that left its bounds.
+
+        :raises LanguageError: at the line.
+        """
+        (number,) = read_words(queue, fault, 1)
+        if number:
+            findings = Findings(self.text)
+            findings.error("run-bounds", self.emitted.spans[number - 1], "an index is out of bounds here")
+            findings.raise_errors()
+
+
+def _as_number(value: Any, type_: Scalar | Boolean, part: int) -> Any:
+    if isinstance(type_, Boolean):
+        return np.int32(value)
+    if type_.is_complex:
+        return (value.imag if part else value.real)[()]
+    if type_.is_floating and type_.size_bytes == 2:
+        return np.float32(value)
+    return value[()]
+
+
+def _check_device(function: Function, emitted: Emitted, device: Device) -> None:
+    profile = device.profile
+    if emitted.needs_double and not profile.fp64:
+        raise DeviceError(f"@{function.name} computes in double precision, which {profile.name} does not")
+    if emitted.needs_wide_atomics and "cl_khr_int64_base_atomics" not in profile.extensions:
+        raise DeviceError(
+            f"@{function.name} adds atomically to numbers of 64 bits, for which {profile.name} has no instruction: "
+            "use a type of 32 bits"
+        )
+    most = max(profile.static_local_memory_bytes, profile.local_memory_bytes)
+    if emitted.local_bytes > most:
+        raise DeviceError(
+            f"@{function.name} needs {emitted.local_bytes} bytes of local memory at a time, and {profile.name} has {most}"
+        )

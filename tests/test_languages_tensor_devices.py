@@ -1,0 +1,119 @@
+"""Compiled functions of the tensor language against the interpreter, on the CPU device.
+
+Heavy runs set ``FEINSUM_TEST_EXAMPLES`` to thousands.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from random_tensor_programs import exact_programs
+from tensor_programs import arguments_for
+from tensor_updates import SOME, UPDATES, arguments_of, compare, numbers_of, updates
+
+import feinsum as fe
+from feinsum.languages.tensor.interpreting.machine import Machine
+from feinsum.languages.tensor.lowering.target import Target
+from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.languages.tensor.types import BF16, F16, SCALARS, Coopmatrix, Scalar
+
+EXAMPLES = int(os.environ.get("FEINSUM_TEST_EXAMPLES", "12"))
+TARGETS = {
+    "one": Target(1, (1, 1), 32, 16),
+    "eight": Target(4, (8, 1)),
+    "thirty-two": Target(32, (32, 1)),
+    "many": Target(32, (128, 2)),
+}
+_EXACT = {F16: 2**11, BF16: 2**8}
+
+
+@pytest.mark.parametrize("type_", list(SCALARS))
+def test_updates_of_every_type_by_one_work_item(cpu: fe.Device, type_: str) -> None:
+    """All linear algebra, transposed or not, for sizes that no vector divides; β is a parameter."""
+    text = updates(type_, "packed", "parameter", False, SOME)
+    compare(cpu, text, arguments_of(text, beta=3), TARGETS["one"])
+
+
+@pytest.mark.parametrize(
+    ("target", "type_", "layout", "beta", "local"),
+    [
+        ("one", "f32", "dynamic", "1", False),
+        ("one", "f64", "padded", "2", True),
+        ("eight", "f32", "packed", "1", True),
+        ("eight", "c32", "dynamic", "2", False),
+        ("eight", "f16", "padded", "parameter", False),
+        ("thirty-two", "f64", "packed", "0", True),
+        ("thirty-two", "i16", "dynamic", "1", False),
+        ("many", "f32", "dynamic", "parameter", False),
+    ],
+)
+def test_updates_by_work_groups(cpu: fe.Device, target: str, type_: str, layout: str, beta: str, local: bool) -> None:
+    """Static and unknown sizes, gaps between elements, operands in global and in local memory, every β."""
+    text = updates(type_, layout, beta, local, SOME if layout == "dynamic" else tuple(UPDATES))
+    compare(cpu, text, arguments_of(text, beta=3), TARGETS[target])
+
+
+@pytest.mark.parametrize("beta", ["0", "parameter"])
+def test_a_result_is_not_read_where_beta_is_zero(cpu: fe.Device, beta: str) -> None:
+    """It may hold anything, whether the text or the call says so."""
+    text = updates("f32", "packed", beta, local=False)
+    arguments = arguments_of(text, beta=0.0, hole=True)
+    compare(cpu, text, arguments, TARGETS["one"])
+
+
+class TooLargeError(Exception):
+    """A number that its type may have rounded."""
+
+
+def check_exact(machine: Machine, operation: Any, *results: Any) -> None:
+    """What :meth:`Machine.give` does, for numbers that are whole and exact."""
+    for value, found in zip(operation.results, results, strict=True):
+        type_ = value.type.component if isinstance(value.type, Coopmatrix) else value.type
+        if isinstance(type_, Scalar) and not type_.is_integer:
+            parts = np.stack([np.real(found), np.imag(found)])
+            if not (np.abs(parts) <= _EXACT.get(type_, 2**24)).all():
+                raise TooLargeError
+    machine.values.update(zip(operation.results, results, strict=True))
+
+
+def whole_arguments(function: Any, seed: int) -> dict[str, Any]:
+    """Arguments of small whole numbers."""
+    found = arguments_for(function, np.random.default_rng(seed), 3)
+    for name, value in found.items():
+        if not isinstance(value, np.ndarray):
+            found[name] = np.round(value).item() if isinstance(value, (float, complex, np.inexact)) else value
+        elif value.dtype == np.uint16:
+            bits = np.round(numbers_of(value)).astype(np.float32).view(np.uint32) >> 16
+            found[name] = np.asarray(bits.astype(np.uint16))
+        elif value.dtype.kind in "fc":
+            found[name] = np.asarray(np.round(value))
+    return found
+
+
+@pytest.mark.parametrize("target", ["one", "eight"])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(text=exact_programs(), seed=st.integers(0, 2**32 - 1))
+def test_random_programs_give_what_the_interpreter_gives(cpu: fe.Device, target: str, text: str, seed: int) -> None:
+    """Every bit of it, for numbers that need no rounding; ``FEINSUM_TEST_EXAMPLES`` says how many programs."""
+    program, chosen = fe.program(text), TARGETS[target]
+    function = program.function()
+    wanted = whole_arguments(function, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Machine, "give", check_exact)
+        try:
+            program.interpret(subgroup_size=chosen.subgroup_size, work_group_size=chosen.work_group_size, count=1, **wanted)
+        except TooLargeError:
+            assume(False)
+    for value in wanted.values():
+        found = numbers_of(value)
+        assume(found.dtype.kind not in "fc" or bool((np.abs([found.real, found.imag]) <= 2**8).all()))
+    given_ones = whole_arguments(function, seed)
+    kernel = GeneralKernel(function, program.source, cpu, target=chosen)
+    kernel.call(given_ones, 1, None, None)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(numbers_of(given_ones[name]), numbers_of(value), name)
