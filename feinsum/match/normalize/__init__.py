@@ -12,8 +12,8 @@
 In order: affine indices get one form, accumulations become sums (:mod:`~feinsum.match.normalize.accumulations`),
 temporaries are put in or get axes (:mod:`~feinsum.match.normalize.temporaries`), sums that one sum alone reads become part
 of it (:mod:`~feinsum.match.normalize.merging`), unrolled sums become loops (:mod:`~feinsum.match.normalize.rerolling`), and
-each statement that is left has loops of its own (loop distribution).  A kernel is changed as far as its dependencies, its domains and its indices prove that it
-computes the same but for rounding.
+each statement that is left has loops of its own (loop distribution).  A kernel is changed as far as its dependencies, its
+domains and its indices prove that it computes the same but for rounding.
 """
 
 from __future__ import annotations
