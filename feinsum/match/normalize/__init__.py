@@ -10,9 +10,10 @@
                     A[e, 0 + 1*j, 0 + 1*k] = A[e, 0 + 1*j, 0 + 1*k] + s*B[q, k]
 
 In order: affine indices get one form, accumulations become sums (:mod:`~feinsum.match.normalize.accumulations`),
-temporaries are put in or get axes (:mod:`~feinsum.match.normalize.temporaries`), and each statement that is left has loops
-of its own (loop distribution).  A kernel is changed as far as its dependencies, its domains and its indices prove that it
-computes the same but for rounding.
+temporaries are put in or get axes (:mod:`~feinsum.match.normalize.temporaries`), sums that one sum alone reads become part
+of it (:mod:`~feinsum.match.normalize.merging`), unrolled sums become loops (:mod:`~feinsum.match.normalize.rerolling`), and
+each statement that is left has loops of its own (loop distribution).  A kernel is changed as far as its dependencies, its
+domains and its indices prove that it computes the same but for rounding.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from feinsum.match.normalize.accumulations import is_accumulation, sum_accumulat
 from feinsum.match.normalize.bounds import fix_bounds
 from feinsum.match.normalize.merging import merge_statements
 from feinsum.match.normalize.rebuild import rebuild
+from feinsum.match.normalize.rerolling import reroll
 from feinsum.match.normalize.statements import KernelStatement, Region, find_regions, read_region, to_statement
 from feinsum.match.normalize.temporaries import Substitution, find_temporaries
 from feinsum.match.source import Source
@@ -99,6 +101,7 @@ def _normalize_region(region: Region) -> lp.LoopKernel:
     sum_accumulations(region)
     temporaries = find_temporaries(region)
     substitution = Substitution(region, temporaries)
+    region.around.update({name: temporary.around for name, temporary in temporaries.items()})
     roots = [statement for statement in region.statements if statement.array not in temporaries]
     done: dict[str, KernelStatement] = {}
     todo = [*roots, *(s for s in region.statements if s.array in substitution.kept)]
@@ -116,6 +119,7 @@ def _normalize_region(region: Region) -> lp.LoopKernel:
     used = frozenset[str]().union(*(statement.reads for statement in done.values()))
     kept = [s.insn_id for s in region.statements if s.array not in temporaries or s.array in used]
     statements = merge_statements([done[insn_id] for insn_id in kept if insn_id in done], set(temporaries))
+    statements = reroll(region, statements, set(temporaries))
     _note(region, substitution, [statement.insn_id for statement in statements])
     return rebuild(region, statements, substitution)
 

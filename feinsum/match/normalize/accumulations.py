@@ -19,14 +19,14 @@ from loopy.symbolic import Reduction
 from pymbolic.primitives import Subscript, Sum, Variable
 
 from feinsum.errors import MatchError
-from feinsum.match.expressions import find_uses, plain_names
+from feinsum.match.expressions import find_uses, flatten_sum, plain_names
 from feinsum.match.indices import rename
 from feinsum.match.normalize.statements import KernelStatement, Region, is_plain
 
 
 def find_addend(statement: KernelStatement) -> Any:
     """What a statement adds to its element, ``f`` of ``a[i] = a[i] + f``; None for one that does anything else."""
-    terms = list(_flatten(statement.value))
+    terms = list(flatten_sum(statement.value))
     own = [k for k, term in enumerate(terms) if _is_element(term, statement)]
     if len(own) != 1 or len(terms) < 2:
         return None
@@ -42,14 +42,6 @@ def _is_element(term: Any, statement: KernelStatement) -> bool:
     if isinstance(term, Subscript):
         return bool(term.aggregate == Variable(statement.array) and term.index_tuple == statement.at)
     return not statement.at and bool(term == Variable(statement.array))
-
-
-def _flatten(value: Any) -> Any:
-    if isinstance(value, Sum):
-        for child in value.children:
-            yield from _flatten(child)
-    else:
-        yield value
 
 
 def find_summed_loops(statement: KernelStatement) -> frozenset[str]:

@@ -8,7 +8,6 @@ from typing import Any
 import islpy as isl
 import loopy as lp
 from loopy.symbolic import IdentityMapper, Reduction
-from pymbolic import parse
 from pymbolic.primitives import Variable
 
 from feinsum.match.domain import Length, write_cube
@@ -31,7 +30,7 @@ def rebuild(region: Region, statements: Sequence[KernelStatement], substitution:
             instructions.append(_depend_on_new(region, insn, made, old))
         if k == last:
             instructions.extend(waiting.values())
-    domains = [without_inames(domain, set(region.lengths)) for domain in kernel.domains]
+    domains = [without_inames(domain, region.inames) for domain in kernel.domains]
     domains = [domain for domain in domains if domain.dim(isl.dim_type.set)]
     domains += [isl.BasicSet(write_cube(cube)) for cube in nests.cubes]
     return kernel.copy(
@@ -51,7 +50,7 @@ class _Nests:
     def __init__(self, region: Region, statements: Sequence[KernelStatement]) -> None:
         self._region = region
         self._statements = statements
-        self._fresh = region.source.kernel.get_var_name_generator()
+        self._fresh = region.fresh
         self._taken: set[str] = set()
         self._shared: dict[object, dict[str, str]] = {}
         self.cubes: list[Mapping[str, Length]] = []
@@ -60,15 +59,13 @@ class _Nests:
         """A statement as an instruction."""
         names = self._find_names(statement)
         rename = _Renamer(names)
-        insn = self._region.source.kernel.id_to_insn.get(statement.insn_id)
+        insn = self._region.source.kernel.id_to_insn[statement.insn_id]
         values = {
             "assignee": rename(statement.target),
             "expression": rename(statement.value),
             "within_inames": frozenset(names[iname] for iname in statement.loops),
             "depends_on": depends_on,
         }
-        if insn is None:
-            return lp.Assignment(id=statement.insn_id, within_inames_is_final=True, **values)
         return insn.copy(temp_var_type=lp.Optional(), no_sync_with=frozenset(), **values)
 
     def _find_names(self, statement: KernelStatement) -> dict[str, str]:
@@ -88,7 +85,7 @@ class _Nests:
         return frozenset(
             other.insn_id
             for other in self._statements
-            if other.summed and self._region.comes_before(other.insn_id, statement.insn_id)
+            if other.summed and self._region.is_before(other.insn_id, statement.insn_id)
         )
 
     def _name(self, iname: str) -> str:
@@ -123,10 +120,10 @@ def _depends_on(
         for other in statements
         if other is not statement
         and (other.array in statement.reads | {statement.array} or statement.array in other.reads)
-        and region.comes_before(other.insn_id, own)
+        and region.is_before(other.insn_id, own)
     }
     kernel = region.source.kernel
-    before = [insn_id for insn_id in old if insn_id == own or region.comes_before(insn_id, own)]
+    before = [insn_id for insn_id in old if insn_id == own or region.is_before(insn_id, own)]
     outside = {name for insn_id in before for name in kernel.id_to_insn[insn_id].depends_on} - old
     return frozenset(inside | outside)
 
@@ -135,7 +132,7 @@ def _depend_on_new(region: Region, insn: Any, made: Mapping[str, Any], old: set[
     """An instruction from elsewhere that waits for what there is now in the place of what it waited for."""
     if not insn.depends_on & old:
         return insn
-    new = {insn_id for insn_id in made if not region.comes_before(insn.id, insn_id)}
+    new = {insn_id for insn_id in made if not region.is_before(insn.id, insn_id)}
     return insn.copy(depends_on=(insn.depends_on - old) | new)
 
 
@@ -144,15 +141,13 @@ def _find_temporaries(region: Region, instructions: Iterable[Any], substitution:
     used = frozenset[str]().union(*(insn.dependency_names() for insn in instructions))
     rules = region.source.kernel.substitutions
     used = used.union(*(region.source.rule(name).reads for name in rules))
-    found = {}
+    found = dict(region.made)
     for name, variable in region.source.kernel.temporary_variables.items():
         around = substitution.axes(name) if name in substitution.kept else None
         if name not in used:
             continue
         if around is not None:
-            shape = tuple(parse(str(region.lengths[iname])) for iname in around) + tuple(variable.shape)
-            dtype = region.source.dtype(name)
-            variable = lp.TemporaryVariable(name, dtype, shape=shape, address_space=lp.AddressSpace.GLOBAL)
+            variable = region.widened(name)
         elif variable.initializer is not None:
             variable = variable.copy(address_space=lp.AddressSpace.GLOBAL)
         found[name] = variable

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import loopy as lp
+from loopy.kernel.data import AddressSpace, TemporaryVariable
+from pymbolic import parse
 from pymbolic.primitives import Subscript, Variable
 
 from feinsum.errors import MatchError
@@ -52,6 +54,10 @@ class KernelStatement:
         at = find_uses(*self.at)
         return frozenset(name for uses in (self.uses, at) for name in (*uses.values, *(name for name, _ in uses.reads)))
 
+    def moved(self, array: str, at: tuple[Any, ...]) -> KernelStatement:
+        """The statement that assigns to another element."""
+        return replace(self, array=array, at=at)
+
     def then(self, value: Any, *, without: frozenset[str] = frozenset(), merged: Iterable[str] = ()) -> KernelStatement:
         """The statement with another value, out of some of its loops."""
         return replace(self, value=value, loops=self.loops - without, merged=(*self.merged, *merged))
@@ -63,7 +69,8 @@ class Region:
 
     :ivar lengths: the length of every iname in them.
     :ivar notes: what was done with an instruction, by its id.
-    :ivar helpers: a new statement -> the one that it comes before and works for.
+    :ivar made: new arrays.
+    :ivar around: temporary -> the loops that it gets an axis for.
     """
 
     source: Source
@@ -71,7 +78,8 @@ class Region:
     statements: list[KernelStatement]
     lengths: dict[str, Length]
     notes: dict[str, str] = field(default_factory=dict)
-    helpers: dict[str, str] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)
+    around: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def is_temporary(self, name: str) -> bool:
         """Whether a name is a temporary that the kernel computes, no table."""
@@ -82,10 +90,30 @@ class Region:
         """Whether an instruction comes before another in every iteration of the loops that both are in."""
         return bool(self.order.mask([one]) & self.order.before(other))
 
-    def comes_before(self, one: str, other: str) -> bool:
-        """As :meth:`is_before`, for new statements too."""
-        a, b = self.helpers.get(one, one), self.helpers.get(other, other)
-        return one in self.helpers and other not in self.helpers if a == b else self.is_before(a, b)
+    @cached_property
+    def fresh(self) -> Callable[[str], str]:
+        """Makes names that the kernel has not."""
+        made: Callable[[str], str] = self.source.kernel.get_var_name_generator()
+        return made
+
+    @cached_property
+    def inames(self) -> set[str]:
+        """The inames of the instructions that statements are made of."""
+        return set(self.lengths)
+
+    def variable(self, name: str) -> Any:
+        """A temporary of the kernel; None for what is none."""
+        return self.source.kernel.temporary_variables.get(name)
+
+    def is_in_pieces(self, name: str) -> bool:
+        """Whether a temporary is not assigned by one statement."""
+        return len(self.writers(name)) != 1
+
+    def widened(self, name: str) -> Any:
+        """A temporary with an axis in front for each loop around it, in global memory."""
+        axes = tuple(parse(str(self.lengths[iname])) for iname in self.around.get(name, ()))
+        shape = axes + tuple(self.variable(name).shape)
+        return TemporaryVariable(name, self.source.dtype(name), shape=shape, address_space=AddressSpace.GLOBAL)
 
     def writers(self, array: str) -> list[KernelStatement]:
         """The statements that assign to an array."""

@@ -20,7 +20,7 @@ from loopy.symbolic import IdentityMapper
 from pymbolic.primitives import Product, Quotient, Subscript, Sum, Variable
 
 from feinsum.errors import MatchError
-from feinsum.match.expressions import find_uses, flatten_product, plain_names
+from feinsum.match.expressions import find_uses, flatten_product, flatten_sum, plain_names
 from feinsum.match.indices import rename
 from feinsum.match.normalize.statements import KernelStatement, Region
 
@@ -98,6 +98,7 @@ class Substitution:
         self._region = region
         self._temporaries = temporaries
         self._sizes: dict[str, int] = {}
+        self._apart: set[str] = set()
         self.kept = {
             name for name, temporary in temporaries.items() if temporary.is_sum or self._reads_what_changes(temporary)
         }
@@ -129,7 +130,8 @@ class Substitution:
         return rename(self.put(definition.value), inames)
 
     def _put_product(self, name: str, index: tuple[Any, ...]) -> Any:
-        found = self._temporaries[name].find(index) if name not in self.kept else None
+        known = name in self.kept or name in self._apart
+        found = None if known else self._temporaries[name].find(index)
         if found is not None:
             definition, inames = found
             kept = set(self.kept)
@@ -137,6 +139,7 @@ class Substitution:
             if is_separable(value, definition.loops):
                 return rename(value, inames)
             self.kept = kept
+            self._apart.add(name)
         self.kept.add(name)
         return self._element(name, index)
 
@@ -180,7 +183,7 @@ class _Put(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not
 def is_separable(value: Any, inames: frozenset[str]) -> bool:
     """Whether an expression is a copy, or a product of factors with different indices, or a sum of such products."""
     if isinstance(value, Sum):
-        return all(_is_outer(term, inames) for term in value.children)
+        return all(_is_outer(term, inames) for term in flatten_sum(value))
     return _is_outer(value, inames) or isinstance(value, (Subscript, Variable, int, float, complex))
 
 
