@@ -114,3 +114,16 @@ def new_like(sample: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     if isinstance(sample, np.ndarray):
         return np.empty(shape, dtype)
     return type(sample)(sample.queue, shape, dtype)
+
+
+def ones_like(sample: Any, count: int) -> Any:
+    """Ones, of the library and type of another array.
+
+    They are copied to a device: the kernels that pyopencl fills arrays with make compilers speak.
+    """
+    ones = np.ones(count, sample.dtype)
+    if isinstance(sample, np.ndarray):
+        return ones
+    made = new_like(sample, ones.shape, ones.dtype)
+    made.set(ones)
+    return made

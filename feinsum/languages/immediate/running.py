@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from feinsum.compile.buffers import fill_with_zeros
 from feinsum.compile.strided import update_strided
 from feinsum.einsum import BatchedEinsum, array, einsum
 from feinsum.generate import generate
 from feinsum.languages.immediate.layouts import Layout, find_groups, is_contiguous, make_layout, order_of
-from feinsum.languages.immediate.memory import Memory, new_like
+from feinsum.languages.immediate.memory import Memory, new_like, ones_like
 from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit
 from feinsum.languages.immediate.raising import LETTERS
 from feinsum.languages.immediate.views import Variable
@@ -100,8 +101,7 @@ class Runner:
             return
         given = {f"a{k}": layout.apply(part) for k, (layout, part) in enumerate(zip(launch.layouts, parts, strict=False))}
         if launch.needs_ones:
-            given["ones"] = new_like(parts[0], (count,), parts[0].dtype)
-            given["ones"].fill(1)
+            given["ones"] = ones_like(parts[0], count)
         shape = (count,) * self._has_items(result) + tuple(e.length for e in result.ranges)
         direct = launch.is_direct and target is not None
         value = launch.kernel(given, out=launch.layouts[-1].apply(target) if direct else None, queue=queue)
@@ -132,7 +132,7 @@ class Runner:
         else:
             order = order_of(target)
             zeros = new_like(target, tuple(target.shape[axis] for axis in order), target.dtype)
-            zeros.fill(0)
+            fill_with_zeros(zeros, target.queue, [])
             update_strided(target.transpose(order), zeros, target.queue, 1.0, unit.beta)
 
     # --- what is prepared
