@@ -84,6 +84,9 @@ EXPRESSIONS = [
     "y = f32(reduce (shape = [M, N], op = sum) |i, j| b[i, j]) + 1",
     "y = compute (shape = [0]) |i| 1.0",
     "b[1, 2] * 3",
+    "y = reduce (shape = [100000], op = sum) |i| i",
+    "y = compute (shape = [N]) |i| (i + 60000) * 60000 - i * i",
+    "y = compute (shape = [N]) |i| (6 * i + 4) / 2",
 ]
 
 
@@ -184,6 +187,9 @@ def test_programs_as_functions(cpu: Device) -> None:
 
 REFUSED = {
     "y = compute (shape = [N]) |i| a[c[i]]": "not proved to be inside",
+    "y = compute (shape = [N]) |i| c[i] / 2": "integers are divided exactly, which is not proved",
+    "y = compute (shape = [N]) |i| i % c[i]": "divided by what is not proved to be other than 0",
+    "y = compute (shape = [N]) |i| floordiv(3, i)": "divided by what is not proved to be other than 0",
     "y = a[0:M]": "slice 0:5 of an axis whose length is 3",
     "y: Tensor<N> = grid (dim = [1]) |g| compute (shape = [2]) |i| a[i]": r"tiles cover \[2\], not all",
     "y = zeros([N - 1])\nthread (threads = 3, shared = [y]) |t| { y[t] = 1.0 }": "index 2 of axis 0, whose length is 2",
