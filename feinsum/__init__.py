@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from feinsum import _checkout
+from feinsum import _backend, _checkout
 from feinsum._version import __version__
 from feinsum.canonicalization import (
     CanonicalEinsum,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from feinsum.tune.timeit import timeit
 
 _checkout.serve()
+_backend.register()
 
 _LAZY = {
     "Built": "feinsum.languages.building",
@@ -96,7 +97,13 @@ _LAZY = {
 """Names whose modules load loopy, pyopencl or lark, and so are loaded when first asked for."""
 
 
+_OPERATORS = ("jax", "torch")
+"""Modules with operators for libraries that need not be installed."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OPERATORS:
+        return _load(f"feinsum.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'feinsum' has no attribute {name!r}")
     value = globals()[name] = getattr(_load(_LAZY[name]), name)
