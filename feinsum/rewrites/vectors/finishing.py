@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import loopy as lp
+from loopy.kernel.array import ArrayBase
 from loopy.kernel.instruction import CInstruction
 from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Comparison, If, LogicalAnd, Subscript, Variable
@@ -39,9 +40,11 @@ def finish_row(lanes: VectorLanes, insn: lp.Assignment, iname: str, finishing: F
     target = lanes.array(insn.assignee_name)
     expression = finishing.of(VALUE, insn.assignee)
     leaves: dict[Any, str] = {VALUE: f"{kept}[at]"}
-    reads = [kept, *sorted(find_uses(expression).values - {VALUE.name})]
+    names = find_uses(expression).values - {VALUE.name}
+    numbers = {Variable(name) for name in names if isinstance(lanes.kernel.arg_dict.get(name), ArrayBase)}
+    reads = [kept, *sorted(names)]
     loaded = []
-    for read in sorted(subscripts_of(expression), key=str):
+    for read in sorted(subscripts_of(expression) | numbers, key=str):
         name, ids = _read(lanes, insn, iname, read)
         leaves[read] = f"{name}[at]" if iname in get_dependencies(read) else name
         reads.append(name)
@@ -65,11 +68,11 @@ def finish_row(lanes: VectorLanes, insn: lp.Assignment, iname: str, finishing: F
     return str(done.id)
 
 
-def _read(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript) -> tuple[str, list[str]]:
+def _read(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Any) -> tuple[str, list[str]]:
     """What holds an entry of an array for all lanes, vectors or a number, and the ids of what puts it there."""
-    array = lanes.array(read.aggregate.name)
     if iname not in get_dependencies(read):
         return _read_once(lanes, insn, iname, read)
+    array = lanes.array(read.aggregate.name)
     row = row_of(array, read, iname)
     target = lanes.array(insn.assignee_name)
     if row is None or array.dtype.numpy_dtype.name not in NAMES or array.dtype.itemsize > target.dtype.itemsize:
@@ -79,9 +82,9 @@ def _read(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript) 
     return name, [load.id for load in loads]
 
 
-def _read_once(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript) -> tuple[str, list[str]]:
+def _read_once(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Any) -> tuple[str, list[str]]:
     """``number = bias[i]``, for what is the same for all lanes."""
-    name = lanes.number(read.aggregate.name, lanes.array(insn.assignee_name).dtype)
+    name = lanes.number(getattr(read, "aggregate", read).name, lanes.array(insn.assignee_name).dtype)
     loaded = insn.copy(
         id=lanes.fresh(f"{insn.id}_load"),
         assignee=Variable(name),
@@ -94,7 +97,11 @@ def _read_once(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscr
 
 
 def _gather(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript) -> tuple[str, list[str]]:
-    """``vectors[b].l = bias[...]`` lane by lane, for what does not stand in a row."""
+    """``vectors[b].l = bias[...]`` lane by lane, for what does not stand in a row.
+
+    The position of a lane is kept in a temporary, as loopy 2025.2 would take its quotients apart into those of numbers that
+    may be negative, which C rounds the other way.
+    """
     kept = lanes.vectors(read.aggregate.name, lanes.array(insn.assignee_name).dtype)
     block, lane = lanes.loops(iname)
     lanes.tags[lane] = "unr"
@@ -102,9 +109,19 @@ def _gather(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Subscript
     there = [at_lane(p, iname, position) for p in sorted(insn.predicates, key=str) if iname in get_dependencies(p)]
     if lanes.length % lanes.width:
         there.append(Comparison(position, "<", lanes.length))
-    value = at_lane(read, iname, position)
+    place = Variable(lanes.number("place", lanes.kernel.index_dtype))
+    value = at_lane(read, iname, place)
+    placed = insn.copy(
+        id=lanes.fresh(f"{insn.id}_place"),
+        assignee=place,
+        expression=position,
+        within_inames=(insn.within_inames - {iname}) | {block, lane},
+        predicates=room_under(insn.predicates, iname)[0],
+    )
+    lanes.instructions.append(placed)
     gathered = insn.copy(
         id=lanes.fresh(f"{insn.id}_load"),
+        depends_on=insn.depends_on | {placed.id},
         assignee=Subscript(Variable(kept.name), (Variable(block), Variable(lane))),
         expression=If(LogicalAnd(tuple(there)) if len(there) > 1 else there[0], value, 0) if there else value,
         within_inames=(insn.within_inames - {iname}) | {block, lane},
