@@ -20,6 +20,7 @@ from feinsum.generate.evaluate import How
 from feinsum.generate.expression import Equation, default_operands
 from feinsum.generate.freshness import place_key
 from feinsum.generate.plan import make_plan
+from feinsum.generate.scalars import scaled
 from feinsum.subscripts import from_names
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _MOST_EQUATIONS = 512
 def contract(
     *operands: Any,
     out: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
     dtype: Any = None,
     order: str = "K",
     casting: str = "safe",
@@ -52,6 +55,9 @@ def contract(
         :class:`pyopencl.array.Array` (and numbers).  Axes of length one broadcast.  Where letters are not enough, indices
         are any characters from U+00C0 on, integers of any size, or names, as in opt_einsum.
     :param out: an array for the result, of the same library.
+    :param alpha: a number that the result is multiplied by.
+    :param beta: a number that what `out` holds is multiplied by before it is added: ``out := alpha*result + beta*out``.
+        Where it is 0, what `out` holds is not looked at.  Both are applied as the result is stored.
     :param dtype: the type to compute in; by default the result type of the operands.
     :param order: the layout of the result in memory: ``"F"``, ``"A"`` (``"F"`` if that is the layout of all operands), or
         ``"C"`` and ``"K"``, which give C-contiguous results.
@@ -76,9 +82,9 @@ def contract(
     options = (dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
     if operands and isinstance(operands[0], str):
         equation = _known_equation(operands[0], options)
-        return equation.evaluate(operands[1:], out)
+        return equation.evaluate(operands[1:], out, scaled(alpha, beta, out))
     text, values = _equation(operands)
-    return _known_equation(text, options).evaluate(values, out)
+    return _known_equation(text, options).evaluate(values, out, scaled(alpha, beta, out))
 
 
 _equations: OrderedDict[Any, Equation] = OrderedDict()
@@ -177,8 +183,8 @@ class ContractExpression:
         """
         self._equation.tune(self._last_operands(), seconds)
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
-        """Evaluate it for the operands that are not constant.
+    def __call__(self, *arrays: Any, out: Any = None, alpha: Any = 1, beta: Any = 0) -> Any:
+        """Evaluate it for the operands that are not constant; `alpha` and `beta` are those of :func:`contract`.
 
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
         """
@@ -193,9 +199,9 @@ class ContractExpression:
             if shape != shapes[k]:
                 raise ShapeError(f"operand {k} of '{self._text}' has shape {np.shape(value)}, not {shapes[k]}")
         if not self._constants:
-            return self._equation.evaluate(arrays, out)
+            return self._equation.evaluate(arrays, out, scaled(alpha, beta, out))
         given = dict(zip(free, arrays, strict=True)) | self._constants
-        return self._equation.evaluate([given[k] for k in range(len(given))], out)
+        return self._equation.evaluate([given[k] for k in range(len(given))], out, scaled(alpha, beta, out))
 
     def _evaluation(self) -> Evaluation:
         return self._equation.last() or self._equation.prepared(self._last_operands())

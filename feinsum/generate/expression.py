@@ -17,6 +17,7 @@ from feinsum.generate.evaluate import How, is_time, prepare
 from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.freshness import Place
 from feinsum.generate.operands import take_operands
+from feinsum.generate.scalars import Scaling
 
 _REMEMBERED = 128
 """Combinations of shapes, strides and types that an equation remembers."""
@@ -46,7 +47,7 @@ class Equation:
         self._last: tuple[Evaluation, tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
 
-    def evaluate(self, values: Sequence[Any], out: Any = None) -> Any:
+    def evaluate(self, values: Sequence[Any], out: Any = None, scaling: Scaling | None = None) -> Any:
         """The result for some operands, in `out` if that is given."""
         if not self._lasting:
             self._look()
@@ -54,6 +55,8 @@ class Equation:
             key: Any = tuple([(a.__class__, a.shape, a.strides, a.dtype) for a in values])
             if out is not None:
                 key = (*key, (out.__class__, out.shape, out.strides, out.dtype, getattr(out.flags, "writeable", True)))
+            if scaling is not None:
+                key = (*key, scaling.text)
             known = self._known.get(key)
         except (AttributeError, TypeError):  # lists, numbers, and what is no array
             known, key = None, None
@@ -62,10 +65,12 @@ class Equation:
             if self.how.backend not in ("auto", operands.library):
                 raise ValidationError(f"backend is '{self.how.backend}' but the operands are {operands.library} arrays")
             values = operands.arrays
-            known = self._prepare(key, operands, out)
+            known = self._prepare(key, operands, out, scaling)
         evaluation, direct = known
         if not evaluation.on_host:
             evaluation.check(values, out)
+        if scaling is not None:
+            return evaluation.scaled(values, out, direct, scaling)
         return evaluation.run(values, out, direct)
 
     def prepared(self, values: Sequence[Any]) -> Evaluation:
@@ -97,18 +102,18 @@ class Equation:
             self._known.clear()
             self._last = None
 
-    def _prepare(self, key: Any, operands: Any, out: Any) -> tuple[Evaluation, bool]:
+    def _prepare(self, key: Any, operands: Any, out: Any, scaling: Scaling | None = None) -> tuple[Evaluation, bool]:
         if self.how.tune != "never":
             from feinsum.generate.tuning import tune_steps
 
             evaluation, _ = prepare(self.text, operands, self.how, None, self._constants)
             tune_steps(evaluation, self.how, _MISSING_S if isinstance(self.how.tune, str) else float(self.how.tune))
-        found = prepare(self.text, operands, self.how, out, self._constants)
+        found = prepare(self.text, operands, self.how, out, self._constants, "" if scaling is None else scaling.text)
         with self._lock:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             # Numbers of numpy's look like arrays of no axes, but have to be made arrays in every call.
-            if key is not None and not any(issubclass(part[0], np.generic) for part in key):
+            if key is not None and not any(issubclass(part[0], np.generic) for part in key if not isinstance(part, str)):
                 self._known[key] = found
             self._last = found[0], tuple((a.shape, a.dtype) for a in operands.arrays)
         return found
