@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import shlex
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feinsum as fe
+from feinsum.cli.description import describe
 from feinsum.epilogue import parse_epilogue, tree
 from feinsum.epilogue.functions import EXPANDED, NAMED
+from feinsum.report.commands import command
 
 A, B = fe.array("A", ("N", 8), "float32"), fe.array("B", (8, 4), "float32")
 MATRIX_PRODUCT = fe.einsum("ik,kj->ij", A, B)
@@ -199,3 +203,14 @@ def test_every_function_can_be_called() -> None:
     for name, function in NAMED.items():
         arguments = ["v > 0", "v", "out"][: function.arity] if name == "where" else ["v"] * function.arity
         assert name in text_of(f"{name}({', '.join(arguments)})") or function.arity > 1
+
+
+def test_an_epilogue_on_the_command_line() -> None:
+    """Its arrays have the axes of the indices that they are read at; what a report prints describes it again."""
+    given = {"sizes": ["i=4,j=5,k=6"], "dtypes": ["float32", "c=int8"], "then": ["gelu(v + b[j])*c[i]"]}
+    e = describe("ik,kj->ij", **given).einsum
+    assert sorted(str(a) for a in e.arrays[2:]) == ["b: float32[5]", "c: int8[4]"]
+    words = shlex.split(command("generate", e, {}))
+    options = {flag: [b for a, b in pairwise(words) if a == flag] for flag in ("--shape", "--dtype", "--then")}
+    again = describe(words[2], shapes=options["--shape"], dtypes=options["--dtype"], then=options["--then"])
+    assert again.einsum == e
