@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from feinsum.generate.evaluation import Evaluation
     from feinsum.generate.kernel import Kernel
 
-_LIBRARIES = ("auto", "numpy", "pyopencl")
+_LIBRARIES = ("auto", "numpy", "pyopencl", "torch", "jax", "cupy")
 _MOST_EQUATIONS = 512
 
 
@@ -47,13 +47,16 @@ def contract(
     database: Any = None,
     tune: str | float = "never",
     library: bool = True,
+    like: Any = None,
+    stream: Any = None,
 ) -> Any:
     """Evaluate an einsum of arrays on a device.
 
     :param operands: subscripts in the grammar of :func:`numpy.einsum`, with ellipses and implicit output, and then the
-        arrays; or the interleaved form.  All are numpy arrays (numbers and lists become such), or all
-        :class:`pyopencl.array.Array` (and numbers).  Axes of length one broadcast.  Where letters are not enough, indices
-        are any characters from U+00C0 on, integers of any size, or names, as in opt_einsum.
+        arrays; or the interleaved form.  All are of one library, besides numbers: numpy (lists become such),
+        :class:`pyopencl.array.Array`, torch, JAX, CuPy, or another that speaks DLPack.  Axes of length one broadcast.
+        Where letters are not enough, indices are any characters from U+00C0 on, integers of any size, or names, as in
+        opt_einsum.
     :param out: an array for the result, of the same library.
     :param alpha: a number that the result is multiplied by.
     :param beta: a number that what `out` holds is multiplied by before it is added: ``out := alpha*result + beta*out``.
@@ -66,13 +69,15 @@ def contract(
     :param optimize: True for one kernel up to three operands, where steps are not expected to be quicker, and opt_einsum's
         order beyond; False for one kernel; or a strategy, path or optimizer as in numpy and opt_einsum.
     :param memory_limit: how many elements a result in between may have, as in opt_einsum.
-    :param backend: ``"auto"``, or whose arrays the operands are: ``"numpy"`` or ``"pyopencl"``.
+    :param backend: ``"auto"``, or whose arrays the operands are: ``"numpy"``, ``"pyopencl"``, ``"torch"`` and so on.
     :param device: see :func:`feinsum.device`; by default that of the device arrays.
     :param database: see :func:`feinsum.generate`.
     :param tune: ``"never"``; ``"missing"`` to tune first, for a minute at most, what no record is exact about; or the
         seconds to tune at most.  See :meth:`ContractExpression.tune`.
     :param library: whether steps on a CPU that are matrix products may be done by numpy's BLAS, where that was measured or
         is expected to be quicker than a kernel.
+    :param like: an array, or the name of a library, that the result is to be of; by default that of the operands.
+    :param stream: for CUDA arrays, see :meth:`Kernel.__call__ <feinsum.Kernel.__call__>`.
     :returns: a new array, never a view; for numpy operands, a number where the result has no axes, as in numpy.
     :raises SubscriptError, ShapeError, DTypeError, ValidationError: naming the operand, index or argument at fault.
 
@@ -82,9 +87,9 @@ def contract(
     options = (dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
     if operands and isinstance(operands[0], str):
         equation = _known_equation(operands[0], options)
-        return equation.evaluate(operands[1:], out, scaled(alpha, beta, out))
+        return equation.evaluate(operands[1:], out, like, stream, scaled(alpha, beta, out))
     text, values = _equation(operands)
-    return _known_equation(text, options).evaluate(values, out, scaled(alpha, beta, out))
+    return _known_equation(text, options).evaluate(values, out, like, stream, scaled(alpha, beta, out))
 
 
 _equations: OrderedDict[Any, Equation] = OrderedDict()
@@ -171,7 +176,7 @@ class ContractExpression:
         """
         from feinsum.generate.explanation import explain_steps
 
-        return explain_steps(self._text, self._evaluation())
+        return explain_steps(self._text, self._evaluation(), self._equation.copied)
 
     def tune(self, seconds: float = 60.0) -> None:
         """Tune what no record is exact about, and time numpy's BLAS beside the kernels where it can do a step.
@@ -183,8 +188,10 @@ class ContractExpression:
         """
         self._equation.tune(self._last_operands(), seconds)
 
-    def __call__(self, *arrays: Any, out: Any = None, alpha: Any = 1, beta: Any = 0) -> Any:
-        """Evaluate it for the operands that are not constant; `alpha` and `beta` are those of :func:`contract`.
+    def __call__(
+        self, *arrays: Any, out: Any = None, alpha: Any = 1, beta: Any = 0, like: Any = None, stream: Any = None
+    ) -> Any:
+        """Evaluate it for the operands that are not constant; for the keywords see :func:`contract`.
 
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
         """
@@ -199,9 +206,9 @@ class ContractExpression:
             if shape != shapes[k]:
                 raise ShapeError(f"operand {k} of '{self._text}' has shape {np.shape(value)}, not {shapes[k]}")
         if not self._constants:
-            return self._equation.evaluate(arrays, out, scaled(alpha, beta, out))
+            return self._equation.evaluate(arrays, out, like, stream, scaled(alpha, beta, out))
         given = dict(zip(free, arrays, strict=True)) | self._constants
-        return self._equation.evaluate([given[k] for k in range(len(given))], out, scaled(alpha, beta, out))
+        return self._equation.evaluate([given[k] for k in range(len(given))], out, like, stream, scaled(alpha, beta, out))
 
     def _evaluation(self) -> Evaluation:
         return self._equation.last() or self._equation.prepared(self._last_operands())

@@ -16,14 +16,31 @@ import cgen
 
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.checking.uniformity import levels
-from feinsum.languages.tensor.emitting import atomics, control, matrices, memory, numbers, scalars, sub_groups
+from feinsum.languages.tensor.emitting import (
+    atomics,
+    control,
+    matrices,
+    matrix_memory,
+    matrix_products,
+    memory,
+    numbers,
+    scalars,
+    sub_groups,
+)
 from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfViews, View, loop
 from feinsum.languages.tensor.emitting.numbers import c_type, stored_type
 from feinsum.languages.tensor.ir import Function, Region, Value
 from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.types import Boolean, Extent, Group, Memref, Scalar
 
-PLAIN: Final = {**memory.EMITTERS, **scalars.EMITTERS, **matrices.EMITTERS, **sub_groups.EMITTERS}
+PLAIN: Final = {
+    **memory.EMITTERS,
+    **scalars.EMITTERS,
+    **matrices.EMITTERS,
+    **matrix_memory.EMITTERS,
+    **matrix_products.EMITTERS,
+    **sub_groups.EMITTERS,
+}
 """What is emitted for each instruction without regions."""
 
 

@@ -43,6 +43,7 @@ class GeneralKernel:
     :ivar function: what it computes.
     :ivar target: how it is spread over work-items.
     :ivar emitted: the OpenCL C kernel.
+    :ivar why: why it does not go the einsum route; empty where nobody asked.
     :ivar copied: what the last call copied, and why.
     """
 
@@ -59,6 +60,7 @@ class GeneralKernel:
         changed = {root[value] for op in function.body.walk() for value in written_by(op) if value in root}
         self.written = [parameter for parameter in function.parameters if parameter in changed]
         self.copied: tuple[str, ...] = ()
+        self.why = ""
         self._launcher = Launcher(device, self.emitted.source, self.emitted.name)
 
     @property
@@ -82,6 +84,7 @@ class GeneralKernel:
             else (f"{target.work_items} work-items in {target.subgroups} sub-groups of {target.subgroup_size}")
         )
         lines = [f"@{self.function.name} by the general route on {self.device.id}", f"an instance is computed by {spread}"]
+        lines += [f"route: general, as {self.why}"] if self.why else []
         lines += [f"copied: {what}" for what in self.copied]
         return "\n".join(lines)
 

@@ -1,0 +1,175 @@
+"""Loads and stores of cooperative matrices: vector by vector where rows follow each other, else element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Final
+
+from feinsum.languages.tensor.emitting.context import Amount, Context, View, plus, times, within
+from feinsum.languages.tensor.emitting.matrices import (
+    DIGITS,
+    Matrix,
+    component_of,
+    declare,
+    each,
+    is_small,
+    split,
+    vector_of,
+)
+from feinsum.languages.tensor.emitting.memory import loaded, stored
+from feinsum.languages.tensor.emitting.numbers import zero
+from feinsum.languages.tensor.ir import Operation, Value
+from feinsum.languages.tensor.types import BF16, F16
+
+
+def _turned(operation: Operation) -> bool:
+    return bool(operation.attributes.get("transposes") == ("t",))
+
+
+class _Access:
+    """Where the elements of a matrix are in memory, and which are to be checked."""
+
+    def __init__(self, context: Context, operation: Operation, matrix: Matrix, view: View, x: Value, y: Value) -> None:
+        self.matrix, self.turned = matrix, _turned(operation)
+        self.x, self.y = _origin(context, x), _origin(context, y)
+        checked = operation.attributes["checked"]
+        self.rows_checked = checked in ("rows_checked", "both_checked")
+        self.columns_checked = checked in ("cols_checked", "both_checked")
+        along = (1, 0) if self.turned else (0, 1)
+        self.sizes = view.shape[along[0]], view.shape[along[1]]
+        self.strides = view.strides[along[0]], view.strides[along[1]]
+        self.starts = (self.y, self.x) if self.turned else (self.x, self.y)
+
+    def place(self, row: Amount, column: Amount) -> Amount:
+        """Where the element of a row and a column of the matrix lies."""
+        return plus(times(plus(self.starts[0], row), self.strides[0]), times(plus(self.starts[1], column), self.strides[1]))
+
+    def condition(self, row: Amount, column: Amount) -> str:
+        """Whether an element is there; empty where it is."""
+        tests = []
+        if self.matrix.may_lack_rows:
+            if isinstance(row, str):
+                tests.append(f"{row} < {self.matrix.type.rows}")
+            elif row >= self.matrix.type.rows:
+                return "0"
+        if self.rows_checked:
+            tests.append(f"(ulong)({plus(self.starts[0], row)}) < (ulong){self.sizes[0]}")
+        if self.columns_checked:
+            tests.append(f"(ulong)({plus(self.starts[1], column)}) < (ulong){self.sizes[1]}")
+        return " && ".join(tests)
+
+    def vectors(self, piece: Amount) -> list[tuple[int, int]]:
+        """The vectors of which a piece is made in memory: first lane and length; empty if elements lie apart.
+
+        Of a piece that the matrix does not fill these are fewer: 7 rows of 8 are vectors of 4, 2 and 1.
+        """
+        matrix = self.matrix
+        if matrix.width == 1 or not isinstance(piece, int) or self.strides[0] != 1 or self.rows_checked:
+            return []
+        left = min(matrix.type.rows - piece * matrix.width, matrix.width)
+        found, lane = [], 0
+        while lane < left:
+            length = 1 << ((left - lane).bit_length() - 1)
+            found.append((lane, length))
+            lane += length
+        return found
+
+
+def _origin(context: Context, value: Value) -> Amount:
+    text = context.text(value)
+    return int(text.rstrip("L")) if text.rstrip("L").isdigit() else text
+
+
+def emit_load(context: Context, operation: Operation) -> None:
+    source, x, y = operation.operands
+    view: View = context.values[source]
+    matrix = declare(context, operation.results[0])
+    context.values[operation.results[0]] = matrix
+    access = _Access(context, operation, matrix, view, x, y)
+
+    def element(row: Amount, column: Amount) -> str:
+        condition = access.condition(row, column)
+        if condition == "0":
+            return zero(view.element)
+        text = loaded(view, access.place(row, column))
+        return f"({condition} ? {text} : {zero(view.element)})" if condition else text
+
+    def body(q: Amount) -> None:
+        column, piece = split(q, matrix.pieces)
+        if vectors := access.vectors(piece):
+            first = times(piece, matrix.width)
+            loads = [_vector_loaded(view, access.place(plus(first, lane), column), n) for lane, n in vectors]
+            missing = matrix.width - sum(n for _, n in vectors)
+            text = (
+                loads[0] if len(loads) == 1 and not missing else vector_of(matrix, loads + [zero(view.element)] * missing)
+            )
+            if access.columns_checked:
+                text = f"{access.condition(0, column)} ? {text} : ({matrix.c})(0)"
+        else:
+            text = vector_of(matrix, [element(matrix.row(piece, lane), column) for lane in range(matrix.width)])
+        context.put(f"{matrix.name}[{q}] = {text}")
+
+    with context.guard(context.mask):
+        each(context, matrix.length, body, is_small(matrix))
+
+
+def _vector_loaded(view: View, place: Amount, length: int) -> str:
+    """Elements one behind the other, as computed with."""
+    if length == 1:
+        return loaded(view, place)
+    pointer = f"{view.pointer} + {within(place)}"
+    if view.element == BF16:
+        return f"as_float{length}(convert_uint{length}(vload{length}(0, {pointer})) << 16)"
+    return f"{'vload_half' if view.element == F16 else 'vload'}{length}(0, {pointer})"
+
+
+def _store_vector(context: Context, view: View, place: Amount, vector: str, length: int) -> None:
+    if length == 1:
+        stored(context, view, place, vector)
+        return
+    pointer = f"{view.pointer} + {within(place)}"
+    if view.element == BF16:
+        context.put(f"vstore{length}(convert_ushort{length}(as_uint{length}({vector}) >> 16), 0, {pointer})")
+    else:
+        suffix = f"_half{length}_rte" if view.element == F16 else f"{length}"
+        context.put(f"vstore{suffix}({vector}, 0, {pointer})")
+
+
+def emit_store(context: Context, operation: Operation) -> None:
+    value, target, x, y = operation.operands
+    view: View = context.values[target]
+    matrix: Matrix = context.values[value]
+    access = _Access(context, operation, matrix, view, x, y)
+    atomic = operation.attributes["atomic"]
+
+    def body(q: Amount) -> None:
+        column, piece = split(q, matrix.pieces)
+        if (vectors := access.vectors(piece)) and not atomic:
+            first = times(piece, matrix.width)
+            with context.guard(access.condition(0, column) if access.columns_checked else None):
+                for lane, length in vectors:
+                    part = f"{matrix.name}[{q}]"
+                    if length < matrix.width:
+                        part += f".s{DIGITS[lane : lane + length]}"
+                    _store_vector(context, view, access.place(plus(first, lane), column), part, length)
+            return
+        for lane in range(matrix.width):
+            row = matrix.row(piece, lane)
+            conditions = [access.condition(row, column)]
+            if conditions[0] == "0":
+                continue
+            if matrix.replicated and not context.target.is_alone:
+                conditions.append(f"lane == {within(q)} % {context.target.subgroup_size}")
+            component = component_of(f"{matrix.name}[{q}]", matrix.width, lane)
+            with context.guard(" && ".join(filter(None, conditions)) or None):
+                stored(context, view, access.place(row, column), component, atomic)
+
+    with context.guard(context.mask) if context.mask else nullcontext():
+        each(context, matrix.length, body, is_small(matrix))
+
+
+EMITTERS: Final[Mapping[str, Callable[[Context, Operation], None]]] = {
+    "cooperative_matrix_load": emit_load,
+    "cooperative_matrix_store": emit_store,
+}

@@ -1,0 +1,188 @@
+"""Einsums of terms: axes in reversed order, as column-major arrays are C-contiguous when transposed; the group id is long.
+
+D[m, l, e] := alpha K[m, k] Q[k, n, e] A[n, l] + D[m, l, e]   →   "km,enk,ln->elm" then "alpha*v + out"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Any, Final
+
+import numpy as np
+
+from feinsum.einsum import Array, BatchedEinsum, array, einsum
+from feinsum.errors import FeinsumError
+from feinsum.languages.source import Span
+from feinsum.languages.tensor.interpreting.numbers import dtype_of
+from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.passes import PASSES
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Term, UnrecognisedError, Update, recognise
+from feinsum.languages.tensor.types import F32, F64, Extent, Group, Memref
+
+_BATCH: Final = "E"
+_TYPES: Final = (F32, F64)
+"""Those for which kernels of einsums were measured."""
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """An einsum that updates an array.
+
+    :ivar einsum: of the parameters by their :func:`name_of`, transposed.
+    :ivar output: the parameter that is written.
+    :ivar operands: those that are read, in order.
+    :ivar epilogue: what is made of the sum; empty where it is stored as it is.
+    :ivar scalars: parameters that are given at the call.
+    :ivar spans: the instructions that it stands for.
+    :ivar axes: the name of the long axis that each unknown size is: ``"D.2"``, or ``"A"`` for the memrefs of a group.
+    """
+
+    einsum: BatchedEinsum
+    output: Value
+    operands: tuple[Value, ...]
+    epilogue: str
+    scalars: tuple[Value, ...]
+    spans: tuple[Span, ...]
+    axes: Mapping[str, str]
+
+    @property
+    def formula(self) -> str:
+        """The einsum as text."""
+        operands = ", ".join(f"%{value.name}" for value in self.operands)
+        epilogue = re.sub(r"\bp_", "%", self.epilogue)
+        return f"{self.einsum.subscripts} of {operands}" + (f", then {epilogue}" if epilogue else "")
+
+
+def name_of(value: Value) -> str:
+    """The name of a parameter in einsums and epilogues, where a few names mean something else."""
+    return "p_" + re.sub(r"\W", "_", value.name)
+
+
+def contractions(function: Function) -> tuple[Contraction, ...]:
+    """The einsums of which a function consists, in order.
+
+    :raises UnrecognisedError: if it does something else.
+    """
+    for name in ("names", "constants", "dead-code"):
+        function = PASSES[name](function)
+    updates, sizes = recognise(function)
+    _check_types(function)
+    found = [made for update in updates for made in _of_update(update, sizes)]
+    return tuple(found)
+
+
+def _check_types(function: Function) -> None:
+    """All arrays are of one type, in which everything is computed, and lie without gaps."""
+    elements = set()
+    memrefs = [(value, _memref(value)) for value in function.parameters if isinstance(value.type, (Memref, Group))]
+    memrefs += [(op.results[0], _memref(op.results[0])) for op in function.body.walk() if op.name == "alloca"]
+    for value, memref in memrefs:
+        elements.add(memref.element)
+        if not memref.is_packed:
+            raise UnrecognisedError(f"the elements of %{value.name} have gaps between them", value.span)
+        if memref.element not in _TYPES:
+            raise UnrecognisedError(f"%{value.name} is of {memref.element}", value.span)
+        if isinstance(value.type, Group) and (None in memref.shape or value.type.offset != 0):
+            raise UnrecognisedError(f"the memrefs of %{value.name} differ in size, or have an offset", value.span)
+    if len(elements) > 1:
+        raise UnrecognisedError("arrays are of several types", function.span)
+
+
+def _memref(value: Value) -> Memref:
+    found = value.type.memref if isinstance(value.type, Group) else value.type
+    assert isinstance(found, Memref)
+    return found
+
+
+def _of_update(update: Update, sizes: Mapping[int, Extent]) -> Iterator[Contraction]:
+    """One einsum for each term: the first sees what was there, the others add."""
+    scale = update.scale
+    for term in update.terms:
+        factors = {letter for factor in term.factors for letter in factor.letters}
+        if missing := [letter for letter in update.letters if letter not in factors]:
+            what = "the group id" if GROUP_ID in missing else "a mode"
+            raise UnrecognisedError(f"%{update.root.name} has {what} that its factors have not", update.spans[-1])
+        if GROUP_ID in factors and GROUP_ID not in update.letters:
+            raise UnrecognisedError(f"every instance writes all of %{update.root.name}", update.spans[-1])
+        yield _contraction(update, term, scale, sizes)
+        scale = Term(1)
+
+
+def _contraction(update: Update, term: Term, scale: Term | None, sizes: Mapping[int, Extent]) -> Contraction:
+    letters: dict[int, str] = {}
+    for letter in (*update.letters, *(x for factor in term.factors for x in factor.letters)):
+        if letter not in letters:
+            if len(letters) == len(ascii_lowercase):
+                raise UnrecognisedError("an einsum of more than 26 indices", update.spans[-1])
+            letters[letter] = ascii_lowercase[len(letters)]
+
+    def subscript(own: Sequence[int]) -> str:
+        # a group's memrefs lie one behind the other
+        return "".join(letters[letter] for letter in own)
+
+    arrays: dict[str, Array] = {}
+    inputs = []
+    for factor in term.factors:
+        own = _reversed(factor.root, factor.letters)
+        inputs.append(subscript(own))
+        arrays[name_of(factor.root)] = _array(factor.root, own, letters, sizes)
+    output = subscript(_reversed(update.root, update.letters))
+    try:
+        e = einsum(f"{','.join(inputs)}->{output}", *(arrays[name_of(factor.root)] for factor in term.factors))
+    except FeinsumError as error:
+        raise UnrecognisedError(str(error), update.spans[-1]) from None
+    scalars = dict.fromkeys([*term.scalars, *(scale.scalars if scale else ())])
+    operands = tuple(factor.root for factor in term.factors)
+    axes: dict[str, str] = {}
+    for root, own in ((update.root, update.letters), *((factor.root, factor.letters) for factor in term.factors)):
+        axes.update(_axes(root, own, letters, sizes))
+    return Contraction(e, update.root, operands, _epilogue(term, scale), tuple(scalars), update.spans, axes)
+
+
+def _axes(root: Value, own: Sequence[int], letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> dict[str, str]:
+    """The long axes of a parameter, by its unknown sizes."""
+    found = {}
+    for mode, letter in enumerate(own):
+        name = f"{root.name}.{mode}" if isinstance(root.type, Memref) else root.name if mode == 0 else ""
+        if letter == GROUP_ID:
+            found[name] = _BATCH
+        elif sizes[letter] is None:
+            found[name] = f"n_{letters[letter]}"
+    return found
+
+
+def _reversed(root: Value, letters: Sequence[int]) -> tuple[int, ...]:
+    """The axes of the array that is transposed: of a group the first stays."""
+    if isinstance(root.type, Group):
+        return (letters[0], *reversed(letters[1:]))
+    return tuple(reversed(letters))
+
+
+def _array(root: Value, own: Sequence[int], letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
+    def axis(letter: int) -> Any:
+        if letter == GROUP_ID:
+            return _BATCH
+        known = sizes[letter]
+        return known if known is not None else f"n_{letters[letter]}"
+
+    return array(name_of(root), tuple(axis(letter) for letter in own), np.dtype(dtype_of(_memref(root).element)).name)
+
+
+def _epilogue(term: Term, scale: Term | None) -> str:
+    """What is made of the sum, as :meth:`feinsum.BatchedEinsum.then` has it.
+
+    >>> _epilogue(Term(1), None), _epilogue(Term(2.0), Term(1))
+    ('', '2.0*v + out')
+    """
+    value = _scaled("v", term)
+    if scale is None:
+        return "" if value == "v" else value
+    return f"{value} + {_scaled('out', scale)}"
+
+
+def _scaled(what: str, by: Term) -> str:
+    number = [] if by.number == 1 else [repr(float(by.number))]
+    return "*".join([*number, *(name_of(value) for value in by.scalars), what])

@@ -1,0 +1,321 @@
+"""Terms: what a function of linear algebra writes, as sums of products of its parameters.
+
+    gemm.n.n %one, %K, %Q, %zero, %T          T[m, n] := K[m, k] Q[k, n]
+    gemm.n.n %alpha, %T, %A, %one, %D     →   D[m, l] := alpha K[m, k] Q[k, n] A[n, l] + D[m, l]
+
+Modes are numbered by letters; the group id is letter 0.  Local memory that is written as a whole is replaced by what was
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+from feinsum.languages.source import Span
+from feinsum.languages.tensor.ir import Function, Operation, Value
+from feinsum.languages.tensor.types import Extent, Group, Memref
+
+GROUP_ID: Final = 0
+Letters: TypeAlias = tuple[int, ...]
+
+
+class UnrecognisedError(Exception):
+    """Something that is no einsum; says what, and where."""
+
+    def __init__(self, why: str, span: Span) -> None:
+        super().__init__(why)
+        self.span = span
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A parameter at letters: of a group, the first is that of its memrefs."""
+
+    root: Value
+    letters: Letters
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number, numbers that are given at the call, and factors."""
+
+    number: Any
+    scalars: tuple[Value, ...] = ()
+    factors: tuple[Factor, ...] = ()
+
+    def times(self, other: Term) -> Term:
+        return Term(self.number * other.number, self.scalars + other.scalars, self.factors + other.factors)
+
+    def renamed(self, letters: Mapping[int, int]) -> Term:
+        factors = (Factor(f.root, tuple(letters.get(x, x) for x in f.letters)) for f in self.factors)
+        return replace(self, factors=tuple(factors))
+
+
+@dataclass(frozen=True)
+class Update:
+    """``root[letters] := Σ terms + scale · root[letters]``.
+
+    :ivar scale: a term without factors; None where the content is not read.
+    :ivar spans: the instructions that it stands for.
+    """
+
+    root: Value
+    letters: Letters
+    terms: tuple[Term, ...]
+    scale: Term | None
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A memref as a part of a parameter or alloca: which letter stands for each of the root's modes; None for its own."""
+
+    root: Value
+    fixed: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What is known of an alloca."""
+
+    letters: Letters
+    terms: tuple[Term, ...]
+
+
+def recognise(function: Function) -> tuple[tuple[Update, ...], Mapping[int, Extent]]:
+    """The updates of a function, in order, and the sizes of letters, None for unknown ones.
+
+    :raises UnrecognisedError: if it does something else.
+    """
+    return _Walker(function).run()
+
+
+class _Walker:
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.accesses: dict[Value, _Access] = {}
+        self.numbers: dict[Value, Term] = {}
+        self.contents: dict[Value, _Content] = {}
+        self.updates: dict[Value, Update] = {}
+        self.read: set[Value] = set()
+        self.sizes: dict[int, Extent] = {}
+        self.whole: dict[Value, tuple[Value, int]] = {}
+        self.group_ids: set[Value] = set()
+        self._letters = count(1)
+        for parameter in function.parameters:
+            if isinstance(parameter.type, Memref):
+                self.accesses[parameter] = _Access(parameter, (None,) * parameter.type.order)
+            elif not isinstance(parameter.type, Group):
+                self.numbers[parameter] = Term(1, (parameter,))
+
+    def run(self) -> tuple[tuple[Update, ...], Mapping[int, Extent]]:
+        for operation in self.function.body.operations:
+            visit = getattr(self, f"_{operation.name}", None)
+            if visit is None:
+                raise UnrecognisedError(f"{operation.name} is no einsum", operation.span)
+            visit(operation)
+        if not self.updates:
+            raise UnrecognisedError("nothing is written", self.function.span)
+        return tuple(self.updates.values()), self.sizes
+
+    def fresh(self, size: Extent) -> int:
+        letter = next(self._letters)
+        self.sizes[letter] = size
+        return letter
+
+    # numbers
+
+    def _constant(self, operation: Operation) -> None:
+        self.numbers[operation.results[0]] = Term(operation.attributes["value"])
+
+    def _builtin(self, operation: Operation) -> None:
+        if operation.attributes["builtin"] != "group_id":
+            raise UnrecognisedError("what is computed depends on how work is spread", operation.span)
+        self.group_ids.add(operation.results[0])
+
+    def _size(self, operation: Operation) -> None:
+        (source,) = operation.operands
+        self.whole[operation.results[0]] = source, operation.attributes["mode"]
+
+    # views
+
+    def _load(self, operation: Operation) -> None:
+        source, *indices = operation.operands
+        if not isinstance(source.type, Group):
+            raise UnrecognisedError("single elements are loaded", operation.span)
+        if indices[0] not in self.group_ids:
+            raise UnrecognisedError("the index of a group is not the group id", operation.span)
+        self.accesses[operation.results[0]] = _Access(source, (GROUP_ID, *[None] * source.type.memref.order))
+
+    def _subview(self, operation: Operation) -> None:
+        source, *dynamic = operation.operands
+        outer, left = self._access(source, operation), iter(dynamic)
+        own = [mode for mode, letter in enumerate(outer.fixed) if letter is None]
+        fixed = list(outer.fixed)
+        assert isinstance(source.type, Memref)
+        bounds = zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True)
+        for mode, (offset, size) in enumerate(bounds):
+            start = next(left) if offset is None else offset
+            extent = next(left) if size is None else size
+            if isinstance(start, Value) and start in self.group_ids and size in (0, 1):
+                if size == 1:
+                    raise UnrecognisedError("a mode of size 1 at the group id; leave its size out", operation.span)
+                if GROUP_ID in fixed:
+                    raise UnrecognisedError("two modes are indexed by the group id", operation.span)
+                fixed[own[mode]] = GROUP_ID
+            elif start != 0 or not self._is_whole(extent, source, mode):
+                raise UnrecognisedError("a block that is a part of a mode", operation.span)
+        self.accesses[operation.results[0]] = _Access(outer.root, tuple(fixed))
+
+    def _is_whole(self, extent: Any, source: Value, mode: int) -> bool:
+        assert isinstance(source.type, Memref)
+        return extent == source.type.shape[mode] if isinstance(extent, int) else self.whole.get(extent) == (source, mode)
+
+    def _alloca(self, operation: Operation) -> None:
+        (result,) = operation.results
+        assert isinstance(result.type, Memref)
+        self.accesses[result] = _Access(result, (None,) * result.type.order)
+
+    def _lifetime_stop(self, operation: Operation) -> None:
+        self.contents.pop(operation.operands[0], None)
+
+    def _barrier(self, operation: Operation) -> None:
+        """It orders what is in order here."""
+
+    def _access(self, value: Value, operation: Operation) -> _Access:
+        if value not in self.accesses:
+            raise UnrecognisedError(f"%{value.name} is no memref whose elements are known", operation.span)
+        return self.accesses[value]
+
+    # linear algebra
+
+    def _axpby(self, operation: Operation) -> None:
+        alpha, A, beta, B = operation.operands
+        letters = self._new_letters(B)
+        turned = operation.attributes["transposes"] == ("t",) and len(letters) == 2
+        self._update(operation, alpha, [(A, letters[::-1] if turned else letters)], beta, B, letters)
+
+    def _gemm(self, operation: Operation) -> None:
+        alpha, A, B, beta, C = operation.operands
+        m, n = self._new_letters(C)
+        k = self.fresh(_depth(A, operation.attributes["transposes"][0]))
+        a, b = (
+            (x[::-1] if turn == "t" else x)
+            for x, turn in zip(((m, k), (k, n)), operation.attributes["transposes"], strict=True)
+        )
+        self._update(operation, alpha, [(A, a), (B, b)], beta, C, (m, n))
+
+    def _gemv(self, operation: Operation) -> None:
+        alpha, A, x, beta, y = operation.operands
+        (m,) = self._new_letters(y)
+        (turn,) = operation.attributes["transposes"]
+        k = self.fresh(_depth(A, turn))
+        self._update(operation, alpha, [(A, (k, m) if turn == "t" else (m, k)), (x, (k,))], beta, y, (m,))
+
+    def _ger(self, operation: Operation) -> None:
+        alpha, x, y, beta, C = operation.operands
+        m, n = self._new_letters(C)
+        self._update(operation, alpha, [(x, (m,)), (y, (n,))], beta, C, (m, n))
+
+    def _hadamard_product(self, operation: Operation) -> None:
+        alpha, A, B, beta, C = operation.operands
+        letters = self._new_letters(C)
+        self._update(operation, alpha, [(A, letters), (B, letters)], beta, C, letters)
+
+    def _sum(self, operation: Operation) -> None:
+        alpha, A, beta, y = operation.operands
+        letters = self._new_letters(y)
+        turned = operation.attributes["transposes"] == ("t",) and len(letters) == 1
+        assert isinstance(A.type, Memref)
+        k = self.fresh(A.type.shape[0 if turned or not letters else 1])
+        self._update(operation, alpha, [(A, (k, *letters) if turned else (*letters, k))], beta, y, letters)
+
+    def _new_letters(self, memref: Value) -> Letters:
+        assert isinstance(memref.type, Memref)
+        return tuple(self.fresh(size) for size in memref.type.shape)
+
+    def _update(
+        self,
+        operation: Operation,
+        alpha: Value,
+        factors: Sequence[tuple[Value, Letters]],
+        beta: Value,
+        target: Value,
+        letters: Letters,
+    ) -> None:
+        if operation.attributes.get("atomic"):
+            raise UnrecognisedError("the update is atomic", operation.span)
+        scale = self._number(alpha, operation)
+        terms = [scale]
+        for memref, own in factors:
+            read = self._read(memref, own, operation)
+            terms = [term.times(other) for term in terms for other in read]
+        self._write(operation, terms, self._number(beta, operation), target, letters)
+
+    def _number(self, value: Value, operation: Operation) -> Term:
+        if value not in self.numbers:
+            raise UnrecognisedError(f"%{value.name} is neither a constant nor a parameter", operation.span)
+        return self.numbers[value]
+
+    def _read(self, memref: Value, letters: Letters, operation: Operation) -> list[Term]:
+        access = self._access(memref, operation)
+        full = _filled(access, letters)
+        if access.root in self.function.parameters:
+            if access.root in self.updates:
+                raise UnrecognisedError(f"%{access.root.name} is read after it was written", operation.span)
+            self.read.add(access.root)
+            return [Term(1, (), (Factor(access.root, full),))]
+        content = self.contents.get(access.root)
+        if content is None:
+            raise UnrecognisedError(f"%{access.root.name} is read before all of it was written", operation.span)
+        return [self._instance(term, content.letters, full) for term in content.terms]
+
+    def _instance(self, term: Term, before: Letters, after: Letters) -> Term:
+        """A term with other letters: those that are summed over are new."""
+        letters = dict(zip(before, after, strict=True))
+        for factor in term.factors:
+            for letter in factor.letters:
+                if letter not in letters and letter != GROUP_ID:
+                    letters[letter] = self.fresh(self.sizes[letter])
+        return term.renamed(letters)
+
+    def _write(self, operation: Operation, terms: list[Term], beta: Term, target: Value, letters: Letters) -> None:
+        access = self._access(target, operation)
+        full = _filled(access, letters)
+        root = access.root
+        fresh = not beta.scalars and beta.number == 0
+        if root not in self.function.parameters:
+            old: Sequence[Term] = ()
+            if not fresh:
+                content = self.contents.get(root)
+                if content is None:
+                    raise UnrecognisedError(f"%{root.name} is updated before all of it was written", operation.span)
+                old = [beta.times(self._instance(term, content.letters, full)) for term in content.terms]
+            self.contents[root] = _Content(full, (*old, *terms))
+            return
+        if root in self.read or any(factor.root is root for term in terms for factor in term.factors):
+            raise UnrecognisedError(f"%{root.name} is read and written", operation.span)
+        before = self.updates.get(root)
+        if fresh or before is None:
+            made = Update(root, full, tuple(terms), None if fresh else beta, (operation.span,))
+        else:
+            if (GROUP_ID in before.letters) != (GROUP_ID in full):
+                raise UnrecognisedError(f"%{root.name} is written by each instance and by all", operation.span)
+            old = [beta.times(self._instance(term, before.letters, full)) for term in before.terms]
+            scale = None if before.scale is None else beta.times(before.scale)
+            made = Update(root, full, (*old, *terms), scale, (*before.spans, operation.span))
+        self.updates[root] = made
+
+
+def _filled(access: _Access, letters: Letters) -> Letters:
+    """The letter of each mode of the root."""
+    own = iter(letters)
+    return tuple(next(own) if letter is None else letter for letter in access.fixed)
+
+
+def _depth(A: Value, turned: str) -> Extent:
+    assert isinstance(A.type, Memref)
+    return A.type.shape[0 if turned == "t" else 1]

@@ -1,0 +1,153 @@
+"""The einsum route: a function that is einsums, computed by the kernels of :func:`feinsum.generate`.
+
+A column-major array is transposed, which moves nothing, and the memrefs of a group are one array where they are equally far
+from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from feinsum.devices import Device
+from feinsum.errors import FeinsumError, ValidationError
+from feinsum.generate import generate
+from feinsum.languages.source import Source
+from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.recognising import Contraction
+from feinsum.languages.tensor.recognising.einsums import name_of
+from feinsum.languages.tensor.running.arguments import Given, examine
+from feinsum.languages.tensor.types import Group
+
+RECORDED = ("exact", "lengths", "driver", "architecture")
+"""Rungs of kernels that were measured for their einsum."""
+
+
+class UnsuitedError(ValidationError):
+    """Arguments that the general route takes and this one does not."""
+
+
+class EinsumKernel:
+    """A function on a device, einsum by einsum.
+
+    :ivar kernels: one for each contraction, in order.
+    """
+
+    route = "einsum"
+
+    def __init__(
+        self,
+        function: Function,
+        source: Source,
+        device: Device,
+        found: Sequence[Contraction],
+        database: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        tune: str = "never",
+    ) -> None:
+        self.function, self.text, self.device, self.contractions = function, source, device, tuple(found)
+        self.written = list(dict.fromkeys(one.output for one in found))
+        self.kernels = []
+        for one in found:
+            if one.epilogue:
+                raise FeinsumError(f"no kernel of generate ends with {one.epilogue} yet")
+            e = one.einsum
+            expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
+            known = {axis: size for axis, size in expected.items() if axis in e.long_axes}
+            self.kernels.append(generate(e, device, database, known, tune))
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether every kernel was measured for its einsum."""
+        return all(kernel.rung in RECORDED for kernel in self.kernels)
+
+    @property
+    def source(self) -> str:
+        """The OpenCL C source of all kernels."""
+        return "\n".join(kernel.source for kernel in self.kernels)
+
+    def explain(self) -> str:
+        """Which einsums, by lines of the program, and what their kernels come from."""
+        lines = [f"@{self.function.name} by the einsum route on {self.device.id}"]
+        for one, kernel in zip(self.contractions, self.kernels, strict=True):
+            numbers = ", ".join(dict.fromkeys(str(self.text.place(span).line) for span in one.spans))
+            lines.append(f"%{one.output.name} by line {numbers}: {one.formula}")
+            lines.append(f"  {kernel.space} by {kernel.rung}")
+        return "\n".join(lines)
+
+    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+        """Run it; the arrays that were written.
+
+        :raises UnsuitedError: if not all instances are wanted, or results lie as no einsum writes them.
+        """
+        given = {one.parameter: one for one in examine(self.function, arguments, self.written)}
+        batches = {one: _transposed(found) for one, found in given.items() if found.number is None}
+        self._check_count(given, count)
+        results = {one: _Result(batches[one]) for one in self.written}
+        numbers = {one: found.number[()] for one, found in given.items() if found.number is not None}
+        for one, kernel in zip(self.contractions, self.kernels, strict=True):
+            inputs = {name_of(value): batches[value] for value in one.operands}
+            scalars = {name_of(value): numbers[value] for value in one.scalars}
+            kernel({**inputs, **scalars}, out=results[one.output].array, queue=queue, wait_for=wait_for)
+        for result in results.values():
+            result.deliver()
+        found = tuple(given[one].result() for one in self.written)
+        return found[0] if len(found) == 1 else found
+
+    def _check_count(self, given: Mapping[Value, Given], count: int | None) -> None:
+        """All instances there are, no more and no less."""
+        for one in self.contractions:
+            for name, axis in one.axes.items():
+                if axis != "E":
+                    continue
+                parameter, _, mode = name.partition(".")
+                (found,) = (g for value, g in given.items() if value.name == parameter)
+                size = found.arrays[0].shape[int(mode)] if mode else len(found.arrays)
+                if count not in (None, size):
+                    raise UnsuitedError(
+                        f"count is {count}, and %{parameter} has {size} instances, which an einsum takes all"
+                    )
+                count = size
+
+
+class _Result:
+    """Where an einsum writes: a C-contiguous array, which is a copy if the one of the caller is not."""
+
+    def __init__(self, transposed: Any) -> None:
+        self._target = transposed
+        contiguous = transposed.flags.c_contiguous
+        if not contiguous and not isinstance(transposed, np.ndarray):
+            raise UnsuitedError("results on the device have to be in order F")
+        self.array = transposed if contiguous else np.ascontiguousarray(transposed)
+
+    def deliver(self) -> None:
+        if self.array is not self._target:
+            self._target[...] = self.array
+
+
+def _transposed(given: Given) -> Any:
+    """The array of a parameter with its axes reversed; a group is an array whose first axis counts its memrefs."""
+    if not isinstance(given.parameter.type, Group):
+        return given.arrays[0].T
+    return _together([array.T for array in given.arrays], given.name)
+
+
+def _together(arrays: Sequence[Any], name: str) -> Any:
+    """Arrays as one.
+
+    :raises UnsuitedError: if they are not equally far from each other.
+    """
+    if not arrays or not isinstance(arrays[0], np.ndarray):
+        raise UnsuitedError(f"{name} is a group of arrays on the device")
+    places = np.array([array.__array_interface__["data"][0] for array in arrays], np.int64)
+    steps = np.unique(np.diff(places))
+    same = all(array.strides == arrays[0].strides for array in arrays)
+    if not same or len(steps) > 1:
+        raise UnsuitedError(f"the arrays of {name} are not equally far from each other")
+    step = int(steps[0]) if steps.size else arrays[0].nbytes
+    if step < 0:
+        raise UnsuitedError(f"the arrays of {name} are in descending order")
+    shape, strides = (len(arrays), *arrays[0].shape), (step, *arrays[0].strides)
+    return np.lib.stride_tricks.as_strided(arrays[0], shape, strides, writeable=bool(arrays[0].flags.writeable))

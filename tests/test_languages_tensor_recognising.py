@@ -1,0 +1,163 @@
+"""Functions of the tensor language that are einsums: which, why not, and computed by kernels of einsums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feinsum as fe
+from feinsum.errors import FeinsumError, ValidationError
+from feinsum.languages.tensor.recognising import UnrecognisedError, contractions
+
+HEAD = """func @f(%alpha: f64, %beta: f64, %K: memref<f64x5x7>, %A: memref<f64x3x3>, %x: memref<f64x3>, %y: memref<f64x7>,
+        %G: group<memref<f64x7x3>x?>, %P: memref<f64x7x3x?>, %Q: memref<f64x5x3x?>, %R: memref<f64x5x?>,
+        %S: memref<f64x?x?>, %T: memref<f64x?x?>, %V: memref<f64x7x3>, %W: memref<f64x7x3,strided<1,8>>) {
+    %id = builtin.group_id : index
+    %one = constant 1.0 : f64
+    %zero = constant 0.0 : f64
+    %g = load %G[%id] : memref<f64x7x3>
+    %p = subview %P[0:7, 0:3, %id] : memref<f64x7x3>
+    %q = subview %Q[0:5, 0:3, %id] : memref<f64x5x3>
+    %r = subview %R[0:5, %id] : memref<f64x5>
+"""
+TEMPORARY = "%t = alloca : memref<f64x5x3,local>\ngemm.n.n %one, %K, %p, %zero, %t\n"
+
+RECOGNISED = {
+    "a product": ("gemm.n.n %one, %K, %p, %zero, %q", ["da,cbd->cba of %K, %P"]),
+    "a chain with numbers": (
+        TEMPORARY + "gemm.n.t %alpha, %t, %A, %beta, %q",
+        ["da,ced,eb->cba of %K, %P, %A, then %alpha*v + %beta*out"],
+    ),
+    "a sum of chains": (
+        TEMPORARY + "gemm.n.n %one, %K, %g, %one, %t\ngemm.n.n %one, %t, %A, %one, %q",
+        ["da,ced,be->cba of %K, %P, %A, then v + out", "da,ced,be->cba of %K, %G, %A, then v + out"],
+    ),
+    "updates one after the other": (
+        "gemm.n.n %one, %K, %p, %zero, %q\ngemm.n.n %one, %K, %g, %alpha, %q",
+        ["da,cbd->cba of %K, %P, then %alpha*v", "da,cbd->cba of %K, %G, then v + out"],
+    ),
+    "vectors": (
+        "%u = alloca : memref<f64x7,local>\ngemv.n %one, %p, %x, %zero, %u\ngemv.n %one, %K, %u, %zero, %r",
+        ["ca,bdc,d->ba of %K, %P, %x"],
+    ),
+    "elementwise and outer products": (
+        "%u = alloca : memref<f64x3,local>\nhadamard_product %one, %x, %x, %zero, %u\n"
+        "%w = alloca : memref<f64x7x3,local>\nger %one, %y, %u, %zero, %w\nhadamard_product %one, %w, %g, %zero, %p",
+        ["a,b,b,cba->cba of %y, %x, %x, %G"],
+    ),
+    "a sum of columns": (TEMPORARY + "sum.n %one, %t, %zero, %r", ["ca,bdc->ba of %K, %P"]),
+    "sizes that are unknown": (
+        "%n = size %S[0] : index\n%m = size %S[1] : index\n%s = subview %S[0:%n, 0:%m] : memref<f64x?x?>\n"
+        "axpby.t %one, %s, %zero, %T",
+        ["ab->ba of %S"],
+    ),
+}
+
+REFUSED = {
+    "cumsum is no einsum": "⟦cumsum %one, %V, 0, %zero, %V⟧",
+    "foreach is no einsum": "%i = constant 0 : index\n⟦foreach (%j) = (%i), (%i)⟧ {\nstore %one, %y[%j]\n}",
+    "%V is read and written": "⟦axpby.n %one, %V, %one, %V⟧",
+    "a block that is a part of a mode": "%b = ⟦subview %K[0:4, 0:7] : memref<f64x4x7,strided<1,5>>⟧\n"
+    "%c = subview %Q[0:4, 0:3, %id] : memref<f64x4x3,strided<1,5>>\ngemm.n.n %one, %b, %p, %zero, %c",
+    "%t is read before all of it was written": "%t = alloca : memref<f64x7x3,local>\n⟦axpby.n %one, %t, %zero, %p⟧",
+    "%P is read after it was written": "axpby.n %one, %g, %zero, %p\n⟦gemm.n.n %one, %K, %p, %zero, %q⟧",
+    "every instance writes all of %V": "⟦axpby.n %one, %p, %zero, %V⟧",
+    "%P has the group id that its factors have not": "⟦axpby.n %one, %V, %zero, %p⟧",
+    "the update is atomic": "⟦axpby.n.atomic %one, %g, %one, %p⟧",
+    "arith.mul is no einsum": "%b = ⟦arith.mul %alpha, %beta : f64⟧\naxpby.n %b, %g, %zero, %p",
+}
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_what_is_recognised(name: str) -> None:
+    """Every update is an einsum for each of its terms, its axes reversed, the group id a long one."""
+    body, formulas = RECOGNISED[name]
+    assert [found.formula for found in contractions(plain(body))] == formulas
+
+
+def plain(body: str) -> Any:
+    """A function whose memref with gaps is not there."""
+    text = HEAD.replace(", %W: memref<f64x7x3,strided<1,8>>", "") + body + "\n}"
+    return fe.program(text).function()
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_is_not_recognised(why: str) -> None:
+    """The reason, and the instruction."""
+    marked = HEAD.replace(", %W: memref<f64x7x3,strided<1,8>>", "") + REFUSED[why] + "\n}"
+    text = marked.replace("⟦", "").replace("⟧", "")
+    with pytest.raises(UnrecognisedError) as caught:
+        contractions(fe.program(text).function())
+    assert str(caught.value) == why
+    first, last = marked.index("⟦"), marked.index("⟧") - 1
+    assert text[slice(*caught.value.span)] == text[first:last]
+
+
+def test_gaps_are_not_recognised() -> None:
+    """Nor types for which no kernels of einsums were measured."""
+    with pytest.raises(UnrecognisedError, match="the elements of %W have gaps between them"):
+        contractions(fe.program(HEAD + "gemm.n.n %one, %K, %p, %zero, %q\n}").function())
+    ints = "func @f(%a: i32, %x: memref<i32x4>, %y: memref<i32x4>) { axpby.n %a, %x, %a, %y }"
+    with pytest.raises(UnrecognisedError, match="%x is of i32"):
+        contractions(fe.program(ints).function())
+
+
+CHAIN = """func @chain(%K: memref<f64x5x7>, %A: memref<f64x3x4>, %P: memref<f64x7x3x?>, %Q: memref<f64x5x4x?>) {
+    %id = builtin.group_id : index
+    %p = subview %P[0:7, 0:3, %id] : memref<f64x7x3>
+    %q = subview %Q[0:5, 0:4, %id] : memref<f64x5x4>
+    %one = constant 1.0 : f64
+    %zero = constant 0.0 : f64
+    %t = alloca : memref<f64x5x3,local>
+    gemm.n.n %one, %K, %p, %zero, %t
+    gemm.n.n %one, %t, %A, %zero, %q
+}"""
+
+
+def arguments(order: str = "F", elements: int = 11) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    shapes = {"K": (5, 7), "A": (3, 4), "P": (7, 3, elements), "Q": (5, 4, elements)}
+    return {name: np.asarray(rng.standard_normal(shape), order=order) for name, shape in shapes.items()}  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("order", ["F", "C"])
+def test_the_einsum_route_gives_what_the_interpreter_gives(cpu: fe.Device, order: str) -> None:
+    """Wherever the arrays lie; those of the caller are updated."""
+    program = fe.program(CHAIN)
+    kernel = fe.build(program, device=cpu, route="einsum")
+    given, expected = arguments(order), arguments(order)
+    assert kernel(**given) is given["Q"]
+    program.interpret(**expected)
+    np.testing.assert_allclose(given["Q"], expected["Q"], rtol=1e-12)
+    assert kernel.route == "einsum"
+    assert "%Q by line 9: da,ced,be->cba of %K, %P, %A" in kernel.explain()
+    with pytest.raises(ValidationError, match="%Q has 11 instances, which an einsum takes all"):
+        kernel(count=10, **given)
+
+
+def test_auto_times_both_routes_once(cpu: fe.Device) -> None:
+    """On copies; what does not suit an einsum goes the general route."""
+    kernel = fe.build(fe.program(CHAIN), device=cpu)
+    assert kernel.route in ("auto", "einsum")
+    given, expected = arguments(), arguments()
+    kernel(**given)
+    fe.program(CHAIN).interpret(**expected)
+    np.testing.assert_allclose(given["Q"], expected["Q"], rtol=1e-12)
+    assert kernel.route in ("general", "einsum")
+    given["Q"][...] = 7
+    kernel(count=10, **given)
+    np.testing.assert_allclose(given["Q"][..., :10], expected["Q"][..., :10], rtol=1e-12)
+    assert (given["Q"][..., 10] == 7).all()
+    assert "route: " in kernel.explain()
+
+
+def test_a_route_that_cannot_be_is_refused(cpu: fe.Device) -> None:
+    """With the reason; `auto` goes the other one, and says so."""
+    text = "func @f(%x: memref<f64x4>) {\n%one = constant 1.0 : f64\ncumsum %one, %x, 0, %one, %x\n}"
+    with pytest.raises(FeinsumError, match="line 3 is no einsum: cumsum is no einsum"):
+        fe.build(fe.program(text), device=cpu, route="einsum")
+    assert "route: general, as line 3 is no einsum" in fe.build(fe.program(text), device=cpu).explain()
+    with pytest.raises(FeinsumError, match="route is 'fast'"):
+        fe.build(fe.program(text), device=cpu, route="fast")
