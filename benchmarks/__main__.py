@@ -8,6 +8,8 @@ import sys
 COMMANDS = {
     "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
     "wide": "einsums that nobody tuned beside the peers, on benchmarks/wide.csv: python -m benchmarks wide --limit 2",
+    "epilogues": "functions of sums, fused and in launches of their own, beside the bare kernels",
+    "seissol": "kernels of SeisSol as programs of the immediate language",
     "job": "the cases of benchmarks/suite.json as a job file for `feinsum tune`",
     "report": "the results of `suite` as a page of doc/ and a roofline plot",
     "cost-model": "train the cost model, and measure how well it chooses",

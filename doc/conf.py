@@ -1,6 +1,7 @@
 """How Sphinx makes the pages: `make doc`.  Nothing is fetched, and a warning is an error."""
 
 import filecmp
+import importlib.util
 import shutil
 import sys
 from pathlib import Path
@@ -32,6 +33,8 @@ show_warning_types = True
 
 nb_execution_mode = "off"
 
+# The operators of feinsum.torch and feinsum.jax are shown where these are not installed, too.
+autodoc_mock_imports = [name for name in ("jax", "torch") if importlib.util.find_spec(name) is None]
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"

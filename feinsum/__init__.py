@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
-    from feinsum.match import Match, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
+    from feinsum.match import Match, add_loop, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
     from feinsum.timing import Timing
     from feinsum.tune.autotune import autotune
     from feinsum.tune.report import TuningReport
@@ -75,6 +75,7 @@ _LAZY = {
     "Program": "feinsum.languages.program",
     "Timing": "feinsum.timing",
     "TuningReport": "feinsum.tune.report",
+    "add_loop": "feinsum.match",
     "autotune": "feinsum.tune.autotune",
     "build": "feinsum.languages.building",
     "contract": "feinsum.generate.contract",
@@ -148,6 +149,7 @@ __all__ = [
     "TuningReport",
     "ValidationError",
     "__version__",
+    "add_loop",
     "array",
     "autotune",
     "batched_einsum",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import feinsum as fe
+from benchmarks import seissol
 from benchmarks.cases import CASES, describe, long_sizes, select
 from benchmarks.loops import loops_source
 from benchmarks.peers import Engine, Numpy, OptEinsum
@@ -177,3 +178,19 @@ def test_commands_are_listed() -> None:
     names = [line.split()[0] for line in done.stderr.splitlines() if line.startswith("  ")]
     assert "suite" in names
     assert all((ROOT / "benchmarks" / f"{name.replace('-', '_')}.py").exists() for name in names)
+
+
+@pytest.mark.parametrize("name", seissol.WORKLOADS)
+def test_programs_of_seissol_compute_their_einsums(name: str) -> None:
+    """Interpreted, for arrays as numpy has them; a batch of elements in all of them."""
+    workload = seissol.Workload(name, 4, "float64")
+    e, arrays = workload.einsum, workload.arrays(2)
+    out = np.full(workload.shape(2), np.nan)
+    given = {a: seissol.in_program(e, a, value) for a, value in arrays.items()}
+    workload.program.interpret(**given, out=seissol.in_program(e, "out", out))
+    np.testing.assert_allclose(out, np.einsum(e.subscripts, *arrays.values(), optimize=True), rtol=1e-12, atol=1e-12)
+
+
+def test_a_program_of_seissol_is_right_on_a_device(cpu: fe.Device) -> None:
+    """Raised, and instruction by instruction, within what rounding explains."""
+    assert seissol.check(seissol.Workload("local", 4, "float32"), cpu, elements=11) < 1

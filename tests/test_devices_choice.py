@@ -63,6 +63,25 @@ def machine(
     monkeypatch.delitem(sys.modules, "pyopencl", raising=False)
 
 
+def test_equal_devices_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have one id, and so the same records; a number at the end of a word means one of them."""
+    machine(monkeypatch, (H200, INTEL, H200, POCL, H200), broken=(POCL,))
+    gpus = [one for one in devices() if one.profile.kind == "gpu"]
+    assert [(one.id, one.number, one.word) for one in gpus] == [
+        (H200.id, 0, H200.id),
+        (H200.id, 1, f"{H200.id}:1"),
+        (H200.id, 2, f"{H200.id}:2"),
+    ]
+    assert str(gpus[1]) == f"NVIDIA H200 ({H200.id}:1)"
+    for k, gpu in enumerate(gpus):
+        for word in (gpu.word, f"gpu:{k}", f"h200:{k}", f"{H200.id}:{k}", f"NVIDIA:{k}"):
+            assert device(word) is gpu, word
+    assert device("cpu:0").profile == INTEL
+    for word in ("gpu:3", "cpu:1", "gpu:x"):
+        with pytest.raises(DeviceError, match="no OpenCL device fits"):
+            device(word)
+
+
 @pytest.mark.parametrize(
     ("profiles", "best"),
     [

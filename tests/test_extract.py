@@ -70,6 +70,8 @@ EXTRACTED = {
                            ["2*0.5*D[i0, i1]", "w[i0]", "u[i0, i1]"]),
     "a condition": ("y[e, i] = sum(j, D[i, j]*(u[e, j] if u[e, j] > 0 else 0))", "ij,ej->ei [D u]",
                     ["D[i0, i1]", "u[i0, i1] if u[i0, i1] > 0 else 0"]),
+    "a sum in a sum": ("r[i] = sum(j, D[i, j]*sum(k, D[j, k]*x[k]))", "ij,jk,k->i [D D x]",
+                       ["D[i0, i1]", "D[i0, i1]", "x[i0]"]),
     "integers stay whole": (
         "r[i] = sum(j, m[j]*x[j]*D[i, j]/m[i])",
         "j,j,ij->i [m x D_m_2]",
@@ -105,7 +107,7 @@ def test_extracted_kernels_compute_the_same() -> None:
         arrays={**MORE, **arrays},
         dtypes=SINGLE,
         more=[lp.ValueArg("alpha", dtype="float64")],
-        domain="[n] -> {[e, i, j]: 0 <= e < n and 0 <= i, j < 4}",
+        domain="[n] -> {[e, i, j, k]: 0 <= e < n and 0 <= i, j, k < 4}",
     )
     t_unit = separate_loops(t_unit)
     extracted = extract_operands(t_unit)
@@ -133,7 +135,7 @@ def test_only_sums_are_touched_unless_chosen() -> None:
     text = """
     y[e, i] = sum(j, D[i, j]*u[e, j]) {id=sum}
     t[e] = 2*w[e] {id=elementwise}
-    r[i] = sum(j, D[i, j]*sum(k, D[j, k])) {id=nested}
+    r[i] = sum(j, x[j] + D[i, j]*sum(k, D[j, k])) {id=nested}
     q[i, k] = sum(j, D[i, j]) {id=broadcast}
     h[e] = reduce(max, j, u[e, j]) {id=maximum}
     """
@@ -158,7 +160,7 @@ REFUSED = {
     "own result": ("y[e, i] = y[e, i] + 0.5*sum(j, D[i, j]*y[e, j])", "its sum is part of the expression"),
     "broadcast": ("q[i, k] = sum(j, D[i, j])", "the output is indexed by 'k' but no operand is"),
     "maximum": ("h[e] = reduce(max, j, u[e, j])", "it reduces with 'max'"),
-    "nested": ("r[i] = sum(j, D[i, j]*sum(k, D[j, k]))", "it has 2 reductions nested in one another"),
+    "nested": ("r[i] = sum(j, x[j] + D[i, j]*sum(k, D[j, k]))", "it has 2 reductions nested in one another"),
     "constant": ("r[i] = sum(j, 2)", "the factor 2 invokes no substitution rule"),
     "output": ("x[i] = sum(j, D[i, j]*x[j])", "it reads 'x', which it also writes"),
     "hidden iname": ("r[i] = sum(j, 2*hidden(i)*x[j])", "the loop 'k' is around it but does not index"),

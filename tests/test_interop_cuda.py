@@ -345,3 +345,21 @@ def test_types_of_contractions(torch):
     torch.testing.assert_close(fe.contract("ij,jk->ik", z.conj(), z), z.conj() @ z)
     torch.testing.assert_close(fe.contract("i,->i", a[0].double(), 2.0), 2 * a[0].double())
     assert fe.contract("ij->j", torch.ones(0, 3)).tolist() == [0, 0, 0]
+
+
+def test_memory_that_is_read_only_is_described_as_writable():
+    """XLA's operands are, and torch takes no such; they stay alive meanwhile."""
+    given = SimpleNamespace(__cuda_array_interface__={"data": (64, True), "shape": (2,), "stream": 1, "version": 3})
+    assert holders.Writable(given).__cuda_array_interface__ == {"data": (64, False), "shape": (2,), "version": 3}
+    assert given.__cuda_array_interface__["data"] == (64, True)
+
+
+def test_steps_where_they_are_expected_to_be_quicker(torch, monkeypatch):
+    """One kernel for three operands has to be worth it, as far as anybody can tell."""
+    given = [torch.randn(4, 5), torch.randn(5, 6), torch.randn(6, 7)]
+    for whole, steps in ((1.0, 1), (5.0, 2), (None, 2)):
+        expected = {2: 1.0, 3: whole}
+        monkeypatch.setattr(contraction, "kernel_seconds", lambda e, *_, **__: expected[len(e.arrays)])  # noqa: B023
+        expression = fe.contract_expression("ij,jk,kl->il", (4, 5), (5, 6), (6, 7))
+        torch.testing.assert_close(expression(*given), given[0] @ given[1] @ given[2])
+        assert len(expression.kernels) == steps

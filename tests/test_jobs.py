@@ -20,6 +20,7 @@ from feinsum.search import SAMPLERS
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune.batch import Result, Shard, run_batch
 from feinsum.tune.jobs import Job, read_jobs
+from feinsum.tune.lanes import several
 
 FILE = """
 database = "night.sqlite"
@@ -209,6 +210,27 @@ def test_what_a_shard_or_the_batch_has_done_is_skipped(night: Path) -> None:
     with fe.Database(database) as merged:
         merged.merge(str(first.store(database)))
     assert do(second, 3).status == "done"
+
+
+def test_lanes_share_the_jobs_of_equal_devices(cpu: Device, store: str) -> None:
+    """Each job is done once, by whichever is free, into one store; each device of another kind would do all of them."""
+    jobs = [
+        Job(fe.einsum("ij,jk->ik", fe.array("A", (8, n)), fe.array("B", (n, 7))), {}, "gone", 1, space="generic")
+        for n in (3, 4, 5)
+    ]
+    told: list[Result] = []
+    results = run_batch(jobs, store, workers=1, tell=told.append, devices=(cpu, cpu))
+    assert results == told
+    assert [result.status for result in results] == ["tuned"] * 3
+    assert {str(result.job) for result in results} == {str(replace(job, device=cpu.word)) for job in jobs}
+    assert {result.status for result in run_batch(jobs, store, workers=1, devices=(cpu,))} == {"done"}
+
+
+@pytest.mark.parametrize(("words", "message"), [("cpu,cpu", "means .* twice"), ("cpu,gone", "fits 'gone'")])
+def test_lanes_are_different_devices(cpu: Device, words: str, message: str) -> None:
+    assert several(cpu.word) == (cpu,)
+    with pytest.raises(fe.DeviceError, match=message):
+        several(words)
 
 
 def test_a_job_that_fails_does_not_end_the_batch(cpu: Device, store: str) -> None:

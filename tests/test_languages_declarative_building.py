@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import declarative_programs as programs
 import numpy as np
 import pyopencl.array as cla
 import pytest
+from click.testing import CliRunner
 
 import feinsum as fe
+from feinsum.cli import cli
 from feinsum.devices import Device
 from feinsum.errors import LanguageError, ValidationError
 from feinsum.languages.declarative.emitting.kernels import Spread
@@ -81,6 +84,9 @@ EXPRESSIONS = [
     "y = f32(reduce (shape = [M, N], op = sum) |i, j| b[i, j]) + 1",
     "y = compute (shape = [0]) |i| 1.0",
     "b[1, 2] * 3",
+    "y = reduce (shape = [100000], op = sum) |i| i",
+    "y = compute (shape = [N]) |i| (i + 60000) * 60000 - i * i",
+    "y = compute (shape = [N]) |i| (6 * i + 4) / 2",
 ]
 
 
@@ -181,6 +187,9 @@ def test_programs_as_functions(cpu: Device) -> None:
 
 REFUSED = {
     "y = compute (shape = [N]) |i| a[c[i]]": "not proved to be inside",
+    "y = compute (shape = [N]) |i| c[i] / 2": "integers are divided exactly, which is not proved",
+    "y = compute (shape = [N]) |i| i % c[i]": "divided by what is not proved to be other than 0",
+    "y = compute (shape = [N]) |i| floordiv(3, i)": "divided by what is not proved to be other than 0",
     "y = a[0:M]": "slice 0:5 of an axis whose length is 3",
     "y: Tensor<N> = grid (dim = [1]) |g| compute (shape = [2]) |i| a[i]": r"tiles cover \[2\], not all",
     "y = zeros([N - 1])\nthread (threads = 3, shared = [y]) |t| { y[t] = 1.0 }": "index 2 of axis 0, whose length is 2",
@@ -232,3 +241,18 @@ def test_threads_on_a_device(cpu: Device) -> None:
     np.testing.assert_allclose(z, x.sum() + x[0] + 1)
     np.testing.assert_allclose(w[1:64], 2 * x[1:64] + 2)
     np.testing.assert_allclose(w[64:], 2 * x[64:])
+
+
+def test_programs_are_tried_from_the_command_line(tmp_path: Path, cpu: Device) -> None:
+    """With random arguments of given lengths, compared with the interpreter; results are written."""
+    path = tmp_path / "rows.decl"
+    path.write_text(
+        "A = Tensor<B, D; f32>\nn: int\ny = compute (shape = [B]) |i| reduce (shape = [D], op = max) |k| A[i, k] * n\n"
+    )
+    options = ["--size", "B=5", "--size", "n=3", "--out", f"y={tmp_path / 'y.npy'}", "--device", cpu.id]
+    result = CliRunner().invoke(cli, ["run", str(path), *options])
+    assert result.exit_code == 0, result.output
+    assert "the interpreter's results differ by at most" in result.output
+    assert np.load(tmp_path / "y.npy").shape == (5,)
+    wrong = CliRunner().invoke(cli, ["run", str(path), "--size", "C=5"])
+    assert "the program has no 'C'; it has A, n, B, D" in str(wrong.exception)

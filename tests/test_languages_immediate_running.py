@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from immediate_programs import SAMPLE, Example, Writer, arguments_for, in_function
 
@@ -38,6 +38,10 @@ class NumpyKernel:
             wanted = tuple(s if isinstance(s, int) else n for s, n in zip(a.shape, arrays[a.name].shape, strict=True))
             assert arrays[a.name].shape == wanted
         value = np.einsum(self.einsum.subscripts, *(arrays[a.name] for a in self.einsum.arrays))
+        if self.einsum.epilogues:
+            number = self.einsum.dtype.type
+            text = self.einsum.epilogues[0].text("ab")
+            value = number(eval(text, {"v": value, "out": 0 if out is None else out.copy()}))
         if out is None:
             return np.array(value, order="C")
         assert out.flags.c_contiguous
@@ -45,7 +49,7 @@ class NumpyKernel:
         return out
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> None:
     """Whatever is raised, folded, joined and gathered; numbers are small integers, so that results are equal."""
@@ -63,6 +67,28 @@ def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> 
             fe.build(program, route=route)(**given_)
             for name, value in wanted.items():
                 np.testing.assert_array_equal(given_[name], value, err_msg=f"%{name} of\n{program}")
+
+
+@settings(
+    max_examples=3,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_random_programs_on_a_device(cpu: fe.Device, data: st.DataObject) -> None:
+    """The same of device arrays and kernels: few programs, for each of them is compiled."""
+    import pyopencl.array as cla
+
+    program = fe.program(Writer(data.draw).function(), "immediate")
+    arguments = arguments_for(program.function(), np.random.default_rng(0))
+    wanted = copies(arguments)
+    program.interpret(**wanted)
+    given_ = {name: cla.to_device(cpu.queue, np.array(value, order="C")) for name, value in arguments.items()}
+    fe.build(program, device=cpu)(given_)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(given_[name].get(), value, err_msg=f"%{name} of\n{program}")
 
 
 def test_the_sample_of_the_document(cpu: fe.Device) -> None:
@@ -85,6 +111,8 @@ def test_the_sample_of_the_document(cpu: fe.Device) -> None:
             assert run(A=items, B=B, C=C, D=mine) is mine
             assert (abs(mine - wanted) <= bound).all()
     assert "raised    from 2 instructions" in kernel.explain()
+    assert "Zia,ak,kj->Zij then 5*v + out" in kernel.explain()
+    assert "in a launch of their own" not in kernel.explain()
 
 
 PADDED = in_function(
@@ -218,3 +246,23 @@ def test_written_memory_is_nobody_elses() -> None:
         program.interpret(A=[memory[4:8]], b=memory[:8:2])
     program.interpret(A=(memory, [8, 0, 4]), b=np.ones(4, np.float32))
     assert memory.tolist() == [1.0] * 12
+
+
+def test_what_only_some_terms_have_on_device_arrays(cpu: fe.Device) -> None:
+    """A result of items whose operands are the same for all of them, and a result that is only scaled."""
+    import pyopencl.array as cla
+
+    group = "group<memref<f32x3>,distance<3>>"
+    text = in_function(
+        f"%C: {group}, %D: {group}, %b: memref<f32x3>",
+        f"""%c = get_work_item %C : {group}
+        %d = get_work_item %D : {group}
+        axpby {{i to i}} 2.0, %b, 1.0, %c : memref<f32x3> to memref<f32x3>
+        axpby {{i to i}} 0.0, %b, -1.0, %d : memref<f32x3> to memref<f32x3>""",
+    )
+    queue, b, C = cpu.queue, np.arange(3, dtype=np.float32), np.ones((5, 3), np.float32)
+    c, d = fe.build(fe.program(text), device=cpu)(
+        C=cla.to_device(queue, C), D=cla.to_device(queue, C), b=cla.to_device(queue, b)
+    )
+    np.testing.assert_array_equal(c.get(), C + 2 * b)
+    np.testing.assert_array_equal(d.get(), -C)

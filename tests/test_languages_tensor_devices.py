@@ -117,3 +117,28 @@ def test_random_programs_give_what_the_interpreter_gives(cpu: fe.Device, target:
     kernel.call(given_ones, 1, None, None)
     for name, value in wanted.items():
         np.testing.assert_array_equal(numbers_of(given_ones[name]), numbers_of(value), name)
+
+
+@pytest.mark.parametrize(("type_", "way"), [("f32", "n"), ("f64", "t")])
+def test_columns_are_loaded_in_vectors_where_they_are_aligned(cpu: fe.Device, type_: str, way: str) -> None:
+    """As on NVIDIA devices, whose other instructions this function has not."""
+    shape = "20x12" if way == "n" else "12x20"
+    text = f"""func @f(%A: memref<{type_}x36x20>, %B: memref<{type_}x{shape}x3>, %C: memref<{type_}x36x12>) {{
+        %one = constant 1.0 : {type_}
+        %two = constant 2 : index
+        %b = subview %B[0:{shape.partition("x")[0]}, 0:{shape.partition("x")[2]}, %two] : memref<{type_}x{shape}>
+        gemm.n.{way} %one, %A, %b, %one, %C
+    }}"""
+    rng = np.random.default_rng(1)
+
+    def arguments() -> dict[str, Any]:
+        extents = tuple(map(int, shape.split("x")))
+        made = {"A": (36, 20), "B": (*extents, 3), "C": (36, 12)}
+        return {
+            k: np.asarray(np.round(4 * rng.random(s)), "float32" if type_ == "f32" else "float64", "F")
+            for k, s in made.items()
+        }
+
+    given = arguments()
+    kernel = compare(cpu, text, lambda: {k: v.copy(order="F") for k, v in given.items()}, Target(16, (32, 1), 0, 16, True))
+    assert ("const float4 *" in kernel.source) == (way == "n")

@@ -116,6 +116,32 @@ CHAIN = """func @chain(%K: memref<f64x5x7>, %A: memref<f64x3x4>, %P: memref<f64x
 }"""
 
 
+UPDATED = CHAIN.replace("func @chain(", "func @chain(%alpha: f64, %beta: f64, %R: memref<f64x5x4x?>, ").replace(
+    "gemm.n.n %one, %t, %A, %zero, %q",
+    """gemm.n.n %alpha, %t, %A, %beta, %q
+    %r = subview %R[0:5, 0:4, %id] : memref<f64x5x4>
+    axpby.n %alpha, %r, %one, %q""",
+)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_sums_of_chains_go_through_epilogues(cpu: fe.Device, beta: float) -> None:
+    """One einsum a term, the first of which sees what was there; where β is 0 that is nothing."""
+    program = fe.program(UPDATED)
+    kernel = fe.build(program, device=cpu, route="einsum")
+    assert [found.epilogue for found in contractions(program.function())] == [
+        "p_alpha*v + p_beta*out",
+        "p_alpha*v + out",
+    ]
+    more = {"alpha": 2.0, "beta": beta, "R": np.asfortranarray(np.random.default_rng(3).random((5, 4, 11)))}
+    given, expected = arguments() | more, arguments() | more
+    if not beta:
+        given["Q"][...] = expected["Q"][...] = np.nan
+    kernel(**given)
+    program.interpret(**expected)
+    np.testing.assert_allclose(given["Q"], expected["Q"], rtol=1e-12)
+
+
 def arguments(order: str = "F", elements: int = 11) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     shapes = {"K": (5, 7), "A": (3, 4), "P": (7, 3, elements), "Q": (5, 4, elements)}

@@ -77,7 +77,9 @@ OPERANDS = {
     "two index tuples": ("f(a, b) := u[a, b]*w[a]", "f"),
     "an index as a value": ("f(a, b) := b*u[a, b]", "f"),
     "an index in a condition": ("f(a, b) := u[a, b] if b < 2 else 0", "f"),
-    "another rule": ("f(a, b) := u_(a, b)", "f"),
+    "another rule": ("f(a, b) := u_(a, b)", "u"),
+    "several other rules": ("f(a, b) := u_(a, b) + 2*v[a, b]", "u*v"),
+    "another rule elsewhere": ("f(a, b) := u_(b, a)", "f"),
     "an indirection": ("f(a, b) := u[m[a], b]", "f"),
     "a number": ("f(a, b) := 3.1", "f"),
     "a scalar": ("f(a, b) := c*u[a, b]", "f"),
@@ -159,14 +161,14 @@ REFUSED = {
     # rule 3
     "sum of operands": (
         "r[i] = sum(j, D_(i, j) + x_(j))",
-        r"\(rule 3, factors\): the factor D_\(i, j\) \+ x_\(j\) invokes no",
+        r"\(rule 3, factors\): the factor D_\(i, j\) \+ x_\(j\) invokes two substitution rules, 'D_' and 'x_', and",
     ),
     "quotient": (
         "r[i] = sum(j, D_(i, j)/x_(j))",
-        r"the factor D_\(i, j\) / x_\(j\) invokes no substitution rule; feinsum.extr",
+        r"the factor D_\(i, j\) / x_\(j\) invokes two substitution rules, .* is one; feinsum.extr",
     ),
-    "power": ("r[i] = sum(j, D_(i, j)*x_(j)**2)", r"the factor x_\(j\)\*\*2 invokes no"),
-    "conversion": ("r[i] = sum(j, D_(i, j)*cast(np.float64, x_(j)))", "invokes no substitution rule"),
+    "power": ("r[i] = sum(j, D_(i, j)*x_(j)**2)", r"the factor x_\(j\)\*\*2 is an expression of the substitution"),
+    "conversion": ("r[i] = sum(j, D_(i, j)*cast(np.float64, x_(j)))", "is an expression of the substitution"),
     "number": ("r[i] = sum(j, 2*D_(i, j))", "the factor 2 invokes no substitution rule; feinsum.extract_operands makes"),
     "minus": (
         "r[i] = sum(j, -D_(i, j)*x_(j))",
@@ -179,7 +181,7 @@ REFUSED = {
         "r[i] = sum(j, D[i, j]*x_(j))",
         r"\(rule 7, operands\): the factor D\[i, j\] invokes no substitution rule",
     ),
-    "function": ("r[i] = sum(j, sin(x_(j))*D_(i, j))", r"the factor sin\(x_\(j\)\) invokes no substitution rule"),
+    "function": ("r[i] = sum(j, sin(x_(j))*D_(i, j))", r"the factor sin\(x_\(j\)\) is an expression of the substitution"),
     "scalar read": ("r[i] = c*x_(i)", "the factor c invokes no substitution rule"),
     # rule 5 and 6
     "stray loop": ("r[i] = x_(i) {inames=i:j}", r"\(rule 5, rank\): the loop 'j' is around it but does not index r\[i\]"),

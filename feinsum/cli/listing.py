@@ -57,7 +57,7 @@ def _print_devices(found: tuple[Device, ...]) -> None:
     for device in found:
         p, peaks = device.profile, device.known_peaks
         sizes = f"{min(p.sub_group_sizes)}-{max(p.sub_group_sizes)}" if p.sub_group_sizes else "-"
-        row = [p.id, "yes" if device.usable else "no", str(p.compute_units), figure(p.local_memory_bytes / 1024)]
+        row = [device.word, "yes" if device.usable else "no", str(p.compute_units), figure(p.local_memory_bytes / 1024)]
         row += [str(p.simd_bytes or "-"), sizes, figure(p.global_memory_bytes / 2**30)]
         if peaks is None:
             row += ["-"] * 3

@@ -93,7 +93,7 @@ device_option = click.option(
     "--device",
     metavar="NAME",
     shell_complete=one_of(completion.devices),
-    help="cpu, gpu or a part of an id; the best one, or $FEINSUM_DEVICE, unless given.",
+    help="cpu, gpu, gpu:1 or a part of an id; the best one, or $FEINSUM_DEVICE, unless given.",
 )
 part_of_id_option = click.option(
     "--device",

@@ -121,16 +121,20 @@ def tune(
 
     A job file, whose name ends in .toml, may stand in place of SUBSCRIPTS; jobs that are done are skipped.  Exits with 1 if
     a job failed: also where no configuration is right, or the time was too short to try one.  With --shard each shard
-    writes to a store of its own, for `feinsum db merge`.
+    writes to a store of its own, for `feinsum db merge`.  Several devices, as in --device gpu:0,gpu:1, or
+    all, do the jobs of a file at once; equal devices share them.
 
     \b
     Examples:
       feinsum tune "xre,rij,ej->xei" --shape J=3,3,E --shape D=3,20,20 --shape u=E,20 --size E=100000 --timeout 40
       feinsum tune night.toml --shard 1/8
+      feinsum tune night.toml --device all
     """
     import feinsum as fe
 
     request.require_sizes()
+    if device is not None and "," in device:
+        raise click.UsageError("--device names several devices, which do the jobs of a file; one einsum takes one")
     if html is not None:
         _require_writable(html)
     elif beside is not None:
@@ -157,10 +161,12 @@ def _read_schedule(request: Request, path: str) -> ContractionSchedule:
     from feinsum.languages.immediate.schedules import read_schedule
     from feinsum.languages.program import program
 
-    found = read_schedule(program(path, "immediate"), request.einsum).steps
-    if len(found.steps) < 2:
+    found = read_schedule(program(path, "immediate"), request.einsum)
+    if len(found.steps.steps) < 2:
         raise click.UsageError(f"{path} is one step, so there is no order to try")
-    return found
+    if any(found.kernels):
+        say("the order is taken from the file; the kernels of its steps are those that records speak for", err=True)
+    return found.steps
 
 
 def _require_writable(path: str) -> None:
@@ -181,6 +187,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
     """Do the jobs of a job file, and say what became of each as soon as that is known."""
     from feinsum.tune.batch import Shard, run_batch
     from feinsum.tune.jobs import read_jobs
+    from feinsum.tune.lanes import several
 
     ctx = click.get_current_context()
     given = [name for name in _OF_AN_EINSUM if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
@@ -189,8 +196,10 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
         raise click.UsageError(f"{flags[given[0]]} does not go with a job file; write it into the file")
     shard = Shard() if options["shard"] is None else Shard.parse(options["shard"])
     file = read_jobs(path)
-    jobs = [job if options["device"] is None else replace(job, device=options["device"]) for job in file.jobs]
-    total = len(shard.of(jobs))
+    word = options["device"]
+    lanes = several(word) if word is not None and ("," in word or word.strip().lower() == "all") else ()
+    jobs = [job if word is None or lanes else replace(job, device=word) for job in file.jobs]
+    total = len(shard.of(jobs)) * len({lane.id for lane in lanes} or {None})
     said = 0
 
     def tell(result: Result) -> None:
@@ -205,6 +214,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
         scheduler=options["scheduler"],
         workers=options["workers"],
         tell=tell,
+        devices=lanes,
     )
     if options["as_json"]:
         print_json([result.to_json() for result in results])

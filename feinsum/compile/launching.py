@@ -18,9 +18,12 @@ _CORRECT_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
 
 
 class Launcher:
-    """A kernel built for a device; thread-safe."""
+    """A kernel built for a device; thread-safe.
 
-    def __init__(self, device: Device, source: str, name: str) -> None:
+    :param dtypes: of each argument the type of a number, or None for a buffer.
+    """
+
+    def __init__(self, device: Device, source: str, name: str, dtypes: Sequence[np.dtype[Any] | None]) -> None:
         import pyopencl as cl
 
         self.device, self.name = device, name
@@ -31,6 +34,7 @@ class Launcher:
                 self._kernel = cl.Kernel(build_program(device.context, source, options), name)
         except cl.Error as error:
             raise TransformError(f"the OpenCL compiler refuses the kernel: {str(error).strip()[:2000]}") from None
+        self._kernel.set_scalar_arg_dtypes(list(dtypes))
         self._lock = threading.Lock()
 
     def queue_and_events(self, queue: Any, wait_for: Any) -> tuple[Any, list[Any]]:
@@ -65,6 +69,13 @@ def new_table(queue: Any, values: Any) -> Any:
     if not table.size:
         return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8)
     return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=table)
+
+
+def new_bytes(queue: Any, size: int) -> Any:
+    """A buffer for kernels to write and read."""
+    import pyopencl as cl
+
+    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, max(size, 1))
 
 
 def new_words(queue: Any, count: int) -> Any:

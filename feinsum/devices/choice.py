@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,7 +50,8 @@ def device(choice: Choice = None) -> Device:
 
     :param choice: None for the environment variable ``FEINSUM_DEVICE`` or, without it, the best device: a GPU before a
         CPU, the maker's runtime before others.  ``"cpu"``, ``"gpu"``, an id or a part of an id, name or platform, in any
-        case: the best that fits.  A pyopencl device, context or queue, which is then used.  A :class:`Device` is returned.
+        case: the best that fits; ``"gpu:1"`` is the second best, and so on.  A pyopencl device, context or queue, which is
+        then used.  A :class:`Device` is returned.
     :raises DeviceError: if nothing fits, or nothing that fits is usable; it says what there is.
     """
     if isinstance(choice, Device):
@@ -70,10 +73,11 @@ def find_again(id: str, address: Address | None) -> Device:
 
 
 def describe_devices(refresh: bool = False) -> list[dict[str, Any]]:
-    """One row of plain data for each device: id, name, platform, kind, usable, why, profile, and peaks if measured."""
+    """One row of plain data for each device: id, word, name, platform, kind, usable, why, profile, and known peaks."""
     return [
         {
             "id": device.profile.id,
+            "word": device.word,
             "name": device.profile.name,
             "platform": device.profile.platform,
             "kind": device.profile.kind,
@@ -100,15 +104,13 @@ def _probed(refresh: bool) -> tuple[Device, ...]:
     activate(found.libraries)
     # Where pyopencl is loaded its drivers may be too, and then they are not to be changed any more.
     visible = {address for address, _ in enumerate_devices()} if "pyopencl" in sys.modules else None
-    return tuple(
-        sorted(
-            (
-                Device(f.profile, f.address, f.why or ("" if visible is None or f.address in visible else invisible()))
-                for f in found.findings
-            ),
-            key=_rank,
-        )
-    )
+    met: Counter[str] = Counter()
+    made = []
+    for f in found.findings:
+        why = f.why or ("" if visible is None or f.address in visible else invisible())
+        made.append(Device(f.profile, f.address, why, number=met[f.profile.id]))
+        met[f.profile.id] += 1
+    return tuple(sorted(made, key=_rank))
 
 
 def _rank(device: Device) -> tuple[bool, int, bool, int, int]:
@@ -126,8 +128,7 @@ def _rank(device: Device) -> tuple[bool, int, bool, int, int]:
 
 def _chosen(word: str, known: Iterable[Device]) -> Device:
     known = tuple(known)
-    fitting = [device for device in known if device.profile.id.lower() == word]
-    fitting = fitting or [device for device in known if _fits(word, device)]
+    fitting = _fitting(word, known)
     usable = next((device for device in fitting if device.usable), None)
     if usable is not None:
         return usable
@@ -136,6 +137,16 @@ def _chosen(word: str, known: Iterable[Device]) -> Device:
         wanted = f"no OpenCL device that fits {word!r} is usable"
     there = "; ".join(f"{device}{': ' + device.why if device.why else ''}" for device in (fitting or known)) or "none"
     raise DeviceError(f"{wanted}.  Found: {there}.  {way_out()}")
+
+
+def _fitting(word: str, known: Iterable[Device]) -> list[Device]:
+    """The devices that a word means, the best first; one of them where it ends in a number."""
+    known = tuple(known)
+    fitting = [device for device in known if device.profile.id.lower() == word]
+    numbered = re.fullmatch(r"(.+):(\d{1,4})", word)
+    if not fitting and numbered is not None:
+        fitting = [device for device in _fitting(numbered[1], known) if device.usable][int(numbered[2]) :][:1]
+    return fitting or [device for device in known if _fits(word, device)]
 
 
 def _fits(word: str, device: Device) -> bool:
@@ -168,4 +179,4 @@ def _adopted(choice: cl.Device | cl.Context | cl.CommandQueue) -> Device:
         return Device(read_profile(handle), address, "", handle, context, queue)
     if known.why:
         raise DeviceError(f"{known} cannot be used: {known.why}")
-    return Device(known.profile, address, "", handle, context, queue)
+    return Device(known.profile, address, "", handle, context, queue, known.number)

@@ -30,6 +30,7 @@ class Device:
 
     :ivar profile: its identity and limits.
     :ivar why: why it cannot be used; empty if it can.
+    :ivar number: which of equal devices it is, from 0; they have one id, and so share records.
     """
 
     def __init__(
@@ -40,9 +41,11 @@ class Device:
         cl_device: cl.Device | None = None,
         context: cl.Context | None = None,
         queue: cl.CommandQueue | None = None,
+        number: int = 0,
     ) -> None:
         self.profile = profile
         self.why = why
+        self.number = number
         self._address = address
         self._cl_device = cl_device
         self._context = context
@@ -59,6 +62,11 @@ class Device:
     def id(self) -> str:
         """The id of the profile."""
         return self.profile.id
+
+    @property
+    def word(self) -> str:
+        """By which :func:`feinsum.device` finds this one: its id, and its number where it is not the first of that id."""
+        return f"{self.id}:{self.number}" if self.number else self.id
 
     @property
     def cl_device(self) -> cl.Device:
@@ -146,10 +154,10 @@ class Device:
         return device_html(self)
 
     def __str__(self) -> str:
-        return f"{self.profile.name} ({self.profile.id})"
+        return f"{self.profile.name} ({self.word})"
 
     def __repr__(self) -> str:
-        return f"<Device {self.profile.id}{' unusable: ' + self.why if self.why else ''}>"
+        return f"<Device {self.word}{' unusable: ' + self.why if self.why else ''}>"
 
 
 def measure_peaks(device: Device, refresh: bool = False) -> Peaks:

@@ -244,7 +244,7 @@ def prepare(
     _check_result(out, recipe, operands.library, how.casting)
     device = find_device(how, operands.arrays)
     by_library = on_host and how.library and computes_in_host_memory(device.context)
-    alternative = _in_steps(text, operands, how, out, recipe) if by_library else None
+    alternative = in_steps(text, operands, how, out, recipe) if by_library else None
     chosen = _chosen(recipe, how, device, by_library=by_library, timed=alternative is not None)
     if alternative is not None:
         other = _chosen(alternative, how, device, by_library=True, timed=True)
@@ -263,7 +263,7 @@ def prepare(
     return Evaluation(tasks, layouts, results, on_host, device, constants, facts), direct
 
 
-def _in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) -> Recipe | None:
+def in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) -> Recipe | None:
     """The same in steps of two operands, where one kernel would do all and the caller leaves that to us."""
     if split_strategy(how.optimize)[0] is not True or len(recipe.plan.steps) > 1 or len(operands.arrays) < 3:
         return None

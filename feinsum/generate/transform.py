@@ -18,7 +18,7 @@ from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.errors import TransformError
 from feinsum.generate import expected_sizes
-from feinsum.match import convert_operands, fence, isolate, match_einsum, without_others
+from feinsum.match import convert_operands, fence, isolate, match_einsum, set_aside, without_others
 from feinsum.match.domain import evaluate_lengths
 from feinsum.space import Instance
 
@@ -47,6 +47,7 @@ def transform(
     database: Database | str | os.PathLike[str] | None = None,
     *,
     sizes: Mapping[str, int] | None = None,
+    epilogues: bool = False,
 ) -> lp.TranslationUnit:
     """Apply the best known transformation to some instructions of a loopy kernel and leave the rest of it alone.
 
@@ -60,13 +61,15 @@ def transform(
     :param t_unit: a kernel that follows the grammar of :func:`feinsum.match_einsum`.
     :param insn_match: the instructions, as loopy's ``within`` takes them; None for all.
     :param sizes: lengths expected of parameters of the kernel, on which long axes depend.
+    :param epilogues: whether instructions may store what they make of their sums, as for :func:`feinsum.match_einsum`; the
+        transformation is that of the sums, the rest is done where these are stored.
     :raises MatchError: if the instructions do not form a batched einsum; the message says why.
     :raises ShapeError: if `sizes` names what no long axis depends on.
     :raises TransformError: if no transformation applies, or other instructions cannot be kept apart.
     """
     chosen, given = choose_device(device), t_unit
-    match = match_einsum(t_unit, kernel_name, insn_match)
-    t_unit, match = isolate(fence(t_unit, match), match)
+    match = match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)
+    t_unit, match = isolate(set_aside(fence(t_unit, match), match), match)
     t_unit = convert_operands(t_unit, match)
     e = match.einsum
     canonical = canonicalize_einsum(e)

@@ -68,6 +68,10 @@ def try_out(
     expected = copy.deepcopy(given) if check else None
     before = copy.deepcopy(given) if timed else None
     results = built(given, count=count)
+    if hasattr(language, "result_names"):
+        made = dict(zip(language.result_names(found), results if isinstance(results, tuple) else (results,), strict=True))
+        deviation = None if expected is None else _deviation_of_results(made, program.interpret(found.name, **expected))
+        return Trial(built, made, deviation, _timed(built, before, count) if before is not None else ())
     names = [name for name in given if _is_among(given[name], results)]
     deviation = None
     if expected is not None:
@@ -75,6 +79,12 @@ def try_out(
         deviation = max((_deviation(name, given[name], expected[name]) for name in names), default=0.0)
     samples = _timed(built, before, count) if before is not None else ()
     return Trial(built, {name: given[name] for name in names}, deviation, samples)
+
+
+def _deviation_of_results(found: Mapping[str, Any], expected: Any) -> float:
+    """The deviation of what is returned, and not written to arguments."""
+    others = expected if isinstance(expected, tuple) else (expected,)
+    return max((_deviation(name, found[name], b) for name, b in zip(found, others, strict=True)), default=0.0)
 
 
 def _is_among(argument: Any, results: Any) -> bool:
@@ -129,4 +139,4 @@ def _comparable(array: Any) -> Any:
 def _epsilon(dtype: np.dtype[Any]) -> float:
     if dtype == np.uint16 or dtype.name == "bfloat16":
         return 2.0**-8
-    return 0.0 if dtype.kind in "iu" else float(np.finfo(dtype).eps)
+    return 0.0 if dtype.kind in "biu" else float(np.finfo(dtype).eps)

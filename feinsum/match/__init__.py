@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from feinsum.match.compare import match_t_unit_to_einsum
 from feinsum.match.convert import convert_operands
+from feinsum.match.enclose import add_loop
+from feinsum.match.epilogues import match_einsum
 from feinsum.match.extract import extract_operands
 from feinsum.match.fence import fence
 from feinsum.match.find import find_einsums
 from feinsum.match.finished import match_finished
 from feinsum.match.finishing import Finishing, set_aside
 from feinsum.match.isolate import isolate, without_others
-from feinsum.match.match import Match, match_einsum
+from feinsum.match.match import Match
 
 __all__ = [
     "Finishing",
     "Match",
+    "add_loop",
     "convert_operands",
     "extract_operands",
     "fence",

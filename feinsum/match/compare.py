@@ -12,7 +12,7 @@ import numpy as np
 from feinsum.canonicalization import is_isomorphic, isomorphism
 from feinsum.einsum import Array, Axis, BatchedEinsum, require_einsum
 from feinsum.errors import MatchError
-from feinsum.match.match import match_einsum
+from feinsum.match.match import match_bare
 
 
 def match_t_unit_to_einsum(
@@ -31,7 +31,7 @@ def match_t_unit_to_einsum(
     :raises SubscriptError: if `e` is no batched einsum.
     """
     require_einsum(e)
-    match = match_einsum(t_unit, kernel_name, insn_match)
+    match = match_bare(t_unit, kernel_name, insn_match)
     seen = match.einsum
     stand_ins = _stand_ins(e, seen)
     plain = seen.with_sizes({letter: stand_ins.get(axis, axis) for letter, axis in seen.index_sizes.items()})

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from loopy.symbolic import Reduction, WalkMapper
-from pymbolic.primitives import Product, Variable
+from pymbolic.primitives import Product, Sum, Variable
 
 
 @dataclass(frozen=True)
@@ -101,5 +101,14 @@ def flatten_product(expression: Any) -> Iterator[Any]:
     if isinstance(expression, Product):
         for child in expression.children:
             yield from flatten_product(child)
+    else:
+        yield expression
+
+
+def flatten_sum(expression: Any) -> Iterator[Any]:
+    """The terms of nested sums, in order."""
+    if isinstance(expression, Sum):
+        for child in expression.children:
+            yield from flatten_sum(child)
     else:
         yield expression

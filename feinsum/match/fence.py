@@ -35,9 +35,9 @@ def fence(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     """Put global barriers before and after the matched instructions, where other instructions have none in between.
 
     Instructions that come after and share loops with some that come before get loops of their own.  Sequential ones that
-    hand on an element within one iteration are told to loopy as needing no barrier, which it asks for once any loop of
-    the kernel is parallel; temporaries that outlive a barrier go to global memory.  A kernel that is all einsum is
-    returned as it is; so is one that others call, since barriers are for entry points.
+    hand on an element within one iteration, or share no loop, are told to loopy as needing no barrier, which it asks for
+    once any loop of the kernel is parallel; temporaries that outlive a barrier go to global memory.  A kernel that is all
+    einsum is returned as it is; so is one that others call, since barriers are for entry points.
 
     :raises TransformError: naming the instructions and the array if loops cannot be parted at the einsum.
     """
@@ -109,8 +109,10 @@ def _let_pass_on(
     pairs = ((one, other) for one, other in product(alone, alone) if order.mask([one.id]) & order.before(other.id))
     passed: dict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
     for one, other in pairs:
-        arrays = neighbours.shared_arrays(one.id, other.id, one.within_inames & other.within_inames)
-        if arrays and all(arrays.values()):
+        shared = one.within_inames & other.within_inames
+        arrays = neighbours.shared_arrays(one.id, other.id, shared)
+        # Where they share no loop, all of one runs before the other, on one work-item or in an earlier launch.
+        if arrays and (not shared or all(arrays.values())):
             passed[other.id] |= {(one.id, "global")}
     return kernel.copy(
         instructions=[

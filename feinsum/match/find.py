@@ -8,12 +8,16 @@ from operator import or_
 import loopy as lp
 
 from feinsum.errors import MatchError
+from feinsum.match.epilogues import set_all_aside, with_epilogues
+from feinsum.match.finished import with_finishing
 from feinsum.match.group import Group, Reader, Seen
 from feinsum.match.match import Match, choose_instructions, to_match
 from feinsum.match.source import Source
 
 
-def find_einsums(t_unit: lp.TranslationUnit, kernel_name: str | None = None) -> tuple[Match, ...]:
+def find_einsums(
+    t_unit: lp.TranslationUnit, kernel_name: str | None = None, *, epilogues: bool = False
+) -> tuple[Match, ...]:
     """The batched einsums of a kernel, each maximal: no row of one could join another.
 
     Rows go together if they compute the same einsum on other arrays and are independent, so a global barrier between
@@ -21,9 +25,19 @@ def find_einsums(t_unit: lp.TranslationUnit, kernel_name: str | None = None) -> 
     nor after another.  Instructions that are no einsum are passed over; :func:`match_einsum` says why.
 
     :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
+    :param epilogues: as for :func:`match_einsum`.
     :raises MatchError: if there is no such kernel.
     """
     source = Source.of(t_unit, kernel_name)
+    if not epilogues:
+        return _find(source)
+    bare, finishing = set_all_aside(source)
+    found = _find(Source.of(bare, source.kernel.name))
+    return tuple(with_epilogues(t_unit, with_finishing(source, match, finishing)) for match in found)
+
+
+def _find(source: Source) -> tuple[Match, ...]:
+    """The einsums of sums that are stored as they are."""
     reader = Reader(source)
     groups: list[Group] = []
     for insn in choose_instructions(source, None):

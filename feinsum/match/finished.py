@@ -5,6 +5,7 @@ out[i, j] = exp(sum(k, A(i, k)*B(k, j))) + b[j]        ik,kj->ij, of whose resul
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,8 @@ from pymbolic.primitives import Call, Product, Subscript, Variable
 from feinsum.match.expressions import find_uses, flatten_product
 from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, with_instructions
 from feinsum.match.grammar import Rule, refuse
-from feinsum.match.match import Match, choose_instructions, match_einsum
+from feinsum.match.match import Match, choose_instructions, match_bare
+from feinsum.match.neighbours import Neighbours
 from feinsum.match.source import Source
 
 
@@ -33,15 +35,29 @@ def match_finished(t_unit: lp.TranslationUnit, kernel_name: str | None = None, i
             bare[insn.id] = insn.copy(expression=value)
             found[insn.id] = finishing
     if not found:
-        return match_einsum(t_unit, kernel_name, insn_match)
-    match = match_einsum(with_instructions(t_unit, source.kernel, bare), kernel_name, insn_match)
-    outputs = dict(zip(match.insn_ids, match.outputs, strict=True))
+        return match_bare(t_unit, kernel_name, insn_match)
+    match = match_bare(with_instructions(t_unit, source.kernel, bare), kernel_name, insn_match)
+    return with_finishing(source, match, found)
+
+
+def with_finishing(source: Source, match: Match, found: Mapping[str, Finishing]) -> Match:
+    """A match of sums alone, with what instructions make of these.
+
+    :param source: the kernel that makes something of them.
+    :param found: by instruction.
+    :raises MatchError: if that reads an output elsewhere, or what other instructions write in other iterations of a loop.
+    """
+    rows = [k for k, insn_id in enumerate(match.insn_ids) if insn_id in found]
     stored = {source.storage(name) for name in match.outputs}
-    for insn_id, finishing in found.items():
-        for name, _ in finishing.reads:
+    neighbours = Neighbours(source)
+    for k in rows:
+        insn_id, loops = match.insn_ids[k], match.loops[k]
+        reads = dict.fromkeys(name for name, _ in found[insn_id].reads)
+        for name in reads:
             if source.storage(name) in stored:
                 raise refuse(insn_id, Rule.OUTPUT, f"it reads '{name}', an output, elsewhere than at the index it writes")
-    return replace(match, finishing={outputs[insn_id]: finishing for insn_id, finishing in found.items()})
+        neighbours.check_reads(insn_id, tuple(loops[letter] for letter in match.einsum.indexing.output), reads)
+    return replace(match, finishing={match.outputs[k]: found[match.insn_ids[k]] for k in rows})
 
 
 def split(source: Source, insn: Any) -> tuple[Any, Finishing | None]:

@@ -4,7 +4,8 @@ The rules, by which a refusal names its reason:
 
 1. *single assignment*: a row is one plain assignment.
 2. *one sum*: its right-hand side is one reduction with ``sum``, or has none; neither its predicates nor the
-   substitution rules it invokes contain another.
+   substitution rules it invokes contain another.  With ``epilogues=True`` it may be what is made of one sum entry by
+   entry, ``alpha*y[i, e] + sum(...)``, of which the other rules then see the sum.
 3. *factors*: what is summed is a product.
 4. *hypercube*: the loops around the instruction and those of the sum run from 0 to lengths that depend on parameters
    only (:mod:`feinsum.match.domain`).
@@ -157,7 +158,9 @@ def _read_sum(source: Source, insn: Any) -> tuple[tuple[str, ...], Any]:
         raise refuse(insn.id, Rule.ONE_SUM, f"it reduces with '{reduction.operation}', not with sum")
     if value is not reduction:
         raise refuse(
-            insn.id, Rule.ONE_SUM, f"its sum is part of the expression {_shorten(value)}; assign the sum by itself"
+            insn.id,
+            Rule.ONE_SUM,
+            f"its sum is part of the expression {_shorten(value)}; assign the sum by itself, or match with epilogues=True",
         )
     return tuple(reduction.inames), reduction.expr
 
@@ -182,7 +185,7 @@ def _read_operand(source: Source, insn: Any, factor: Any, inames: frozenset[str]
     name, arguments = _invocation(source, factor)
     if name is None:
         kind = Rule.FACTORS if not isinstance(factor, (Call, Subscript, Variable)) else Rule.OPERANDS
-        raise refuse(insn.id, kind, f"the factor {_shorten(factor)} invokes no substitution rule; {_EXTRACT}")
+        raise refuse(insn.id, kind, f"the factor {_shorten(factor)} {_invocations(source, factor)}; {_EXTRACT}")
     facts = source.rule(name)
     where = f"substitution rule '{name}'"
     if len(arguments) != len(facts.arguments):
@@ -201,6 +204,17 @@ def _read_operand(source: Source, insn: Any, factor: Any, inames: frozenset[str]
             f"{where} depends on iname '{min(facts.captured)}', which is none of its arguments; make it one",
         )
     return name, plain_names(arguments)
+
+
+def _invocations(source: Source, factor: Any) -> str:
+    """How many rules a factor that is no invocation itself invokes."""
+    rules = [f"'{name}'" for name in source.called_rules(find_uses(factor))]
+    if not rules:
+        return "invokes no substitution rule"
+    if len(rules) == 1:
+        return f"is an expression of the substitution rule {rules[0]}, not its invocation"
+    number = {2: "two", 3: "three"}.get(len(rules), str(len(rules)))
+    return f"invokes {number} substitution rules, {', '.join(rules[:-1])} and {rules[-1]}, and an operand is one"
 
 
 def _invocation(source: Source, factor: Any) -> tuple[str | None, tuple[Any, ...]]:

@@ -21,7 +21,8 @@ import islpy as isl
 import loopy as lp
 import numpy as np
 from loopy.kernel.array import ArrayBase
-from loopy.kernel.data import InameImplementationTag
+from loopy.kernel.data import ArrayArg, InameImplementationTag
+from loopy.preprocess import make_args_for_offsets_and_strides
 from loopy.symbolic import Reduction, SubstitutionMapper
 from loopy.types import NumpyType
 from pymbolic.mapper.substitutor import make_subst_func
@@ -48,7 +49,7 @@ def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUni
     :param match: a match in this translation unit.
     :returns: the translation unit, and the match in its new names.
     """
-    t_unit = _with_types(_index_like_lengths(t_unit, match), match)
+    t_unit = _with_offsets(_with_types(_index_like_lengths(t_unit, match), match), match)
     source = Source(t_unit, t_unit[match.kernel_name])
     kernel = source.kernel
     others = [insn for insn in kernel.instructions if insn.id not in match.insn_ids]
@@ -109,6 +110,19 @@ def _with_types(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     if all(one is other for one, other in zip([*arguments, *temporaries.values()], known, strict=True)):
         return t_unit
     return t_unit.with_kernel(kernel.copy(args=arguments, temporary_variables=temporaries))
+
+
+def _with_offsets(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+    """The kernel with arguments for offsets that are found at the call (``loopy.auto``): moves address arrays by them."""
+    kernel = t_unit[match.kernel_name]
+    if not any(isinstance(arg, ArrayArg) and arg.offset is lp.auto for arg in kernel.args):
+        return t_unit
+    kernel = make_args_for_offsets_and_strides(kernel)
+    arguments = [
+        arg.copy(offset=Variable(arg.offset)) if isinstance(arg, ArrayArg) and isinstance(arg.offset, str) else arg
+        for arg in kernel.args
+    ]
+    return t_unit.with_kernel(kernel.copy(args=arguments))
 
 
 def _has_own_loops(source: Source, match: Match, others: list[Any]) -> bool:
@@ -212,7 +226,7 @@ def _replace_domains(source: Source, kernel: lp.LoopKernel, match: Match, loops:
     rest = [insn for insn in kernel.instructions if insn.id not in match.insn_ids]
     bounds = {name for domain in kernel.domains for name in domain.get_var_names(PARAM)}
     unused = old - _used_inames(source, match, rest) - bounds
-    domains = [_without(domain, unused) for domain in kernel.domains]
+    domains = [without_inames(domain, unused) for domain in kernel.domains]
     domains = [domain for domain in domains if domain.dim(SET)]
     return _without_priority(kernel.copy(domains=[*domains, isl.BasicSet(cube)]), unused)
 
@@ -223,7 +237,7 @@ def _without_priority(kernel: lp.LoopKernel, inames: Container[str]) -> lp.LoopK
     return kernel.copy(loop_priority=frozenset(order for order in orders if len(order) > 1))
 
 
-def _without(domain: Any, inames: set[str]) -> Any:
+def without_inames(domain: Any, inames: set[str]) -> Any:
     """The domain without some inames; what they say about other inames is kept."""
     for iname in sorted(inames.intersection(domain.get_var_names(SET))):
         at = domain.get_var_names(SET).index(iname)

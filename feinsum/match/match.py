@@ -18,6 +18,7 @@ from loopy.match import parse_match
 from pytools.lex import ParseError
 
 from feinsum.einsum import BatchedEinsum
+from feinsum.epilogue import Epilogue
 from feinsum.errors import MatchError, SubscriptError
 from feinsum.match.describe import describe
 from feinsum.match.finishing import Finishing
@@ -42,6 +43,8 @@ class Match:
     :ivar arrays: array of the einsum -> array of the kernel, or the substitution rule that stands for an array.
     :ivar axes: long axis of the einsum -> parameter of the kernel, or an affine expression of parameters.
     :ivar finishing: array of the kernel that is an output -> what is made of the sum that it gets, if anything is.
+    :ivar epilogues: what is made of the sum of each row, in the names of the einsum; None where that is nothing, and empty
+        where it is nothing for all.  See :func:`feinsum.match_einsum`.
     """
 
     einsum: BatchedEinsum
@@ -53,11 +56,17 @@ class Match:
     arrays: Mapping[str, str]
     axes: Mapping[str, str]
     finishing: Mapping[str, Finishing] = field(default_factory=dict)
+    epilogues: tuple[Epilogue | None, ...] = ()
 
     @property
     def inames(self) -> Mapping[str, str]:
         """Index letter -> iname of the first row, and of every row after :func:`feinsum.match.isolate`."""
         return self.loops[0]
+
+    @property
+    def epilogue(self) -> Epilogue | None:
+        """The epilogue of a match of one row, or of rows that all have the same; None where there is none or several."""
+        return self.epilogues[0] if len(set(self.epilogues)) == 1 else None
 
     @property
     def makes_more(self) -> bool:
@@ -112,14 +121,10 @@ class Match:
         )
 
 
-def match_einsum(t_unit: lp.TranslationUnit, kernel_name: str | None = None, insn_match: Any = None) -> Match:
-    """The batched einsum that the chosen instructions compute together, one row an instruction.
+def match_bare(t_unit: lp.TranslationUnit, kernel_name: str | None = None, insn_match: Any = None) -> Match:
+    """The batched einsum that the chosen instructions compute together, if they store their sums as they are.
 
-    :param t_unit: with substitution rules as operands; see :func:`feinsum.extract_operands` for kernels without.
-    :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
-    :param insn_match: the instructions, as :func:`loopy.match.parse_match` takes them; None for all.  Barriers and
-        instructions that do nothing are passed over.
-    :raises MatchError: naming the instruction, the rule of the grammar that it breaks, and the reason.
+    Parameters and errors are those of :func:`feinsum.match_einsum`.
     """
     source = Source.of(t_unit, kernel_name)
     chosen = choose_instructions(source, insn_match)

@@ -55,14 +55,22 @@ class Neighbours:
 
         :raises MatchError: naming the instruction, the array and the loop.
         """
-        own = self._accesses[row.insn_id]
-        for array in sorted(row.reads):
-            for insn_id in self._writers[array]:
-                self._check_pair(row, array, own.reads, insn_id, "writes", self._accesses[insn_id].writes)
+        own, pair = self._accesses[row.insn_id], (row.insn_id, row.free)
+        self.check_reads(row.insn_id, row.free, row.reads)
         for insn_id in self._writers[row.output]:
-            self._check_pair(row, row.output, own.writes, insn_id, "writes", self._accesses[insn_id].writes)
+            self._check_pair(*pair, row.output, own.writes, insn_id, "writes", self._accesses[insn_id].writes)
         for insn_id in self._readers[row.output]:
-            self._check_pair(row, row.output, own.writes, insn_id, "reads", self._accesses[insn_id].reads)
+            self._check_pair(*pair, row.output, own.writes, insn_id, "reads", self._accesses[insn_id].reads)
+
+    def check_reads(self, own_id: str, loops: tuple[str, ...], arrays: Iterable[str]) -> None:
+        """Check that what an instruction in `loops` reads of arrays is written in the same iteration of shared loops.
+
+        :raises MatchError: naming the instruction, the array and the loop.
+        """
+        for array in sorted(arrays):
+            for insn_id in self._writers[array]:
+                reads, writes = self._accesses[own_id].reads, self._accesses[insn_id].writes
+                self._check_pair(own_id, loops, array, reads, insn_id, "writes", writes)
 
     def users(self, array: str) -> frozenset[str]:
         """The instructions that access an array, directly or by substitution rules."""
@@ -79,15 +87,17 @@ class Neighbours:
                 found[array] = found.get(array, True) and apart
         return found
 
-    def _check_pair(self, row: Row, array: str, ours: Uses, insn_id: str, verb: str, theirs: Uses) -> None:
-        shared = frozenset(self._source.kernel.id_to_insn[insn_id].within_inames).intersection(row.free)
-        if insn_id == row.insn_id or not shared:
+    def _check_pair(
+        self, own_id: str, loops: tuple[str, ...], array: str, ours: Uses, insn_id: str, verb: str, theirs: Uses
+    ) -> None:
+        shared = frozenset(self._source.kernel.id_to_insn[insn_id].within_inames).intersection(loops)
+        if insn_id == own_id or not shared:
             return
         for here in self._places(ours, array):
             for there in self._places(theirs, array):
                 if not _in_same_iteration(here, there, shared):
                     raise refuse(
-                        row.insn_id,
+                        own_id,
                         Rule.SEPARABLE,
                         f"'{insn_id}' {verb} '{array}' in the same loop '{min(shared)}', but not only the element of"
                         " the same iteration; give one of them other loops with loopy.duplicate_inames",

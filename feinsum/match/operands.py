@@ -1,9 +1,10 @@
 """What stands behind an operand: the set of arrays that its substitution rule reads, or one opaque array.
 
 A rule ``f(i0, i1) := u[i0, i1] + 2*v[i0, i1]`` is the set {u, v}: every array is read at exactly the formal arguments,
-and nothing else depends on them.  Constants, value arguments and functions may stand around the reads; the element type
-must be the :func:`numpy.result_type` of the arrays.  Anything else (offset or permuted reads, several index tuples, calls
-of further rules, constants alone) is one opaque array with the name of the rule and the type that loopy infers.
+by itself or by another rule that it invokes at them, and nothing else depends on them.  Constants, value arguments and
+functions may stand around the reads; the element type must be the :func:`numpy.result_type` of the arrays.  Anything else
+(offset or permuted reads, several index tuples, further rules at other indices, constants alone) is one opaque array with
+the name of the rule and the type that loopy infers.
 
 An array that is converted to the type of the row where it is read, as lowering does for operands of mixed types, counts
 with its own type.
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from loopy.symbolic import SubstitutionRuleExpander
 from pymbolic.primitives import Subscript, Variable
 
 from feinsum.einsum import DTYPES
@@ -106,11 +108,14 @@ class OperandReader:
 def _read_at_arguments(source: Source, facts: RuleFacts) -> _Reads | None:
     """The arrays, if the rule is a function of arrays read at exactly its formal arguments and of nothing else."""
     at = tuple(Variable(name) for name in facts.arguments)
-    uses, casts = facts.uses, frozenset[tuple[str, np.dtype[Any]]]()
+    expression, casts = facts.expression, frozenset[tuple[str, np.dtype[Any]]]()
+    if any(True for _ in source.called_rules(facts.uses)):
+        expression = SubstitutionRuleExpander(source.kernel.substitutions)(expression)
+    uses = find_uses(expression)
     if uses.sized:
-        stripped, casts = strip_casts(facts.expression, lambda read: _is_read(source, read, at))
+        stripped, casts = strip_casts(expression, lambda read: _is_read(source, read, at))
         uses = find_uses(stripped)
-    if any(source.is_rule(name) for name, _ in uses.calls) or any(index != at for _, index in uses.reads):
+    if any(index != at for _, index in uses.reads):
         return None
     alone = {name for name in uses.values if not source.is_parameter(name)}
     names = {name for name, _ in uses.reads} | alone

@@ -7,7 +7,7 @@ an instruction that stores an output finishes it before, and marks what stores i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import loopy as lp
@@ -38,7 +38,7 @@ def finished(match: Match, assignee: Any, value: Any) -> Any:
     return value if finishing is None else finishing.of(value, assignee)
 
 
-def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = ()) -> lp.TranslationUnit:
     """Let every instruction that stores an output of a match store what is made of its sum.
 
     Before::
@@ -52,6 +52,7 @@ def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     A sum that is none of loopy's accumulators yet becomes one: a function may need it more than once, and what loopy 2025.2
     sums in a branch of a choice it sums where the condition holds before the sum is known.
 
+    :param others: instructions that are no part of the match, which may store an output before or after.
     :raises TransformError: if what stores an output is no assignment, or reads what it stores.
 
     An epilogue in CUTLASS and cuBLASLt.
@@ -62,24 +63,34 @@ def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
         return t_unit
     for insn in t_unit[match.kernel_name].instructions:
         for output in insn.assignee_var_names():
-            if output in own and not insn.tags & FINISHED:
+            if output in own and insn.id not in others and not insn.tags & FINISHED:
                 t_unit = _finish(t_unit, match, insn, own[output])
     updated = [output for output, finishing in own.items() if finishing.reads_output]
-    return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated))
+    return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated, others))
 
 
-def mark_finished(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
-    """The kernel in which all that stores outputs of a match is known to store what is made of their sums."""
+def mark_finished(t_unit: lp.TranslationUnit, match: Match, others: Collection[str]) -> lp.TranslationUnit:
+    """The kernel in which all that stores outputs of a match is known to store what is made of their sums.
+
+    :param others: see :func:`finish`.
+    """
     kernel = t_unit[match.kernel_name]
     own = {output for output in match.outputs if output in match.finishing}
     instructions = [
-        insn.copy(tags=insn.tags | FINISHED) if own.intersection(insn.assignee_var_names()) else insn
+        insn.copy(tags=insn.tags | FINISHED)
+        if insn.id not in others and own.intersection(insn.assignee_var_names())
+        else insn
         for insn in kernel.instructions
     ]
     return t_unit.with_kernel(kernel.copy(instructions=instructions)) if own else t_unit
 
 
-def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str]) -> lp.LoopKernel:
+def others_than(t_unit: lp.TranslationUnit, match: Match) -> frozenset[str]:
+    """The ids of the instructions that are no part of a match."""
+    return frozenset(t_unit[match.kernel_name].id_to_insn) - set(match.insn_ids)
+
+
+def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str], others: Collection[str]) -> lp.LoopKernel:
     """Tell loopy that whoever reads an entry of an output also stores it, after that, and nobody else touches it.
 
     Where it looks for itself in statements of C, loopy 2025.2 raises AttributeError.
@@ -89,11 +100,11 @@ def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str]) -> lp.Loop
         ids = {
             insn.id
             for insn in kernel.instructions
-            if output in insn.read_dependency_names() or output in insn.assignee_var_names()
+            if insn.id not in others and (output in insn.read_dependency_names() or output in insn.assignee_var_names())
         }
         for insn_id in ids:
-            others = frozenset((other, "any") for other in ids if other != insn_id)
-            touch[insn_id] = touch.get(insn_id, frozenset()) | others
+            rest = frozenset((other, "any") for other in ids if other != insn_id)
+            touch[insn_id] = touch.get(insn_id, frozenset()) | rest
     return kernel.copy(
         instructions=[
             insn.copy(no_sync_with=insn.no_sync_with | touch[insn.id]) if insn.id in touch else insn

@@ -222,7 +222,8 @@ class TransformSpace:
         if not self.epilogues:
             raise TransformError(f"space '{self.name}' stores sums as they are, and '{match}' makes something of them")
         bare = load("feinsum.match").set_aside(t_unit, match)
-        return load("feinsum.rewrites").finish(self._transformed(bare, match, configuration, problem), match)
+        others = t_unit[match.kernel_name].id_to_insn.keys() - set(match.insn_ids)
+        return load("feinsum.rewrites").finish(self._transformed(bare, match, configuration, problem), match, others)
 
     def _transformed(
         self, t_unit: lp.TranslationUnit, match: Match, configuration: Configuration, problem: Problem

@@ -208,7 +208,8 @@ def make_engine(
     :raises DeviceError: if there is no such device.
     """
     if scheduler is None:
-        return Runner(choose_device(device).profile, workers, timeout_s)
+        chosen = choose_device(device)
+        return Runner(chosen.profile, workers, timeout_s, chosen.word)
     from feinsum.tune.cluster import Cluster
 
     return Cluster(scheduler, device.id if isinstance(device, Device) else device, timeout_s)

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from feinsum.database import Database, TuningRecord, locate
+from feinsum.devices import Device
 from feinsum.errors import DatabaseError, FeinsumError, JobError
 from feinsum.registry import matching_spaces
 from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
 from feinsum.tune.autotune import Progress, make_engine, require_scheduler, tune_on
 from feinsum.tune.jobs import Job
+from feinsum.tune.lanes import in_lanes
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine
 from feinsum.tune.task import Task, make_task
@@ -93,6 +95,7 @@ def run_batch(
     trial_timeout: float = 60.0,
     progress: bool | Progress = True,
     tell: Callable[[Result], None] = lambda _: None,
+    devices: Sequence[Device] = (),
 ) -> list[Result]:
     """Do the jobs of a batch that are not done, one after the other; a job that fails does not end the batch.
 
@@ -100,6 +103,8 @@ def run_batch(
     :param shard: the part of the jobs to do; all by default.
     :param scheduler: see :func:`feinsum.autotune`, as for `workers`, `trial_timeout` and `progress`.
     :param tell: called with each result as soon as there is one.
+    :param devices: do the jobs on these at once, whatever devices they name; equal ones share the jobs, see
+        :mod:`feinsum.tune.lanes`.
     :return: what became of the jobs, up to one that the user interrupted.
     :raises DatabaseError: if the store fails.
     :raises DeviceError: if no scheduler answers before the first job.
@@ -107,25 +112,43 @@ def run_batch(
     shard = shard or Shard()
     if scheduler is not None:
         require_scheduler(scheduler)
+    at_once = bool(devices)
+
+    def work(next_job: Callable[[], Job | None], told: Callable[[Result], None]) -> None:
+        with contextlib.ExitStack() as stack:
+            store = stack.enter_context(Database(shard.store(database)))
+            others = [stack.enter_context(other) for other in _existing(database) if other.location != store.location]
+            engines = _Engines(stack, lambda device: make_engine(scheduler, device, workers, trial_timeout))
+            while (job := next_job()) is not None:
+                result = _attempted(job, engines, store, others, progress and not at_once)
+                told(result)
+                if result.status == "interrupted":
+                    break
+
+    if at_once:
+        return in_lanes(shard.of(jobs), devices, work, tell)
     results: list[Result] = []
-    with contextlib.ExitStack() as stack:
-        store = stack.enter_context(Database(shard.store(database)))
-        others = [stack.enter_context(other) for other in _existing(database) if other.location != store.location]
-        engines = _Engines(stack, lambda device: make_engine(scheduler, device, workers, trial_timeout))
-        for job in shard.of(jobs):
-            try:
-                result = _do(job, engines.of(job.device), store, others, progress)
-            except DatabaseError:
-                raise
-            except FeinsumError as error:
-                result = Result(job, "failed", str(error))
-            except KeyboardInterrupt:
-                result = Result(job, "interrupted")
-            results.append(result)
-            tell(result)
-            if result.status == "interrupted":
-                break
+    rest = iter(shard.of(jobs))
+
+    def told(result: Result) -> None:
+        results.append(result)
+        tell(result)
+
+    work(lambda: next(rest, None), told)
     return results
+
+
+def _attempted(
+    job: Job, engines: _Engines, store: Database, others: Iterable[Database], progress: bool | Progress
+) -> Result:
+    try:
+        return _do(job, engines.of(job.device), store, others, progress)
+    except DatabaseError:
+        raise
+    except FeinsumError as error:
+        return Result(job, "failed", str(error))
+    except KeyboardInterrupt:
+        return Result(job, "interrupted")
 
 
 class _Engines:

@@ -78,21 +78,25 @@ class Runner:
 
     :param workers: processes that build; None for one a core, four at most.
     :param trial_timeout_s: what building, proving and timing may each take for one trial.
+    :param word: for the device, where the id of the profile is that of several.
     :ivar best_s, trial_s, refuted: see :class:`Engine`.
     """
 
-    def __init__(self, profile: DeviceProfile, workers: int | None, trial_timeout_s: float) -> None:
+    def __init__(
+        self, profile: DeviceProfile, workers: int | None, trial_timeout_s: float, word: str | None = None
+    ) -> None:
+        word = word or profile.id
         count = workers or min(4, os.cpu_count() or 1)
         self.profile = profile
         self.best_s: float | None = None
         self.trial_s = 0.0
         self.refuted: dict[str, Outcome] = {}
         self._timeout_s = trial_timeout_s
-        self._builders = [Worker("build", profile.id) for _ in range(count)]
+        self._builders = [Worker("build", word) for _ in range(count)]
         self._idle: LifoQueue[Worker] = LifoQueue()
         for worker in self._builders:
             self._idle.put(worker)
-        self._measurer = Worker("measure", profile.id)
+        self._measurer = Worker("measure", word)
         self._pool = ThreadPoolExecutor(count + 1)
         self._started: Future[None] | None = None
         self._building: dict[str, Worker] = {}

@@ -86,9 +86,13 @@ class Built:
         return Built(Program.from_json(data["program"]), base64.b64decode(data["binary"]))
 
 
-def prepare(device_id: str, builds: bool) -> None:
-    """Load what the first trial would load, the device, and loopy where trials are built; then limit the memory."""
-    device = _device(device_id)
+def prepare(word: str, builds: bool) -> None:
+    """Load what the first trial would load, the device, and loopy where trials are built; then limit the memory.
+
+    :param word: for the device on which the trials for its id are done from now on.
+    """
+    device = _device(word)
+    _prepared[device.id] = device
     _ = device.context
     if builds:
         importlib.import_module("feinsum.compile.realize")
@@ -185,11 +189,19 @@ def _einsum(key: str) -> BatchedEinsum:
     return parse_key(key)
 
 
+_prepared: dict[str, Any] = {}
+"""By id: which of equal devices this process has."""
+
+
+def _device(word: str) -> Any:
+    return _prepared.get(word) or _chosen(word)
+
+
 @lru_cache(maxsize=8)
-def _device(device_id: str) -> Any:
+def _chosen(word: str) -> Any:
     from feinsum.devices import device
 
-    return device(device_id)
+    return device(word)
 
 
 @dataclass

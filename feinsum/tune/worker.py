@@ -75,7 +75,7 @@ class Worker:
     """A worker process, started at the first request and again after it was lost.  Used by one thread at a time.
 
     :param role: ``"build"`` or ``"measure"``, for which it loads what takes long before it is asked anything.
-    :param device: the id of the device that its trials are for.
+    :param device: a word for the device that its trials are for: its id, with a number where there are several.
     """
 
     def __init__(self, role: str, device: str) -> None:

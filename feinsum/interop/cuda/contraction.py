@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -9,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.errors import ShapeError, ValidationError
-from feinsum.generate.choice import StepChoice
-from feinsum.generate.evaluate import How, Recipe, check_result_type, prepare_steps, recipe_for
+from feinsum.generate.choice import StepChoice, kernel_seconds
+from feinsum.generate.evaluate import How, Recipe, check_result_type, in_steps, prepare_steps, recipe_for
 from feinsum.generate.evaluation import Evaluation, OperandLayout, PreparedStep, Results
 from feinsum.generate.guests import Copied, called, is_number
 from feinsum.generate.operands import STAND_INS, Operands
@@ -136,9 +138,13 @@ def _arrays(inputs: Mapping[int, Any], held: Holder, number: int, copied: list[C
 
 
 def _plan(text: str, how: How, views: Sequence[View], out: View | None, number: int) -> Planned:
-    recipe = recipe_for(text, Operands(tuple(views), "cuda"), how, out)
+    operands = Operands(tuple(views), "cuda")
+    recipe = recipe_for(text, operands, how, out)
     device = opencl_device(number) if how.device is None else choose_device(how.device)
     check_device(device, number)
+    alternative = in_steps(text, operands, how, out, recipe)
+    if alternative is not None and _seconds(alternative, how, device) < _seconds(recipe, how, device, margin=True):
+        recipe = alternative
     if out is not None:
         if out.shape != recipe.shape:
             raise ShapeError(f"out has shape {out.shape} but the result has {recipe.shape}")
@@ -159,6 +165,19 @@ def _plan(text: str, how: How, views: Sequence[View], out: View | None, number: 
     results = Results(recipe.plan.shape, recipe.backwards, recipe.types.result, recipe.einsums[-1][0].dtype)
     evaluation = Evaluation(tasks, layouts, results, True, device, frozenset(), None)
     return Planned(recipe, tuple(steps), evaluation)
+
+
+def _seconds(recipe: Recipe, how: How, device: Device, *, margin: bool = False) -> float:
+    """The time that all steps are expected to take; infinite where nobody can tell.
+
+    :param margin: whether guesses are taken to be as wrong as they may be: one kernel for all has to be worth it.
+    """
+    times = [
+        kernel_seconds(e, sizes, step.lengths, device, how.database, margin=margin)
+        for step, (e, sizes) in zip(recipe.plan.steps, recipe.einsums, strict=True)
+        if 0 not in step.lengths.values()
+    ]
+    return sum(math.inf if one is None else one for one in times)
 
 
 def _strided(view: View, order: tuple[int, ...]) -> bool:

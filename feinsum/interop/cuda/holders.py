@@ -92,6 +92,17 @@ class Holder(Protocol):
         """Its elements, when they are there."""
 
 
+class Writable:
+    """Memory that a ``__cuda_array_interface__`` calls read-only, for torch, which takes no such; nobody writes there."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        described = dict(value.__cuda_array_interface__)
+        described["data"] = (described["data"][0], False)
+        described.pop("stream", None)  # what reads it is put on the stream that wrote it
+        self.__cuda_array_interface__ = described
+
+
 class TorchHolder:
     """See :class:`Holder`."""
 
@@ -218,7 +229,7 @@ class TorchHolder:
 
     def adopt(self, value: Any, device: int) -> Any:
         """See :meth:`Holder.adopt`."""
-        return self._torch.as_tensor(value, device=f"cuda:{device}")
+        return self._torch.as_tensor(Writable(value), device=f"cuda:{device}")
 
     def download(self, value: Any) -> np.ndarray[Any, Any]:
         """See :meth:`Holder.download`."""
@@ -329,7 +340,7 @@ class CupyHolder:
 
     def adopt(self, value: Any, device: int) -> Any:
         """See :meth:`Holder.adopt`."""
-        return self._cupy.asarray(value)
+        return self._cupy.asarray(Writable(value))
 
     def download(self, value: Any) -> np.ndarray[Any, Any]:
         """See :meth:`Holder.download`."""

@@ -16,7 +16,7 @@ from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.source import Source
 
-__all__ = ["build", "interpret", "read", "show"]
+__all__ = ["build", "interpret", "read", "result_names", "sample_arguments", "show"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -37,6 +37,20 @@ def build(function: Function, source: Source, device: Any, **request: Any) -> An
     from feinsum.languages.declarative.running import build as make
 
     return make(function, source, device, **request)
+
+
+def sample_arguments(
+    function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Random arguments; see :func:`feinsum.languages.trying.try_out`."""
+    from feinsum.languages.declarative.running.samples import sample_arguments as sample
+
+    return sample(function, sizes, seed, given)
+
+
+def result_names(function: Function) -> tuple[str, ...]:
+    """The names of what a program returns, which are no arguments of it."""
+    return function.results
 
 
 def interpret(

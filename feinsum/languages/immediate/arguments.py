@@ -54,9 +54,10 @@ def written(function: Function) -> set[str]:
     return {origin[i.result.text] for i in function.walk() if isinstance(i, Update) and i.result.text in origin}
 
 
-def bind(function: Function, arguments: Mapping[str, Any]) -> list[Bound]:
+def bind(function: Function, arguments: Mapping[str, Any], changed: set[str] | None = None) -> list[Bound]:
     """A value for each parameter.
 
+    :param changed: those that are written, if that is known.
     :raises ValidationError: if there is none, one too many, or one that does not fit its type.
     """
     names = [p.name.text for p in function.parameters]
@@ -67,7 +68,7 @@ def bind(function: Function, arguments: Mapping[str, Any]) -> list[Bound]:
     for name in arguments:
         if name not in names:
             raise ValidationError(f"@{function.name} has no parameter %{name}; its parameters are {known}")
-    changed = written(function)
+    changed = written(function) if changed is None else changed
     return [
         Bound(p.name.text, p.type, _value(p, arguments[p.name.text]), arguments[p.name.text], p.name.text in changed)
         for p in function.parameters

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from feinsum.errors import ValidationError
 from feinsum.languages.diagnostics import Findings
-from feinsum.languages.immediate.arguments import bind, check_apart, instances, require_one_library, written_arrays
-from feinsum.languages.immediate.memory import lay_out, numbers
+from feinsum.languages.immediate.arguments import bind, check_apart, instances, require_one_library, written, written_arrays
+from feinsum.languages.immediate.memory import arguments_in, lay_out, roots
 from feinsum.languages.immediate.notation import Notation
 from feinsum.languages.immediate.plan import Contraction, Plan, Repeat, Unit, as_written
 from feinsum.languages.immediate.printing import show_instruction
@@ -41,6 +41,7 @@ class ImmediateKernel:
         self.route = "general" if route == "general" else "einsum"
         self.plan = plan_of(function, route)
         self._runner = Runner(settings, self.plan.is_batched)
+        self._changed, self._roots, self._numbers = written(function), roots(self.plan.units), arguments_in(self.plan)
         self._remarks: dict[str, str] = {}
 
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
@@ -48,17 +49,16 @@ class ImmediateKernel:
 
         A group has one axis more in front; one of pointers may be a list of arrays or ``(pool, offsets)``.
         """
-        bound = bind(self.function, arguments)
+        bound = bind(self.function, arguments, self._changed)
         library = require_one_library(bound)
         check_apart(self.function, bound)
         items = instances(self.function, bound, count)
         for event in wait_for or ():
             event.wait()
-        memory = lay_out(self.plan, bound, items)
+        memory = lay_out(self._roots, bound, items)
         if items:
-            self._runner.run(
-                self.plan.units, memory, numbers(self.plan, bound), items, queue if library == "pyopencl" else None
-            )
+            values = {variable: one.value for variable in self._numbers for one in bound if one.name == variable.name}
+            self._runner.run(self.plan.units, memory, values, items, queue if library == "pyopencl" else None)
         for finish in memory.later:
             finish()
         self._remarks = memory.remarks

@@ -62,20 +62,22 @@ def roots(units: Sequence[Unit]) -> list[Root]:
     return list(found)
 
 
-def numbers(plan: Plan, bound: Sequence[Bound]) -> dict[Variable, int]:
-    """The values of arguments that are indices."""
-    known = {one.name: one.value for one in bound}
+def arguments_in(plan: Plan) -> set[Variable]:
+    """The arguments that are indices."""
     entries = [entry for unit in plan.contractions() for term in (*unit.terms, unit.result) for entry in term.entries]
     variables = {entry.variable for entry in entries if isinstance(entry, At) and entry.variable is not None}
-    return {variable: known[variable.name] for variable in variables if variable.start is None}
+    return {variable for variable in variables if variable.start is None}
 
 
-def lay_out(plan: Plan, bound: Sequence[Bound], count: int) -> Memory:
-    """The memory of a call; allocas are made as they are written."""
+def lay_out(tensors: Sequence[Root], bound: Sequence[Bound], count: int) -> Memory:
+    """The memory of a call; allocas are made as they are written.
+
+    :param tensors: the :func:`roots` of a plan.
+    """
     memory = Memory(sample=next((array for one in bound for array in one.arrays), np.zeros(0)))
     known = {one.name: one for one in bound}
     items: dict[str, Any] = {}
-    for root in roots(plan.units):
+    for root in tensors:
         if root.kind == "argument":
             memory.arrays[root] = known[root.name].value
         elif root.kind == "item":
@@ -112,3 +114,16 @@ def new_like(sample: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     if isinstance(sample, np.ndarray):
         return np.empty(shape, dtype)
     return type(sample)(sample.queue, shape, dtype)
+
+
+def ones_like(sample: Any, count: int) -> Any:
+    """Ones, of the library and type of another array.
+
+    They are copied to a device: the kernels that pyopencl fills arrays with make compilers speak.
+    """
+    ones = np.ones(count, sample.dtype)
+    if isinstance(sample, np.ndarray):
+        return ones
+    made = new_like(sample, ones.shape, ones.dtype)
+    made.set(ones)
+    return made

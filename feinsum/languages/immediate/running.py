@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from feinsum.compile.buffers import fill_with_zeros
 from feinsum.compile.strided import update_strided
-from feinsum.einsum import array, einsum
+from feinsum.einsum import BatchedEinsum, array, einsum
 from feinsum.generate import generate
-from feinsum.languages.immediate.memory import Memory, new_like
+from feinsum.languages.immediate.layouts import Layout, find_groups, is_contiguous, make_layout, order_of
+from feinsum.languages.immediate.memory import Memory, new_like, ones_like
 from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit
 from feinsum.languages.immediate.raising import LETTERS
 from feinsum.languages.immediate.views import Variable
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
+    from feinsum.generate.calls import Bound
     from feinsum.generate.kernel import Kernel
 
 ITEMS = "E"
@@ -42,38 +45,12 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How an array with some letters is given to a kernel.
-
-    :ivar letters: in the order in which the axes lie in memory, slowest first; groups are one letter.
-    :ivar order: the axes of the array in that order; None where it is theirs.
-    :ivar joined: the axes of each letter, by number, where there are groups; None where there are none.
-    """
-
-    letters: str
-    order: tuple[int, ...] | None
-    joined: tuple[tuple[int, ...], ...] | None
-
-    def apply(self, value: Any) -> Any:
-        """The array in this order."""
-        value = value if self.order is None else value.transpose(self.order)
-        if self.joined is None:
-            return value
-        return value.reshape(tuple(int(np.prod([value.shape[axis] for axis in axes])) for axes in self.joined))
-
-    def undo(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """The array that :meth:`apply` was given, of this shape, of one with this layout."""
-        ordered = shape if self.order is None else tuple(shape[axis] for axis in self.order)
-        value = value if self.joined is None else value.reshape(ordered)
-        return value if self.order is None else value.transpose(tuple(np.argsort(self.order).tolist()))
-
-
-@dataclass(frozen=True)
 class Launch:
     """A contraction for arrays of certain strides.
 
     :ivar layouts: of its terms, and last of the result.
     :ivar is_direct: whether the kernel writes the result where it belongs.
+    :ivar bound: the kernel for these lengths, if it can take the buffers of device arrays as they are.
     :ivar remarks: marks of the text that could not be obeyed, and why.
     """
 
@@ -82,6 +59,7 @@ class Launch:
     is_direct: bool
     needs_ones: bool
     remarks: tuple[str, ...]
+    bound: Bound | None = None
 
 
 class Runner:
@@ -118,10 +96,12 @@ class Runner:
             is_new = False
         target = None if is_new else memory.part(result, values, self._has_items(result))
         launch = self._launch(unit, parts, target, count)
+        if launch.bound is not None and _begin_buffers([*parts, target], self.settings.device.context):
+            _enqueue(launch.bound, parts, target, queue)
+            return
         given = {f"a{k}": layout.apply(part) for k, (layout, part) in enumerate(zip(launch.layouts, parts, strict=False))}
         if launch.needs_ones:
-            given["ones"] = new_like(parts[0], (count,), parts[0].dtype)
-            given["ones"].fill(1)
+            given["ones"] = ones_like(parts[0], count)
         shape = (count,) * self._has_items(result) + tuple(e.length for e in result.ranges)
         direct = launch.is_direct and target is not None
         value = launch.kernel(given, out=launch.layouts[-1].apply(target) if direct else None, queue=queue)
@@ -129,12 +109,10 @@ class Runner:
             _inherit_events(target, value)
             return
         value = launch.layouts[-1].undo(value, shape)
-        if target is None and unit.alpha == 1:
-            memory.arrays[result.root] = value
-            return
         if target is None:
-            target = memory.arrays[result.root] = value
-        _store(target, value, unit.alpha, unit.beta, queue, launch.layouts[-1])
+            memory.arrays[result.root] = value
+        else:
+            _store(target, value, unit.alpha, unit.beta, queue, launch.layouts[-1])
 
     def _new(self, term: Term, sample: Any, count: int) -> Any:
         """An array for an alloca, with the first index of the document fastest."""
@@ -154,14 +132,14 @@ class Runner:
         else:
             order = order_of(target)
             zeros = new_like(target, tuple(target.shape[axis] for axis in order), target.dtype)
-            zeros.fill(0)
+            fill_with_zeros(zeros, target.queue, [])
             update_strided(target.transpose(order), zeros, target.queue, 1.0, unit.beta)
 
     # --- what is prepared
 
     def _launch(self, unit: Contraction, parts: Sequence[Any], target: Any, count: int) -> Launch:
         arrays = parts if target is None else [*parts, target]
-        key = tuple((array.strides, array.__class__) for array in arrays)
+        key = tuple([(array.shape, array.strides, array.__class__) for array in arrays])
         known = self.launches.setdefault(unit, {})
         if key not in known:
             known[key] = self._prepare(unit, parts, target, count)
@@ -172,30 +150,21 @@ class Runner:
         orders = [order_of(part) for part in parts]
         orders.append(self._default_order(unit.result) if target is None else order_of(target))
         ordered = ["".join(own[axis] for axis in order) for own, order in zip(letters, orders, strict=True)]
-        fine = [_is_contiguous(part, order) for part, order in zip(parts, orders, strict=False)]
-        plain = unit.alpha == 1 and unit.beta == 0
-        direct = plain and (target is None or _is_contiguous(target, orders[-1]))
-        fine.append(target is None or _is_contiguous(target, orders[-1]))
-        groups, remarks = _groups(unit.groups, ordered, fine)
+        fine = [is_contiguous(part, order) for part, order in zip(parts, orders, strict=False)]
+        direct = target is None or is_contiguous(target, orders[-1])
+        groups, remarks = find_groups(unit.groups, ordered, [*fine, direct])
         if unit.loops:
             remarks.append(f"[{unit.loops}]: the kernel divides its loops as it was measured to be quickest")
-        layouts = tuple(_layout(order, own, groups) for order, own in zip(orders, ordered, strict=True))
-        lengths: dict[str, Any] = {**unit.lengths, ITEM: ITEMS}
-        for group, sequence in groups.items():
-            lengths[group] = int(np.prod([lengths[x] for x in sequence]))
-        dtype = unit.result.root.type.element.dtype
-        operands = [
-            array(f"a{k}", tuple(lengths[x] for x in layout.letters), dtype) for k, layout in enumerate(layouts[:-1])
-        ]
-        inputs = [layout.letters for layout in layouts[:-1]]
-        needs_ones = ITEM in layouts[-1].letters and not any(ITEM in own for own in inputs)
-        if needs_ones:
-            inputs.append(ITEM)
-            operands.append(array("ones", (ITEMS,), dtype))
-        e = einsum(f"{','.join(inputs)}->{layouts[-1].letters}", *operands)
+        layouts = tuple(make_layout(order, own, groups) for order, own in zip(orders, ordered, strict=True))
+        e = _statement(unit, layouts, groups)
+        finish = epilogue(unit) if direct else ""
+        e = e.then(finish) if finish else e
         sizes = {k: n for k, n in {ITEMS: count, **(self.settings.sizes or {})}.items() if k in e.long_axes}
         kernel = generate(e, self.settings.device, self.settings.database, sizes, self.settings.tune)
-        return Launch(kernel, layouts, direct, needs_ones, tuple(remarks))
+        needs_ones, bound = e.n > len(parts), None
+        if direct and target is not None and not isinstance(target, np.ndarray) and all(fine) and not needs_ones:
+            bound = kernel.bind({x: n if isinstance(n, int) else count for x, n in e.index_sizes.items()})
+        return Launch(kernel, layouts, direct, needs_ones, tuple(remarks), bound)
 
     def _default_order(self, term: Term) -> tuple[int, ...]:
         """Items, then the document's first index last: the layout that an alloca has by its type."""
@@ -203,41 +172,51 @@ class Runner:
         return (*range(first), *reversed(range(first, first + len(term.letters))))
 
 
-def order_of(value: Any) -> tuple[int, ...]:
-    """The axes of an array, those that move most in memory first."""
-    return tuple(sorted(range(len(value.shape)), key=lambda axis: -value.strides[axis]))
+def _statement(unit: Contraction, layouts: Sequence[Layout], groups: Mapping[str, str]) -> BatchedEinsum:
+    """The einsum of a contraction for arrays of these layouts."""
+    lengths: dict[str, Any] = {**unit.lengths, ITEM: ITEMS}
+    for group, sequence in groups.items():
+        lengths[group] = int(np.prod([lengths[x] for x in sequence]))
+    dtype = unit.result.root.type.element.dtype
+    inputs = [layout.letters for layout in layouts[:-1]]
+    operands = [array(f"a{k}", tuple(lengths[x] for x in letters), dtype) for k, letters in enumerate(inputs)]
+    if ITEM in layouts[-1].letters and not any(ITEM in letters for letters in inputs):
+        inputs.append(ITEM)
+        operands.append(array("ones", (ITEMS,), dtype))
+    return einsum(f"{','.join(inputs)}->{layouts[-1].letters}", *operands)
 
 
-def _is_contiguous(value: Any, order: Sequence[int]) -> bool:
-    return bool(value.transpose(tuple(order)).flags.c_contiguous) if len(order) else True
+def epilogue(unit: Contraction) -> str:
+    """What is made of the sum ``v`` with alpha and beta; nothing where that is the sum.
+
+    >>> from types import SimpleNamespace as Some
+    >>> from feinsum.languages.immediate.types import SCALARS
+    >>> def of(alpha, beta, name):
+    ...     result = Some(root=Some(type=Some(element=SCALARS[name])))
+    ...     return epilogue(Some(alpha=alpha, beta=beta, result=result))
+    >>> of(1.0, 0.0, "f32"), of(5.0, 1.0, "f32"), of(-1.0, 0.5, "f64"), of(2.0, -3.0, "i32")
+    ('', '5.0*v + out', '(-1.0)*v + 0.5*out', '2*v + (-3)*out')
+    """
+    is_integer = unit.result.root.type.element.is_integer
+
+    def term(factor: float, name: str) -> str:
+        number: float = int(factor) if is_integer else factor
+        return name if number == 1 else f"{number!r}*{name}" if number >= 0 else f"({number!r})*{name}"
+
+    terms = [term(unit.alpha, "v")] + ([] if unit.beta == 0 else [term(unit.beta, "out")])
+    return "" if terms == ["v"] else " + ".join(terms)
 
 
-def _layout(order: tuple[int, ...], letters: str, groups: Mapping[str, str]) -> Layout:
-    plain = None if order == tuple(range(len(order))) else order
-    axes, names, k = [], "", 0
-    by_first = {sequence[0]: (group, sequence) for group, sequence in groups.items()}
-    while k < len(letters):
-        group, sequence = by_first.get(letters[k], (letters[k], letters[k]))
-        axes.append(tuple(range(k, k + len(sequence))))
-        names += group
-        k += len(sequence)
-    return Layout(names, plain, tuple(axes) if len(axes) < len(letters) else None)
+def _begin_buffers(arrays: Sequence[Any], context: Any) -> bool:
+    """Whether device arrays begin where their buffers do, and can be reached."""
+    return all(array.offset == 0 and array.context == context for array in arrays)
 
 
-def _groups(wanted: Sequence[str], terms: Sequence[str], contiguous: Sequence[bool]) -> tuple[dict[str, str], list[str]]:
-    """The groups that lie in memory as one index, by their first letters, in the order there; and why others do not."""
-    found: dict[str, str] = {}
-    remarks = []
-    taken = ""
-    for group in wanted:
-        having = [(term, fine) for term, fine in zip(terms, contiguous, strict=True) if set(group) & set(term)]
-        order = next((s for s in (group[::-1], group) if all(s in term and fine for term, fine in having)), None)
-        if order is None or set(group) & set(taken):
-            remarks.append(f"({group}): these indices do not lie in memory as one in every array")
-        else:
-            found[order[0]] = order
-            taken += group
-    return found, remarks
+def _enqueue(bound: Bound, parts: Sequence[Any], target: Any, queue: Any) -> None:
+    """Launch a kernel on buffers: no view is made, and nothing is checked twice."""
+    events = [event for array in (*parts, target) for event in array.events]
+    buffers = [array.base_data for array in (*parts, target)]
+    target.add_event(bound.enqueue(queue or target.queue, buffers, events or None))
 
 
 def _store(target: Any, value: Any, alpha: float, beta: float, queue: Any, layout: Layout) -> None:
@@ -254,7 +233,6 @@ def _store(target: Any, value: Any, alpha: float, beta: float, queue: Any, layou
 
 
 def _inherit_events(target: Any, value: Any) -> None:
-    """What waits for an array waits for the kernel that writes a part of it."""
-    if target is not value and not isinstance(target, np.ndarray):
-        for event in value.events:
-            target.add_event(event)
+    """What waits for an array waits for the kernel that writes a part of it; views of pyopencl share their events."""
+    if not isinstance(target, np.ndarray) and target.events is not value.events:
+        target.add_event(value.events[-1])

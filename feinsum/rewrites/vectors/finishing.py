@@ -13,7 +13,7 @@ from feinsum.match.expressions import find_uses
 from feinsum.match.finishing import VALUE, Finishing
 from feinsum.rewrites.reads import subscripts_of
 from feinsum.rewrites.vectors.access import NAMES, at_lane, room_under, row_of
-from feinsum.rewrites.vectors.functions import vector_code
+from feinsum.rewrites.vectors.functions import own_functions, vector_code
 from feinsum.rewrites.vectors.rows import load_row, scalar_name
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def finish_row(lanes: VectorLanes, insn: lp.Assignment, iname: str, finishing: F
         loaded += ids
     loop = lanes.piece_loop(iname, lanes.blocks, unroll=True)
     code = vector_code(expression, scalar_name(target), lanes.width, leaves)
+    lanes.functions |= dict(own_functions(code, lanes.width))
     done = CInstruction(
         (("at", Variable(loop) + 0),),
         f"{kept}[at] = {code};",

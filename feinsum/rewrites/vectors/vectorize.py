@@ -93,6 +93,7 @@ class VectorLanes:
     domains: list[isl.BasicSet] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
     block_loops: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fresh: Callable[[str], str] = self.kernel.get_var_name_generator()
@@ -119,6 +120,7 @@ class VectorLanes:
             ),
             # feinsum orders its own code by a quick scheduler; whoever uses loopy alone can do nothing about this warning.
             silenced_warnings=self.kernel.silenced_warnings | {"v1_scheduler_fallback"},
+            preambles=(*self.kernel.preambles, *self.functions.items()),
         )
         return lp.remove_unused_inames(lp.tag_inames(kernel, self.tags))
 

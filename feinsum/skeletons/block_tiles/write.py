@@ -18,6 +18,7 @@ from pymbolic.primitives import Comparison, Variable
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites import contract_in_steps, finish, join, split_index
+from feinsum.rewrites.finishing import others_than
 from feinsum.rewrites.loops import without_race_warnings
 from feinsum.skeletons.block_tiles.frame import BlockFrame, block_frame
 from feinsum.skeletons.block_tiles.operands import StagedOperand
@@ -77,7 +78,7 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
     """The contraction by itself, in one launch."""
     kernel = t_unit[match.kernel_name]
     _check(kernel, match, plan)
-    draft, insn = Draft(kernel), kernel.id_to_insn[match.insn_ids[0]]
+    draft, insn, others = Draft(kernel), kernel.id_to_insn[match.insn_ids[0]], others_than(t_unit, match)
     frame = block_frame(draft, match, plan, insn.depends_on - set(match.insn_ids))
     operands = [
         StagedOperand.staged(frame, side, match.rules[0][k], match.einsum.indexing.inputs[k])
@@ -92,7 +93,7 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
     # Where results go is decoded into private numbers, by which loopy cannot tell that no two places are the same.
     t_unit = t_unit.with_kernel(without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id,)))
     # The match knows where arrays are read by what is made of sums, once indices of the output are joined.
-    t_unit = finish(t_unit, match)
+    t_unit = finish(t_unit, match, others)
     if plan.pipeline.asynchronous:
         t_unit = register_async_copies(t_unit, frame.dtype)
     return register_matrix_unit(t_unit, plan.fragments.unit) if plan.fragments.unit else t_unit

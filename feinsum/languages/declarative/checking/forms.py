@@ -137,7 +137,7 @@ class Forms(Expressions):
                 self.error("shape", node, f"{op} is of numbers, and this is {describe(value)}")
             return Typed((), "i64")
         axis = (extents[0] or self.fresh("length"),) if node.kind == "scan" and extents else ()
-        return Typed((*axis, *value.shape), value.dtype)
+        return Typed((*axis, *value.shape), "i64" if value.dtype == ANY_INT else value.dtype)
 
     def _grid(self, node: Form, expected: Typed | None) -> Typed | None:
         outside = self.scope

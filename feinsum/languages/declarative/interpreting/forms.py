@@ -101,7 +101,7 @@ class Forms(Machine):
                 found = reduction.along(data, axis=axes, dtype=data.dtype)
             else:
                 found = reduction.along(data, axis=axes)
-        return Value(np.asarray(found), self.depth, value.weak)
+        return Value(np.asarray(found), self.depth, "" if value.weak == "int" else value.weak)
 
     def _scan(self, node: Form) -> Value:
         lengths = self.extents(node.argument("shape"))
@@ -111,7 +111,8 @@ class Forms(Machine):
         combine = REDUCTIONS[operator.name].combine
         assert combine is not None
         with np.errstate(all="ignore"):
-            return Value(combine.accumulate(data, axis=self.depth, dtype=data.dtype), self.depth, value.weak)
+            found = combine.accumulate(data, axis=self.depth, dtype=data.dtype)
+        return Value(found, self.depth, "" if value.weak == "int" else value.weak)
 
     def _grid(self, node: Form, shape: tuple[int, ...]) -> Value:
         """Tiles side by side, cut to a shape."""

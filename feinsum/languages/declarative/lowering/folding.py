@@ -81,13 +81,3 @@ def fold(term: Apply) -> Term:
 
 def _is_exact(term: Term) -> bool:
     return is_integer(term.dtype) or term.dtype == "bool"
-
-
-def exact_quotient(a: Term, b: Term) -> Term:
-    """A quotient of integers, which is exact: of a product with constants the constant is divided."""
-    if isinstance(b, Constant) and isinstance(a, Apply) and a.function == "*":
-        first, second = a.arguments
-        for one, other in ((first, second), (second, first)):
-            if isinstance(one, Constant) and int(one.value) % int(b.value) == 0:
-                return fold(Apply(a.dtype, "*", (Constant(a.dtype, int(one.value) // int(b.value)), other)))
-    return Apply(a.dtype, "quotient", (a, b))

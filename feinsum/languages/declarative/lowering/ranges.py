@@ -127,3 +127,12 @@ def _beside(left: Term, right: Term, difference: Extent) -> list[Extent]:
     low, high = values
     one = Extent.of(1)
     return [difference - one] if low == 0 else [-difference - one] if high == 0 else []
+
+
+def exact_quotient(a: Term, b: Term) -> Term | None:
+    """A quotient of integers, if it is proved to be exact: every coefficient of an index is divided, or cancels."""
+    divisor = b.value if isinstance(b, Constant) else None
+    found = polynomial(a)
+    if not divisor or found is None or any(c % int(divisor) for _, c in found.terms):
+        return None
+    return Apply(a.dtype, "quotient", (a, b))

@@ -99,6 +99,8 @@ class Unfolder(UnfoldingThreads):
         name = node.function
         if name in FUNCTIONS:
             kind, values = FUNCTIONS[name], [self.evaluate(a.value) for a in node.arguments]
+            if kind.result == "int":
+                self.require_divisor(node, values[1].at(*(integer(0) for _ in values[1].shape)))
             return self.together(values, node, lambda terms: apply_function(name, kind.result, terms))
         if name in SCALARS:
             value = self.evaluate(node.arguments[0].value)

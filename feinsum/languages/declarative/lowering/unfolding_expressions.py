@@ -10,18 +10,18 @@ from feinsum.languages.declarative.lowering.folding import (
     INDEX,
     alike,
     cast,
-    exact_quotient,
     fold,
     integer,
     is_integer,
     select,
 )
-from feinsum.languages.declarative.lowering.ranges import is_inside
+from feinsum.languages.declarative.lowering.ranges import exact_quotient, interval, is_inside
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term
 from feinsum.languages.declarative.lowering.unfolding_base import Tensor, UnfoldingBase, number
 from feinsum.languages.declarative.syntax import Call, Form, Node, Operation
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
+_INT = 2**31
 _COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 
 
@@ -125,8 +125,29 @@ class UnfoldingExpressions(UnfoldingBase):
                 if b == 0 or (operator == "/" and a % b):
                     raise self.fail("run-division", node, f"{a} {operator} {b} is no integer")
                 return Constant(dtype, a // b if operator == "/" else a % b)
-            return exact_quotient(*pair) if operator == "/" else Apply(dtype, "mod", pair)
-        return fold(Apply("bool" if operator in _COMPARISONS else dtype, operator, pair))
+            return self._divided(node, dtype, *pair)
+        found = fold(Apply("bool" if operator in _COMPARISONS else dtype, operator, pair))
+        values = interval(found) if found.dtype == ANY_INT else None
+        if values is not None and max(-values[0], values[1]) >= _INT:  # an index is an int of 32 bits, and data are not
+            return fold(Apply("i64", operator, tuple(cast(term, "i64") for term in pair)))
+        return found
+
+    def _divided(self, node: Operation, dtype: str, a: Term, b: Term) -> Term:
+        """A quotient of integers that is proved to be exact, or a remainder by what is proved not to be 0."""
+        if node.operator == "%":
+            self.require_divisor(node, b)
+            return Apply(dtype, "mod", (a, b))
+        found = exact_quotient(a, b)
+        if found is None:
+            message = "integers are divided exactly, which is not proved of these; floordiv and cdiv round"
+            raise self.refuse(node, message)
+        return found
+
+    def require_divisor(self, node: Node, term: Term) -> None:
+        """Refuse to divide by an integer that may be 0."""
+        values = interval(term)
+        if values is None or values[0] <= 0 <= values[1]:
+            raise self.refuse(node, "an integer is divided by what is not proved to be other than 0")
 
     def _choice(self, node: syntax.Choice) -> Tensor:
         condition = self.evaluate(node.condition).at()

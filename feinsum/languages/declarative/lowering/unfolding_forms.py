@@ -67,7 +67,14 @@ class UnfoldingForms(UnfoldingExpressions):
         if empty and (REDUCTIONS[op].neutral is None or (is_integer(value.dtype) and op in ("min", "max"))):
             raise self.fail("run-empty", node, f"{op} of nothing")
         dtype = "i64" if op in ("argmin", "argmax") else "bool" if op in ("any", "all") else value.dtype
-        return Tensor(value.shape, dtype, lambda *indices: Reduce(dtype, op, variables, value.at(*indices)))
+        if dtype == ANY_INT:
+            dtype = "i64"
+
+        def at(*indices: Term) -> Term:
+            body = value.at(*indices)
+            return Reduce(dtype, op, variables, body if op.startswith("arg") or dtype == "bool" else cast(body, dtype))
+
+        return Tensor(value.shape, dtype, at)
 
     def _scan(self, node: Form) -> Tensor:
         """An array of its own, for all indices that the scan depends on."""

@@ -39,6 +39,7 @@ class DeclarativeKernel:
         self._races: list[tuple[syntax.Alternative, Race, int]] = []
         self._lock = threading.RLock()
         self._emulated = ""
+        self._known: dict[Any, tuple[tuple[str, ...], Contents]] = {}
         self._last: Made | None = None
 
     @property
@@ -60,12 +61,26 @@ class DeclarativeKernel:
         :raises ValidationError: if arguments are missing or do not fit.
         :raises LanguageError: if something is not lowered, an index is not proved to be inside, or alternatives differ.
         """
-        arrays, contents = examine(self._function, self._text, arguments)
+        arrays, contents = self._examine(arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         with self._lock:
             tunes = self._choices(contents, arrays, arguments, chosen)
             made = self._last = self._make(contents, tunes)
             return self._run(made, arrays, chosen, events)
+
+    def _examine(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Contents]:
+        """The arrays among the arguments, and what the program is to be made for, which is looked at once for each kind."""
+        try:
+            key = tuple((name, _kind(value)) for name, value in arguments.items())
+            known = self._known.get(key)
+        except TypeError:  # a list, or another thing that is no key
+            return examine(self._function, self._text, arguments)
+        if known is None:
+            arrays, contents = examine(self._function, self._text, arguments)
+            self._known[key] = tuple(arrays), contents
+            return arrays, contents
+        names, contents = known
+        return {name: arguments[name] for name in names}, contents
 
     def _choices(
         self, contents: Contents, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any
@@ -116,6 +131,9 @@ class DeclarativeKernel:
         return self._made[key]
 
     def _run(self, made: Made, arrays: Mapping[str, Any], queue: Any, events: list[Any], *, on_host: bool = False) -> Any:
+        if len(made.steps) == 1 and isinstance(step := made.steps[0], EinsumStep) and set(step.operands) <= set(arrays):
+            named = {f"x{position}": arrays[name] for position, name in enumerate(step.operands)}
+            return made.actions[0][0](named, queue=queue, wait_for=events)
         to_host = on_host or not arrays or all(isinstance(value, (np.ndarray, list)) for value in arrays.values())
         held = {name: device_array(value, queue) for name, value in arrays.items()}
         events = [*events, *(event for array in held.values() for event in array.events)]
@@ -175,3 +193,9 @@ def build(function: Function, source: Source, device: Device, **request: Any) ->
             "check='bounds' is not needed: indices of the declarative language are proved before a kernel runs"
         )
     return DeclarativeKernel(function, source, device, request)
+
+
+def _kind(value: Any) -> Any:
+    """What a program is made for: of an array its shape and type, of anything else what it is."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    return value if not shape or dtype is None else (shape, dtype)

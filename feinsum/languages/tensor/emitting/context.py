@@ -51,6 +51,17 @@ def times(a: Amount, b: Amount) -> Amount:
     return f"{within(a)} * {within(b)}"
 
 
+def divisor_of(amount: Amount) -> int:
+    """A number that divides an amount; 0 for 0, which all divide."""
+    return amount if isinstance(amount, int) else 1
+
+
+def known_number(text: str) -> int:
+    """The number that an expression is; 1, which divides everything, where that is not known."""
+    plain = text.rstrip("L")
+    return int(plain) if plain.isdigit() else 1
+
+
 def within(expression: Amount) -> str:
     """An expression that can be a part of another."""
     text = str(expression)
@@ -74,13 +85,17 @@ def loop(start: str, condition: str, update: str, body: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class View:
-    """A memref: a pointer, sizes and strides in elements; `space` is an address space without underscores."""
+    """A memref: a pointer, sizes and strides in elements; `space` is an address space without underscores.
+
+    :ivar aligned: a number of elements that the distance of the pointer from a multiple of 16 bytes is a multiple of.
+    """
 
     pointer: str
     element: Scalar
     space: str
     shape: tuple[Amount, ...]
     strides: tuple[Amount, ...]
+    aligned: int = 1
 
     def place(self, indices: list[Amount]) -> Amount:
         """The element of indices, counted from the pointer."""
@@ -104,20 +119,25 @@ class Context:
 
     :ivar values: a C expression, a :class:`View`, a group or a matrix for each value.
     :ivar levels: how values vary between work-items.
+    :ivar divisors: numbers that divide indices.
     :ivar mask: the variable that says who takes part; None for all who get there.
     :ivar span: the operation that is being emitted; `spans` those whose accesses are checked.
     :ivar locals: arrays of the work-group, by name: type and length.
+    :ivar alloca_space: the address space of allocas; `spilled` are the arrays that lie in global memory.
     """
 
     def __init__(self, function: Function, target: Target, levels: Mapping[Value, int], check: bool = False) -> None:
         self.function, self.target, self.levels, self.check = function, target, levels, check
         self.values: dict[Value, Any] = {}
+        self.divisors: dict[Value, int] = {}
         self.body: list[Any] = []
         self.mask: str | None = None
         self.collective = True
         self.span = Span(0, 0)
         self.spans: list[Span] = []
         self.locals: dict[str, tuple[str, int]] = {}
+        self.spilled: dict[str, tuple[str, int]] = {}
+        self.alloca_space = "private" if target.is_alone else "local"
         self._count = 0
 
     def fresh(self, hint: str) -> str:
@@ -195,15 +215,17 @@ class Context:
         finally:
             self.mask = before
 
-    def local_array(self, name: str, type_: str, length: int) -> str:
+    def local_array(self, name: str, type_: str, length: int, of_allocas: bool = False) -> str:
         """An array of the work-group; the longest that was asked for by this name."""
-        known = self.locals.get(name, (type_, 0))
-        self.locals[name] = type_, max(known[1], length)
+        arrays = self.spilled if of_allocas and self.alloca_space == "global" else self.locals
+        known = arrays.get(name, (type_, 0))
+        arrays[name] = type_, max(known[1], length)
         return name
 
     def barrier(self, global_: bool = False, local: bool = True) -> None:
         """A barrier, unless there is nobody to wait for."""
         if self.target.is_alone:
             return
+        global_ = global_ or (local and self.alloca_space == "global")
         fences = [f"CLK_{name}_MEM_FENCE" for name, wanted in (("GLOBAL", global_), ("LOCAL", local)) if wanted]
         self.put(f"barrier({' | '.join(fences) or 'CLK_LOCAL_MEM_FENCE'})")

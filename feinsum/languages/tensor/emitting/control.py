@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from math import gcd
 from typing import Any, Final
 
 import cgen
@@ -18,7 +19,7 @@ import cgen
 from feinsum.languages.tensor.checking.uniformity import UNIFORM
 from feinsum.languages.tensor.effects import TALKS
 from feinsum.languages.tensor.emitting import matrices
-from feinsum.languages.tensor.emitting.context import Context, branch
+from feinsum.languages.tensor.emitting.context import Context, branch, known_number
 from feinsum.languages.tensor.emitting.matrices import Matrix
 from feinsum.languages.tensor.emitting.numbers import c_type
 from feinsum.languages.tensor.ir import Operation, Region, Value
@@ -173,6 +174,7 @@ def emit_for(context: Context, operation: Operation, run: Run) -> None:
         _set(context, one, start)
     context.values.update(zip(carried, variables, strict=True))
     name = context.fresh(variable.name)
+    context.divisors[variable] = gcd(*(known_number(text) for text in (begin, step)))
     varying = context.mask is not None or any(context.levels.get(value, UNIFORM) != UNIFORM for value in bounds)
     if unroll := operation.annotations.get("unroll"):
         context.body.append(cgen.Line("__attribute__((opencl_unroll_hint))" if unroll is True else "#pragma unroll 1"))

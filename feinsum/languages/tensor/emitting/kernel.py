@@ -31,6 +31,7 @@ from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfVi
 from feinsum.languages.tensor.emitting.numbers import c_type, stored_type
 from feinsum.languages.tensor.ir import Function, Region, Value
 from feinsum.languages.tensor.lowering.target import Target
+from feinsum.languages.tensor.passes.storage import spans
 from feinsum.languages.tensor.types import Boolean, Extent, Group, Memref, Scalar
 
 PLAIN: Final = {
@@ -48,10 +49,10 @@ PLAIN: Final = {
 class Slot:
     """An argument of the kernel.
 
-    :ivar kind: "buffer", "number", "size", "stride", "offsets", "sizes", "strides", "group size", "count", "chunk" or
-        "fault".
+    :ivar kind: "buffer", "number", "size", "stride", "offsets", "sizes", "strides", "group size", "count", "chunk", "spill"
+        or "fault".
     :ivar parameter: the parameter of the function that it is a part of.
-    :ivar mode: which mode of it, or which part of a complex number.
+    :ivar mode: which mode of it, or which part of a complex number; of "spill" the bytes of a work-group.
     """
 
     kind: str
@@ -76,20 +77,29 @@ class Emitted:
     spans: tuple[Span, ...] = ()
 
 
-def emit(function: Function, target: Target, check: bool = False) -> Emitted:
+MOST_PRIVATE_BYTES: Final = 32 << 10
+"""Of allocas where one work-item computes an instance; larger ones lie in local memory, for stacks of threads are short."""
+
+
+def emit(function: Function, target: Target, check: bool = False, most_local_bytes: int = 1 << 15) -> Emitted:
     """The kernel of a function that all passes have seen.
 
+    :param most_local_bytes: local memory of a work-group; allocas that need more lie in global memory.
     :param check: whether loads and stores are checked, and the line of one that is out of bounds is written to `fault`.
     """
     context = Context(function, target, levels(function), check)
+    context.alloca_space = _alloca_space(function, target, most_local_bytes)
     slots: list[Slot] = []
     arguments = list(_parameters(context, slots))
+    _region(context, function.body)
+    for name, (c, length) in context.spilled.items():
+        slots.append(Slot("spill", None, _SIZES[c] * length))
+        arguments.append(f"__global {c} *const restrict all_{name}")
     if check:
         slots.append(Slot("fault"))
         arguments.append("__global int *fault")
-    _region(context, function.body)
     body = context.body
-    if context.locals:
+    if context.locals or context.spilled:
         context.body = []
         context.barrier(True, True)
         body = [*body, *context.body]
@@ -174,7 +184,8 @@ def _memref(context: Context, slots: list[Slot], value: Value, type_: Memref, na
     shape = _amounts(slots, value, type_.shape, name, "size")
     strides = _amounts(slots, value, type_.strides, name, "stride")
     yield from (f"long const {amount}" for amount in (*shape, *strides) if isinstance(amount, str))
-    context.values[value] = View(name, type_.element, "global", tuple(shape), tuple(strides))
+    # hosts' arrays begin anywhere, but those are for targets that load no vectors so
+    context.values[value] = View(name, type_.element, "global", tuple(shape), tuple(strides), 128)
 
 
 def _group(context: Context, slots: list[Slot], value: Value, type_: Group, name: str) -> Iterator[str]:
@@ -192,12 +203,26 @@ def _group(context: Context, slots: list[Slot], value: Value, type_: Group, name
     )
 
 
+def _alloca_space(function: Function, target: Target, most_local_bytes: int) -> str:
+    longest: dict[Scalar, int] = {}
+    for element, _, end in spans(function).values():
+        longest[element] = max(longest.get(element, 0), end * element.size_bytes)
+    needed = sum(longest.values())
+    if target.is_alone and needed <= MOST_PRIVATE_BYTES:
+        return "private"
+    return "local" if needed <= most_local_bytes else "global"
+
+
 def _kernel(context: Context, name: str, arguments: Sequence[str], body: list[Any]) -> str:
     """The kernel: one instance after the other, from the first of a work-group to the last."""
     target = context.target
     head: list[Any] = []
-    space = "" if target.is_alone else "__local "
+    for array, (type_, length) in context.spilled.items():
+        place = f"all_{array} + get_group_id(0) * {length}"
+        head.append(cgen.Statement(f"__global {type_} *const restrict {array} = {place}"))
     for array, (type_, length) in context.locals.items():
+        private = context.alloca_space == "private" and array.startswith("stack_")
+        space = "" if private else "__local "
         # vectors are loaded from it
         head.append(cgen.Statement(f"{space}{type_} {array}[{length}] __attribute__((aligned(128)))"))
     if not target.is_alone:

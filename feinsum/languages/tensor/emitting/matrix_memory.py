@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from math import gcd
 from typing import Final
 
-from feinsum.languages.tensor.emitting.context import Amount, Context, View, plus, times, within
+from feinsum.languages.tensor.emitting.context import Amount, Context, View, divisor_of, plus, times, within
 from feinsum.languages.tensor.emitting.matrices import (
     DIGITS,
     Matrix,
@@ -20,7 +21,7 @@ from feinsum.languages.tensor.emitting.matrices import (
 from feinsum.languages.tensor.emitting.memory import loaded, stored
 from feinsum.languages.tensor.emitting.numbers import zero
 from feinsum.languages.tensor.ir import Operation, Value
-from feinsum.languages.tensor.types import BF16, F16
+from feinsum.languages.tensor.types import BF16, F16, F32, F64
 
 
 def _turned(operation: Operation) -> bool:
@@ -111,7 +112,45 @@ def emit_load(context: Context, operation: Operation) -> None:
         context.put(f"{matrix.name}[{q}] = {text}")
 
     with context.guard(context.mask):
-        each(context, matrix.length, body, is_small(matrix))
+        if (length := _aligned_length(context, access, view, x, y)) > 1:
+            _load_columns(context, access, view, length)
+        else:
+            each(context, matrix.length, body, is_small(matrix))
+
+
+def _aligned_length(context: Context, access: _Access, view: View, x: Value, y: Value) -> int:
+    """How many rows of a matrix that all hold are one aligned vector of 16 bytes; 1 where that is not known.
+
+    A GPU loads it at once, and to load single elements would keep it from multiplying.
+    """
+    matrix = access.matrix
+    usual = matrix.replicated and context.target.shuffles and view.element in (F32, F64) and is_small(matrix)
+    if not usual or access.rows_checked or access.strides[0] != 1:
+        return 1
+    length = 16 // view.element.size_bytes
+    first, second = (y, x) if access.turned else (x, y)
+    along = context.divisors.get(first, divisor_of(access.starts[0]))
+    across = context.divisors.get(second, divisor_of(access.starts[1])) * divisor_of(access.strides[1])
+    return length if gcd(along, across, divisor_of(access.strides[1]), view.aligned, length) == length else 1
+
+
+def _load_columns(context: Context, access: _Access, view: View, length: int) -> None:
+    """Columns in vectors, and what is left of them in elements."""
+    matrix = access.matrix
+    type_ = f"{matrix.c}{length}"
+    rows = matrix.type.rows
+    for column in range(matrix.type.columns):
+        condition = access.condition(0, column)
+        for row in range(0, rows - length + 1, length):
+            pointer = f"(__{view.space} const {type_} *)({view.pointer} + {within(access.place(row, column))})"
+            text = f"*{pointer}"
+            vector = context.declare(type_, "b", f"{condition} ? {text} : ({type_})(0)" if condition else text)
+            for lane in range(length):
+                context.put(f"{matrix.name}[{column * rows + row + lane}] = {vector}.s{lane}")
+        for row in range(rows - rows % length, rows):
+            text = loaded(view, access.place(row, column))
+            text = f"{condition} ? {text} : {zero(view.element)}" if condition else text
+            context.put(f"{matrix.name}[{column * rows + row}] = {text}")
 
 
 def _vector_loaded(view: View, place: Amount, length: int) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import gcd
 from typing import Final
 
-from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfViews, View, plus, times, within
+from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfViews, View, divisor_of, plus, times, within
 from feinsum.languages.tensor.emitting.numbers import parts, rounding, stored_type
 from feinsum.languages.tensor.ir import Operation, Value
 from feinsum.languages.tensor.passes.storage import length_of
 from feinsum.languages.tensor.types import BF16, F16, Memref
+
+_ALIGNED: Final = 128
+"""Elements: what begins where a buffer or an alloca does, begins at a multiple of 16 bytes."""
 
 
 def loaded(view: View, place: Amount) -> str:
@@ -73,12 +77,13 @@ def emit_alloca(context: Context, operation: Operation) -> None:
     element, offset = result.type.element, operation.annotations["offset"]
     c = stored_type(element)
     kept = "ushort" if c == "half" else c
-    name = context.local_array(f"stack_{element}", kept, parts(element) * max(offset + length_of(result.type), 1))
-    space = "private" if context.target.is_alone else "local"
+    length = parts(element) * max(offset + length_of(result.type), 1)
+    name = context.local_array(f"stack_{element}", kept, length, of_allocas=True)
+    space = context.alloca_space
     start = f"({name} + {parts(element) * offset})"
     pointer = context.declare(f"__{space} {c} *const", result.name, f"(__{space} {c} *){start}" if c != kept else start)
     shape, strides = ([size or 0 for size in sizes] for sizes in (result.type.shape, result.type.strides))
-    context.values[result] = View(pointer, element, space, tuple(shape), tuple(strides))
+    context.values[result] = View(pointer, element, space, tuple(shape), tuple(strides), _ALIGNED)
 
 
 def emit_lifetime_stop(context: Context, operation: Operation) -> None:
@@ -182,7 +187,9 @@ def emit_subview(context: Context, operation: Operation) -> None:
         _check_subview(context, operation, view, offsets, shape)
     (result,) = operation.results
     pointer = _moved(context, view, view.place(offsets), result.name)
-    context.values[result] = View(pointer, view.element, view.space, tuple(shape), tuple(strides))
+    steps = (divisor_of(offset) * divisor_of(step) for offset, step in zip(offsets, view.strides, strict=True))
+    aligned = gcd(view.aligned, *steps)
+    context.values[result] = View(pointer, view.element, view.space, tuple(shape), tuple(strides), aligned)
 
 
 def _check_subview(context: Context, operation: Operation, view: View, offsets: list[Amount], shape: list[Amount]) -> None:
@@ -213,7 +220,7 @@ def emit_expand(context: Context, operation: Operation) -> None:
     strides = [_product(view.strides[mode], *sizes[:number]) for number in range(len(sizes))]
     shape = (*view.shape[:mode], *sizes, *view.shape[mode + 1 :])
     steps = (*view.strides[:mode], *strides, *view.strides[mode + 1 :])
-    context.values[operation.results[0]] = View(view.pointer, view.element, view.space, shape, steps)
+    context.values[operation.results[0]] = View(view.pointer, view.element, view.space, shape, steps, view.aligned)
 
 
 def _product(*factors: Amount) -> Amount:
@@ -229,7 +236,7 @@ def emit_fuse(context: Context, operation: Operation) -> None:
     fused = _product(*view.shape[first : last + 1])
     shape = (*view.shape[:first], fused, *view.shape[last + 1 :])
     strides = (*view.strides[: first + 1], *view.strides[last + 1 :])
-    context.values[operation.results[0]] = View(view.pointer, view.element, view.space, shape, strides)
+    context.values[operation.results[0]] = View(view.pointer, view.element, view.space, shape, strides, view.aligned)
 
 
 EMITTERS: Final[Mapping[str, Callable[[Context, Operation], None]]] = {

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Final
 
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.emitting import matrices
-from feinsum.languages.tensor.emitting.context import Context
+from feinsum.languages.tensor.emitting.context import Context, known_number
 from feinsum.languages.tensor.emitting.numbers import arithmetic, comparison, conversion, literal
 from feinsum.languages.tensor.ir import Operation
-from feinsum.languages.tensor.types import F64, Boolean, Coopmatrix, Scalar, Type
+from feinsum.languages.tensor.types import F64, INDEX, Boolean, Coopmatrix, Scalar, Type
 
 
 def _scalar(type_: Type) -> Scalar | Boolean:
@@ -25,6 +26,9 @@ def emit_arithmetic(context: Context, operation: Operation) -> None:
         matrices.emit_elementwise(context, operation, name)
         return
     operands = [context.text(value) for value in operation.operands]
+    if name == "mul" and result.type == INDEX:
+        divisors = (context.divisors.get(value, known_number(context.text(value))) for value in operation.operands)
+        context.divisors[result] = prod(divisors)
     context.assign(result, arithmetic(name, _scalar(operation.operands[0].type), operands, _scalar(result.type)))
 
 

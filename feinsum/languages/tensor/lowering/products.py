@@ -151,6 +151,9 @@ class _Product:
         return min(-(-wide // count), columns)
 
     def _tiles(self, b: Builder, mode: int, step: int) -> Value:
+        known = _memref(self.C).shape[mode]
+        if known is not None:
+            return b.index(-(-known // step))
         size = b.size(self.C, mode)
         return b.arith("div", b.arith("add", size, b.index(step - 1)), b.index(step))
 
@@ -163,7 +166,7 @@ class _Product:
         deepest = max(min(_UNROLLED // max(pieces * tile.columns * (4 if self.type.is_complex else 1), 1), _DEEPEST), 1)
         if any(tile.checked):
             # tiles at an end are few, or lie in global memory; what checks them is long
-            deepest = 1 if self.target.is_alone else min(deepest, 2)
+            deepest = 1 if self.target.is_alone else min(deepest, 4)
         total = b.zero(type_)
         if self.depth is None:
             end = b.size(self.A, 0 if self.turned[0] == "t" else 1)

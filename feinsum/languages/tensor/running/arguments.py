@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from feinsum.compile.buffers import library_of, share_memory
+from feinsum.compile.buffers import is_part, library_of, share_memory
 from feinsum.errors import DTypeError, ShapeError, ValidationError
 from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.types import BF16, Boolean, Extent, Group, Memref, Scalar
+
+_REMEMBERED = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +48,16 @@ class Given:
         return list(self.given) if isinstance(self.parameter.type, Group) else self.given
 
 
-def examine(function: Function, arguments: Mapping[str, Any], written: Sequence[Value]) -> list[Given]:
+Layout: TypeAlias = tuple[tuple[int, ...], bool]
+"""Where the elements of an array are to lie, and whether they do."""
+
+
+def examine(
+    function: Function, arguments: Mapping[str, Any], written: Sequence[Value], known_layouts: dict[Any, Layout]
+) -> list[Given]:
     """The arguments in order of the parameters.
 
+    :param known_layouts: what was found out about arrays of a class, shape, strides and type in earlier calls.
     :raises ValidationError, ShapeError, DTypeError: naming the one that does not fit.
     """
     names = [parameter.name for parameter in function.parameters]
@@ -60,7 +69,7 @@ def examine(function: Function, arguments: Mapping[str, Any], written: Sequence[
         if name not in names:
             raise ValidationError(f"@{function.name} has no parameter %{name}; its parameters are {known}")
     given = [
-        _examine(parameter, attributes, arguments[parameter.name], parameter in written)
+        _examine(parameter, attributes, arguments[parameter.name], parameter in written, known_layouts)
         for parameter, attributes in zip(function.parameters, function.parameter_attributes, strict=True)
     ]
     _check_libraries(given)
@@ -68,11 +77,23 @@ def examine(function: Function, arguments: Mapping[str, Any], written: Sequence[
     return given
 
 
-def _examine(parameter: Value, attributes: Mapping[str, Any], argument: Any, written: bool) -> Given:
+def _examine(
+    parameter: Value, attributes: Mapping[str, Any], argument: Any, written: bool, known_layouts: dict[Any, Layout]
+) -> Given:
     type_, name = parameter.type, f"%{parameter.name}"
     if isinstance(type_, Memref):
+        # an alignment depends on more than what is remembered, and a type that is no numpy type is viewed as one
+        lasting = type_.element != BF16 and "alignment" not in attributes and hasattr(argument, "strides")
+        key = (parameter, argument.__class__, argument.shape, argument.strides, argument.dtype) if lasting else None
+        known = known_layouts.get(key)
+        if known is not None and (not written or not isinstance(argument, np.ndarray) or argument.flags.writeable):
+            return Given(parameter, (argument,), (known[0],), known[1], given=argument)
         array = _array(type_, argument, name, written)
         strides, fits = _strides(type_, array, attributes, name)
+        if key is not None:
+            if len(known_layouts) >= _REMEMBERED:
+                known_layouts.clear()
+            known_layouts[key] = strides, fits
         return Given(parameter, (array,), (strides,), fits, given=argument)
     if isinstance(type_, Group):
         if not isinstance(argument, Sequence) or isinstance(argument, str):
@@ -118,7 +139,7 @@ def _array(type_: Memref, argument: Any, name: str, written: bool) -> Any:
     return argument
 
 
-def _strides(type_: Memref, array: Any, attributes: Mapping[str, Any], name: str) -> tuple[tuple[int, ...], bool]:
+def _strides(type_: Memref, array: Any, attributes: Mapping[str, Any], name: str) -> Layout:
     """Where the elements of an array are to lie, and whether they do."""
     for mode, (size, divisor) in enumerate(zip(array.shape, attributes.get("shape_gcd", ()), strict=False)):
         if size % divisor:
@@ -188,10 +209,17 @@ def check_apart(given: Sequence[Given], written: Sequence[Value]) -> None:
     for (one, array), (other, another) in candidates:
         if one.parameter not in written and other.parameter not in written:
             continue
+        if not isinstance(array, np.ndarray) and _are_other_buffers(array, another):
+            continue
         exact = np.shares_memory if isinstance(array, np.ndarray) else share_memory
         if exact(array, another):
             names = " and ".join(sorted({one.name, other.name}))
             raise ValidationError(f"arguments of {names} share memory that is written; pass a copy of one of them")
+
+
+def _are_other_buffers(a: Any, b: Any) -> bool:
+    """Whether two device arrays lie in buffers that are no parts of others."""
+    return a.base_data is not b.base_data and not is_part(a.base_data) and not is_part(b.base_data)
 
 
 def _neighbours(arrays: Sequence[tuple[Given, Any]]) -> list[Any]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.languages.tensor.running.einsums import EinsumKernel, UnsuitedError
+from feinsum.languages.tensor.running.einsums import EinsumKernel, UnsuitedError, are_equally_far
 from feinsum.languages.tensor.running.kernel import GeneralKernel
 
-_CALLS = 3
+_CALLS = 4
 """Of each route, of which the quickest counts; the first may compile or allocate."""
 
 
@@ -61,29 +61,29 @@ class AutoKernel:
     def _decide(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> None:
         """Time both; whatever the arguments break is raised by the general route."""
         copies = {name: _copied(value) for name, value in arguments.items()}
+        samples: dict[str, list[float]] = {"einsum": [], "general": []}
         try:
-            einsum_s = _quickest(self.einsum, copies, count, queue, wait_for)
+            # in turn, so that what else the machine does slows both
+            for _ in range(_CALLS):
+                for kernel in (self.einsum, self.general):
+                    samples[kernel.route].append(_time_s(kernel, copies, count, queue, wait_for))
         except UnsuitedError as error:
             self.why = f"of the first call {error}"
             self._chosen = self.general
             return
-        general_s = _quickest(self.general, copies, count, queue, wait_for)
+        einsum_s, general_s = min(samples["einsum"]), min(samples["general"])
         self._chosen = self.einsum if einsum_s <= general_s else self.general
         self.why = (
             f"the first call took {einsum_s * 1e6:.0f} us by einsums and {general_s * 1e6:.0f} us by the general route"
         )
 
 
-def _quickest(
-    kernel: GeneralKernel | EinsumKernel, arguments: Mapping[str, Any], count: Any, queue: Any, wait_for: Any
+def _time_s(
+    kernel: GeneralKernel | EinsumKernel, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any
 ) -> float:
-    samples = []
-    for _ in range(_CALLS):
-        start = time.perf_counter()
-        result = kernel.call(arguments, count, queue, wait_for)
-        _wait_for(result)
-        samples.append(time.perf_counter() - start)
-    return min(samples)
+    start = time.perf_counter()
+    _wait_for(kernel.call(arguments, count, queue, wait_for))
+    return time.perf_counter() - start
 
 
 def _wait_for(result: Any) -> None:
@@ -100,7 +100,7 @@ def _copied(value: Any) -> Any:
         return value.copy(order="K")
     if isinstance(value, list | tuple):
         arrays = list(value)
-        if arrays and all(isinstance(one, np.ndarray) and one.shape == arrays[0].shape for one in arrays):
+        if len(arrays) > 1 and all(isinstance(one, np.ndarray) for one in arrays) and are_equally_far(arrays):
             whole = np.stack([one.T for one in arrays])
             return [whole[number].T for number in range(len(arrays))]
         return [_copied(one) for one in arrays]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.devices import Device
-from feinsum.errors import FeinsumError, ValidationError
+from feinsum.errors import ValidationError
 from feinsum.generate import generate
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.ir import Function, Value
@@ -51,9 +51,7 @@ class EinsumKernel:
         self.written = list(dict.fromkeys(one.output for one in found))
         self.kernels = []
         for one in found:
-            if one.epilogue:
-                raise FeinsumError(f"no kernel of generate ends with {one.epilogue} yet")
-            e = one.einsum
+            e = one.einsum.then(one.epilogue) if one.epilogue else one.einsum
             expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
             known = {axis: size for axis, size in expected.items() if axis in e.long_axes}
             self.kernels.append(generate(e, device, database, known, tune))
@@ -82,7 +80,7 @@ class EinsumKernel:
 
         :raises UnsuitedError: if not all instances are wanted, or results lie as no einsum writes them.
         """
-        given = {one.parameter: one for one in examine(self.function, arguments, self.written)}
+        given = {one.parameter: one for one in examine(self.function, arguments, self.written, {})}
         batches = {one: _transposed(found) for one, found in given.items() if found.number is None}
         self._check_count(given, count)
         results = {one: _Result(batches[one]) for one in self.written}
@@ -134,6 +132,17 @@ def _transposed(given: Given) -> Any:
     return _together([array.T for array in given.arrays], given.name)
 
 
+def are_equally_far(arrays: Sequence[Any]) -> bool:
+    """Whether arrays of numpy are alike, and each as far behind the one before it."""
+    steps = np.unique(np.diff([_address(array) for array in arrays]))
+    alike = all(array.strides == arrays[0].strides and array.shape == arrays[0].shape for array in arrays)
+    return alike and len(steps) < 2 and not (steps < 0).any()
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
 def _together(arrays: Sequence[Any], name: str) -> Any:
     """Arrays as one.
 
@@ -141,13 +150,8 @@ def _together(arrays: Sequence[Any], name: str) -> Any:
     """
     if not arrays or not isinstance(arrays[0], np.ndarray):
         raise UnsuitedError(f"{name} is a group of arrays on the device")
-    places = np.array([array.__array_interface__["data"][0] for array in arrays], np.int64)
-    steps = np.unique(np.diff(places))
-    same = all(array.strides == arrays[0].strides for array in arrays)
-    if not same or len(steps) > 1:
+    if not are_equally_far(arrays):
         raise UnsuitedError(f"the arrays of {name} are not equally far from each other")
-    step = int(steps[0]) if steps.size else arrays[0].nbytes
-    if step < 0:
-        raise UnsuitedError(f"the arrays of {name} are in descending order")
+    step = _address(arrays[1]) - _address(arrays[0]) if len(arrays) > 1 else arrays[0].nbytes
     shape, strides = (len(arrays), *arrays[0].shape), (step, *arrays[0].strides)
     return np.lib.stride_tricks.as_strided(arrays[0], shape, strides, writeable=bool(arrays[0].flags.writeable))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.compile.launching import Launcher, new_table, new_words, read_words
+from feinsum.compile.launching import Launcher, new_bytes, new_table, new_words, read_words
 from feinsum.compile.placed import Placed, place
 from feinsum.devices import Device
 from feinsum.errors import DeviceError, ValidationError
@@ -17,11 +17,12 @@ from feinsum.languages.source import Source
 from feinsum.languages.tensor.effects import roots, written_by
 from feinsum.languages.tensor.emitting import Emitted, Slot, emit
 from feinsum.languages.tensor.interpreting.arguments import _indexed
+from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.lowering import lower, stages
 from feinsum.languages.tensor.lowering.target import Target, choose_target
 from feinsum.languages.tensor.printing import show_function
-from feinsum.languages.tensor.running.arguments import Given, examine
+from feinsum.languages.tensor.running.arguments import Given, Layout, examine
 from feinsum.languages.tensor.types import Boolean, Group, Memref, Scalar
 
 _GROUPS_PER_UNIT = 16
@@ -54,14 +55,19 @@ class GeneralKernel:
     ) -> None:
         self.function, self.text, self.device = function, source, device
         self.target = choose_target(function, device.profile) if target is None else target
-        self.emitted: Emitted = emit(lower(function, self.target), self.target, check)
+        # some local memory is left to what work-items tell each other
+        most = max(device.profile.static_local_memory_bytes, device.profile.local_memory_bytes) - (4 << 10)
+        self.emitted: Emitted = emit(lower(function, self.target), self.target, check, most)
         _check_device(function, self.emitted, device)
         root = roots(function)
         changed = {root[value] for op in function.body.walk() for value in written_by(op) if value in root}
         self.written = [parameter for parameter in function.parameters if parameter in changed]
         self.copied: tuple[str, ...] = ()
         self.why = ""
-        self._launcher = Launcher(device, self.emitted.source, self.emitted.name)
+        self._known_layouts: dict[Any, Layout] = {}
+        self._counted = _counted(function)
+        dtypes = [_dtype_of(slot) for slot in self.emitted.slots]
+        self._launcher = Launcher(device, self.emitted.source, self.emitted.name, dtypes)
 
     @property
     def source(self) -> str:
@@ -90,7 +96,7 @@ class GeneralKernel:
 
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
         """Run it; the arrays that were written."""
-        given = examine(self.function, arguments, self.written)
+        given = examine(self.function, arguments, self.written, self._known_layouts)
         call = _Call(given, self.instances(given, count))
         queue, events = self._launcher.queue_and_events(queue, wait_for)
         for one in given:
@@ -120,7 +126,7 @@ class GeneralKernel:
 
     def chunk(self, count: int) -> int:
         """How many instances a work-group takes."""
-        if not self.target.is_alone:
+        if not self.target.is_alone and not any(slot.kind == "spill" for slot in self.emitted.slots):
             return 1
         return max(-(-count // (_GROUPS_PER_UNIT * self.device.profile.compute_units)), 1)
 
@@ -131,13 +137,10 @@ class GeneralKernel:
         """
         sizes: dict[str, int] = {}
         known = {one.parameter: one for one in given}
-        ids = {op.results[0] for op in self.function.body.walk() if op.attributes.get("builtin") == "group_id"}
-        for operation in self.function.body.walk():
-            for value, mode in _indexed(operation, ids):
-                if value in known:
-                    grouped = isinstance(value.type, Group)
-                    what = f"%{value.name}" if grouped else f"mode {mode} of %{value.name}"
-                    sizes[what] = len(known[value].arrays) if grouped else known[value].arrays[0].shape[mode]
+        for value, mode in self._counted:
+            grouped = isinstance(value.type, Group)
+            what = f"%{value.name}" if grouped else f"mode {mode} of %{value.name}"
+            sizes[what] = len(known[value].arrays) if grouped else known[value].arrays[0].shape[mode]
         if count is None:
             if len(set(sizes.values())) > 1:
                 said = ", ".join(f"{size} by {what}" for what, size in sizes.items())
@@ -159,6 +162,9 @@ class GeneralKernel:
                 return np.int64(call.count)
             case "chunk":
                 return np.int64(chunk)
+            case "spill":
+                keep.append(new_bytes(queue, slot.mode * -(-call.count // chunk)))
+                return keep[-1]
             case "fault":
                 return new_words(queue, 1)
         parameter = slot.parameter
@@ -200,6 +206,25 @@ class GeneralKernel:
             findings.raise_errors()
 
 
+def _counted(function: Function) -> list[tuple[Value, int]]:
+    """Parameters and modes of which the group id is the index."""
+    ids = {op.results[0] for op in function.body.walk() if op.attributes.get("builtin") == "group_id"}
+    found = (place for operation in function.body.walk() for place in _indexed(operation, ids))
+    return list(dict.fromkeys(place for place in found if place[0] in function.parameters))
+
+
+def _dtype_of(slot: Slot) -> Any:
+    """The type of a number that the kernel gets; None for a buffer."""
+    if slot.kind in ("buffer", "offsets", "sizes", "strides", "spill", "fault"):
+        return None
+    if slot.kind != "number":
+        return np.dtype(np.int64)
+    assert slot.parameter is not None
+    type_ = slot.parameter.type
+    assert isinstance(type_, (Scalar, Boolean))
+    return np.asarray(_as_number(np.zeros((), dtype_of(type_)), type_, 0)).dtype
+
+
 def _as_number(value: Any, type_: Scalar | Boolean, part: int) -> Any:
     if isinstance(type_, Boolean):
         return np.int32(value)
@@ -218,9 +243,4 @@ def _check_device(function: Function, emitted: Emitted, device: Device) -> None:
         raise DeviceError(
             f"@{function.name} adds atomically to numbers of 64 bits, for which {profile.name} has no instruction: "
             "use a type of 32 bits"
-        )
-    most = max(profile.static_local_memory_bytes, profile.local_memory_bytes)
-    if emitted.local_bytes > most:
-        raise DeviceError(
-            f"@{function.name} needs {emitted.local_bytes} bytes of local memory at a time, and {profile.name} has {most}"
         )

@@ -1,0 +1,65 @@
+"""Kernels as array compilers emit them, with arithmetic around their sums: seen as einsums, and transformed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import loopy as lp
+import numpy as np
+import pytest
+from array_programs import FUSED, PRODUCTS, PROGRAMS, SHAPES, TYPES, array_program
+from kernels import run
+from numpy.testing import assert_allclose
+
+import feinsum as fe
+from feinsum.devices import Device
+from feinsum.match import Match
+
+UNSEEN = {"a chain with a term"}
+
+
+def extracted(name: str, *, bounds: bool = False) -> tuple[lp.TranslationUnit, tuple[Match, ...]]:
+    """The kernel with operands, and the einsums in it; one without sums has to be chosen."""
+    t_unit = array_program(name, bounds=bounds)
+    chosen = None if "sum(" in PROGRAMS[name][1] else "id:store"
+    t_unit = fe.extract_operands(t_unit, insn_match=chosen, epilogues=True)
+    return t_unit, fe.find_einsums(t_unit, epilogues=True)
+
+
+@pytest.mark.parametrize("bounds", [False, True], ids=["numbers", "bounds"])
+def test_array_programs_are_einsums(bounds: bool) -> None:
+    """35 products of arrays, and 7 of 8 with arithmetic around or between their sums."""
+    assert (len(PRODUCTS), len(FUSED)) == (35, 8)
+    assert {name for name in PROGRAMS if not extracted(name, bounds=bounds)[1]} == UNSEEN
+
+
+def test_epilogues_of_array_programs() -> None:
+    """A constant factor goes into an operand; two sums are two einsums, of which the second adds to the first."""
+    seen = {
+        name: [match.epilogue and match.epilogue.text("ei") for match in extracted(name)[1]]
+        for name in FUSED.keys() - UNSEEN
+    }
+    assert seen == {
+        "a number times": [None],
+        "minus": [None],
+        "divided": [None],
+        "added to": ["v + v_[e, i]"],
+        "a function of": ["exp(v)"],
+        "two sums": [None, "v + out_sum[e, i]"],
+        "a chain": [None],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mass", "divided", "added to", "two sums", "a chain"])
+def test_transformed_array_programs_compute_the_same(name: str, cpu: Device, store: str, caplog: Any) -> None:
+    """Offsets that the call tells are added where arrays are addressed; no transformation is passed over for them."""
+    t_unit = array_program(name, bounds=name == "mass")
+    fast, matches = extracted(name, bounds=name == "mass")
+    for match in matches:
+        fast = fe.transform(fast, cpu, insn_match=f"id:{match.insn_ids[0]}", database=store, epilogues=True)
+    rng = np.random.default_rng(0)
+    used = [a.name for a in t_unit.default_entrypoint.args if a.name in SHAPES]
+    data = {a: rng.uniform(0.5, 2, SHAPES[a]).astype(TYPES.get(a, "float64")) for a in used}
+    assert_allclose(run(fast, **data)["out"], run(t_unit, **data)["out"], rtol=1e-12)
+    assert "TypeError" not in caplog.text
