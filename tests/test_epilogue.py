@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+import random
+import re
+import shlex
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feinsum as fe
+from feinsum.canonicalization import parse_key
+from feinsum.cli.description import describe
 from feinsum.epilogue import parse_epilogue, tree
 from feinsum.epilogue.functions import EXPANDED, NAMED
+from feinsum.report.commands import command
 
 A, B = fe.array("A", ("N", 8), "float32"), fe.array("B", (8, 4), "float32")
 MATRIX_PRODUCT = fe.einsum("ik,kj->ij", A, B)
@@ -199,3 +206,71 @@ def test_every_function_can_be_called() -> None:
     for name, function in NAMED.items():
         arguments = ["v > 0", "v", "out"][: function.arity] if name == "where" else ["v"] * function.arity
         assert name in text_of(f"{name}({', '.join(arguments)})") or function.arity > 1
+
+
+def test_an_epilogue_on_the_command_line() -> None:
+    """Its arrays have the axes of the indices that they are read at; what a report prints describes it again."""
+    given = {"sizes": ["i=4,j=5,k=6"], "dtypes": ["float32", "c=int8"], "then": ["gelu(v + b[j])*c[i]"]}
+    e = describe("ik,kj->ij", **given).einsum
+    assert sorted(str(a) for a in e.arrays[2:]) == ["b: float32[5]", "c: int8[4]"]
+    words = shlex.split(command("generate", e, {}))
+    options = {flag: [b for a, b in pairwise(words) if a == flag] for flag in ("--shape", "--dtype", "--then")}
+    again = describe(words[2], shapes=options["--shape"], dtypes=options["--dtype"], then=options["--then"])
+    assert again.einsum == e
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.randoms(use_true_random=False))
+def test_keys_do_not_depend_on_names_or_order(data: st.DataObject, rng: random.Random) -> None:
+    """Of arrays, numbers, indices, operands and rows; the bare part is the key of the bare einsum."""
+    operands = [[fe.array(f"{x}{i}", (4, 4)) for x in "MN"] for i in range(data.draw(st.integers(1, 3)))]
+    b, c = fe.array("b", 4), fe.array("c", (4, 4))
+    given_arrays = {"b": b, "c": c, "M0": operands[0][0]}
+    texts = ["v", "s*v + t*out", "v*b[i]", "v*c[i, j] + c[j, i]", "v + M0[i, j]", "max(v, s)", "t*v + s"]
+    chosen = [data.draw(st.sampled_from(texts)) for _ in operands]
+    e = fe.batched_einsum("ij,ij->ij", operands).then(chosen, **_read(chosen, given_arrays))
+
+    new = {name: f"q{k}" for k, name in enumerate(rng.sample([a.name for a in e.arrays], len(e.arrays)))}
+    rows = rng.sample(range(len(operands)), len(operands))
+    swapped = rng.random() < 0.5
+    letters = rng.choice(["ij", "ji", "xy"])
+    renamed = {a.name: fe.array(new[a.name], a.shape) for a in e.arrays}
+    matrix = [[renamed[a.name] for a in (operands[i][::-1] if swapped else operands[i])] for i in rows]
+    other = fe.batched_einsum(f"{letters},{letters}->{letters}", matrix).then(
+        [_spelled(chosen[i], letters) for i in rows],
+        **{f"{x}": renamed[a.name] for x, a in _read(chosen, given_arrays).items()},
+    )
+    first, second = fe.canonicalize_einsum(e), fe.canonicalize_einsum(other)
+    assert first.key == second.key
+    assert first.einsum == second.einsum
+    assert first.key.split("|ω:")[0] == fe.canonicalize_einsum(e.bare).key
+    renaming = fe.isomorphism(e, other)
+    assert renaming is not None
+    assert renaming.apply(e) == other
+    assert renaming.inverse.apply(other) == e
+    assert parse_key(first.key) == first.einsum
+
+
+def _read(texts: list[str], arrays: dict[str, fe.Array]) -> dict[str, fe.Array]:
+    return {name: a for name, a in arrays.items() if any(f"{name}[" in text for text in texts)}
+
+
+def _spelled(text: str, letters: str) -> str:
+    """A text with other letters of indices, and other names of numbers."""
+    inside = re.sub(r"\[(.*?)\]", lambda m: f"[{m[1].replace('i', '0').replace('j', '1')}]", text)
+    inside = inside.replace("[0", f"[{letters[0]}").replace("[1", f"[{letters[1]}")
+    inside = inside.replace(", 0", f", {letters[0]}").replace(", 1", f", {letters[1]}")
+    return re.sub(r"\bt\b", "beta", re.sub(r"\bs\b", "alpha", inside))
+
+
+def test_epilogues_that_differ_have_keys_that_differ() -> None:
+    """Which array, at which indices, with which numbers, in which row."""
+    M, N = fe.array("M", (4, 4)), fe.array("N", (4, 5))
+    e = fe.einsum("ij,jk->ik", M, N)
+    square = fe.array("c", (4, 4))
+    texts = ["v + s", "v + out", "s*v + t", "s*v + s", "v - 1", "v - 2", "v*b[i]", "v*b[i] + b[i]", "v*b[i] + d[i]"]
+    arrays = {"b": fe.array("b", 4), "d": fe.array("d", 4), "c": square}
+    keys = [fe.canonicalize_einsum(e.then(t, **_read([t], arrays))).key for t in texts]
+    both = fe.einsum("ij,ji->ij", square, square)
+    keys += [fe.canonicalize_einsum(both.then(t)).key for t in ("v*c[i, j]", "v*c[j, i]")]
+    assert len(set(keys)) == len(keys)

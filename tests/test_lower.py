@@ -14,9 +14,11 @@ from running import run
 
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
+from feinsum.compile.executable import build
 from feinsum.contraction import ContractionSchedule, Step, fused_schedule, pairwise_schedule
 from feinsum.devices import Device
 from feinsum.subscripts import Subscripts
+from feinsum.validate import Workload
 
 D, U, V = fe.array("D", (35, 35)), fe.array("u", ("E", 35)), fe.array("v", ("E", 35))
 
@@ -56,6 +58,16 @@ def test_an_epilogue_stands_around_the_sum() -> None:
     assert [arg.name for arg in kernel.args] == ["D", "u", "b", "out", "alpha", "beta", "E"]
     assert kernel.arg_dict["out"].is_input
     assert generate_program(t_unit).source
+
+
+@pytest.mark.parametrize("text", ["relu(v)", "max(v, 0) - v", "s*(v + out) + 1", "gelu(v + b[i])"])
+def test_an_epilogue_is_right_untransformed(text: str, cpu: Device) -> None:
+    """Also where something is chosen by the sum, which then has an instruction of its own."""
+    b, x, y = fe.array("b", 5), fe.array("x", ("N", 5)), fe.array("y", ("N", 5))
+    e = fe.einsum("ni,ni->i", x, y).then(text, **({"b": b} if "b[" in text else {}))
+    executable = build(cpu.context, generate_program(fe.generate_loopy(e)))
+    verdict = Workload(e, e.resolve({"N": 9}), cpu.queue).check(executable)
+    assert verdict.ok, verdict.message
 
 
 def test_a_set_of_arrays_is_one_rule() -> None:

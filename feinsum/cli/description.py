@@ -2,6 +2,7 @@
 
 Subscripts are numpy's.  The axes come from ``--shape NAME=AXES``, one an operand, or from ``--size INDEX=LENGTH``, where
 ``--long INDEX`` marks those whose length varies from call to call; ``--row NAMES`` once an output makes a batched einsum.
+``--then 'alpha*v + b[j]'`` says what is made of the sums (:mod:`feinsum.epilogue`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import click
 
 from feinsum.einsum import Array, Axis, BatchedEinsum, array, batched_einsum
+from feinsum.epilogue.text import read_at
 from feinsum.subscripts import INDEX_LETTERS, parse_subscripts
 
 DEFAULT_DTYPE = "float64"
@@ -49,6 +51,7 @@ def describe(
     long: Iterable[str] = (),
     rows: Iterable[str] = (),
     dtypes: Iterable[str] = (),
+    then: Sequence[str] = (),
 ) -> Request:
     """The einsum that the arguments of a command describe.
 
@@ -57,6 +60,8 @@ def describe(
     :param long: letters of indices, separated by commas.
     :param rows: names of operands, separated by commas, for one output each; ``a*b`` is an elementwise product.
     :param dtypes: ``TYPE`` for all arrays or ``NAME=TYPE`` for one.
+    :param then: an epilogue of all outputs, or one for each; the arrays that it reads have the axes of the indices that
+        they are read at, and the type of the output unless `dtypes` says another.
     :raises click.UsageError, FeinsumError: saying what is wrong, where, and what to write instead.
 
     >>> print(describe("ij,jk->ik", sizes=["i=4,j=5,k=6"]).einsum)
@@ -80,15 +85,29 @@ def describe(
                 if name not in arrays:
                     shape = axes[name] if name in axes else _shape(subscripts, k, lengths, marked)
                     arrays[name] = array(name, shape, types.get(name, types.get("", DEFAULT_DTYPE)))
-    for option, names in (("--shape", axes), ("--dtype", types)):
+    read = {name for text in then for name in read_at(text)}
+    for option, names in (("--shape", axes), ("--dtype", types.keys() - read)):
         for name in names:
             if name and name not in arrays:
                 raise click.UsageError(f"{option} names '{name}', but the operands are {', '.join(arrays)}")
     e = batched_einsum(subscripts, [[tuple(arrays[name] for name in entry) for entry in row] for row in matrix])
+    if then:
+        e = e.then(then[0] if len(then) == 1 else then, **_read_arrays(e, then, types))
     for letter in marked:
         if isinstance(e.index_sizes.get(letter, 0), int):
             raise click.UsageError(f"--long names '{letter}', but the indices are {', '.join(e.indexing.indices)}")
     return Request(e, _lengths_of_long_axes(e, lengths))
+
+
+def _read_arrays(e: BatchedEinsum, then: Sequence[str], types: Mapping[str, str]) -> dict[str, Array]:
+    """The arrays that epilogues read besides the operands."""
+    known = {a.name for a in e.arrays}
+    return {
+        name: array(name, tuple(e.index_sizes[x] for x in letters), types.get(name, e.dtype))
+        for text in then
+        for name, letters in read_at(text).items()
+        if name not in known and all(x in e.indexing.output for x in letters)
+    }
 
 
 def _pairs(option: str, texts: Iterable[str], convert: Callable[[str, str], Any]) -> dict[str, Any]:

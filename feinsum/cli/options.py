@@ -30,6 +30,12 @@ def einsum_arguments(command: Command) -> Command:
     @click.option(
         "--dtype", "dtypes", multiple=True, metavar="[NAME=]TYPE", help="float64 unless given; of one operand: J=float32."
     )
+    @click.option(
+        "--then",
+        multiple=True,
+        metavar="TEXT",
+        help="What is made of the sums: 'gelu(v + b[j])'; once, or for each output.",
+    )
     @functools.wraps(command)
     def described(
         *,
@@ -39,9 +45,10 @@ def einsum_arguments(command: Command) -> Command:
         long: tuple[str, ...],
         rows: tuple[str, ...],
         dtypes: tuple[str, ...],
+        then: tuple[str, ...],
         **others: Any,
     ) -> Any:
-        request = describe(subscripts, shapes=shapes, sizes=sizes, long=long, rows=rows, dtypes=dtypes)
+        request = describe(subscripts, shapes=shapes, sizes=sizes, long=long, rows=rows, dtypes=dtypes, then=then)
         return command(request=request, **others)
 
     return described

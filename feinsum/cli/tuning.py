@@ -178,7 +178,7 @@ def _require_writable(path: str) -> None:
 
 
 _OF_AN_EINSUM = (
-    *("shapes", "sizes", "long", "rows", "dtypes"),
+    *("shapes", "sizes", "long", "rows", "dtypes", "then"),
     *("trials", "timeout", "space", "sampler", "seed", "steps", "schedule", "html", "beside"),
 )
 

@@ -107,7 +107,7 @@ def _in_launches(
 
     :param apart: whether epilogues have a launch of their own.
     """
-    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=apart)
+    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=apart, inline=True)
     match = match_einsum(t_unit) if apart else match_finished(t_unit)
     if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
         problem = space.problem(e, sizes, profile)

@@ -51,6 +51,20 @@ def parse(text: str, output: str, arrays: Mapping[str, Array]) -> Node:
     return node
 
 
+def read_at(text: str) -> dict[str, tuple[str, ...]]:
+    """The names that are read at indices in a text, and the indices of the first such place; empty for no expression."""
+    try:
+        nodes = list(ast.walk(ast.parse(text.strip(), mode="eval"))) if len(text) <= _LENGTH else []
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id not in (SUM, PRESENT):
+            index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            found.setdefault(node.value.id, tuple(x.id for x in index if isinstance(x, ast.Name)))
+    return found
+
+
 def _is_condition(node: Node) -> bool:
     return isinstance(node, Call) and FUNCTIONS[node.function].condition
 

@@ -20,6 +20,7 @@ from feinsum.generate.evaluate import How
 from feinsum.generate.expression import Equation, default_operands
 from feinsum.generate.freshness import place_key
 from feinsum.generate.plan import make_plan
+from feinsum.generate.scalars import scaled
 from feinsum.subscripts import from_names
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _MOST_EQUATIONS = 512
 def contract(
     *operands: Any,
     out: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
     dtype: Any = None,
     order: str = "K",
     casting: str = "safe",
@@ -55,6 +58,9 @@ def contract(
         Where letters are not enough, indices are any characters from U+00C0 on, integers of any size, or names, as in
         opt_einsum.
     :param out: an array for the result, of the same library.
+    :param alpha: a number that the result is multiplied by.
+    :param beta: a number that what `out` holds is multiplied by before it is added: ``out := alpha*result + beta*out``.
+        Where it is 0, what `out` holds is not looked at.  Both are applied as the result is stored.
     :param dtype: the type to compute in; by default the result type of the operands.
     :param order: the layout of the result in memory: ``"F"``, ``"A"`` (``"F"`` if that is the layout of all operands), or
         ``"C"`` and ``"K"``, which give C-contiguous results.
@@ -81,9 +87,9 @@ def contract(
     options = (dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
     if operands and isinstance(operands[0], str):
         equation = _known_equation(operands[0], options)
-        return equation.evaluate(operands[1:], out, like, stream)
+        return equation.evaluate(operands[1:], out, like, stream, scaled(alpha, beta, out))
     text, values = _equation(operands)
-    return _known_equation(text, options).evaluate(values, out, like, stream)
+    return _known_equation(text, options).evaluate(values, out, like, stream, scaled(alpha, beta, out))
 
 
 _equations: OrderedDict[Any, Equation] = OrderedDict()
@@ -182,7 +188,9 @@ class ContractExpression:
         """
         self._equation.tune(self._last_operands(), seconds)
 
-    def __call__(self, *arrays: Any, out: Any = None, like: Any = None, stream: Any = None) -> Any:
+    def __call__(
+        self, *arrays: Any, out: Any = None, alpha: Any = 1, beta: Any = 0, like: Any = None, stream: Any = None
+    ) -> Any:
         """Evaluate it for the operands that are not constant; for the keywords see :func:`contract`.
 
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
@@ -198,9 +206,9 @@ class ContractExpression:
             if shape != shapes[k]:
                 raise ShapeError(f"operand {k} of '{self._text}' has shape {np.shape(value)}, not {shapes[k]}")
         if not self._constants:
-            return self._equation.evaluate(arrays, out, like, stream)
+            return self._equation.evaluate(arrays, out, like, stream, scaled(alpha, beta, out))
         given = dict(zip(free, arrays, strict=True)) | self._constants
-        return self._equation.evaluate([given[k] for k in range(len(given))], out, like, stream)
+        return self._equation.evaluate([given[k] for k in range(len(given))], out, like, stream, scaled(alpha, beta, out))
 
     def _evaluation(self) -> Evaluation:
         return self._equation.last() or self._equation.prepared(self._last_operands())

@@ -228,11 +228,12 @@ def find_device(how: How, arrays: Sequence[Any]) -> Device:
 
 
 def prepare(
-    text: str, operands: Operands, how: How, out: Any = None, constants: frozenset[int] = frozenset()
+    text: str, operands: Operands, how: How, out: Any = None, constants: frozenset[int] = frozenset(), then: str = ""
 ) -> tuple[Evaluation, bool]:
     """An evaluation of operands like these, and whether its last step may write to `out`.
 
     :param constants: the operands that are the same in every call.
+    :param then: the epilogue of the result; empty if there is none.
     """
     recipe = recipe_for(text, operands, how, out)
     wanted, on_host = recipe.types.result, operands.library == "numpy"
@@ -249,15 +250,17 @@ def prepare(
         other = _chosen(alternative, how, device, by_library=True, timed=True)
         if sum(choice.seconds for choice in other) < sum(choice.seconds for choice in chosen):
             recipe, chosen = alternative, other
-    tasks = prepare_steps(recipe, chosen, how, device, on_host=on_host, constants=constants)
-    layouts = [_layout(recipe, k, a) for k, a in enumerate(operands.arrays)]
     computed = recipe.einsums[-1][0].dtype
-    results = Results(recipe.plan.shape, recipe.backwards, wanted, computed)
-    facts = (device.id, recipe.types, how.library)
-    evaluation = Evaluation(tasks, layouts, results, on_host, device, constants, facts)
     direct = out is not None and out.dtype == computed == wanted
     direct = direct and bool((out.T if recipe.backwards else out).flags.c_contiguous)
-    return evaluation, direct
+    if then and chosen[-1].product is None and (direct or (out is None and computed == wanted)):
+        *before, (last, sizes) = recipe.einsums
+        recipe = replace(recipe, einsums=(*before, (last.then(then), sizes)))
+    tasks = prepare_steps(recipe, chosen, how, device, on_host=on_host, constants=constants)
+    layouts = [_layout(recipe, k, a) for k, a in enumerate(operands.arrays)]
+    results = Results(recipe.plan.shape, recipe.backwards, wanted, computed)
+    facts = (device.id, recipe.types, how.library)
+    return Evaluation(tasks, layouts, results, on_host, device, constants, facts), direct
 
 
 def in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) -> Recipe | None:

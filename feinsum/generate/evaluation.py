@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,10 @@ from feinsum.generate.choice import StepChoice
 from feinsum.generate.kernel import Kernel
 from feinsum.generate.library import PreparedProduct
 from feinsum.generate.plan import PlannedStep, Shape
+from feinsum.generate.scalars import Scaling, finish_nothing
 from feinsum.generate.sharing import current_cache, step_key
 
+_NO_NUMBERS: Mapping[str, Any] = MappingProxyType({})
 _WORTH_WAITING_BYTES = 16 << 20
 """Of values that are needed no more, from which on a step is waited for so that they can go."""
 _LANES_BYTES = 128
@@ -184,15 +187,33 @@ class Evaluation:
         """The time expected, infinite where that of a step is not known."""
         return math.fsum(task.choice.seconds for task in self.tasks)
 
-    def run(self, arrays: Sequence[Any], out: Any = None, direct: bool = False) -> Any:
+    def scaled(self, arrays: Sequence[Any], out: Any, direct: bool, scaling: Scaling) -> Any:
+        """``alpha*result + beta*out``: by the last kernel, or else of its result.
+
+        :raises ArgumentError, DTypeError: if a number does not fit the result.
+        """
+        last = self.tasks[-1]
+        numbers = scaling.typed(last.e.dtype)
+        if last.e.epilogues and last.kernel is not None:
+            return self.run(arrays, out, direct, {last.kernel.scalar_names[x]: n for x, n in numbers.items()})
+        found = scaling.of(self.run(arrays), out, numbers)
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    def run(
+        self, arrays: Sequence[Any], out: Any = None, direct: bool = False, numbers: Mapping[str, Any] = _NO_NUMBERS
+    ) -> Any:
         """The result.
 
         :param arrays: the operands, like those that it was prepared for.
         :param out: the array that it is wanted in, checked.
         :param direct: whether the last step may write to `out`: it is contiguous in the order of axes of the result, and
             of the type computed in.
+        :param numbers: those that the epilogue of the last step takes, by their names in its program.
         """
-        cache = current_cache()
+        cache = None if numbers else current_cache()
         if self._product is not None and out is None and cache is None:
             return self._multiplied(self._product, arrays)
         queue = self.device.queue
@@ -201,8 +222,8 @@ class Evaluation:
         with calling:
             try:
                 if self._single is not None and cache is None:
-                    return self._at_once(self._single, arrays, out, direct, queue)
-                return self._run(arrays, out, direct, queue, cache)
+                    return self._at_once(self._single, arrays, out, direct, queue, numbers)
+                return self._run(arrays, out, direct, queue, cache, numbers)
             except BaseException:
                 if self.on_host:  # memory of the caller may be gone before a kernel that is under way has ended
                     queue.finish()
@@ -214,7 +235,9 @@ class Evaluation:
         first, second = _factors(self.tasks[0], given)
         return self._to_numpy(product(first, second), None, False, shared=False)
 
-    def _at_once(self, bound: Bound, arrays: Sequence[Any], out: Any, direct: bool, queue: Any) -> Any:
+    def _at_once(
+        self, bound: Bound, arrays: Sequence[Any], out: Any, direct: bool, queue: Any, numbers: Mapping[str, Any]
+    ) -> Any:
         """The result of one kernel for numpy arrays, none of them constant, with as little around it as may be."""
         task, alignments, backwards = self.tasks[0], bound.alignments, self._results.backwards
         given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self.layouts, arrays, strict=True)]
@@ -230,10 +253,20 @@ class Evaluation:
             buffers = [input_buffer(a, queue, n)[0] for a, n in zip(given, alignments, strict=False)]
         room = output(result, queue, alignments[-1])
         buffers.append(room.buffer)
-        room.deliver(queue, bound.enqueue(queue, buffers, None))
+        if task.e.updates[0]:
+            room.fetch(queue, [])
+        room.deliver(queue, bound.enqueue(queue, buffers, None, numbers))
         return self._to_numpy(result, out, direct, shared=False)
 
-    def _run(self, arrays: Sequence[Any], out: Any, direct: bool, queue: Any, cache: dict[Any, Any] | None) -> Any:
+    def _run(
+        self,
+        arrays: Sequence[Any],
+        out: Any,
+        direct: bool,
+        queue: Any,
+        cache: dict[Any, Any] | None,
+        numbers: Mapping[str, Any],
+    ) -> Any:
         values: list[Value | None] = [self._operand(k, a, out, direct, queue, cache) for k, a in enumerate(arrays)]
         target = None if out is None or not direct else out.T if self._results.backwards else out
         last = len(self.tasks) - 1
@@ -241,7 +274,10 @@ class Evaluation:
             value = self._kept.get(len(values)) if task.constant else None
             if value is None:
                 taken = [value for slot in task.slots if (value := values[slot]) is not None]
-                value = self._step(task, taken, target if number == last else None, queue, cache)
+                is_last = number == last
+                value = self._step(
+                    task, taken, target if is_last else None, queue, cache, numbers if is_last else _NO_NUMBERS
+                )
                 if task.constant:
                     value = self._keep(len(values), value)
             values.append(value)
@@ -288,7 +324,13 @@ class Evaluation:
         return Value(layout.on_device(value, queue), key=key)
 
     def _step(
-        self, task: PreparedStep, taken: Sequence[Value], target: Any, queue: Any, cache: dict[Any, Any] | None
+        self,
+        task: PreparedStep,
+        taken: Sequence[Value],
+        target: Any,
+        queue: Any,
+        cache: dict[Any, Any] | None,
+        numbers: Mapping[str, Any],
     ) -> Value:
         key = None
         if cache is not None:
@@ -300,7 +342,7 @@ class Evaluation:
         if task.product is not None:
             found = self._by_library(task.product, task, taken, target, queue)
         elif task.bound is not None:
-            found = self._by_kernel(task.bound, task, taken, target, queue)
+            found = self._by_kernel(task.bound, task, taken, target, queue, numbers)
         else:
             raise AssertionError("a step is done by a product or by a kernel")
         found.key = key
@@ -315,7 +357,15 @@ class Evaluation:
         first, second = _factors(task, hosts)
         return Value(product(first, second, None if target is None else target.reshape(task.step.shape)))
 
-    def _by_kernel(self, bound: Bound, task: PreparedStep, taken: Sequence[Value], target: Any, queue: Any) -> Value:
+    def _by_kernel(
+        self,
+        bound: Bound,
+        task: PreparedStep,
+        taken: Sequence[Value],
+        target: Any,
+        queue: Any,
+        numbers: Mapping[str, Any],
+    ) -> Value:
         shape = task.step.shape
         if target is not None:
             result = target.reshape(shape) if self.on_host else target
@@ -326,14 +376,20 @@ class Evaluation:
         if bound.empty:
             events = [event for value in taken for event in value.events()]
             events += [] if self.on_host else result.events
-            fill_with_zeros(result, queue, events)
+            if task.e.updates[0] and task.kernel is not None:
+                given = {name: numbers[own] for name, own in task.kernel.scalar_names.items()}
+                finish_nothing(task.e, {}, given, [result], queue, events)
+            else:
+                fill_with_zeros(result, queue, events)
             return Value(result)
         room = output(result, queue, bound.alignments[-1])
         buffers = [value.taken(queue, n) for value, n in zip(taken, bound.alignments, strict=False)]
         events = [event for value in taken for event in value.events()]  # those of copies that were just made, too
         if not self.on_host:
             events += result.events
-        done = bound.enqueue(queue, [*buffers, room.buffer], events or None)
+        if task.e.updates[0]:
+            events += room.fetch(queue, events)
+        done = bound.enqueue(queue, [*buffers, room.buffer], events or None, numbers)
         if self.on_host:
             return Value(result, room.buffer, done, room)
         room.deliver(queue, done)

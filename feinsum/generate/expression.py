@@ -18,6 +18,7 @@ from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.freshness import Place
 from feinsum.generate.guests import Copied, Reception, give_like, has_arrays_of_others, receive
 from feinsum.generate.operands import take_operands
+from feinsum.generate.scalars import Scaling
 
 _REMEMBERED = 128
 """Combinations of shapes, strides and types that an equation remembers."""
@@ -50,9 +51,16 @@ class Equation:
         self._lock = threading.Lock()
         self.copied: tuple[Copied, ...] = ()
 
-    def evaluate(self, values: Sequence[Any], out: Any = None, like: Any = None, stream: Any = None) -> Any:
+    def evaluate(
+        self,
+        values: Sequence[Any],
+        out: Any = None,
+        like: Any = None,
+        stream: Any = None,
+        scaling: Scaling | None = None,
+    ) -> Any:
         """The result for some operands, in `out` if that is given; see :func:`feinsum.contract`."""
-        if self._quick is not None and out is like is stream is None:
+        if self._quick is not None and out is like is stream is scaling is None:
             if not self._lasting:
                 self._look()
             quick = self._quick
@@ -60,24 +68,26 @@ class Equation:
                 self.copied = ()
                 return found
         if like is not None or stream is not None:
-            return self._evaluate_guests(values, out, like, stream)
-        return self._evaluate(values, out)
+            return self._evaluate_guests(values, out, like, stream, scaling)
+        return self._evaluate(values, out, scaling=scaling)
 
-    def _evaluate_guests(self, values: Sequence[Any], out: Any, like: Any, stream: Any) -> Any:
+    def _evaluate_guests(self, values: Sequence[Any], out: Any, like: Any, stream: Any, scaling: Scaling | None) -> Any:
         """The same where operands may be of other libraries, or the result is to be."""
         received = receive(dict(enumerate(values)), out, like, None)
         if received is not None and not received.on_host:
+            if scaling is not None:
+                raise ValidationError("alpha and beta are for arrays of the host and of pyopencl; scale CUDA arrays apart")
             return self._contract_elsewhere(received, stream)
         if stream is not None:
             raise ValidationError("stream is for CUDA arrays; those on the host need none")
         if received is None:
-            result = self._evaluate(values, out, "native")
+            result = self._evaluate(values, out, "native", scaling)
             if like is None or out is not None:
                 return result
             given, more = give_like(result, like, self._queue())
             self.copied = tuple(more)
             return given
-        result = self._evaluate(list(received.inputs.values()), received.out, received.library.name)
+        result = self._evaluate(list(received.inputs.values()), received.out, received.library.name, scaling)
         given, more = received.give(result)
         self.copied = (*received.copied, *more)
         return given
@@ -91,7 +101,7 @@ class Equation:
         self.copied = tuple(copied)
         return result
 
-    def _evaluate(self, values: Sequence[Any], out: Any, owner: str | None = None) -> Any:
+    def _evaluate(self, values: Sequence[Any], out: Any, owner: str | None = None, scaling: Scaling | None = None) -> Any:
         """The result for operands of numpy or pyopencl.
 
         :param owner: the library that they were taken from, or ``"native"`` for that of their own; None where arrays of
@@ -103,19 +113,23 @@ class Equation:
             key: Any = tuple([(a.__class__, a.shape, a.strides, a.dtype) for a in values])
             if out is not None:
                 key = (*key, (out.__class__, out.shape, out.strides, out.dtype, getattr(out.flags, "writeable", True)))
+            if scaling is not None:
+                key = (*key, scaling.text)
             known = self._known.get(key)
         except (AttributeError, TypeError):  # lists, numbers, and what is no array
             known, key = None, None
         if known is None:
             if owner is None and has_arrays_of_others(values):
-                return self._evaluate_guests(values, out, None, None)
+                return self._evaluate_guests(values, out, None, None, scaling)
             operands = take_operands(values)
             self._check_backend(operands.library if owner in (None, "native") else owner)
             values = operands.arrays
-            known = self._prepare(key, operands, out)
+            known = self._prepare(key, operands, out, scaling)
         evaluation, direct = known
         if not evaluation.on_host:
             evaluation.check(values, out)
+        if scaling is not None:
+            return evaluation.scaled(values, out, direct, scaling)
         return evaluation.run(values, out, direct)
 
     def _check_backend(self, library: str | None) -> None:
@@ -156,18 +170,18 @@ class Equation:
             self._forget_elsewhere()
             self._last = None
 
-    def _prepare(self, key: Any, operands: Any, out: Any) -> tuple[Evaluation, bool]:
+    def _prepare(self, key: Any, operands: Any, out: Any, scaling: Scaling | None = None) -> tuple[Evaluation, bool]:
         if self.how.tune != "never":
             from feinsum.generate.tuning import tune_steps
 
             evaluation, _ = prepare(self.text, operands, self.how, None, self._constants)
             tune_steps(evaluation, self.how, _MISSING_S if isinstance(self.how.tune, str) else float(self.how.tune))
-        found = prepare(self.text, operands, self.how, out, self._constants)
+        found = prepare(self.text, operands, self.how, out, self._constants, "" if scaling is None else scaling.text)
         with self._lock:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             # Numbers of numpy's look like arrays of no axes, but have to be made arrays in every call.
-            if key is not None and not any(issubclass(part[0], np.generic) for part in key):
+            if key is not None and not any(issubclass(part[0], np.generic) for part in key if not isinstance(part, str)):
                 self._known[key] = found
             self._last = found[0], tuple((a.shape, a.dtype) for a in operands.arrays)
         return found

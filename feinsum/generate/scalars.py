@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,56 @@ def take_scalars(e: BatchedEinsum, given: Mapping[str, Any]) -> tuple[dict[str, 
             raise ValidationError(f"'{name}' is missing, a number that the epilogue takes; the kernel takes {takes}")
         scalars[name] = as_scalar(name, given[name], dtype)
     return arrays, scalars
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """``alpha*v + beta*out``, in the terms that a call has.
+
+    :ivar numbers: those that are not 1 for alpha and 0 for beta, by name.
+    """
+
+    numbers: Mapping[str, Any]
+
+    @property
+    def updates(self) -> bool:
+        """Whether the present content of the output has a say."""
+        return "beta" in self.numbers
+
+    @property
+    def text(self) -> str:
+        """As an epilogue."""
+        return f"{'alpha*v' if 'alpha' in self.numbers else 'v'}{' + beta*out' if self.updates else ''}"
+
+    def typed(self, dtype: np.dtype[Any]) -> dict[str, Any]:
+        """The numbers in the type of a result.
+
+        :raises ArgumentError, DTypeError: if one does not fit it.
+        """
+        return {name: as_scalar(name, value, dtype) for name, value in self.numbers.items()}
+
+    def of(self, values: Any, present: Any, numbers: Mapping[str, Any]) -> Any:
+        """What is stored, for a result of numpy.
+
+        :param numbers: in the type of the result.
+        """
+        found = numbers["alpha"] * values if "alpha" in numbers else values
+        return found + numbers["beta"] * present if self.updates else found
+
+
+def scaled(alpha: Any, beta: Any, out: Any) -> Scaling | None:
+    """What the keywords of :func:`feinsum.contract` say; None if it is nothing.
+
+    :raises ValidationError: if `beta` is given, and no output.
+    """
+    numbers = {name: x for name, x, idle in (("alpha", alpha, 1), ("beta", beta, 0)) if not _is_number(x, idle)}
+    if "beta" in numbers and out is None:
+        raise ValidationError(f"beta is {beta!r}, by which the content of out is multiplied; pass out=, to be updated")
+    return Scaling(numbers) if numbers else None
+
+
+def _is_number(value: Any, idle: int) -> bool:
+    return isinstance(value, (bool, int, float, complex, np.generic)) and bool(value == idle)
 
 
 def finish_nothing(

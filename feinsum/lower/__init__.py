@@ -41,6 +41,7 @@ def generate_loopy(
     *,
     target: lp.TargetBase | None = None,
     unfinished: bool = False,
+    inline: bool = False,
 ) -> lp.TranslationUnit:
     """The loopy kernel that computes a batched einsum, with no transformation applied.
 
@@ -53,6 +54,9 @@ def generate_loopy(
     :param index_dtype: ``int32``, or ``int64`` for arrays of 2³¹ elements and more.
     :param target: what loopy generates code for; None is :class:`loopy.PyOpenCLTarget`.
     :param unfinished: whether sums are left as they are, those with an epilogue in the arguments :func:`sum_names`.
+    :param inline: whether the sum stands in the instruction that stores what is made of it also where something is chosen
+        by it, as by ``where(v < 0, 0, v)``: for a transformation, as loopy 2025.2 makes wrong code of that.  Otherwise it
+        has an instruction of its own.
     :raises SubscriptError: if `e` is no batched einsum, or `schedule` does not evaluate it.
     """
     require_einsum(e)
@@ -66,7 +70,7 @@ def generate_loopy(
     rules, names = _operand_rules(e, taken)
     outputs = sum_names(e) if unfinished else e.output_names
     finishes = [] if unfinished else [Finish.of_row(e, row) for row in range(e.b)]
-    steps = Steps(names, outputs, e.dtypes, lengths, taken, finishes=finishes)
+    steps = Steps(names, outputs, e.dtypes, lengths, taken, finishes=finishes, inline=inline)
     steps.add(schedule)
     t_unit = lp.make_kernel(
         steps.domains,

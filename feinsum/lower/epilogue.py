@@ -66,6 +66,16 @@ class Finish:
     def of_row(e: BatchedEinsum, row: int) -> Finish:
         return Finish(e.epilogues[row] if e.epilogues else None, e.dtypes[row], e.scalars)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether the sum stands in a choice, where loopy 2025.2 would sum as far as the unfinished sum lets it."""
+        return self.epilogue is not None and any(
+            isinstance(node, tree.Call)
+            and (node.function in ("where", "min", "max", "abs") or tree.vanishing_factor(node) is not None)
+            and any(isinstance(part, tree.Sum) for part in tree.walk(node))
+            for node in tree.walk(self.epilogue.expression)
+        )
+
     def write(self, value: Any, present: Any, reading: Reading, named: Callable[[str], str] = str) -> Any:
         """The expression that is to be stored.
 

@@ -59,6 +59,7 @@ class Steps:
     :ivar taken: names that are not free.
     :ivar after: instructions that must come before the first step.
     :ivar finishes: what is made of the last sum of each row; empty if nothing.
+    :ivar inline: whether a sum stands in its instruction though something is chosen by it.
     """
 
     rules: Sequence[Sequence[str]]
@@ -68,6 +69,7 @@ class Steps:
     taken: set[str]
     after: frozenset[str] = frozenset()
     finishes: Sequence[Finish] = ()
+    inline: bool = False
     domains: list[str] = field(default_factory=list)
     instructions: list[Any] = field(default_factory=list)
     temporaries: list[lp.TemporaryVariable] = field(default_factory=list)
@@ -136,6 +138,10 @@ class Steps:
         if step.indexing.summed:
             value = Reduction(SumReductionOperation(), tuple(nest.inames[x] for x in step.indexing.summed), value)
         target = read(name, at(step.indexing.output))
+        after = self.after
+        if finish is not None and finish.chooses and not self.inline:
+            after |= {self._add_sum(insn_id, value, at(step.indexing.output), row)}
+            value = Variable(self.temporaries[-1].name)
         if finish is not None:
             output = at(step.indexing.output)
             value = finish.write(value, target, lambda a, axes: read(a.name, tuple(output[k] for k in axes)))
@@ -146,10 +152,29 @@ class Steps:
                 id=insn_id,
                 within_inames=frozenset(nest.inames[letter] for letter in step.indexing.output),
                 within_inames_is_final=True,
+                depends_on=after,
+                depends_on_is_final=True,
+            )
+        )
+
+    def _add_sum(self, insn_id: str, value: Any, around: tuple[Variable, ...], row: int) -> str:
+        """Add an instruction that keeps a sum in private memory; returns its id."""
+        name = self.fresh(f"finished_{row}")
+        self.temporaries.append(
+            lp.TemporaryVariable(name, dtype=self.dtypes[row], shape=(), address_space=lp.AddressSpace.PRIVATE)
+        )
+        self.instructions.append(
+            lp.Assignment(
+                Variable(name),
+                value,
+                id=self.fresh(f"{insn_id}_sum"),
+                within_inames=frozenset(loop.name for loop in around),
+                within_inames_is_final=True,
                 depends_on=self.after,
                 depends_on_is_final=True,
             )
         )
+        return str(self.instructions[-1].id)
 
     def _add_partial(self, factors: tuple[str, ...], row: int) -> str:
         """Add a step whose result later ones need; returns the rule that reads it."""
