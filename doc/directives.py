@@ -241,6 +241,22 @@ class ImmediateRules(LanguageRules):
     language = "immediate"
 
 
+class DeclarativeRules(LanguageRules):
+    """Those of the declarative language."""
+
+    language = "declarative"
+
+
+class DeclarativeForms(Written):
+    """The forms of the declarative language: how each is written and what it is."""
+
+    def write(self) -> Iterator[str]:
+        from feinsum.languages.declarative.forms import FORMS
+
+        for kind in FORMS.values():
+            yield from (f"``{kind.text}``", f"    {kind.meaning}", "")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in {
         "commands": Commands,
@@ -253,6 +269,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "tensor-instructions": TensorInstructions,
         "tensor-rules": TensorRules,
         "immediate-rules": ImmediateRules,
+        "declarative-rules": DeclarativeRules,
+        "declarative-forms": DeclarativeForms,
     }.items():
         app.add_directive(name, directive)
     return {"parallel_read_safe": True}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from feinsum import _checkout
+from feinsum import _backend, _checkout
 from feinsum._version import __version__
 from feinsum.canonicalization import (
     CanonicalEinsum,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
     from feinsum.languages.building import Built, build
+    from feinsum.languages.declarative.tracing import kernel
     from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from feinsum.tune.timeit import timeit
 
 _checkout.serve()
+_backend.register()
 
 _LAZY = {
     "Built": "feinsum.languages.building",
@@ -82,6 +84,7 @@ _LAZY = {
     "extract_operands": "feinsum.match",
     "find_einsums": "feinsum.match",
     "generate_loopy": "feinsum.lower",
+    "kernel": "feinsum.languages.declarative.tracing",
     "load": "feinsum.generate.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
@@ -94,7 +97,13 @@ _LAZY = {
 """Names whose modules load loopy, pyopencl or lark, and so are loaded when first asked for."""
 
 
+_OPERATORS = ("jax", "torch")
+"""Modules with operators for libraries that need not be installed."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OPERATORS:
+        return _load(f"feinsum.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'feinsum' has no attribute {name!r}")
     value = globals()[name] = getattr(_load(_LAZY[name]), name)
@@ -157,6 +166,7 @@ __all__ = [
     "generate_loopy",
     "is_isomorphic",
     "isomorphism",
+    "kernel",
     "load",
     "match_einsum",
     "match_t_unit_to_einsum",

@@ -6,7 +6,7 @@ the last step's result is the output.  The cheapest order of pairwise steps come
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from feinsum.arrays import Array
@@ -56,6 +56,21 @@ class ContractionSchedule:
             raise SubscriptError(
                 f"the schedule leaves {list(left.values())} of '{indexing}', not one result '{indexing.output}'"
             )
+
+    def rename(self, letters: Mapping[str, str], operands: Sequence[int]) -> ContractionSchedule:
+        """The same steps for an einsum in other letters, whose operand k is operand ``operands[k]`` of this one.
+
+        >>> one = ContractionSchedule((Step((0, 1), Subscripts(("ij", "j"), "i")),))
+        >>> [(s.operands, str(s.indexing)) for s in one.rename({"i": "a", "j": "b"}, (1, 0)).steps]
+        [((1, 0), 'ab,b->a')]
+        """
+        place = {old: new for new, old in enumerate(operands)}
+        return ContractionSchedule(
+            tuple(
+                Step(tuple(place.get(k, k) for k in step.operands), step.indexing.rename(dict(letters)))
+                for step in self.steps
+            )
+        )
 
 
 def fused_schedule(e: BatchedEinsum) -> ContractionSchedule:

@@ -21,7 +21,7 @@ from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
-from feinsum.match import match_einsum
+from feinsum.match import match_finished
 from feinsum.registry import find_space
 from feinsum.space import Configuration
 from feinsum.validate import length_values
@@ -36,6 +36,7 @@ class Case:
     """A kernel for an einsum, some of whose arrays lie in memory in another layout.
 
     :ivar space: the space whose configuration it is; None for what :func:`feinsum.transform` makes.
+    :ivar update: whether outputs get ``2*v - 3*out`` of each sum v in place of v.
     """
 
     space: str | None
@@ -44,6 +45,7 @@ class Case:
     configuration: Configuration
     device: str
     layouts: Mapping[str, str]
+    update: bool = False
 
 
 def strides(shape: tuple[Any, ...], layout: str) -> tuple[Any, ...]:
@@ -86,11 +88,12 @@ def laid_out(t_unit: lp.TranslationUnit, layouts: Mapping[str, str]) -> lp.Trans
 
 def _kernel(case: Case, profile: DeviceProfile) -> lp.TranslationUnit:
     """The transformed kernel of a case."""
-    t_unit, lengths = laid_out(generate_loopy(case.einsum), case.layouts), case.einsum.resolve(case.sizes)
+    e = case.einsum.then("2*v - 3*out") if case.update else case.einsum
+    t_unit, lengths = laid_out(generate_loopy(e), case.layouts), case.einsum.resolve(case.sizes)
     by_name = {name: lengths[letter] for letter, name in case.einsum.length_names.items()}
     if case.space is None:
         return fe.transform(t_unit, profile.id, sizes=by_name)
-    match, space = match_einsum(t_unit), find_space(case.space)
+    match, space = match_finished(t_unit), find_space(case.space)
     problem = space.problem(match.einsum, {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}, profile)
     return space.transform(t_unit, match, case.configuration, problem)
 
@@ -112,7 +115,7 @@ def error(case: Case) -> str | None:
         shapes[name], dtypes[name] = tuple(lengths[x] for x in e.indexing.output), dtype
     for name, shape in shapes.items():
         memory, view = _memory(shape, dtypes[name], case.layouts.get(name, "dense"))
-        if name not in e.output_names:
+        if name not in e.output_names or case.update:
             numbers = rng.integers(-4, 5, shape) + (1j * rng.integers(-4, 5, shape) if dtypes[name].kind == "c" else 0)
             view[...] = values[name] = numbers.astype(dtypes[name])
         views[name] = memory, view
@@ -125,6 +128,7 @@ def error(case: Case) -> str | None:
         before = memory.copy()
         cl.enqueue_copy(device.queue, memory, buffers[name])
         expected = np.einsum(str(e.indexing), *(values[operand[0].name] for operand in row), optimize=True)
+        expected = 2 * expected - 3 * values[name] if case.update else expected
         if not np.array_equal(view, expected):  # all are whole numbers, and small
             return f"'{name}' is wrong in {np.sum(view != expected)} of {view.size} places"
         view[...] = 0

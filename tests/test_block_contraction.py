@@ -25,7 +25,7 @@ from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
 from feinsum.registry import find_space
-from feinsum.rewrites.fusion import join, side_by_side
+from feinsum.rewrites.joining import join, side_by_side
 from feinsum.skeletons.block_tiles import (
     MULTIPLY_ADD,
     BlockShape,

@@ -14,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "doc").glob("*.rst"))
+NEEDS = {"arrays": ("torch", "jax"), "coming-from": ("torch",)}
+"""What pages have examples of that need not be installed."""
 MODULES = {
     "feinsum.transforms": ROOT / "transforms",
     "benchmarks": ROOT / "benchmarks",
@@ -24,6 +26,8 @@ MODULES = {
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_examples_of_a_page_give_what_they_show(page: Path) -> None:
     """The page is read from top to bottom as one session."""
+    for name in NEEDS.get(page.stem, ()):
+        pytest.importorskip(name)
     with warnings.catch_warnings():
         # pyopencl warns of any text in the log of a successful build, loopy where it cannot infer E from shapes.
         warnings.simplefilter("ignore")

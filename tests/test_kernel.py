@@ -220,8 +220,16 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "missing": ({"D": None}, fe.ValidationError, "'D' is missing; the kernel takes D, u"),
     "unknown": ({"v": np.ones(3)}, fe.ValidationError, "'v' is no array of the kernel, which takes D, u"),
     "unknown number": ({"v": 3}, fe.ValidationError, "'v' is no array of the kernel, which takes D, u"),
-    "list": ({"u": [[1.0] * 5]}, fe.ValidationError, "'u' is a list; pass numpy or pyopencl arrays"),
-    "number": ({"u": 2.0}, fe.ValidationError, "'u' is a float; pass numpy or pyopencl arrays"),
+    "list": (
+        {"u": [[1.0] * 5]},
+        fe.ValidationError,
+        "'u' is a list; pass an array, of numpy or of a library that speaks DLPack",
+    ),
+    "number": (
+        {"u": 2.0},
+        fe.ValidationError,
+        "'u' is a float; pass an array, of numpy or of a library that speaks DLPack",
+    ),
     "type": (
         {"u": np.ones((37, 5), np.float32)},
         fe.DTypeError,

@@ -123,6 +123,10 @@ def test_commands(tmp_path: Path) -> None:
     assert f"{file}:9:45: error" in strict.output
     formatted = CliRunner().invoke(cli, ["format", str(file)])
     assert fe.program(formatted.output, strict=True) == fe.program(file)
+    ran = CliRunner().invoke(cli, ["run", str(file), "--size", "E=7"])
+    assert ran.exit_code == 0
+    assert "%D: float32 of 7x16x16" in ran.output
+    assert "the interpreter's results differ by at most" in ran.output
 
 
 def test_a_text_without_functions_says_so() -> None:

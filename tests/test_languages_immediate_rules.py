@@ -9,7 +9,7 @@ from tensor_programs import Example
 import feinsum as fe
 from feinsum.errors import LanguageError
 from feinsum.languages.immediate.rules import ADVICE as ADVICE_RULES
-from feinsum.languages.immediate.rules import ALL, RULES
+from feinsum.languages.immediate.rules import ALL, RULES, SCHEDULES
 from feinsum.languages.immediate.rules import LENIENT as LENIENT_RULES
 
 
@@ -50,7 +50,7 @@ def test_every_rule_has_an_example() -> None:
     assert {example.rule for example in ERRORS} == set(RULES)
     assert {example.rule for example in LENIENT} == set(LENIENT_RULES)
     assert {example.rule for example in ADVICE} == set(ADVICE_RULES)
-    assert len(ALL) == len(RULES) + len(LENIENT_RULES) + len(ADVICE_RULES)
+    assert len(ALL) == len(RULES) + len(LENIENT_RULES) + len(ADVICE_RULES) + len(SCHEDULES)
 
 
 def test_the_sample_of_the_document_in_strict_mode() -> None:

@@ -8,6 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
+from feinsum.languages.declarative import interpreting as interpreting_declarative
+from feinsum.languages.declarative.forms import FORMS, REDUCTIONS
+from feinsum.languages.declarative.syntax import Form, walk
 from feinsum.languages.immediate import interpreting as interpreting_immediate
 from feinsum.languages.immediate.syntax import INPUTS, Instruction
 from feinsum.languages.tensor.definitions import DEFINITIONS
@@ -55,3 +58,22 @@ def test_the_page_of_the_immediate_language(monkeypatch: pytest.MonkeyPatch) -> 
     assert not failures
     others = {kind.__name__ for kind in get_args(Instruction)} - {"Update"}
     assert executed == set(INPUTS) | others
+
+
+def test_the_page_of_the_declarative_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its forms, reductions and statements are executed by its examples."""
+    executed: set[str] = set()
+    execute = interpreting_declarative.execute
+
+    def note(function: Any, *arguments: Any, **tunes: Any) -> Any:
+        for node in walk(function.body):
+            executed.add(node.kind if isinstance(node, Form) else type(node).__name__)
+            if isinstance(node, Form) and node.kind == "reduce":
+                executed.update(argument.value.name for argument in node.arguments if argument.name == "op")
+        return execute(function, *arguments, **tunes)
+
+    monkeypatch.setattr(interpreting_declarative, "execute", note)
+    page = str(DOC / "declarative-language.rst")
+    failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
+    assert not failures
+    assert executed >= {*FORMS, *REDUCTIONS, "Choice", "Slice", "Guarded", "Assignment", "ListOf"}

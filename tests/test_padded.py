@@ -15,6 +15,7 @@ from test_spaces import SPACES, by_name, presentations, sized, some_configuratio
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
+from feinsum.registry import find_space
 from feinsum.space import TransformSpace
 
 
@@ -75,3 +76,29 @@ def test_a_space_takes_arrays_with_gaps_or_refuses_them(s: TransformSpace, cpu: 
             ran += 1
     if not ran:
         pytest.skip(f"{s.name} has no configuration for {cpu}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("s", SPACES, ids=by_name)
+def test_a_space_updates_padded_results(s: TransformSpace, cpu: Device, process: Apart) -> None:
+    """What is made of sums and of the present content goes where that is; the numbers between rows are left alone."""
+    e = canonicalize_einsum(presentations(s)[0]).einsum
+    ran = 0
+    for configuration in some_configurations(s, e, cpu.profile, 0):
+        layouts = {e.args[0][0][0].name: "padded", e.output_names[0]: "padded"}
+        outcome = process.outcome(Case(s.name, e, sized(e), configuration, cpu.id, layouts, update=True))
+        assert outcome is None or outcome.startswith("refused: "), f"{e} {layouts} {configuration}: {outcome}"
+        ran += 1
+    if not ran:
+        pytest.skip(f"{s.name} has no configuration for {cpu}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [33, 335, 500])
+def test_ragged_rows_are_updated_once(columns: int, cpu: Device, process: Apart) -> None:
+    """The last tile of a row must not begin where the one before has been: that would be updated twice."""
+    for layout in ("dense", "padded"):
+        layouts = {} if layout == "dense" else {"out": layout}
+        e, s = product(64, columns), find_space("vector_panels")
+        (configuration,) = some_configurations(s, e, cpu.profile, 0)[:1]
+        assert process.outcome(Case(s.name, e, {}, configuration, cpu.id, layouts, update=True)) is None

@@ -8,7 +8,7 @@ A step is an einsum like any other, known by its canonical form, so records of i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,18 +81,23 @@ class _Kernel:
     expected_s: float
 
 
-def compositions(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> Iterator[Composition]:
+def compositions(
+    space: TransformSpace, problem: Problem, inquiry: Inquiry, asked: Sequence[ContractionSchedule] = ()
+) -> Iterator[Composition]:
     """The chains of a space for a problem in which a record speaks for at least one step.
 
     A step of which nothing is recorded has the configuration that the cost model expects to be quickest.
+
+    :param asked: orders of contraction that somebody wants to see, in the letters of the problem: they come first, and need
+        no record.
     """
     if not isinstance(space, ChainSpace):
         return
-    for schedule in steps_of(space, problem):
+    for schedule in (*asked, *steps_of(space, problem)):
         try:
             steps = [_Step(space, e, problem) for e in step_einsums(problem.einsum, schedule)]
             known = [step.recorded(inquiry) for step in steps]
-            if not any(known):
+            if not any(known) and schedule not in asked:
                 continue
             kernels = [kernel or step.guessed() for step, kernel in zip(steps, known, strict=True)]
         except FeinsumError as error:

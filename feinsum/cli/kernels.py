@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from feinsum.cli.description import Request
-from feinsum.cli.options import device_option, einsum_arguments, json_option, known_database_option
+from feinsum.cli.options import as_log_option, device_option, einsum_arguments, json_option, known_database_option
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, say
 from feinsum.devices.peaks import EXCESS
 from feinsum.report.displays import given_letters
@@ -73,8 +73,9 @@ def generate(
 @einsum_arguments
 @device_option
 @known_database_option
+@as_log_option
 @json_option
-def explain(request: Request, device: str | None, database: str | None, as_json: bool) -> None:
+def explain(request: Request, device: str | None, database: str | None, form: str | None, as_json: bool) -> None:
     """Explain an einsum without compiling it.
 
     Prints its canonical key, its work, the spaces that match and what `feinsum generate` would try, in order.
@@ -89,6 +90,10 @@ def explain(request: Request, device: str | None, database: str | None, as_json:
 
     e = request.einsum
     sizes = expected_sizes(e, request.sizes)
+    if form is not None:
+        facts = _device_facts(request, fe.device(device), database, sizes)
+        say(_log(request, sizes, facts["candidates"][0]))
+        return
     flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
     found = {
         "einsum": str(e),
@@ -129,6 +134,17 @@ def _device_facts(request: Request, device: Device, database: str | None, sizes:
     least = None if peaks is None else roofline_s(e.flops(sizes), e.min_bytes(sizes), e.dtype, peaks)
     choices = candidates(here, open_stores(database))
     return {"device": device.id, "least_s": least, "candidates": [_candidate(choice) for choice in choices]}
+
+
+def _log(request: Request, sizes: Mapping[str, int], first: Mapping[str, Any]) -> str:
+    """The schedule that `generate` would try first."""
+    from feinsum.languages.immediate.schedules import Kernel, known_schedule, write_schedule
+    from feinsum.registry import find_space
+
+    kernel = Kernel(first["space"], find_space(first["space"]).version, first["configuration"])
+    e = request.einsum
+    lengths = {name: max(1, length) for name, length in sizes.items()}
+    return f"; {first['rung']}\n{write_schedule(e, known_schedule(e, kernel), lengths)}".rstrip()
 
 
 def _candidate(choice: Choice) -> dict[str, Any]:

@@ -47,6 +47,15 @@ def einsum_arguments(command: Command) -> Command:
     return described
 
 
+as_log_option = click.option(
+    "--as",
+    "form",
+    type=click.Choice(["log"]),
+    help="log: as programs of the immediate language, loops over matrix products with the kernel of each step.",
+)
+"""``--as log``, of what knows schedules."""
+
+
 def _known_status(ctx: click.Context, parameter: click.Parameter, status: str) -> str | None:
     """A status of records; None for ``all``."""
     from feinsum.database.record import STATUSES

@@ -14,6 +14,7 @@ from feinsum.cli import completion
 from feinsum.cli.completion import one_of
 from feinsum.cli.description import Request
 from feinsum.cli.options import (
+    as_log_option,
     database_option,
     device_option,
     einsum_arguments,
@@ -24,9 +25,10 @@ from feinsum.cli.options import (
 )
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, say
 from feinsum.report.displays import given_letters, without_repetitions
-from feinsum.report.units import listed, settings
+from feinsum.report.units import duration, listed, settings
 
 if TYPE_CHECKING:
+    from feinsum.contraction import ContractionSchedule
     from feinsum.database import TuningRecord
     from feinsum.query import QueryResult
     from feinsum.tune.batch import Result
@@ -82,6 +84,12 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
     default="auto",
     help="Tune the steps of three or more operands, too: where chains are in reach (auto), first, or not at all.",
 )
+@click.option(
+    "--schedule",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Try this order of contraction first: a program of the immediate language, see `feinsum plan --order C`.",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this dask.distributed scheduler do the trials.")
 @click.option("--shard", metavar="I/N", help="Of a job file: do every N-th job, from the I-th on.")
 @click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report as a page to explore.")
@@ -102,6 +110,7 @@ def tune(
     as_json: bool,
     html: str | None,
     beside: str | None,
+    schedule: Any,
     **options: Any,
 ) -> None:
     """Try configurations and record them.
@@ -126,7 +135,8 @@ def tune(
         _require_writable(html)
     elif beside is not None:
         raise click.UsageError("--beside says what a page is compared with; give --html FILE, too")
-    report = fe.autotune(request.einsum, device, database, request.sizes, **options)
+    schedule = None if schedule is None else _read_schedule(request, schedule)
+    report = fe.autotune(request.einsum, device, database, request.sizes, schedule=schedule, **options)
     if html is not None:
         report.write_html(html, beside)
     if as_json:
@@ -142,6 +152,17 @@ def tune(
         ctx.exit(1)
 
 
+def _read_schedule(request: Request, path: str) -> ContractionSchedule:
+    """The order of contraction that a file says."""
+    from feinsum.languages.immediate.schedules import read_schedule
+    from feinsum.languages.program import program
+
+    found = read_schedule(program(path, "immediate"), request.einsum).steps
+    if len(found.steps) < 2:
+        raise click.UsageError(f"{path} is one step, so there is no order to try")
+    return found
+
+
 def _require_writable(path: str) -> None:
     """Before the tuning rather than after it."""
     try:
@@ -152,7 +173,7 @@ def _require_writable(path: str) -> None:
 
 _OF_AN_EINSUM = (
     *("shapes", "sizes", "long", "rows", "dtypes"),
-    *("trials", "timeout", "space", "sampler", "seed", "steps", "html", "beside"),
+    *("trials", "timeout", "space", "sampler", "seed", "steps", "schedule", "html", "beside"),
 )
 
 
@@ -200,6 +221,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
 @status_option("ok", "ok unless given; wrong, timeout, ... or all.")
 @click.option("--mine", is_flag=True, help="Only records of your own store, not those that come with feinsum.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, metavar="N", help="Records to print; 20 unless given.")
+@as_log_option
 @json_option
 @click.pass_context
 def query(
@@ -210,6 +232,7 @@ def query(
     status: str | None,
     mine: bool,
     limit: int,
+    form: str | None,
     as_json: bool,
 ) -> None:
     """Print the records of an einsum, best first.
@@ -229,7 +252,9 @@ def query(
     here = {device.id for device in fe.devices()}
     fitting = [record for record in known if (part or "").lower() in record.device]
     found = sorted(fitting, key=lambda record: record.device not in here)
-    if as_json:
+    if form is not None and found:
+        _print_logs(request, known, without_repetitions(found)[:limit])
+    elif as_json:
         print_json([record_as_json(r) | {"origin": _origin(r, known)} for r in found[:limit]])
     elif found:
         shown = without_repetitions(found)
@@ -243,6 +268,18 @@ def query(
             err=True,
         )
         ctx.exit(1)
+
+
+def _print_logs(request: Request, known: QueryResult, records: Sequence[TuningRecord]) -> None:
+    """Records as programs of the immediate language."""
+    from feinsum.languages.immediate.schedules import recorded_schedule, write_schedule
+
+    e = request.einsum
+    for number, r in enumerate(records):
+        time = "" if r.median_s is None else f", {duration(r.median_s)}"
+        sizes = e.sizes_from({known.letters[letter]: length for letter, length in r.sizes.items()})
+        text = write_schedule(e, recorded_schedule(e, r), sizes, name=f"record{number}")
+        say(f"; record {r.id} of {r.device}: {r.status}{time}\n{text}")
 
 
 def _origin(r: TuningRecord, known: QueryResult) -> str:

@@ -132,14 +132,15 @@ class Executable:
 
     def scratch(self, context: Any, lengths: Mapping[str, int]) -> dict[str, Any]:
         """New buffers for the memory that the launches share, at the given lengths."""
-        sizes = self._scratch_bytes(lengths)
+        sizes = self.scratch_bytes(lengths)
         return {name: large_pages(context).new_buffer(max(size, 1)) for name, size in sizes.items()}
 
     def kept_scratch(self, queue: Any, lengths: Mapping[str, int]) -> dict[str, Any]:
         """The same for launches that this thread enqueues next on `queue`; calls before and after it may use them, too."""
-        return kept_scratch(queue, self._scratch_bytes(lengths))
+        return kept_scratch(queue, self.scratch_bytes(lengths))
 
-    def _scratch_bytes(self, lengths: Mapping[str, int]) -> dict[str, int]:
+    def scratch_bytes(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """How much memory the launches share, by name."""
         return {
             a.name: self._dtypes[a.name].itemsize * math.prod(evaluate(x, lengths) for x in a.shape) for a in self._scratch
         }

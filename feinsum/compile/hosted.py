@@ -23,6 +23,8 @@ from feinsum.compile.pages import LEAST_BYTES, large_page_bytes
 
 LEAST_RESULT_BYTES = 32 << 10
 """Smaller results are copied from a buffer of the device."""
+SHARED_BYTES = 64
+"""Where arrays begin that other libraries take where they are, at a multiple: JAX's do (XLA; seen with jax 0.10)."""
 
 
 @lru_cache(maxsize=16)

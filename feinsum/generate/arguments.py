@@ -24,7 +24,8 @@ def find_library(e: BatchedEinsum, arrays: Mapping[str, Any]) -> str:
     libraries = {name: library_of(value) for name, value in arrays.items()}
     for name, library in libraries.items():
         if library is None:
-            raise ValidationError(f"'{name}' is a {type(arrays[name]).__name__}; pass numpy or pyopencl arrays")
+            given = type(arrays[name]).__name__
+            raise ValidationError(f"'{name}' is a {given}; pass an array, of numpy or of a library that speaks DLPack")
     if len(set(libraries.values())) > 1:
         shown = ", ".join(f"{name}: {library}" for name, library in libraries.items())
         raise ValidationError(f"arrays of two libraries are mixed ({shown}); pass all of one")

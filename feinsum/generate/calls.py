@@ -21,9 +21,10 @@ from feinsum.compile.buffers import (
     why_copied,
 )
 from feinsum.compile.executable import Executable
-from feinsum.compile.hosted import new_array
+from feinsum.compile.hosted import SHARED_BYTES, new_array
 from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
+from feinsum.generate.guests import Copied, called, give_like, has_guests, receive
 from feinsum.generate.scalars import finish_nothing, take_scalars
 
 if TYPE_CHECKING:
@@ -84,15 +85,6 @@ class Prepared:
     bound: Bound
 
 
-@dataclass(frozen=True)
-class Copied:
-    """An array that a call had to copy."""
-
-    name: str
-    why: str
-    nbytes: int
-
-
 class Calls:
     """The calls of one kernel; thread-safe."""
 
@@ -107,12 +99,66 @@ class Calls:
         self._known: dict[Any, Prepared] = {}
         self.copied: tuple[Copied, ...] = ()
 
-    def call(self, inputs: Mapping[str, Any], out: Any, queue: Any, wait_for: Sequence[Any] | None) -> Any:
+    def call(
+        self,
+        inputs: Mapping[str, Any],
+        out: Any,
+        queue: Any,
+        wait_for: Sequence[Any] | None,
+        like: Any = None,
+        stream: Any = None,
+    ) -> Any:
         """See :meth:`Kernel.__call__`."""
         scalars: Mapping[str, Any] = {}
         if self._einsum.epilogues:
             inputs, scalars = take_scalars(self._einsum, inputs)
             self._require_present(out)
+        if like is None and not has_guests(inputs.values()):
+            if stream is not None:
+                raise ValidationError("stream is for CUDA arrays; say queue= for those of pyopencl")
+            return self._call(inputs, scalars, out, queue, wait_for)
+        return self._call_guests(inputs, scalars, out, queue, wait_for, like, stream)
+
+    def _call_guests(
+        self,
+        inputs: Mapping[str, Any],
+        scalars: Mapping[str, Any],
+        out: Any,
+        queue: Any,
+        wait_for: Sequence[Any] | None,
+        like: Any,
+        stream: Any,
+    ) -> Any:
+        """The same with arrays of other libraries, or results that are to be such."""
+        received = receive(inputs, out, like, self._kernel.device)
+        if received is not None and not received.on_host:
+            if queue is not None or wait_for is not None:
+                raise ValidationError("CUDA arrays are computed with on a stream; say stream=, not queue= or wait_for=")
+            results, copied = received.launch(self._kernel, scalars, stream)
+            self.copied = tuple(copied)
+            return results
+        if stream is not None:
+            raise ValidationError("stream is for CUDA arrays; those on the host need none")
+        if received is None:
+            results = self._call(inputs, scalars, out, queue, wait_for)
+            if like is None or out is not None:
+                return results
+            given, more = give_like(results, like, queue or self._device_queue)
+            self.copied = (*self.copied, *more)
+            return given
+        results = self._call(received.inputs, scalars, received.out, queue, wait_for)
+        given, more = received.give(results)
+        self.copied = (*received.copied, *self.copied, *more)
+        return given
+
+    def _call(
+        self,
+        inputs: Mapping[str, Any],
+        scalars: Mapping[str, Any],
+        out: Any,
+        queue: Any,
+        wait_for: Sequence[Any] | None,
+    ) -> Any:
         prepared = self._prepare(inputs)
         values = [inputs[name] for name in self._names]
         if queue is not None:
@@ -195,7 +241,7 @@ class Calls:
 
     def _new(self, prepared: Prepared) -> list[Any]:
         """New numpy arrays for the results."""
-        needed = prepared.bound.alignments[len(self._names) :]
+        needed = (max(n, SHARED_BYTES) for n in prepared.bound.alignments[len(self._names) :])
         return [new_array(prepared.shape, dtype, n) for dtype, n in zip(self._einsum.dtypes, needed, strict=True)]
 
     def _run(
@@ -251,6 +297,6 @@ class Calls:
     def _note(self, copied: Sequence[tuple[int, Any]], values: Sequence[Any], bound: Bound) -> None:
         """Remember what this call copied, for :meth:`Kernel.explain`."""
         self.copied = tuple(
-            Copied(self._names[k], why_copied(values[k], self._context, bound.alignments[k]), int(values[k].nbytes))
+            Copied(called(self._names[k]), why_copied(values[k], self._context, bound.alignments[k]), int(values[k].nbytes))
             for k, _ in copied
         )

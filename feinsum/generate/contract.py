@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from feinsum.generate.evaluation import Evaluation
     from feinsum.generate.kernel import Kernel
 
-_LIBRARIES = ("auto", "numpy", "pyopencl")
+_LIBRARIES = ("auto", "numpy", "pyopencl", "torch", "jax", "cupy")
 _MOST_EQUATIONS = 512
 
 
@@ -44,13 +44,16 @@ def contract(
     database: Any = None,
     tune: str | float = "never",
     library: bool = True,
+    like: Any = None,
+    stream: Any = None,
 ) -> Any:
     """Evaluate an einsum of arrays on a device.
 
     :param operands: subscripts in the grammar of :func:`numpy.einsum`, with ellipses and implicit output, and then the
-        arrays; or the interleaved form.  All are numpy arrays (numbers and lists become such), or all
-        :class:`pyopencl.array.Array` (and numbers).  Axes of length one broadcast.  Where letters are not enough, indices
-        are any characters from U+00C0 on, integers of any size, or names, as in opt_einsum.
+        arrays; or the interleaved form.  All are of one library, besides numbers: numpy (lists become such),
+        :class:`pyopencl.array.Array`, torch, JAX, CuPy, or another that speaks DLPack.  Axes of length one broadcast.
+        Where letters are not enough, indices are any characters from U+00C0 on, integers of any size, or names, as in
+        opt_einsum.
     :param out: an array for the result, of the same library.
     :param dtype: the type to compute in; by default the result type of the operands.
     :param order: the layout of the result in memory: ``"F"``, ``"A"`` (``"F"`` if that is the layout of all operands), or
@@ -60,13 +63,15 @@ def contract(
     :param optimize: True for one kernel up to three operands, where steps are not expected to be quicker, and opt_einsum's
         order beyond; False for one kernel; or a strategy, path or optimizer as in numpy and opt_einsum.
     :param memory_limit: how many elements a result in between may have, as in opt_einsum.
-    :param backend: ``"auto"``, or whose arrays the operands are: ``"numpy"`` or ``"pyopencl"``.
+    :param backend: ``"auto"``, or whose arrays the operands are: ``"numpy"``, ``"pyopencl"``, ``"torch"`` and so on.
     :param device: see :func:`feinsum.device`; by default that of the device arrays.
     :param database: see :func:`feinsum.generate`.
     :param tune: ``"never"``; ``"missing"`` to tune first, for a minute at most, what no record is exact about; or the
         seconds to tune at most.  See :meth:`ContractExpression.tune`.
     :param library: whether steps on a CPU that are matrix products may be done by numpy's BLAS, where that was measured or
         is expected to be quicker than a kernel.
+    :param like: an array, or the name of a library, that the result is to be of; by default that of the operands.
+    :param stream: for CUDA arrays, see :meth:`Kernel.__call__ <feinsum.Kernel.__call__>`.
     :returns: a new array, never a view; for numpy operands, a number where the result has no axes, as in numpy.
     :raises SubscriptError, ShapeError, DTypeError, ValidationError: naming the operand, index or argument at fault.
 
@@ -76,9 +81,9 @@ def contract(
     options = (dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
     if operands and isinstance(operands[0], str):
         equation = _known_equation(operands[0], options)
-        return equation.evaluate(operands[1:], out)
+        return equation.evaluate(operands[1:], out, like, stream)
     text, values = _equation(operands)
-    return _known_equation(text, options).evaluate(values, out)
+    return _known_equation(text, options).evaluate(values, out, like, stream)
 
 
 _equations: OrderedDict[Any, Equation] = OrderedDict()
@@ -165,7 +170,7 @@ class ContractExpression:
         """
         from feinsum.generate.explanation import explain_steps
 
-        return explain_steps(self._text, self._evaluation())
+        return explain_steps(self._text, self._evaluation(), self._equation.copied)
 
     def tune(self, seconds: float = 60.0) -> None:
         """Tune what no record is exact about, and time numpy's BLAS beside the kernels where it can do a step.
@@ -177,8 +182,8 @@ class ContractExpression:
         """
         self._equation.tune(self._last_operands(), seconds)
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
-        """Evaluate it for the operands that are not constant.
+    def __call__(self, *arrays: Any, out: Any = None, like: Any = None, stream: Any = None) -> Any:
+        """Evaluate it for the operands that are not constant; for the keywords see :func:`contract`.
 
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
         """
@@ -193,9 +198,9 @@ class ContractExpression:
             if shape != shapes[k]:
                 raise ShapeError(f"operand {k} of '{self._text}' has shape {np.shape(value)}, not {shapes[k]}")
         if not self._constants:
-            return self._equation.evaluate(arrays, out)
+            return self._equation.evaluate(arrays, out, like, stream)
         given = dict(zip(free, arrays, strict=True)) | self._constants
-        return self._equation.evaluate([given[k] for k in range(len(given))], out)
+        return self._equation.evaluate([given[k] for k in range(len(given))], out, like, stream)
 
     def _evaluation(self) -> Evaluation:
         return self._equation.last() or self._equation.prepared(self._last_operands())

@@ -97,7 +97,8 @@ class Recipe:
         return self.plan.shape[::-1] if self.backwards else self.plan.shape
 
 
-def _recipe_for(text: str, operands: Operands, how: How, out: Any) -> Recipe:
+def recipe_for(text: str, operands: Operands, how: How, out: Any) -> Recipe:
+    """What is known of a contraction of operands like these, for a result like `out` or a new one."""
     orders = tuple(
         tuple(range(len(a.shape))) if a.flags.c_contiguous else contiguous_order(a) or tuple(range(len(a.shape)))
         for a in operands.arrays
@@ -187,8 +188,7 @@ def _check_result(out: Any, recipe: Recipe, library: str, casting: str) -> None:
     if tuple(out.shape) != recipe.shape:
         raise ShapeError(f"out has shape {tuple(out.shape)} but the result has {recipe.shape}")
     if library == "numpy":
-        if not np.can_cast(recipe.types.result, out.dtype, casting):  # type: ignore[arg-type]
-            raise DTypeError(f"out is {out.dtype}, to which {recipe.types.result} is not cast by the rule '{casting}'")
+        check_result_type(out.dtype, recipe, casting)
         if not out.flags.writeable:
             raise ValidationError("out is read-only; pass an array that can be written")
         return
@@ -196,6 +196,15 @@ def _check_result(out: Any, recipe: Recipe, library: str, casting: str) -> None:
         raise DTypeError(f"out is {out.dtype} but the result is {recipe.types.result}")
     if not out.flags.forc:
         raise ValidationError("out is not contiguous; pass a contiguous array")
+
+
+def check_result_type(dtype: np.dtype[Any], recipe: Recipe, casting: str) -> None:
+    """Check the type of the array for a result.
+
+    :raises DTypeError: if the result is not cast to it.
+    """
+    if not np.can_cast(recipe.types.result, dtype, casting):  # type: ignore[arg-type]
+        raise DTypeError(f"out is {dtype}, to which {recipe.types.result} is not cast by the rule '{casting}'")
 
 
 @lru_cache(maxsize=16)
@@ -225,7 +234,7 @@ def prepare(
 
     :param constants: the operands that are the same in every call.
     """
-    recipe = _recipe_for(text, operands, how, out)
+    recipe = recipe_for(text, operands, how, out)
     wanted, on_host = recipe.types.result, operands.library == "numpy"
     if not on_host and wanted != recipe.einsums[-1][0].dtype:
         raise DTypeError(
@@ -240,7 +249,7 @@ def prepare(
         other = _chosen(alternative, how, device, by_library=True, timed=True)
         if sum(choice.seconds for choice in other) < sum(choice.seconds for choice in chosen):
             recipe, chosen = alternative, other
-    tasks = _tasks(recipe, chosen, how, device, on_host=on_host, constants=constants)
+    tasks = prepare_steps(recipe, chosen, how, device, on_host=on_host, constants=constants)
     layouts = [_layout(recipe, k, a) for k, a in enumerate(operands.arrays)]
     computed = recipe.einsums[-1][0].dtype
     results = Results(recipe.plan.shape, recipe.backwards, wanted, computed)
@@ -258,7 +267,7 @@ def _in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe)
     if recipe.types.result.name not in PRODUCT_DTYPES:
         return None
     limit = split_strategy(how.optimize)[1]
-    return _recipe_for(text, operands, replace(how, optimize="auto" if limit is None else ("auto", limit)), out)
+    return recipe_for(text, operands, replace(how, optimize="auto" if limit is None else ("auto", limit)), out)
 
 
 def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed: bool) -> list[StepChoice]:
@@ -274,9 +283,10 @@ def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed
     ]
 
 
-def _tasks(
+def prepare_steps(
     recipe: Recipe, chosen: Sequence[StepChoice], how: How, device: Device, *, on_host: bool, constants: frozenset[int]
 ) -> list[PreparedStep]:
+    """The steps with their kernels, made where no library does them."""
     plan, n = recipe.plan, len(recipe.orders)
     tuned = measured_times(device)
     wanted = [

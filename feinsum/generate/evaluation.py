@@ -167,7 +167,7 @@ class Evaluation:
         facts: Any,
     ) -> None:
         self.tasks = tuple(tasks)
-        self._layouts = tuple(layouts)
+        self.layouts = tuple(layouts)
         self._results = results
         self.device, self.on_host = device, on_host
         self._constants = constants
@@ -210,14 +210,14 @@ class Evaluation:
 
     def _multiplied(self, product: PreparedProduct, arrays: Sequence[Any]) -> Any:
         """The result of one product of numpy arrays, for which no driver is called, with as little around it as may be."""
-        given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self._layouts, arrays, strict=True)]
+        given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self.layouts, arrays, strict=True)]
         first, second = _factors(self.tasks[0], given)
         return self._to_numpy(product(first, second), None, False, shared=False)
 
     def _at_once(self, bound: Bound, arrays: Sequence[Any], out: Any, direct: bool, queue: Any) -> Any:
         """The result of one kernel for numpy arrays, none of them constant, with as little around it as may be."""
         task, alignments, backwards = self.tasks[0], bound.alignments, self._results.backwards
-        given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self._layouts, arrays, strict=True)]
+        given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self.layouts, arrays, strict=True)]
         if out is not None and direct:
             result = (out.T if backwards else out).reshape(task.step.shape)
             overwritten = [bool(np.may_share_memory(a, out)) for a in given]
@@ -268,7 +268,7 @@ class Evaluation:
             values[slot] = None
 
     def _operand(self, k: int, value: Any, out: Any, direct: bool, queue: Any, cache: dict[Any, Any] | None) -> Value:
-        layout = self._layouts[k]
+        layout = self.layouts[k]
         key = None
         if cache is not None:
             key = ("operand", id(value), layout, self._facts)

@@ -16,8 +16,9 @@ from feinsum.timing import FINAL_PROTOCOL
 if TYPE_CHECKING:
     from feinsum.candidates.origin import Origin
     from feinsum.database import TuningRecord
-    from feinsum.generate.calls import Copied
+    from feinsum.devices import Device
     from feinsum.generate.evaluation import Evaluation
+    from feinsum.generate.guests import Copied
     from feinsum.generate.kernel import Kernel
     from feinsum.generate.workshop import KernelJob
 
@@ -34,11 +35,16 @@ def explain(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied
         *_space(job, origin),
     ]
     return "\n".join(
-        [*lines, *_record(kernel, job, origin), *_expected(kernel, origin), *(_copy(kernel, one) for one in copied)]
+        [
+            *lines,
+            *_record(kernel, job, origin),
+            *_expected(kernel, origin),
+            *(copy_line(one, kernel.device) for one in copied),
+        ]
     )
 
 
-def explain_steps(text: str, evaluation: Evaluation) -> str:
+def explain_steps(text: str, evaluation: Evaluation, copied: Sequence[Copied]) -> str:
     """See :meth:`feinsum.generate.contract.ContractExpression.explain`."""
     lines = [f"{text} on {evaluation.device}, in {len(evaluation.tasks)} step{'s' if len(evaluation.tasks) > 1 else ''}"]
     for number, task in enumerate(evaluation.tasks):
@@ -54,7 +60,16 @@ def explain_steps(text: str, evaluation: Evaluation) -> str:
             how = "measured" if choice.measured else "expected"
             kernel = "" if choice.kernel_s is None else f", the kernel {_time(choice.kernel_s)}"
             lines.append(f"    library   {how} to take {_time(choice.library_s)}{kernel}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_laid_out(evaluation), *(copy_line(one, evaluation.device) for one in copied)])
+
+
+def _laid_out(evaluation: Evaluation) -> list[str]:
+    """A line for each operand that is copied in every call."""
+    return [
+        f"  copied    operand {k}, in every call: it is not {layout.dtype}, or strided"
+        for k, layout in enumerate(evaluation.layouts)
+        if layout.convert
+    ]
 
 
 def _time(seconds: float) -> str:
@@ -162,8 +177,8 @@ def _expected(kernel: Kernel, origin: Origin) -> list[str]:
     return [f"{text}; {known}"]
 
 
-def _copy(kernel: Kernel, copied: Copied) -> str:
+def copy_line(copied: Copied, device: Device) -> str:
     """A line for an array that the last call copied; the time is that of reading and writing it once."""
-    peaks = kernel.device.known_peaks
+    peaks = device.known_peaks
     cost = "" if peaks is None else f", {2 * copied.nbytes / peaks.copy_bytes_per_s * 1e3:.3g} ms at least"
-    return f"  copied    '{copied.name}', which {copied.why}, in the last call: {copied.nbytes} bytes{cost}"
+    return f"  copied    {copied.name}, which {copied.why}, in the last call: {copied.nbytes} bytes{cost}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from feinsum.errors import ValidationError
 from feinsum.generate.evaluate import How, is_time, prepare
 from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.freshness import Place
+from feinsum.generate.guests import Copied, Reception, give_like, has_arrays_of_others, receive
 from feinsum.generate.operands import take_operands
 
 _REMEMBERED = 128
@@ -43,11 +44,59 @@ class Equation:
         self._glance: Any = None
         self._look_at_s = 0.0
         self._known: dict[Any, tuple[Evaluation, bool]] = {}
+        self._known_elsewhere: dict[Any, Any] = {}
+        self._quick: Callable[[Sequence[Any]], Any] | None = None
         self._last: tuple[Evaluation, tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
+        self.copied: tuple[Copied, ...] = ()
 
-    def evaluate(self, values: Sequence[Any], out: Any = None) -> Any:
-        """The result for some operands, in `out` if that is given."""
+    def evaluate(self, values: Sequence[Any], out: Any = None, like: Any = None, stream: Any = None) -> Any:
+        """The result for some operands, in `out` if that is given; see :func:`feinsum.contract`."""
+        if self._quick is not None and out is like is stream is None:
+            if not self._lasting:
+                self._look()
+            quick = self._quick
+            if quick is not None and (found := quick(values)) is not None:
+                self.copied = ()
+                return found
+        if like is not None or stream is not None:
+            return self._evaluate_guests(values, out, like, stream)
+        return self._evaluate(values, out)
+
+    def _evaluate_guests(self, values: Sequence[Any], out: Any, like: Any, stream: Any) -> Any:
+        """The same where operands may be of other libraries, or the result is to be."""
+        received = receive(dict(enumerate(values)), out, like, None)
+        if received is not None and not received.on_host:
+            return self._contract_elsewhere(received, stream)
+        if stream is not None:
+            raise ValidationError("stream is for CUDA arrays; those on the host need none")
+        if received is None:
+            result = self._evaluate(values, out, "native")
+            if like is None or out is not None:
+                return result
+            given, more = give_like(result, like, self._queue())
+            self.copied = tuple(more)
+            return given
+        result = self._evaluate(list(received.inputs.values()), received.out, received.library.name)
+        given, more = received.give(result)
+        self.copied = (*received.copied, *more)
+        return given
+
+    def _contract_elsewhere(self, received: Reception, stream: Any) -> Any:
+        """The result of CUDA arrays."""
+        self._check_backend(received.library.name)
+        if not self._lasting:
+            self._look()
+        result, copied, self._last, self._quick = received.contract(self.text, self.how, stream, self._known_elsewhere)
+        self.copied = tuple(copied)
+        return result
+
+    def _evaluate(self, values: Sequence[Any], out: Any, owner: str | None = None) -> Any:
+        """The result for operands of numpy or pyopencl.
+
+        :param owner: the library that they were taken from, or ``"native"`` for that of their own; None where arrays of
+            others may be among them.
+        """
         if not self._lasting:
             self._look()
         try:
@@ -58,15 +107,24 @@ class Equation:
         except (AttributeError, TypeError):  # lists, numbers, and what is no array
             known, key = None, None
         if known is None:
+            if owner is None and has_arrays_of_others(values):
+                return self._evaluate_guests(values, out, None, None)
             operands = take_operands(values)
-            if self.how.backend not in ("auto", operands.library):
-                raise ValidationError(f"backend is '{self.how.backend}' but the operands are {operands.library} arrays")
+            self._check_backend(operands.library if owner in (None, "native") else owner)
             values = operands.arrays
             known = self._prepare(key, operands, out)
         evaluation, direct = known
         if not evaluation.on_host:
             evaluation.check(values, out)
         return evaluation.run(values, out, direct)
+
+    def _check_backend(self, library: str | None) -> None:
+        if self.how.backend not in ("auto", library):
+            raise ValidationError(f"backend is '{self.how.backend}' but the operands are {library} arrays")
+
+    def _queue(self) -> Any:
+        last = self.last()
+        return None if last is None else last.device.queue
 
     def prepared(self, values: Sequence[Any]) -> Evaluation:
         """The evaluation of operands like these."""
@@ -95,6 +153,7 @@ class Equation:
         tune_steps(evaluation, self.how, float(seconds))
         with self._lock:
             self._known.clear()
+            self._forget_elsewhere()
             self._last = None
 
     def _prepare(self, key: Any, operands: Any, out: Any) -> tuple[Evaluation, bool]:
@@ -113,6 +172,9 @@ class Equation:
             self._last = found[0], tuple((a.shape, a.dtype) for a in operands.arrays)
         return found
 
+    def _forget_elsewhere(self) -> None:
+        self._known_elsewhere, self._quick = {}, None
+
     def _look(self) -> None:
         """Forget what was prepared if records were added since."""
         now = time.monotonic()
@@ -125,6 +187,7 @@ class Equation:
         with self._lock:
             self._glance = glance
             self._known.clear()
+            self._forget_elsewhere()
 
 
 def default_operands(shapes: Sequence[tuple[int, ...]], constants: Mapping[int, Any], dtype: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,8 @@ class Kernel:
     :ivar configuration: the configuration of :attr:`space`.
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
     :ivar scalar_names: the same of the numbers that epilogues take.
+    :ivar roads: other ways to launch it than by OpenCL, by name, kept by who made them.
+    :ivar quick: tried first in each call: gives the results of arrays like earlier ones, and None of others.
     :ivar length_indices: the index of :attr:`einsum` whose length each length argument of :attr:`source` is.
     """
 
@@ -72,6 +74,8 @@ class Kernel:
         back = renaming.inverse.indices
         self.length_indices: Mapping[str, str] = {name: back[letter] for letter, name in own.length_names.items()}
         self._calls = Calls(self)
+        self.roads: dict[str, Any] = {}
+        self.quick: Callable[[Mapping[str, Any]], Any] | None = None
 
     @property
     def program(self) -> Program:
@@ -119,31 +123,42 @@ class Kernel:
         out: Any = None,
         queue: Any = None,
         wait_for: Sequence[Any] | None = None,
+        like: Any = None,
+        stream: Any = None,
         **named: Any,
     ) -> Any:
         """Evaluate the einsum.
 
-        :param named: one array for each name: all numpy arrays, or all :class:`pyopencl.array.Array`; and the numbers that
-            epilogues take.
+        :param named: one array for each name, all of one library: numpy, :class:`pyopencl.array.Array`, torch, JAX, CuPy,
+            or another that speaks DLPack; and the numbers that epilogues take.
         :param arrays: the same as a mapping, for names that are also those of the parameters below.
         :param out: an array for the result (a tuple of them for several outputs), of the kind of the inputs.  It must be
             given where an epilogue reads what it holds, and is then updated in place.
         :param queue: the :class:`pyopencl.CommandQueue` to use; by default that of the first device array, or the device's.
         :param wait_for: events to wait for.
-        :returns: for numpy arrays, the result as numpy arrays; for device arrays, device arrays whose `events` tell when
-            they are ready and whose memory is that of the first input's allocator; a tuple where there are several outputs.
+        :param like: an array, or the name of a library, that the results are to be of; by default that of the inputs.
+        :param stream: for CUDA arrays, the stream to launch on: anything with ``__cuda_stream__``, or its address; by
+            default the current one of the arrays' library.
+        :returns: arrays of the library of the inputs.  Those of pyopencl have `events` that tell when they are ready, and
+            their memory is from the first input's allocator; CUDA arrays are ready when the stream has come so far.  A
+            tuple where there are several outputs.
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, or is missing, before any
             launch.
 
-        Device arrays are used where they are if they are C-contiguous; others are copied on the device, and
-        :meth:`explain` says which.
+        Arrays are used where they are if they are C-contiguous and the device computes there; others are copied, and
+        :meth:`explain` says which and why.
         """
+        quick = self.quick
+        plain = out is queue is wait_for is like is stream is None and (arrays is None or not named)
+        if quick is not None and plain and (found := quick(arrays or named)) is not None:
+            self._calls.copied = ()
+            return found
         if arrays is not None:
             if not isinstance(arrays, Mapping):
                 raise ValidationError(f"arrays are passed by name, as in {self._usage}, not as a {type(arrays).__name__}")
             named = {**arrays, **named}
         with calling:
-            return self._calls.call(named, out, queue, wait_for)
+            return self._calls.call(named, out, queue, wait_for, like, stream)
 
     @property
     def _usage(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from feinsum.devices import device as choose_device
-from feinsum.errors import FeinsumError, ValidationError
+from feinsum.errors import FeinsumError
 from feinsum.languages.program import LANGUAGES, Program, program
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ TUNING = ("never", "missing", "always")
 class Runner(Protocol):
     """What the package of a language makes of a function."""
 
-    @property
-    def route(self) -> str: ...
+    route: str
 
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any: ...
 
@@ -78,26 +77,15 @@ class Built:
     @property
     def source(self) -> str:
         """The OpenCL C source."""
-        source: str = self._asked("source")
+        source: str = self._runner.source
         return source
-
-    @property
-    def plan(self) -> Any:
-        """The einsums that it was raised to, of the immediate language."""
-        return self._asked("plan")
-
-    def _asked(self, what: str) -> Any:
-        """:raises ValidationError: if that is something which functions of the language do not have."""
-        if not hasattr(self._runner, what):
-            raise ValidationError(f"functions of the {self.program.language} language have no {what}; see explain()")
-        return getattr(self._runner, what)
 
     def ir(self, name: str | None = None) -> str:
         """The function behind a pass, by default the last, in the language itself.
 
         :raises ValidationError: if there is no such pass.
         """
-        text: str = self._asked("ir")(name)
+        text: str = self._runner.ir(name)
         return text
 
     def explain(self) -> str:
@@ -129,10 +117,12 @@ def build(
     :param function: its name; not needed where there is one only.
     :param device: see :func:`feinsum.device`.
     :param database: where to look for records besides those that come with feinsum.
-    :param sizes: lengths expected of sizes that the program leaves open, by parameter and mode: ``{"C.2": 1000}``.
+    :param sizes: lengths expected of sizes that the program leaves open, by parameter and mode: ``{"C.2": 1000}``; of the
+        immediate language ``{"E": items}``.
     :param tune: as for :func:`feinsum.generate`, where the function is an einsum.
     :param route: ``"einsum"`` has einsums computed by the kernels of :func:`feinsum.generate`, ``"general"`` by one that is
-        made of the instructions; ``"auto"`` decides by record, or else by timing both at the first call.
+        made of the instructions; ``"auto"`` decides by record, or else by timing both at the first call.  Of the immediate
+        language ``"general"`` launches each instruction, the others raise instructions to larger einsums.
     :param check: ``"bounds"`` has every index checked as the kernel runs, for debugging; this is slow.
     :raises LanguageError: if the function cannot be compiled, at the line.
     :raises FeinsumError: if `route`, `tune` or `check` is none of these, or the function is no einsum and should be one.
@@ -148,7 +138,7 @@ def build(
     one = p if isinstance(p, Program) else program(p)
     found = one.function(function)
     request = {"database": database, "sizes": sizes, "tune": tune, "route": route, "check": check == "bounds"}
-    implementation: Any = LANGUAGES[one.language].load()
-    if not hasattr(implementation, "build"):
-        raise ValidationError(f"programs of the {one.language} language are interpreted and not built yet")
-    return Built(one, found.name, chosen, implementation.build(found, one.source, chosen, **request))
+    language: Any = LANGUAGES[one.language].load()
+    if not hasattr(language, "build"):
+        raise FeinsumError(f"programs of the {one.language} language are read and interpreted, not built yet")
+    return Built(one, found.name, chosen, language.build(found, one.source, chosen, **request))

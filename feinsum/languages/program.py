@@ -39,7 +39,7 @@ class Implementation(Protocol):
         """Execute a function with numpy."""
 
     def build(self, function: Any, source: Source, device: Any, **request: Any) -> Any:
-        """What runs a function on a device, see :mod:`.building`."""
+        """A function on a device, see :class:`feinsum.languages.building.Runner`."""
 
 
 @dataclass(frozen=True)

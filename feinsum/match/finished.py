@@ -66,6 +66,11 @@ def split(source: Source, insn: Any) -> tuple[Any, Finishing | None]:
     uses = find_uses(expression)
     if any(name == mapper.output for name, _ in uses.reads):
         raise refuse(insn.id, Rule.OUTPUT, f"it reads '{mapper.output}' elsewhere than at the index that it writes")
+    for name, at in uses.reads:
+        if at is None or not all(entry in map(place, range(len(index))) for entry in at):
+            raise refuse(
+                insn.id, Rule.PLAIN_INDICES, f"what it makes of its sum reads '{name}' not at indices of the output"
+            )
     loops = sorted(uses.variables & source.inames)
     if loops:
         raise refuse(
@@ -73,11 +78,6 @@ def split(source: Source, insn: Any) -> tuple[Any, Finishing | None]:
             Rule.PLAIN_INDICES,
             f"what it makes of its sum depends on the loop '{loops[0]}' by itself, not as an index",
         )
-    for name, at in uses.reads:
-        if at is None or not all(entry in map(place, range(len(index))) for entry in at):
-            raise refuse(
-                insn.id, Rule.PLAIN_INDICES, f"what it makes of its sum reads '{name}' not at indices of the output"
-            )
     return bare[0], Finishing(expression, len(index))
 
 

@@ -7,7 +7,8 @@ what it presumes, and returns the changed unit (and the changed match where oper
 from feinsum.rewrites.algebra import contract_first, contract_in_steps, separate_rows, split_index
 from feinsum.rewrites.apart import finish_apart
 from feinsum.rewrites.finishing import finish, finished
-from feinsum.rewrites.fusion import fuse, fused, join, last_together, neighbours, side_by_side
+from feinsum.rewrites.fusion import fuse, fused, last_together, neighbours
+from feinsum.rewrites.joining import join, side_by_side
 from feinsum.rewrites.launches import launch_in_turn
 from feinsum.rewrites.loops import divide, iname_of, nest, place, spread, spread_sum
 from feinsum.rewrites.memory import Kept, materialize

@@ -14,6 +14,7 @@ import loopy as lp
 from pytools.tag import Tag, tag_dataclass
 
 from feinsum.errors import TransformError
+from feinsum.lower.same_bytes import SameBytes
 from feinsum.match import Match
 from feinsum.match.expressions import find_uses
 from feinsum.match.finishing import Finishing
@@ -55,14 +56,27 @@ def finish(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
 
     An epilogue in CUTLASS and cuBLASLt.
     """
-    if not match.finishing:
+    # Other outputs may be those of later steps, whose sums are not there yet.
+    own = {output: match.finishing[output] for output in match.outputs if output in match.finishing}
+    if not own:
         return t_unit
     for insn in t_unit[match.kernel_name].instructions:
         for output in insn.assignee_var_names():
-            if output in match.finishing and not insn.tags & FINISHED:
-                t_unit = _finish(t_unit, match, insn, match.finishing[output])
-    updated = [output for output in match.outputs if output in match.finishing and match.finishing[output].reads_output]
+            if output in own and not insn.tags & FINISHED:
+                t_unit = _finish(t_unit, match, insn, own[output])
+    updated = [output for output, finishing in own.items() if finishing.reads_output]
     return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated))
+
+
+def mark_finished(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+    """The kernel in which all that stores outputs of a match is known to store what is made of their sums."""
+    kernel = t_unit[match.kernel_name]
+    own = {output for output in match.outputs if output in match.finishing}
+    instructions = [
+        insn.copy(tags=insn.tags | FINISHED) if own.intersection(insn.assignee_var_names()) else insn
+        for insn in kernel.instructions
+    ]
+    return t_unit.with_kernel(kernel.copy(instructions=instructions)) if own else t_unit
 
 
 def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str]) -> lp.LoopKernel:
@@ -98,7 +112,8 @@ def _finish(t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Fini
     if find_uses(with_rules(kernel, insn.expression)).reductions:
         t_unit, insn = _with_accumulator(t_unit, match, insn)
         kernel = t_unit[match.kernel_name]
-    done = insn.copy(expression=finishing.of(insn.expression, insn.assignee), tags=insn.tags | FINISHED)
+    tags = frozenset(tag for tag in insn.tags if not isinstance(tag, SameBytes))  # it no longer is a copy
+    done = insn.copy(expression=finishing.of(insn.expression, insn.assignee), tags=tags | FINISHED)
     return t_unit.with_kernel(
         kernel.copy(instructions=[done if other.id == insn.id else other for other in kernel.instructions])
     )
@@ -110,4 +125,9 @@ def _with_accumulator(t_unit: lp.TranslationUnit, match: Match, insn: Any) -> tu
     plain = insn.copy(expression=with_rules(kernel, insn.expression))
     kernel = kernel.copy(instructions=[plain if other.id == insn.id else other for other in kernel.instructions])
     t_unit = lp.realize_reduction(t_unit.with_kernel(kernel), insn_id_filter=insn.id)
-    return t_unit, t_unit[match.kernel_name].id_to_insn[insn.id]
+    made = t_unit[match.kernel_name]
+    # They depend on what the sum depended on; loopy would look for more writers of what they read, and warn.
+    instructions = [
+        other if other.id in kernel.id_to_insn else other.copy(depends_on_is_final=True) for other in made.instructions
+    ]
+    return t_unit.with_kernel(made.copy(instructions=instructions)), made.id_to_insn[insn.id]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from feinsum.canonicalization import canonicalize_einsum
+from feinsum.canonicalization import Renaming, canonicalize_einsum
 from feinsum.einsum import BatchedEinsum
 from feinsum.subscripts import Subscripts
 
@@ -23,6 +23,20 @@ class Roles:
 
     indices: Mapping[str, str]
     operands: tuple[int, ...]
+
+    def of_given(self, renaming: Renaming) -> Roles:
+        """How the source of a renaming plays the pattern, if these are the roles of its target."""
+        back = renaming.inverse.indices
+        return Roles(
+            {letter: back[own] for letter, own in self.indices.items()},
+            tuple(renaming.operands[k] for k in self.operands),
+        )
+
+    @property
+    def reverse(self) -> Roles:
+        """The roles of the pattern in the einsum."""
+        back = tuple(sorted(range(len(self.operands)), key=self.operands.__getitem__))
+        return Roles({own: letter for letter, own in self.indices.items()}, back)
 
     def apply(self, e: BatchedEinsum) -> BatchedEinsum:
         """The einsum written in the letters and the operand order of the pattern."""

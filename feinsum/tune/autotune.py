@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from feinsum.contraction import ContractionSchedule
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
@@ -52,6 +53,7 @@ def autotune(
     scheduler: str | None = None,
     trial_timeout: float = 60.0,
     steps: str = "auto",
+    schedule: ContractionSchedule | None = None,
     progress: bool | Progress = True,
 ) -> TuningReport:
     """Try configurations for an einsum on a device and record each of them.
@@ -80,9 +82,12 @@ def autotune(
         longer is recorded as such.
     :param steps: ``"auto"``: tune the steps for two fifths of `timeout` if chains turn out to be in reach of the best,
         unless `trials` is given; ``"always"``: tune them before all else; ``"never"``.
+    :param schedule: an order of contraction of your own, whose chain of the best known steps is tried before all else;
+        where steps are tuned, it is these.  `read_schedule` of the immediate language reads one from a text.
     :param progress: whether to show a progress bar on a terminal; or a function that is called after each trial with
         the number done, the number planned, the best record and the last.
     :raises SearchError: if there is no such sampler, or a number is out of range.
+    :raises SubscriptError: if the schedule does not evaluate the einsum.
     :raises TransformError: if no space of that name applies, or worker processes do not know it.
     :raises ShapeError: if a long axis has no length in `sizes`, or any axis is empty.
     :raises DeviceError: if no worker process can be started.
@@ -90,6 +95,8 @@ def autotune(
     """
     require_einsum(e)
     e.resolve(sizes)
+    if schedule is not None:
+        schedule.check(e.indexing)
     _check_range("trials", trials, 1)
     _check_range("timeout", timeout, 0)
     _check_range("workers", workers, 1)
@@ -109,6 +116,7 @@ def autotune(
             sampler=sampler,
             seed=seed,
             steps=steps,
+            schedule=schedule,
             progress=progress,
         )
 
@@ -132,6 +140,7 @@ def tune_on(
     progress: bool | Progress,
     steps: str = "auto",
     begin: Sequence[Configuration] = (),
+    schedule: ContractionSchedule | None = None,
 ) -> TuningReport:
     """:func:`autotune` with processes that are there already, and a store that is open.
 
@@ -140,7 +149,7 @@ def tune_on(
     start, budget = time.monotonic(), Budget(timeout)
     task = make_task(e, sizes, engine.profile, seed)
     require_writable(store)
-    contest = Contest(task, store, space, trials, sampler, begin)
+    contest = Contest(task, store, space, trials, sampler, begin, schedule)
     records: list[TuningRecord] = []
     decided, interrupted = None, False
 

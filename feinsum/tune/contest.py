@@ -26,6 +26,7 @@ from feinsum.candidates.composed import compositions
 from feinsum.candidates.predicted import favourites
 from feinsum.candidates.records import Inquiry, Question
 from feinsum.candidates.transfer import nearest
+from feinsum.contraction import ContractionSchedule
 from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import FeinsumError, SearchError, SpaceError, TransformError
 from feinsum.registry import matching_spaces
@@ -82,6 +83,7 @@ class Contest:
     :param trials: how many configurations are going to be asked for, if that is known.
     :param sampler: see :func:`feinsum.search.make_sampler`.
     :param begin: configurations to try first, or parts of some: see :class:`feinsum.tune.jobs.Job`.
+    :param schedule: an order of contraction, in the letters of the given einsum, whose chain is tried before all others.
     :ivar best: the winner of the last final, or else the quickest record; None while none is right.
     :raises TransformError: if no space takes part.
     :raises SearchError: if `begin` names what is no parameter of a space that does.
@@ -95,6 +97,7 @@ class Contest:
         trials: int | None,
         sampler: str | None,
         begin: Sequence[Configuration] = (),
+        schedule: ContractionSchedule | None = None,
     ) -> None:
         e = task.canonical.einsum
         matching = [s for s in matching_spaces(e) if only in (None, s.name)]
@@ -104,7 +107,7 @@ class Contest:
                 f"no transform space named {only!r} applies to '{task.canonical.given.subscripts}'; {able} do"
             )
         share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
-        self._task, self._store = task, store
+        self._task, self._store, self._schedule = task, store, schedule
         self._contestants = {
             s.name: c for s in matching if (c := _entered(task, store, s, share, sampler, only, begin)) is not None
         }
@@ -127,12 +130,22 @@ class Contest:
         inquiry = Inquiry(open_stores(self._store), self._task.profile)
         for c in self._contestants.values():
             tried = [*(r.configuration for r in c.known), *c.composed]
-            found = [made.configuration for made in compositions(c.space, self._task.problem(c.space), inquiry)]
+            problem, asked = self._task.problem(c.space), self.asked(c.space)
+            found = [made.configuration for made in compositions(c.space, problem, inquiry, asked)]
             fresh = [chain for chain in found if chain not in tried]
             c.chains += fresh
             c.composed += fresh
             c.exhausted = c.exhausted and not c.chains
         return sum(len(c.chains) for c in self._contestants.values())
+
+    def asked(self, space: TransformSpace) -> tuple[ContractionSchedule, ...]:
+        """The schedule that somebody asked for, in the letters of a space; none if there is none."""
+        canonical = self._task.canonical
+        roles = space.roles(canonical.einsum)
+        if self._schedule is None or roles is None:
+            return ()
+        given = roles.of_given(canonical.renaming)
+        return (self._schedule.rename(given.reverse.indices, given.operands),)
 
     def spaces(self, reach: float | None) -> list[TransformSpace]:
         """The spaces that take part; with `reach`, those alone whose quickest takes at most so many times the best."""

@@ -59,7 +59,7 @@ class StepTuning:
         if not self._open or seconds < patience_s:
             return 0
         self._open = False
-        steps = _steps(task, contest.spaces(None if self._when == "always" else _REACH))
+        steps = _steps(task, contest, contest.spaces(None if self._when == "always" else _REACH))
         share_s = None if self._timeout is None else _STEPS_SHARE * self._timeout / max(1, len(steps))
         if self._when == "auto" and (share_s or 0.0) < _LEAST_S:
             return 0
@@ -68,14 +68,14 @@ class StepTuning:
         return contest.compose() if steps else 0
 
 
-def _steps(task: Task, spaces: list[TransformSpace]) -> list[tuple[BatchedEinsum, dict[str, int]]]:
+def _steps(task: Task, contest: Contest, spaces: list[TransformSpace]) -> list[tuple[BatchedEinsum, dict[str, int]]]:
     """The steps of the first chain of each space, each once, in the letters of the user, with the lengths of long axes."""
     found: dict[object, tuple[BatchedEinsum, dict[str, int]]] = {}
     back = task.canonical.renaming.inverse.indices
     for space in spaces:
         problem, roles = task.problem(space), space.roles(task.canonical.einsum)
         letters = {} if roles is None else {ours: back[own] for ours, own in roles.indices.items()}
-        for schedule in steps_of(space, problem)[:1]:
+        for schedule in [*contest.asked(space), *steps_of(space, problem)][:1]:
             for step in step_einsums(problem.einsum, schedule):
                 e = BatchedEinsum(step.indexing.rename(letters), step.args)
                 lengths = {letters[x]: problem.sizes[x] for x in step.indexing.indices}

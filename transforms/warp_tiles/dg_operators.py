@@ -44,6 +44,7 @@ def dg_space(
         parameters=lambda p: choices(p, operator.product(p)),
         plan=plan,
         estimate=estimate,
+        epilogues=True,
     )
 
 

@@ -16,7 +16,7 @@ from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.source import Source
 
-__all__ = ["interpret", "read", "show"]
+__all__ = ["build", "interpret", "read", "show"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -30,6 +30,13 @@ def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diag
         check(function, findings)
     findings.raise_errors()
     return (function,) if function is not None else (), findings.warnings
+
+
+def build(function: Function, source: Source, device: Any, **request: Any) -> Any:
+    """A program on a device; see :func:`feinsum.build`."""
+    from feinsum.languages.declarative.running import build as make
+
+    return make(function, source, device, **request)
 
 
 def interpret(

@@ -42,14 +42,15 @@ SIZES: Final = {"bool": 0, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32"
 def promote(a: str, b: str) -> str:
     """The type of a sum; literals give way, and of a type variable and another type the variable is taken.
 
-    >>> promote("f32", "int"), promote("i32", "float"), promote("i8", "u8"), promote("f32", "f64")
-    ('f32', 'f64', 'i16', 'f64')
+    >>> promote("float", "int"), promote("f32", "int"), promote("i32", "float"), promote("i8", "u8"), promote("f32", "f64")
+    ('float', 'f32', 'f64', 'i16', 'f64')
     """
     if a == b:
         return a
     for weak, other in ((a, b), (b, a)):
         if weak in (ANY_INT, "bool"):
             return other
+    for weak, other in ((a, b), (b, a)):
         if weak == ANY_FLOAT:
             return "f64" if other in SIZES else other
     for one in (a, b):

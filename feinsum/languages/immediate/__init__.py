@@ -18,7 +18,7 @@ from feinsum.languages.immediate.resolve import resolve
 from feinsum.languages.immediate.syntax import Function
 from feinsum.languages.source import Source
 
-__all__ = ["build", "interpret", "read", "show"]
+__all__ = ["build", "interpret", "read", "sample_arguments", "show"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -52,3 +52,12 @@ def interpret(
     if odd:
         raise ValidationError(f"{odd[0]} means nothing in the immediate language; leave it out")
     return execute(function, arguments, count)
+
+
+def sample_arguments(
+    function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Random arguments; see :func:`feinsum.languages.trying.try_out`."""
+    from feinsum.languages.immediate.samples import sample_arguments as sample
+
+    return sample(function, sizes, seed, count, given)

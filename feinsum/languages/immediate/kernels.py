@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from feinsum.errors import ValidationError
@@ -10,7 +10,7 @@ from feinsum.languages.diagnostics import Findings
 from feinsum.languages.immediate.arguments import bind, check_apart, instances, require_one_library, written_arrays
 from feinsum.languages.immediate.memory import lay_out, numbers
 from feinsum.languages.immediate.notation import Notation
-from feinsum.languages.immediate.plan import Contraction, Plan, Repeat, as_written
+from feinsum.languages.immediate.plan import Contraction, Plan, Repeat, Unit, as_written
 from feinsum.languages.immediate.printing import show_instruction
 from feinsum.languages.immediate.raising import raised
 from feinsum.languages.immediate.reading import Reading
@@ -22,43 +22,31 @@ from feinsum.languages.source import Source
 if TYPE_CHECKING:
     from feinsum.devices import Device
 
-ROUTES = ("auto", "einsum", "general")
-"""``"general"`` does one instruction after the other; the others are raised to larger einsums."""
-
 
 def plan_of(function: Function, route: str = "auto") -> Plan:
     """What a function does: one einsum for each instruction on the route ``"general"``, else as few as can be."""
-    if route not in ROUTES:
-        raise ValidationError(f"route is {route!r}; it is one of {', '.join(map(repr, ROUTES))}")
     notation = Notation(Findings(Source("")), strict=False)
     plan = as_written(resolve(Reading(function, frozenset()), notation))
     return plan if route == "general" else raised(plan)
 
 
 class ImmediateKernel:
-    """A function of the immediate language on a device, as :class:`feinsum.languages.building.Built` calls it.
+    """A function on a device, behind :class:`feinsum.Built`.
 
     :ivar plan: the einsums that it was raised to.
-    :ivar route: how.
     """
 
-    def __init__(self, function: Function, source: Source, plan: Plan, settings: Settings, route: str) -> None:
-        self.function, self.text, self.plan, self.device, self.route = function, source, plan, settings.device, route
-        self._runner = Runner(settings, plan.is_batched)
+    def __init__(self, function: Function, source: Source, route: str, settings: Settings) -> None:
+        self.function, self._source, self._device = function, source, settings.device
+        self.route = "general" if route == "general" else "einsum"
+        self.plan = plan_of(function, route)
+        self._runner = Runner(settings, self.plan.is_batched)
         self._remarks: dict[str, str] = {}
 
-    def call(
-        self, arguments: Mapping[str, Any], count: int | None, queue: Any = None, wait_for: Sequence[Any] | None = None
-    ) -> Any:
-        """Execute the function for each work-item; arguments that are written are updated in place.
+    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+        """Execute the function for each work-item; see :class:`feinsum.Built`.
 
-        :param arguments: by name: all numpy arrays, or all pyopencl arrays; a group has one axis more in front, and one of
-            pointers may be a list of arrays or ``(pool, offsets)``.
-        :param count: how many items there are; by default as many as the shortest group has.
-        :param queue: for pyopencl arrays, the queue to use.
-        :param wait_for: events of pyopencl to wait for.
-        :returns: what is written: one array, or a tuple in order of declaration.
-        :raises ValidationError: if an argument does not fit, before anything runs.
+        A group has one axis more in front; one of pointers may be a list of arrays or ``(pool, offsets)``.
         """
         bound = bind(self.function, arguments)
         library = require_one_library(bound)
@@ -76,12 +64,30 @@ class ImmediateKernel:
         self._remarks = memory.remarks
         return written_arrays(bound)
 
+    @property
+    def source(self) -> str:
+        """The OpenCL C sources of the kernels that were called so far."""
+        kernels = [launch.kernel for known in self._runner.launches.values() for launch in known.values()]
+        if not kernels:
+            raise ValidationError("kernels are made at the first call, when it is known how arrays lie in memory")
+        return "\n".join(kernel.source for kernel in kernels)
+
+    def ir(self, name: str | None = None) -> str:
+        """The einsums, ``"written"`` or ``"raised"``; by default those that are launched.
+
+        :raises ValidationError: if it is neither.
+        """
+        if name not in (None, "written", "raised"):
+            raise ValidationError(f"there is no pass {name!r}; there are 'written' and 'raised'")
+        plan = self.plan if name is None else plan_of(self.function, "general" if name == "written" else "auto")
+        return "".join(f"{line}\n" for line in outline(plan.units))
+
     def explain(self) -> str:
         """For each einsum what it computes, which instructions it does, which kernel does it, and what was not obeyed.
 
         Kernels are made at the first call, when it is known how arrays lie in memory.
         """
-        lines = [f"@{self.function.name} on {self.device}"]
+        lines = [f"@{self.function.name} on {self._device}"]
         lines += self._lines(self.plan.units, "")
         lines += [f"  copied    {remark}" for remark in self._remarks.values()]
         return "\n".join(lines)
@@ -99,11 +105,9 @@ class ImmediateKernel:
         return lines
 
     def _contraction(self, unit: Contraction) -> list[str]:
-        places = sorted({self.text.place(update.span).line for update in unit.sources if update.span.end})
+        places = sorted({self._source.place(update.span).line for update in unit.sources if update.span.end})
         where = f"lines {', '.join(map(str, places))}: " if len(places) > 1 else f"line {places[0]}: " if places else ""
-        beta = "" if unit.beta == 0 else " + C" if unit.beta == 1 else f" + {unit.beta!r} C"
-        factor = "" if unit.alpha == 1 else f"{unit.alpha!r} "
-        lines = [f"{where}C := {factor}{unit.text}{beta}"]
+        lines = [f"{where}{formula(unit)}"]
         if len(unit.sources) == 1:
             lines.append(f"  written   {show_instruction(unit.sources[0]).splitlines()[0]}")
         else:
@@ -119,6 +123,25 @@ class ImmediateKernel:
         return lines or ["  no kernel yet"]
 
 
+def formula(unit: Contraction) -> str:
+    """What a contraction computes, in the indices of the language."""
+    beta = "" if unit.beta == 0 else " + C" if unit.beta == 1 else f" + {unit.beta!r} C"
+    factor = "" if unit.alpha == 1 else f"{unit.alpha!r} "
+    return f"C := {factor}{unit.text}{beta}"
+
+
+def outline(units: Sequence[Unit], margin: str = "") -> Iterator[str]:
+    """A line for each einsum, loop and barrier."""
+    for unit in units:
+        if isinstance(unit, Contraction):
+            yield f"{margin}{formula(unit)}"
+        elif isinstance(unit, Repeat):
+            yield f"{margin}for %{unit.variable.name} = {unit.variable.start} to {unit.variable.stop}"
+            yield from outline(unit.body, margin + "    ")
+        else:
+            yield f"{margin}barrier"
+
+
 def build(
     function: Function,
     source: Source,
@@ -132,9 +155,6 @@ def build(
 ) -> ImmediateKernel:
     """See :func:`feinsum.build`.
 
-    :param route: ``"auto"`` and ``"einsum"`` raise instructions to larger einsums, ``"general"`` launches each of them.
-    :raises ValidationError: if indices are to be checked; those of this language are known before anything runs.
+    :param check: changes nothing, for every index is checked before anything runs.
     """
-    if check:
-        raise ValidationError("check='bounds' is for the tensor language; indices of this one are checked before it runs")
-    return ImmediateKernel(function, source, plan_of(function, route), Settings(device, database, sizes, tune), route)
+    return ImmediateKernel(function, source, route, Settings(device, database, sizes, tune))

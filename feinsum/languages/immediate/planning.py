@@ -82,7 +82,7 @@ class _Drawing:
         self._terms = [term.removesuffix(self._item) if self._item else term for term in terms]
         self._batched = [bool(self._item) and self._item in term for term in terms]
         self._output = output.removesuffix(self._item) if self._item else output
-        self._element = _element(e)
+        self._element = element_of(e)
         self._body: list[Instruction] = []
         self._parameters: list[Parameter] = []
         self._tensors: dict[object, _Tensor] = {}
@@ -224,7 +224,11 @@ def _lengths(e: BatchedEinsum, sizes: Mapping[str, int] | None, item: str) -> di
     return lengths
 
 
-def _element(e: BatchedEinsum) -> Scalar:
+def element_of(e: BatchedEinsum) -> Scalar:
+    """The one type of number that the arrays of an einsum have.
+
+    :raises DTypeError: if they have two, or one that the language has not.
+    """
     names = {scalar.dtype: scalar for scalar in SCALARS.values()}
     for a in e.arrays:
         if a.dtype not in names:

@@ -76,4 +76,9 @@ ADVICE: Final = {
 }
 """What is allowed and probably not meant."""
 
-ALL: Final = RULES | LENIENT | ADVICE
+SCHEDULES: Final = {
+    "schedule": "Instructions of a schedule take whole tensors once, have alpha = 1 and beta = 0, and compute the einsum.",
+}
+"""Of texts that are taken for schedules."""
+
+ALL: Final = RULES | LENIENT | ADVICE | SCHEDULES

@@ -147,8 +147,13 @@ def store_row(
 
 
 def _aligned(lanes: VectorLanes, target: Any, assignee: Any, iname: str, row: MemoryRow) -> int:
-    """How many lanes the longest vector has that can be stored past the caches, which needs aligned rows; 0 if none can."""
-    if not lanes.streaming or target.name not in lanes.kernel.arg_dict or row.stride != 1:
+    """How many lanes the longest vector has that can be stored past the caches, which needs aligned rows; 0 if none can.
+
+    Rows that are updated are in the caches already, from where a store past them would drive them out.
+    """
+    finishing = lanes.finishing.get(target.name)
+    updated = finishing is not None and finishing.reads_output
+    if not lanes.streaming or updated or target.name not in lanes.kernel.arg_dict or row.stride != 1:
         return 0
     strides = [
         tag.stride if isinstance(tag.stride, int) else 1

@@ -11,7 +11,7 @@ import loopy as lp
 from pymbolic.primitives import Call, Comparison, FloorDiv, If, Min, Remainder, Subscript, Variable
 
 from feinsum.errors import TransformError
-from feinsum.rewrites.fusion import in_rows
+from feinsum.rewrites.joining import in_rows
 from feinsum.rewrites.reads import with_rules
 from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.common.draft import all_of

@@ -17,7 +17,7 @@ from pymbolic.primitives import Comparison, Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
-from feinsum.rewrites import contract_in_steps, join, split_index
+from feinsum.rewrites import contract_in_steps, finish, join, split_index
 from feinsum.rewrites.loops import without_race_warnings
 from feinsum.skeletons.block_tiles.frame import BlockFrame, block_frame
 from feinsum.skeletons.block_tiles.operands import StagedOperand
@@ -91,6 +91,8 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
     _store(frame, match, insn, results, multiplied)
     # Where results go is decoded into private numbers, by which loopy cannot tell that no two places are the same.
     t_unit = t_unit.with_kernel(without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id,)))
+    # The match knows where arrays are read by what is made of sums, once indices of the output are joined.
+    t_unit = finish(t_unit, match)
     if plan.pipeline.asynchronous:
         t_unit = register_async_copies(t_unit, frame.dtype)
     return register_matrix_unit(t_unit, plan.fragments.unit) if plan.fragments.unit else t_unit

@@ -1,7 +1,7 @@
 """The epilogue of tiles: what instructions make of finished accumulators, and how it reaches the outputs.
 
 ``out[x, m, n] = F(P[.., m, n], held[x, m])``: :class:`FinishedValues` says what a lane makes of each number of P, whatever
-the way out; a function of the sum belongs there.  The ways out are two: by
+the way out, functions of sums included.  The ways out are two: by
 :class:`~feinsum.skeletons.warp_tiles.lane_stores.LaneStores` a lane stores its numbers itself, one or two at a time; by
 :class:`~feinsum.skeletons.warp_tiles.staged_stores.StagedStores` they pass through local memory.
 """
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from loopy.symbolic import IdentityMapper
 from pymbolic.primitives import Comparison, Variable
 
+from feinsum.rewrites import finished
 from feinsum.skeletons.common.products import MatrixProduct, substituted
 from feinsum.skeletons.nvidia.matrix_units import COLUMNS, ROWS
 from feinsum.skeletons.warp_tiles.accumulators import Accumulators
@@ -80,8 +81,9 @@ class FinishedValues:
         m = ROWS * turn.tile + row
         value = _Accumulated(self.accumulators, matched.products[output], block, (Variable(half), Variable(number)))
         read = self.held.read(value(insn.expression), Variable(half))
+        made = finished(matched.match, insn.assignee, read)
         return FinishedValue(
-            substituted(read, {own[matched.m]: m, own[matched.n]: column, **others}),
+            substituted(made, {own[matched.m]: m, own[matched.n]: column, **others}),
             row,
             column,
             m,

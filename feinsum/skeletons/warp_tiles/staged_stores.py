@@ -68,9 +68,11 @@ class StagedStores:
         finished = self.values.of(turn, part.output, block)
         index = (self.loops.warp, part.place, *finished.others.values(), finished.row, finished.column)
         place = Variable(self.name)[index]
-        return self.loops.draft.assign(
-            place, finished.value, finished.inside, (after,), predicates=finished.beyond, alone=True
-        )
+        predicates = list(finished.beyond)
+        if self.matched.match.outputs[part.output] in self.matched.match.finishing:
+            # What is made of sums reads arrays, which have no rows beyond the last.
+            predicates.append(Comparison(finished.m, "<", self.matched.rows))
+        return self.loops.draft.assign(place, finished.value, finished.inside, (after,), predicates=predicates, alone=True)
 
     def _write(self, turn: TurnLoop, part: StagedOutput, after: str) -> str:
         """Write what is staged of an output."""

@@ -13,6 +13,7 @@ from typing import Any
 import loopy as lp
 
 from feinsum.match import Match
+from feinsum.rewrites.finishing import mark_finished
 from feinsum.rewrites.loops import without_race_warnings
 from feinsum.skeletons.common.products import MatrixProduct
 from feinsum.skeletons.nvidia.async_copies import register_async_copies
@@ -77,7 +78,7 @@ def write(
     ``blockize`` and ``tensorize`` in TVM; what CUTLASS calls warp-level tiling, with the smaller operand persistent.
     """
     loops = TileLoops(matched_products(t_unit[match.kernel_name], match, operand, m, n, plan), plan)
-    t_unit = t_unit.with_kernel(_written(loops, held or {}))
+    t_unit = mark_finished(t_unit.with_kernel(_written(loops, held or {})), match)
     if plan.copies_asynchronously:
         t_unit = register_async_copies(t_unit, plan.product.dtype)
     if plan.accumulation == "apart":

@@ -5,7 +5,7 @@ It is what every kernel is compared with.  Thread scopes are emulated, and races
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from feinsum.languages.declarative.forms import SCALARS
 from feinsum.languages.declarative.interpreting.threads import Storage, Threads
 from feinsum.languages.declarative.interpreting.values import Value
 from feinsum.languages.declarative.syntax import Block, Call, Declaration, Form, Function, Let
+from feinsum.languages.program import Program
 from feinsum.languages.source import Source
 
 
@@ -139,6 +140,9 @@ def _bind(machine: Threads, parameter: Declaration, argument: Any) -> None:
     """Take an argument, and learn lengths and types from it."""
     type_, name = parameter.type, parameter.name
     if isinstance(type_, syntax.FunctionType):
+        if isinstance(argument, Program):
+            machine.names[name] = _called(argument)
+            return
         if not callable(argument):
             raise ValidationError(f"argument {name!r} is a {type(argument).__name__}; it is a function of arrays")
         machine.names[name] = argument
@@ -159,6 +163,12 @@ def _bind(machine: Threads, parameter: Declaration, argument: Any) -> None:
     for extent, length in zip(getattr(type_, "extents", ()), data.shape, strict=False):
         if isinstance(extent, syntax.Name) and extent.name not in machine.names:
             machine.names[extent.name] = Value(np.asarray(length), 0, "int")
+
+
+def _called(program: Program) -> Callable[..., Any]:
+    """A program as a function of its parameters, in order."""
+    names = [parameter.name for parameter in program.function().parameters]
+    return lambda *values: program.interpret(**dict(zip(names, values, strict=True)))
 
 
 def _require_shape(machine: Threads, parameter: Declaration, argument: Any) -> None:

@@ -1,0 +1,124 @@
+"""Arrays of other libraries than numpy and pyopencl, as the calls of kernels and contractions see them.
+
+What each library is asked is in :mod:`feinsum.interop.arrays`, a room above: it is loaded when the first such array comes,
+so that whoever has none waits for none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from feinsum.compile.buffers import library_of
+from feinsum.interrupts import load
+
+if TYPE_CHECKING:
+    from feinsum.devices import Device
+    from feinsum.generate.evaluate import How
+    from feinsum.generate.evaluation import Evaluation
+    from feinsum.generate.kernel import Kernel
+
+_RECEPTION = "feinsum.interop.arrays"
+_native: set[type] = set()
+
+
+@dataclass(frozen=True)
+class Copied:
+    """An array that a call had to copy.
+
+    :ivar name: what explanations call it: ``'J'``, ``operand 0`` or ``the result``.
+    """
+
+    name: str
+    why: str
+    nbytes: int
+
+
+class Reception(Protocol):
+    """Arrays of another library, ready to be computed with.
+
+    :ivar library: whose they are.
+    :ivar on_host: whether they are in the memory of the host, where numpy sees them; else they are CUDA arrays.
+    :ivar inputs: by name or number; numpy arrays if on the host.
+    :ivar out: the array for the result, or a tuple of them, in the same form; None for new ones.
+    :ivar copied: what had to be copied to come so far.
+    """
+
+    library: Any
+    on_host: bool
+    inputs: Mapping[Any, Any]
+    out: Any
+    copied: Sequence[Copied]
+
+    def give(self, results: Any) -> tuple[Any, Sequence[Copied]]:
+        """The results as the caller wants them, and what was copied for that."""
+
+    def launch(self, kernel: Kernel, scalars: Mapping[str, Any], stream: Any) -> tuple[Any, Sequence[Copied]]:
+        """The results of a kernel for CUDA arrays, and what was copied."""
+
+    def contract(
+        self, text: str, how: How, stream: Any, known: dict[Any, Any]
+    ) -> tuple[Any, Sequence[Copied], tuple[Evaluation, tuple[Any, ...]], Any]:
+        """The result of a contraction of CUDA arrays, what was copied, how it was evaluated for operands of
+        which shapes and types, and what gives the results of like ones quickly, as in :attr:`Kernel.quick`.
+
+        :param known: what it remembers for the equation.
+        """
+
+
+def has_guests(values: Iterable[Any]) -> bool:
+    """Whether there is anything that is no array of numpy or pyopencl."""
+    for value in values:
+        kind = value.__class__
+        if kind not in _native:
+            if library_of(value) is None:
+                return True
+            _native.add(kind)
+    return False
+
+
+def has_arrays_of_others(values: Iterable[Any]) -> bool:
+    """The same where lists and numbers may be among them."""
+    return has_guests(value for value in values if hasattr(value, "shape") and hasattr(value, "dtype"))
+
+
+def called(key: str | int) -> str:
+    """What errors call an array: by its name in a kernel, or by its number among operands."""
+    return f"operand {key}" if isinstance(key, int) else f"'{key}'"
+
+
+def receive(inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | None) -> Reception | None:
+    """Take arrays of another library in; None where there are none, whatever else there is.
+
+    :param inputs: by name, or by number.
+    :param like: an array or the name of a library that the results are to be of.
+    :param device: where they are computed with; None if that follows from the arrays.
+    :raises ValidationError, DTypeError: naming one that cannot be taken, or if arrays of two libraries are mixed.
+    """
+    found: Reception | None = load(_RECEPTION).receive(inputs, out, like, device)
+    return found
+
+
+def give_like(results: Any, like: Any, queue: Any) -> tuple[Any, Sequence[Copied]]:
+    """Results of numpy or pyopencl as arrays of another library, and what was copied for that.
+
+    :param queue: on which device arrays are made.
+    """
+    given: tuple[Any, Sequence[Copied]] = load(_RECEPTION).give_like(results, like, queue)
+    return given
+
+
+def each(results: Any, change: Callable[[Any], Any]) -> Any:
+    """The same change of a result, or of each of a tuple of results."""
+    return tuple(map(change, results)) if isinstance(results, tuple) else change(results)
+
+
+def is_number(value: Any) -> bool:
+    """Whether something goes with the arrays of any library: a number, which has no axes."""
+    try:
+        return np.ndim(value) == 0
+    except (TypeError, ValueError):
+        return False

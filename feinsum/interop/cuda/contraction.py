@@ -1,0 +1,228 @@
+"""Contractions of CUDA arrays: each step of a plan is a kernel's launch, results in between are the library's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from feinsum.devices import device as choose_device
+from feinsum.errors import ShapeError, ValidationError
+from feinsum.generate.choice import StepChoice
+from feinsum.generate.evaluate import How, Recipe, check_result_type, prepare_steps, recipe_for
+from feinsum.generate.evaluation import Evaluation, OperandLayout, PreparedStep, Results
+from feinsum.generate.guests import Copied, called, is_number
+from feinsum.generate.operands import STAND_INS, Operands
+from feinsum.interop.cuda.holders import Holder
+from feinsum.interop.cuda.launching import BoundLaunches
+from feinsum.interop.cuda.quick import QuickCall, QuickCalls, QuickStep
+from feinsum.interop.cuda.reception import check_device, opencl_device, overlap, road_of, take
+
+_REMEMBERED = 128
+
+
+@dataclass(frozen=True)
+class View:
+    """What plans look at of an array: its layout in memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+
+    @property
+    def flags(self) -> Any:
+        """As of numpy."""
+        return SimpleNamespace(
+            c_contiguous=self.strides == _dense(self.shape, self.dtype),
+            f_contiguous=self.strides[::-1] == _dense(self.shape[::-1], self.dtype),
+        )
+
+
+def _dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    strides, step = [], dtype.itemsize
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A contraction of CUDA arrays of certain shapes, types and layouts.
+
+    :ivar evaluation: the same for explanations and for the tuner.
+    """
+
+    recipe: Recipe
+    steps: tuple[tuple[PreparedStep, BoundLaunches], ...]
+    evaluation: Evaluation
+
+
+def contract(
+    text: str, how: How, inputs: Mapping[int, Any], out: Any, held: Holder, number: int, known: dict[Any, Any]
+) -> tuple[Any, list[Copied], tuple[Evaluation, tuple[Any, ...]], QuickCalls]:
+    """The result, what was copied, how operands of which shapes and types were contracted, and the quick way for like ones.
+
+    To be called with the device and the stream current.
+
+    :param known: what was planned for the same equation so far.
+    """
+    copied: list[Copied] = []
+    values = _arrays(inputs, held, number, copied)
+    kinds = [(tuple(value.shape), held.strides(value), held.numbers(value)) for value in values]
+    wanted = None if out is None else View(tuple(out.shape), held.numbers(out), held.strides(out))
+    key = (held.name, number, wanted, *kinds)
+    planned: Planned | None = known.get(key)
+    if planned is None:
+        views = [View(shape, dtype, strides) for shape, strides, dtype in kinds]
+        planned = _plan(text, how, views, wanted, number)
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known[key] = planned
+    result = _run(planned, values, out, held, number, copied)
+    quick: QuickCalls = known.setdefault("quick", QuickCalls())
+    if out is None and not copied:
+        _remember(quick, planned, list(inputs.values()), held, number)
+    like = tuple((shape, dtype) for shape, _, dtype in kinds)
+    return result, copied, (planned.evaluation, like), quick
+
+
+def _remember(quick: QuickCalls, planned: Planned, given: Sequence[Any], held: Holder, number: int) -> None:
+    """Let contractions like this one be quick, if it takes all its operands where they are."""
+    recipe = planned.recipe
+    computed = recipe.einsums[-1][0].dtype
+    if recipe.types.result != computed or any(bound.empty for _, bound in planned.steps):
+        return
+    needed = [1] * len(given)
+    for task, bound in planned.steps:
+        for slot, alignment in zip(task.slots, bound.alignments, strict=False):
+            if slot < len(given):
+                needed[slot] = max(needed[slot], alignment)
+    if not all(map(held.is_array, given)):
+        return
+    marks = [held.mark(value, alignment) for value, alignment in zip(given, needed, strict=True)]
+    if any(held.match(value, mark) is None for value, mark in zip(given, marks, strict=True)):
+        return
+    steps = []
+    for position, (task, bound) in enumerate(planned.steps):
+        last = position == len(planned.steps) - 1
+        shape = tuple(recipe.plan.shape if last else task.step.shape)
+        scratch = tuple(held.maker((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes)
+        steps.append(QuickStep(task.slots, (held.maker(shape, task.e.dtype, number),), scratch, bound))
+    turn = tuple(reversed(range(len(recipe.plan.shape))))
+    quick.add(
+        QuickCall(held, number, marks, steps, (lambda made: held.permuted(made[0], turn)) if recipe.backwards else None)
+    )
+
+
+def _arrays(inputs: Mapping[int, Any], held: Holder, number: int, copied: list[Copied]) -> list[Any]:
+    """The operands as arrays whose memory is what it says, numbers among them on the device."""
+    values = []
+    for key, value in inputs.items():
+        if is_number(value) and not hasattr(value, "shape"):
+            values.append(held.number(value, np.asarray(value).dtype, number))
+            continue
+        if isinstance(value, (np.ndarray, np.generic)):
+            values.append(held.number(value.item(), value.dtype, number))
+            continue
+        plain, why = held.plain(called(key), value)
+        if why:
+            copied.append(Copied(called(key), why, int(value.nbytes)))
+        values.append(plain)
+    return values
+
+
+def _plan(text: str, how: How, views: Sequence[View], out: View | None, number: int) -> Planned:
+    recipe = recipe_for(text, Operands(tuple(views), "cuda"), how, out)
+    device = opencl_device(number) if how.device is None else choose_device(how.device)
+    check_device(device, number)
+    if out is not None:
+        if out.shape != recipe.shape:
+            raise ShapeError(f"out has shape {out.shape} but the result has {recipe.shape}")
+        check_result_type(out.dtype, recipe, how.casting)
+        if not out.flags.c_contiguous and not out.flags.f_contiguous:
+            raise ValidationError("out is not contiguous; pass a contiguous array")
+    chosen = [StepChoice(None) for _ in recipe.einsums]
+    tasks = prepare_steps(recipe, chosen, how, device, on_host=True, constants=frozenset())
+    steps = []
+    for task in tasks:
+        if task.kernel is None:
+            raise AssertionError("a step on a CUDA device is done by a kernel")
+        steps.append((task, road_of(task.kernel).bind(task.step.lengths, number)))
+    layouts = [
+        OperandLayout(dtype, order, view.dtype != dtype or _strided(view, order), False)
+        for view, dtype, order in zip(views, recipe.types.operands, recipe.orders, strict=True)
+    ]
+    results = Results(recipe.plan.shape, recipe.backwards, recipe.types.result, recipe.einsums[-1][0].dtype)
+    evaluation = Evaluation(tasks, layouts, results, True, device, frozenset(), None)
+    return Planned(recipe, tuple(steps), evaluation)
+
+
+def _strided(view: View, order: tuple[int, ...]) -> bool:
+    shape, strides = (tuple(one[axis] for axis in order) for one in (view.shape, view.strides))
+    return strides != _dense(shape, view.dtype)
+
+
+def _run(planned: Planned, given: Sequence[Any], out: Any, held: Holder, number: int, copied: list[Copied]) -> Any:
+    recipe, n = planned.recipe, len(given)
+    values = _taken(recipe, given, held, copied)
+    target = out if out is not None and _is_direct(recipe, out, values, held) else None
+    for position, (task, bound) in enumerate(planned.steps):
+        taken = [take(values[slot], n, held) for slot, n in zip(task.slots, bound.alignments, strict=False)]
+        for slot, found in zip(task.slots, taken, strict=True):
+            if found is not values[slot] and slot < n:
+                copied.append(Copied(called(slot), "is strided, or begins where no vector may", int(found.nbytes)))
+        last = position == len(planned.steps) - 1
+        result = target if last and target is not None else held.empty(tuple(task.step.shape), task.e.dtype, number)
+        _launch(bound, taken, result, held, number)
+        values.append(result)
+        for slot in task.slots:
+            values[slot] = None  # its memory may be taken again, by what comes later on the stream
+    if target is not None:
+        return out
+    found = values[-1].reshape(tuple(recipe.plan.shape))
+    if recipe.backwards:
+        found = held.permuted(found, _backwards(found))
+    if recipe.types.result != recipe.einsums[-1][0].dtype:
+        found = held.contiguous(found, recipe.types.result)
+    if out is None:
+        return found
+    out[...] = found
+    return out
+
+
+def _taken(recipe: Recipe, given: Sequence[Any], held: Holder, copied: list[Copied]) -> list[Any]:
+    """The operands in the types to compute in, with their axes as they lie in memory."""
+    values: list[Any] = []
+    for k, (value, dtype, order) in enumerate(zip(given, recipe.types.operands, recipe.orders, strict=True)):
+        turned = value if order == tuple(range(len(order))) else held.permuted(value, order)
+        if held.numbers(value) in STAND_INS and recipe.types.result.kind == "b":
+            turned = held.contiguous(turned, np.dtype(bool))
+        found = turned if held.numbers(turned) == dtype else held.contiguous(turned, dtype)
+        values.append(found)
+        if found is not turned:
+            copied.append(Copied(called(k), f"is converted to {dtype}", int(found.nbytes)))
+    return values
+
+
+def _is_direct(recipe: Recipe, out: Any, values: Sequence[Any], held: Holder) -> bool:
+    """Whether the last step may write to `out`: it is of its type, contiguous, and no operand is there."""
+    if not held.numbers(out) == recipe.einsums[-1][0].dtype == recipe.types.result:
+        return False
+    turned = held.permuted(out, _backwards(out)) if recipe.backwards else out
+    return held.contiguous(turned) is turned and not any(overlap(value, out, held) for value in values)
+
+
+def _backwards(value: Any) -> tuple[int, ...]:
+    return tuple(reversed(range(len(value.shape))))
+
+
+def _launch(bound: BoundLaunches, taken: Sequence[Any], result: Any, held: Holder, number: int) -> None:
+    if bound.empty:
+        held.zero(result)
+        return
+    scratch = [held.empty((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes]
+    bound.enqueue([held.pointer(one) for one in (*taken, result, *scratch)], held.stream(number))

@@ -1,0 +1,91 @@
+"""The few calls of CUDA's driver: load PTX, launch, and find the context of whoever holds the arrays.  None is made."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import lru_cache
+from typing import Any
+
+from feinsum.errors import DeviceError
+from feinsum.interrupts import load
+
+INVALID_CONTEXT = 201
+"""``CUDA_ERROR_INVALID_CONTEXT``: this thread has none yet."""
+_MOST_SHARED = 8
+"""``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
+_ATTRIBUTES = {"major": 75, "minor": 76}
+"""``CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*``."""
+
+
+@lru_cache(maxsize=1)
+def bindings() -> Any:
+    """NVIDIA's ``cuda.bindings.driver``.
+
+    :raises DeviceError: if it is not installed, or finds no driver.
+    """
+    try:
+        driver = load("cuda.bindings.driver")
+        check(driver.cuInit(0))
+    except ImportError:
+        raise DeviceError("CUDA arrays need NVIDIA's cuda-bindings: pip install 'feinsum[cuda]'") from None
+    except RuntimeError as error:  # of cuda.pathfinder
+        raise DeviceError(f"CUDA's driver cannot be used: {error}") from None
+    return driver
+
+
+def check(answer: tuple[Any, ...]) -> Any:
+    """What a call gave.
+
+    :raises DeviceError: if it failed.
+    """
+    status, *values = answer
+    if int(status):
+        raise DeviceError(f"CUDA's driver says {getattr(status, 'name', status)}")
+    return values[0] if values else None
+
+
+class LoadedPtx:
+    """Kernels in PTX, for every device and context of the process."""
+
+    def __init__(self, text: str) -> None:
+        driver = bindings()
+        status, self._library = driver.cuLibraryLoadData(text.encode() + b"\0", [], [], 0, [], [], 0)
+        if int(status):
+            raise DeviceError(f"CUDA's driver refuses the kernel ({status.name}), which OpenCL's takes")
+
+    def kernel(self, name: str, shared_bytes: int, device: int) -> Any:
+        """A kernel to be launched on a device, with so many bytes of shared memory that are asked for at launch."""
+        driver = bindings()
+        kernel = check(driver.cuLibraryGetKernel(self._library, name.encode()))
+        if shared_bytes:
+            attribute = driver.CUfunction_attribute(_MOST_SHARED)
+            check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, check(driver.cuDeviceGet(device))))
+        return driver.CUfunction(int(kernel))
+
+
+def device_name(number: int) -> str:
+    """The name of a device, as OpenCL's driver has it, too."""
+    driver = bindings()
+    name: bytes = check(driver.cuDeviceGetName(256, check(driver.cuDeviceGet(number))))
+    return name.split(b"\0")[0].decode()
+
+
+def pci_bus_id(number: int) -> str:
+    """The address of a device on the bus, ``0000:c5:00.0``: tells equal devices apart."""
+    driver = bindings()
+    name: bytes = check(driver.cuDeviceGetPCIBusId(32, check(driver.cuDeviceGet(number))))
+    return name.split(b"\0")[0].decode().lower()
+
+
+@contextlib.contextmanager
+def context_of(number: int) -> Any:
+    """Make the primary context of a device current: that of torch, CuPy and JAX."""
+    driver = bindings()
+    device = check(driver.cuDeviceGet(number))
+    context = check(driver.cuDevicePrimaryCtxRetain(device))
+    check(driver.cuCtxPushCurrent(context))
+    try:
+        yield
+    finally:
+        check(driver.cuCtxPopCurrent())
+        check(driver.cuDevicePrimaryCtxRelease(device))

@@ -1,0 +1,121 @@
+"""The derivative of an einsum in one of its operands, which is an einsum again.
+
+Of ``out[o] = Σ Π_i a_i[s_i]`` in the operand k, for the cotangent g of the result::
+
+    da_k[u] = Σ g[o] Π_{i≠k} conj(a_i)[s_i]        u: the indices of s_k, each once
+
+An index of s_k that stands nowhere else is only summed over, so the derivative is the same all along it; one that is
+repeated in s_k has it on the diagonal; an axis of length one that goes with longer ones has the sum of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from feinsum.errors import ShapeError
+from feinsum.subscripts import parse_symbols
+
+Shape = Sequence[Any]
+"""Lengths of axes: numbers, or symbols that a compiler computes with."""
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """An einsum without ellipsis and with its output.
+
+    :ivar terms: the indices of each operand.
+    :ivar lengths: of every index; axes of length one go with any.
+    """
+
+    terms: tuple[str, ...]
+    output: str
+    lengths: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """``ij,jk->ik``."""
+        return f"{','.join(self.terms)}->{self.output}"
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The shape of the result."""
+        return tuple(self.lengths[letter] for letter in self.output)
+
+
+def spell(subscripts: str, shapes: Sequence[Shape]) -> Spelled:
+    """Read subscripts for operands of these shapes.
+
+    :raises SubscriptError, ShapeError: if they do not fit.
+    """
+    terms, output = parse_symbols(subscripts, tuple(map(len, shapes)))
+    lengths: dict[str, Any] = {}
+    for k, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
+        for letter, length in zip(term, shape, strict=True):
+            known = lengths.setdefault(letter, length)
+            if length != known and known != 1 and length != 1:
+                raise ShapeError(f"index '{letter}' is {known} in '{subscripts}' but {length} in operand {k}")
+            if known == 1:
+                lengths[letter] = length
+    return Spelled(terms, output, lengths)
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """What to do for the cotangent of an operand.
+
+    :ivar subscripts: the einsum of the cotangent of the result and the other operands, in their order.
+    :ivar indices: each index of the operand once, in order.
+    :ivar summed: those of which the result of the einsum has an axis; the others are put in, as long as `shape` says.
+    :ivar repeated: the axes of the operand, by number of the index in `indices`.
+    """
+
+    subscripts: str
+    indices: str
+    summed: str
+    repeated: tuple[int, ...]
+    shape: tuple[Any, ...]
+
+    @property
+    def new_axes(self) -> tuple[int, ...]:
+        """Which of `indices` the result of the einsum lacks."""
+        return tuple(k for k, letter in enumerate(self.indices) if letter not in self.summed)
+
+    @property
+    def on_diagonal(self) -> bool:
+        """Whether an index is repeated."""
+        return len(self.indices) < len(self.repeated)
+
+
+def derivative(e: Spelled, k: int, shape: Shape) -> Derivative:
+    """The derivative in operand `k`, which has this shape."""
+    term = e.terms[k]
+    others = [other for position, other in enumerate(e.terms) if position != k]
+    indices = "".join(dict.fromkeys(term))
+    own = dict(zip(term, shape, strict=True))
+    elsewhere = set(e.output).union(*others)
+    stretched = {letter for letter in indices if own[letter] == 1 and e.lengths[letter] != 1}
+    summed = "".join(letter for letter in indices if letter in elsewhere and letter not in stretched)
+    repeated = tuple(indices.index(letter) for letter in term)
+    lengths = tuple(own[letter] for letter in indices)
+    return Derivative(",".join([e.output, *others]) + f"->{summed}", indices, summed, repeated, lengths)
+
+
+def fresh_letter(e: Spelled) -> str:
+    """An index that the einsum does not have yet."""
+    known = {*e.output, *"".join(e.terms)}
+    letters = map(chr, (*range(ord("a"), ord("z") + 1), *range(ord("A"), ord("Z") + 1), *range(0xC0, 0x4000)))
+    return next(letter for letter in letters if letter.isalpha() and letter not in known)
+
+
+def places(have: Sequence[int], want: Sequence[int]) -> list[int]:
+    """Where in `have` each number of `want` is, those that stand there several times one after the other.
+
+    >>> places([0, 0, 1], [0, 1, 0])
+    [0, 2, 1]
+    """
+    left: dict[int, list[int]] = {}
+    for place, number in enumerate(have):
+        left.setdefault(number, []).append(place)
+    return [left[number].pop(0) for number in want]

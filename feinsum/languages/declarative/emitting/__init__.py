@@ -1,0 +1,1 @@
+"""Emitting: steps become kernels in OpenCL C."""

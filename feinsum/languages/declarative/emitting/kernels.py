@@ -1,0 +1,175 @@
+"""Kernels of steps: what they share, and those whose work-items go through elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from feinsum.languages.declarative.emitting.operators import is_vectorial
+from feinsum.languages.declarative.emitting.types import PREAMBLE, helpers, stored_type
+from feinsum.languages.declarative.emitting.writer import Writer
+from feinsum.languages.declarative.lowering.steps import FlatStep
+from feinsum.languages.declarative.lowering.terms import Equation, Load, Variable
+
+_GROUPS_PER_UNIT: Final = 32
+"""Work-groups for each compute unit at most: others take several turns."""
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """A kernel: its source, its name, the arrays it takes in order, and how it is launched."""
+
+    source: str
+    name: str
+    arrays: tuple[str, ...]
+    groups: int
+    work_items: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a device likes work spread.
+
+    :ivar lanes: work-items of a group.
+    :ivar units: compute units.
+    :ivar tree: whether partial results are brought together by halves, or by every work-item for itself.
+    :ivar vector_bytes: of vectors that a work-item computes in, or 0 where neighbouring work-items are the vector.
+    """
+
+    lanes: int
+    units: int
+    tree: bool
+    vector_bytes: int = 0
+
+    def width(self, dtype: str) -> int:
+        """Numbers of a vector."""
+        return self.vector_bytes // {"f32": 4, "f64": 8}.get(dtype, 1 << 30)
+
+
+class Emitter:
+    """One kernel on its way: the arrays of the program lie in memory, those of rows on chip."""
+
+    def __init__(self, name: str, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread) -> None:
+        self.name, self.arrays, self.spread = name, arrays, spread
+        self.writer = Writer(self.place)
+        self.on_chip: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self.scalars: dict[str, str] = {}
+        self.used: dict[str, bool] = {}
+        self.width = 0
+
+    def place(self, load: Load, indices: Sequence[str]) -> str:
+        """Where an element is."""
+        if load.array in self.scalars:
+            return self.scalars[load.array]
+        if load.array in self.on_chip:
+            lead, shape = self.on_chip[load.array]
+            return f"row_{load.array}[{flat(indices[lead:], shape)}]"
+        self.used.setdefault(load.array, False)
+        return f"{load.array}[{flat(indices, self.arrays[load.array][0])}]"
+
+    def store(self, array: str, indices: Sequence[str], value: str) -> None:
+        """Write an element to memory, or a vector from there on."""
+        self.used[array] = True
+        self.put(f"{array}[{flat(indices, self.arrays[array][0])}]", value)
+
+    def put(self, place: str, value: str) -> None:
+        """Write an element, or a vector."""
+        self.writer.line(f"vstore{self.width}({value}, 0, &{place});" if self.width else f"{place} = {value};")
+
+    def finish(self, groups: int) -> KernelText:
+        """The kernel, with the arrays that it turned out to take."""
+        arrays = tuple(self.used)
+        parameters = ", ".join(
+            f"__global {'' if self.used[a] else 'const '}{stored_type(self.arrays[a][1])} *restrict {a}" for a in arrays
+        )
+        body = "\n".join(self.writer.lines)
+        head = f"__attribute__((reqd_work_group_size({self.spread.lanes}, 1, 1)))"
+        source = f"{PREAMBLE}{helpers(body)}__kernel {head}\nvoid {self.name}({parameters})\n{{\n{body}\n}}\n"
+        most = _GROUPS_PER_UNIT * self.spread.units
+        return KernelText(source, self.name, arrays, max(1, min(groups, most)), self.spread.lanes)
+
+    def begin(self, groups: int) -> str:
+        """Lines at the start; the head of the loop over what groups take turns at."""
+        self.writer.line("const int lid = get_local_id(0);")
+        if self.spread.lanes == 1:  # rows that lie side by side, as a core reads them best
+            self.writer.line(f"const int share = ({groups} + get_num_groups(0) - 1) / get_num_groups(0);")
+            self.writer.line("const int first = get_group_id(0) * share;")
+            return f"for (int group = first; group < min(first + share, {groups}); group++)"
+        return f"for (int group = get_group_id(0); group < {groups}; group += get_num_groups(0))"
+
+
+def flat(indices: Sequence[str], shape: Sequence[int]) -> str:
+    """The offset of an element in C order."""
+    text = "0"
+    for index, length in zip(indices, shape, strict=True):
+        text = index if text == "0" else f"({text}) * {length} + {index}"
+    return text
+
+
+def decoded(emitter: Emitter, variables: Sequence[Variable], number: str) -> list[str]:
+    """Indices of a number that counts through them in C order; the variables are defined."""
+    names = []
+    behind = prod(v.extent for v in variables)
+    for variable in variables:
+        behind //= max(variable.extent, 1)
+        name = emitter.writer.fresh("i")
+        text = f"{number} / {behind}" if behind > 1 else number
+        emitter.writer.line(f"const int {name} = ({text}) % {variable.extent};")
+        emitter.writer.define(variable, name)
+        names.append(name)
+    return names
+
+
+def flat_kernel(name: str, step: FlatStep, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread) -> KernelText:
+    """A work-item for each element; groups take pieces of the last axis, so that neighbours are neighbours."""
+    equation, emitter = step.equation, Emitter(name, arrays, spread)
+    writer = emitter.writer
+    *outer, last = equation.variables or (Variable("int", "nothing", 1),)
+    if last.extent < max(spread.lanes, 16):  # pieces of such an axis would leave most work-items without any
+        total = max(prod(equation.shape), 0)
+        each = spread.lanes if spread.lanes > 1 else 256
+        groups = -(-total // each)
+        with writer.braces(emitter.begin(groups)), writer.braces(f"for (int at = lid; at < {each}; at += {spread.lanes})"):
+            writer.line(f"const int element = group * {each} + at;")
+            with writer.braces(f"if (element < {total})"):
+                indices = decoded(emitter, equation.variables, "element")
+                emitter.store(equation.array, indices, writer.value(equation.body))
+        return emitter.finish(groups)
+    wanted = 8 * spread.lanes if spread.lanes > 1 else 4096
+    piece = max(spread.lanes, min(wanted, last.extent) // spread.lanes * spread.lanes)
+    pieces = -(-last.extent // piece)
+    groups = prod(v.extent for v in outer) * pieces
+    with writer.braces(emitter.begin(groups)):
+        writer.line(f"const int begin = group % {pieces} * {piece};")
+        indices = decoded(emitter, outer, f"(group / {pieces})")
+        end = f"min(begin + {piece}, {last.extent})"
+
+        def store(element: str, value: str) -> None:
+            emitter.store(equation.array, [*indices, element], value)
+
+        elements(emitter, equation, last, ("begin", end), store)
+    return emitter.finish(groups)
+
+
+def elements(
+    emitter: Emitter, equation: Equation, last: Variable, bounds: tuple[str, str], store: Callable[[str, str], None]
+) -> None:
+    """The elements of an equation along its last variable, in vectors where that is possible, and what is left by one."""
+    writer, (begin, end), dtype = emitter.writer, bounds, equation.dtype
+    width, e = emitter.spread.width(dtype), writer.fresh("e")
+    if not width or not is_vectorial(equation.body, last, dtype):
+        with writer.braces(f"for (int {e} = {begin} + lid; {e} < {end}; {e} += {emitter.spread.lanes})"):
+            writer.define(last, e)
+            store(e, writer.value(equation.body))
+        return
+    writer.line(f"int {e} = {begin};")
+    with writer.braces(f"for (; {e} + {width} <= {end}; {e} += {width})"), writer.vectors(last, width, dtype):
+        writer.define(last, e)
+        emitter.width = width
+        store(e, writer.widened(equation.body))
+        emitter.width = 0
+    with writer.braces(f"for (; {e} < {end}; {e}++)"):
+        writer.define(last, e)
+        store(e, writer.value(equation.body))

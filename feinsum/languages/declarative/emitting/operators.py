@@ -1,0 +1,79 @@
+"""Operators and reductions as OpenCL C spells them, and which of them vectors have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from feinsum.languages.declarative.emitting.types import c_type, extreme, literal
+from feinsum.languages.declarative.lowering.folding import is_integer
+from feinsum.languages.declarative.lowering.terms import Apply, Load, Reduce, Term, Variable
+
+INFIX: Final = {
+    **{s: s for s in ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!=")},
+    "quotient": "/",
+    "rest": "%",
+}  # fmt: skip
+VECTOR_OPERATORS: Final = ("sum", "prod", "min", "max")
+"""Reductions of vectors, lane by lane."""
+PLAIN: Final = ("+", "-", "*", "/", "neg")
+"""What takes vectors and numbers together."""
+_VECTORIAL: Final = (
+    *PLAIN, "min", "max", "abs", "floor", "ceil", "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt",
+    "sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "pow",
+)  # fmt: skip
+FIRST: Final[Mapping[str, Callable[[str], str]]] = {
+    "sum": lambda t: literal(0, t),
+    "prod": lambda t: literal(1, t),
+    "min": lambda t: extreme(t, True),
+    "max": lambda t: extreme(t, False),
+    "any": lambda t: "0",
+    "all": lambda t: "1",
+}
+"""What reductions begin with."""
+
+
+def combined(operator: str, dtype: str, a: str, b: str, width: int = 0) -> str:
+    """Two partial results together; `width` is that of vectors, or 0."""
+    match operator:
+        case "sum":
+            return f"{a} + {b}"
+        case "prod":
+            return f"{a} * {b}"
+        case "any":
+            return f"{a} || {b}"
+        case "all":
+            return f"{a} && {b}"
+    return extremum(operator, dtype, a, b, width)
+
+
+def extremum(operator: str, dtype: str, a: str, b: str, width: int = 0) -> str:
+    """The smaller or the greater of two numbers, or that which is none."""
+    c = c_type(dtype)
+    if width:
+        return f"select({b}, {a}, ({a} != {a}) | ({a} {'<' if operator == 'min' else '>'} {b}))"
+    if is_integer(dtype):
+        return f"{operator}(({c}) ({a}), ({c}) ({b}))"
+    return f"{'least' if operator == 'min' else 'greatest'}_{c}({a}, {b})"
+
+
+def better(operator: str, dtype: str, a: str, b: str) -> str:
+    """Whether a value comes before the best so far; of numbers that are none the first does."""
+    sign = "<" if operator == "argmin" else ">"
+    return f"{a} {sign} {b}" if is_integer(dtype) else f"({a} {sign} {b} || ({a} != {a} && {b} == {b}))"
+
+
+def is_vectorial(term: Term, lane: Variable, dtype: str) -> bool:
+    """Whether what depends on an index can be computed in vectors of it: of one type, without conditions, side by side."""
+    if lane not in term.free:
+        return True
+    if term.dtype != dtype:
+        return False
+    match term:
+        case Load(indices=indices):
+            return indices[-1] == lane and all(lane not in index.free for index in indices[:-1])
+        case Apply(function=function, arguments=arguments):
+            return function in _VECTORIAL and all(is_vectorial(a, lane, dtype) for a in arguments)
+        case Reduce(operator=operator, variables=variables, body=body):
+            return operator in VECTOR_OPERATORS and lane not in variables and is_vectorial(body, lane, dtype)
+    return False

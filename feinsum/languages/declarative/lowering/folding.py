@@ -1,0 +1,93 @@
+"""Making terms: types are brought together, and what constants decide is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term
+from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
+
+INDEX: Final = ANY_INT
+"""The type of indices."""
+
+
+def integer(value: int) -> Constant:
+    """A constant index."""
+    return Constant(INDEX, int(value))
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether a type is one of integers."""
+    return dtype == ANY_INT or dtype[:1] in ("i", "u")
+
+
+def cast(term: Term, dtype: str) -> Term:
+    """A term in a type."""
+    if term.dtype == dtype:
+        return term
+    if isinstance(term, Constant):
+        return Constant(dtype, term.value)
+    return Apply(dtype, "cast", (term,))
+
+
+def alike(terms: list[Term]) -> tuple[Term, Term]:
+    """Two terms in the type of both."""
+    a, b = terms
+    dtype = a.dtype if a.dtype == b.dtype else promote(a.dtype, b.dtype)
+    return cast(a, dtype), cast(b, dtype)
+
+
+def select(condition: Term, then: Term, otherwise: Term) -> Term:
+    """A choice, which is one way where its condition is known."""
+    if isinstance(condition, Constant):
+        return then if condition.value else otherwise
+    return Select(then.dtype, condition, then, otherwise)
+
+
+def apply_function(name: str, result: str, terms: list[Term]) -> Term:
+    """A function of numbers."""
+    dtype = terms[0].dtype if len(terms) == 1 else promote(terms[0].dtype, terms[1].dtype)
+    if result == "float":
+        dtype = promote(dtype, ANY_FLOAT)
+    return fold(Apply("bool" if result == "bool" else dtype, name, tuple(cast(t, dtype) for t in terms)))
+
+
+_FOLDED: Final[Mapping[str, Callable[..., Any]]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "neg": lambda a: -a,
+    "<": lambda a, b: a < b, ">": lambda a, b: a > b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "not": lambda a: not a,
+    "min": min, "max": max, "cdiv": lambda a, b: -(-a // b), "floordiv": lambda a, b: a // b,
+}  # fmt: skip
+
+
+def fold(term: Apply) -> Term:
+    """A term of constants as a constant, and without what changes nothing."""
+    values = [t.value for t in term.arguments if isinstance(t, Constant)]
+    if len(values) == len(term.arguments) and term.function in _FOLDED and all(map(_is_exact, term.arguments)):
+        return Constant(term.dtype, _FOLDED[term.function](*values))
+    if is_integer(term.dtype) and len(term.arguments) == 2:
+        a, b = term.arguments
+        if term.function == "+" and a == Constant(a.dtype, 0):
+            return b
+        if term.function in ("+", "-") and b == Constant(b.dtype, 0):
+            return a
+        if term.function == "*" and Constant(a.dtype, 1) in (a, b):
+            return b if a == Constant(a.dtype, 1) else a
+        if term.function == "*" and Constant(a.dtype, 0) in (a, b):
+            return Constant(term.dtype, 0)
+    return term
+
+
+def _is_exact(term: Term) -> bool:
+    return is_integer(term.dtype) or term.dtype == "bool"
+
+
+def exact_quotient(a: Term, b: Term) -> Term:
+    """A quotient of integers, which is exact: of a product with constants the constant is divided."""
+    if isinstance(b, Constant) and isinstance(a, Apply) and a.function == "*":
+        first, second = a.arguments
+        for one, other in ((first, second), (second, first)):
+            if isinstance(one, Constant) and int(one.value) % int(b.value) == 0:
+                return fold(Apply(a.dtype, "*", (Constant(a.dtype, int(one.value) // int(b.value)), other)))
+    return Apply(a.dtype, "quotient", (a, b))

@@ -1,0 +1,110 @@
+"""Normal form: what is invariant is computed once, and what only one equation reads is computed there.
+
+A reduction in an equation for ``y[i, j]`` that depends on ``i`` alone becomes an array with an equation of its own, without
+which the softmax of a row would take its maximum once for each of its elements.  Only what is evaluated unconditionally is
+moved, as what a condition guards may be out of range elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from feinsum.languages.declarative.lowering.terms import (
+    Equation,
+    Load,
+    Reduce,
+    Select,
+    Term,
+    Variable,
+    bound,
+    rebuild,
+    rename,
+    substitute,
+    walk,
+)
+from feinsum.languages.declarative.lowering.threads import ThreadScope
+
+
+def normalize(
+    equations: Sequence[Equation | ThreadScope], results: Sequence[str], fresh: Callable[[str], str]
+) -> list[Equation | ThreadScope]:
+    """The equations with invariants hoisted, and elementwise ones put into the only equation that reads them.
+
+    :param results: arrays that are wanted, and stay.
+    :param fresh: makes names of arrays.
+    """
+    hoisted: list[Equation | ThreadScope] = []
+    for equation in equations:
+        hoisted += [equation] if isinstance(equation, ThreadScope) else _hoist(equation, fresh)
+    return _needed(_fuse(hoisted, results), results)
+
+
+def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
+    """The equation, and before it those of reductions that do not depend on all of its variables."""
+    own = frozenset(equation.variables)
+    before: list[Equation] = []
+    known: dict[Term, Term] = {}
+
+    def change(term: Term, inner: frozenset[Variable]) -> Term:
+        if isinstance(term, Select):
+            return Select(term.dtype, change(term.condition, inner), term.then, term.otherwise)
+        term = rebuild(term, lambda child: change(child, inner | set(bound(term))))
+        if not isinstance(term, Reduce) or term.free & inner or term.free - own:
+            return term
+        if not inner and term.free == own:
+            return term
+        if term not in known:
+            variables = tuple(v for v in equation.variables if v in term.free)
+            name = fresh(f"{equation.array}_part")
+            renamed = {v: Variable(v.dtype, f"{v.name}_{name}", v.extent) for v in variables}
+            body = rename(term, renamed)
+            before.append(Equation(name, tuple(renamed.values()), body))
+            known[term] = Load(term.dtype, name, variables)
+        return known[term]
+
+    # a reduction at the top of a scalar equation is the equation itself
+    body = change(equation.body, frozenset()) if own or not isinstance(equation.body, Reduce) else equation.body
+    return [*before, Equation(equation.array, equation.variables, body, equation.scan)]
+
+
+def _fuse(equations: Sequence[Equation | ThreadScope], results: Sequence[str]) -> list[Equation | ThreadScope]:
+    """The equations without those whose only reader takes each of their elements where it stands.
+
+    A reduction goes only into what is elementwise around it: its reader must not evaluate it more than once.
+    """
+    left = list(equations)
+    for equation in equations:
+        if isinstance(equation, ThreadScope):
+            continue
+        readers = [other for other in left if equation.array in other.reads]
+        if equation.array in results or equation.scan or len(readers) != 1 or readers[0].scan:
+            continue
+        (reader,) = readers
+        if isinstance(reader, ThreadScope):
+            continue
+        loads = [t for t in walk(reader.body) if isinstance(t, Load) and t.array == equation.array]
+        if any(load.indices != reader.variables for load in loads) or equation.shape != reader.shape:
+            continue
+        if any(isinstance(t, Reduce) for t in walk(equation.body)) and _has_reduction(reader):
+            continue
+        own = dict(zip(equation.variables, reader.variables, strict=True))
+        body = substitute(reader.body, {loads[0]: rename(equation.body, own)})
+        left[left.index(reader)] = Equation(reader.array, reader.variables, body)
+        left.remove(equation)
+        return _fuse(left, results)
+    return left
+
+
+def _has_reduction(equation: Equation) -> bool:
+    return any(isinstance(term, Reduce) for term in walk(equation.body))
+
+
+def _needed(equations: Sequence[Equation | ThreadScope], results: Sequence[str]) -> list[Equation | ThreadScope]:
+    """The equations that results depend on."""
+    wanted = set(results)
+    found: list[Equation | ThreadScope] = []
+    for equation in reversed(equations):
+        if wanted & set(equation.arrays):
+            found.insert(0, equation)
+            wanted |= equation.reads
+    return found

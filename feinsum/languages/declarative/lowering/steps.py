@@ -1,0 +1,304 @@
+"""Steps: which equations an einsum's kernel computes, which ones share a kernel that goes through rows, which are alone.
+
+Equations share a kernel of rows where all that one takes from another belongs to the same row: the maximum of a row, the
+exponentials, their sum and the quotients of a softmax, for instance.  What a row computes on the way stays on chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final, TypeAlias
+
+from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
+from feinsum.languages.declarative.lowering.terms import (
+    Apply,
+    Constant,
+    Equation,
+    Load,
+    Reduce,
+    Select,
+    Term,
+    Variable,
+    rename,
+    substitute,
+    walk,
+)
+from feinsum.languages.declarative.lowering.threads import ThreadScope
+
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_ROW_BYTES: Final = 24 * 1024
+"""What a row may keep on chip: devices have 32 KB of local memory at least, and partial sums need some."""
+_FEW_ROWS, _LONG = 64, 1 << 15
+"""A reduction to fewer numbers than that, of more than that many each, is made in two stages."""
+
+
+@dataclass(frozen=True)
+class EinsumStep:
+    """An einsum: its subscripts, the arrays that it takes, and the one that it makes."""
+
+    array: str
+    subscripts: str
+    operands: tuple[str, ...]
+    equation: Equation
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What it computes."""
+        return (self.equation,)
+
+
+@dataclass(frozen=True)
+class RowStep:
+    """Equations whose first `lead` variables say which row they are of.
+
+    :ivar kept: arrays that are needed elsewhere, so that they are written to memory.
+    """
+
+    lead: int
+    equations: tuple[Equation, ...]
+    kept: frozenset[str]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return prod(self.equations[0].shape[: self.lead])
+
+
+@dataclass(frozen=True)
+class FlatStep:
+    """An equation each of whose elements one work-item computes."""
+
+    equation: Equation
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What it computes."""
+        return (self.equation,)
+
+
+@dataclass(frozen=True)
+class ScanStep:
+    """An equation with a running reduction: of blocks, of what these add up to, and of both together."""
+
+    equation: Equation
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What it computes."""
+        return (self.equation,)
+
+
+@dataclass(frozen=True)
+class ThreadStep:
+    """A thread scope."""
+
+    scope: ThreadScope
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What it computes is said by no equation."""
+        return ()
+
+
+Step: TypeAlias = EinsumStep | RowStep | FlatStep | ScanStep | ThreadStep
+
+
+def partition(equations: Sequence[Equation | ThreadScope], results: Sequence[str], *, einsums: bool = True) -> list[Step]:
+    """The steps of a program, in order.
+
+    :param einsums: whether sums of products are left to the kernels of :func:`feinsum.generate`.
+    """
+    staged: list[Equation | ThreadScope] = []
+    for equation in equations:
+        if isinstance(equation, ThreadScope):
+            staged.append(equation)
+        else:
+            staged += [stage for one in (_split_einsum(equation) if einsums else [equation]) for stage in _stages(one)]
+    steps: list[Step] = []
+    row: list[Equation] = []
+    lead = 0
+    for equation in staged:
+        step = _alone(equation, einsums)
+        if isinstance(equation, Equation) and step is None and row and (new := _joined(row, lead, equation)) is not None:
+            row.append(equation)
+            lead = new
+            continue
+        if row:
+            steps.append(_rows(row, lead, staged, results))
+            row = []
+        if step is not None:
+            steps.append(step)
+        elif isinstance(equation, Equation):
+            row, lead = [equation], _own_lead(equation)
+    if row:
+        steps.append(_rows(row, lead, staged, results))
+    return steps
+
+
+def _alone(equation: Equation | ThreadScope, einsums: bool) -> Step | None:
+    """The step of an equation that shares no kernel with others."""
+    if isinstance(equation, ThreadScope):
+        return ThreadStep(equation)
+    if equation.scan:
+        return ScanStep(equation)
+    return find_einsum(equation) if einsums else None
+
+
+# einsums
+
+
+def find_einsum(equation: Equation) -> EinsumStep | None:
+    """The einsum that an equation is: a sum of a product of two arrays or more, each at indices and no index twice."""
+    body = equation.body
+    if not isinstance(body, Reduce) or body.operator != "sum" or body.dtype not in ("f32", "f64"):
+        return None
+    factors = _factors(body.body)
+    if len(factors) < 2 or any(not isinstance(f, Load) or f.dtype != body.dtype for f in factors):
+        return None
+    letters: dict[Term, str] = {}
+    for variable in (*equation.variables, *body.variables):
+        letters[variable] = _LETTERS[len(letters)] if len(letters) < len(_LETTERS) else ""
+    inputs = []
+    for factor in factors:
+        if not isinstance(factor, Load) or len(set(factor.indices)) < len(factor.indices):
+            return None
+        if any(letters.get(index, "") == "" for index in factor.indices):
+            return None
+        inputs.append("".join(letters[index] for index in factor.indices))
+    output = "".join(letters[v] for v in equation.variables)
+    if any(letter not in "".join(inputs) for letter in letters.values()) or 0 in (v.extent for v in letters):  # type: ignore[union-attr]
+        return None
+    operands = tuple(f.array for f in factors if isinstance(f, Load))
+    return EinsumStep(equation.array, f"{','.join(inputs)}->{output}", operands, equation)
+
+
+def _factors(term: Term) -> list[Term]:
+    if isinstance(term, Apply) and term.function == "*":
+        return [factor for argument in term.arguments for factor in _factors(argument)]
+    return [term]
+
+
+def _split_einsum(equation: Equation, number: int = 0) -> list[Equation]:
+    """An equation with an einsum in it as the einsum, and what is made of it."""
+    if find_einsum(equation) is not None or equation.scan:
+        return [equation]
+    guarded = {t for s in walk(equation.body) if isinstance(s, Select) for way in (s.then, s.otherwise) for t in walk(way)}
+    for term in walk(equation.body):
+        if not isinstance(term, Reduce) or term in guarded or not term.free <= set(equation.variables):
+            continue
+        name = f"{equation.array}_sum{number}"
+        if find_einsum(Equation(name, equation.variables, term)) is not None:
+            own = {v: Variable(v.dtype, f"{v.name}_{name}", v.extent) for v in equation.variables}
+            einsum = Equation(name, tuple(own.values()), rename(term, own))
+            load = Load(term.dtype, name, equation.variables)
+            rest = Equation(equation.array, equation.variables, substitute(equation.body, {term: load}))
+            return [einsum, *_split_einsum(rest, number + 1)]
+    return [equation]
+
+
+# reductions in two stages
+
+
+def _stages(equation: Equation) -> list[Equation]:
+    """A reduction of many to few as one of parts, and one of these."""
+    body = equation.body
+    if not isinstance(body, Reduce) or body.operator.startswith("arg") or find_einsum(equation) is not None:
+        return [equation]
+    first, *rest = body.variables
+    if prod(equation.shape) >= _FEW_ROWS or prod(v.extent for v in body.variables) < _LONG or first.extent < 2:
+        return [equation]
+    inner = prod(v.extent for v in rest)
+    length = max(1, -(-_LONG // 8 // inner))
+    parts = -(-first.extent // length)
+    if parts < 2:
+        return [equation]
+    part = Variable(INDEX, f"{first.name}_part", parts)
+    step = Variable(INDEX, f"{first.name}_step", length)
+    place = fold(Apply(INDEX, "+", (fold(Apply(INDEX, "*", (part, integer(length)))), step)))
+    inside = substitute(body.body, {first: place})
+    if parts * length != first.extent:
+        exists = Apply("bool", "<", (place, integer(first.extent)))
+        inside = Select(inside.dtype, exists, inside, _neutral(body))
+    name = f"{equation.array}_parts"
+    own = {v: Variable(v.dtype, f"{v.name}_parts", v.extent) for v in equation.variables}
+    partial = Reduce(body.dtype, body.operator, (step, *rest), inside)
+    first_stage = Equation(name, (*own.values(), part), rename(partial, own))
+    last = Variable(INDEX, f"{first.name}_last", parts)
+    load = Load(body.dtype, name, (*equation.variables, last))
+    return [first_stage, Equation(equation.array, equation.variables, Reduce(body.dtype, body.operator, (last,), load))]
+
+
+def _neutral(body: Reduce) -> Constant:
+    from feinsum.languages.declarative.forms import REDUCTIONS
+
+    value = REDUCTIONS[body.operator].neutral
+    if body.operator in ("min", "max") and body.dtype not in ("f32", "f64"):
+        import numpy as np
+
+        info = np.iinfo(SCALARS.get(body.dtype, np.dtype(np.int32)))
+        value = info.max if body.operator == "min" else info.min
+    return Constant(body.dtype, value)
+
+
+# rows
+
+
+def _own_lead(equation: Equation) -> int:
+    """How many of its variables say which row an equation is of: all of a reduction's, all but the last otherwise."""
+    has = any(isinstance(t, Reduce) for t in walk(equation.body))
+    return len(equation.variables) if has else max(len(equation.variables) - 1, 0)
+
+
+def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | None:
+    """How many variables name the row if an equation joins others; None if it cannot."""
+    names = {e.array: e for e in row}
+    lead = min(lead, _own_lead(equation))
+    loads = [t for t in walk(equation.body) if isinstance(t, Load) and t.array in names]
+    if not loads:
+        return None
+    for load in loads:
+        same = 0
+        for index, variable in zip(load.indices, equation.variables, strict=False):
+            if index != variable:
+                break
+            same += 1
+        lead = min(lead, same)
+    shapes = {e.shape[:lead] for e in (*row, equation)}
+    if len(shapes) > 1 or not any(isinstance(t, Reduce) for e in (*row, equation) for t in walk(e.body)):
+        return None
+    if prod(equation.shape[:lead]) < _FEW_ROWS // 16 and prod(equation.shape[lead:]) > _LONG // 4:
+        return None
+    read = {name for e in (*row, equation) for name in e.reads}
+    inner = [e for e in (*row, equation) if e.shape[lead:] and e.array in read]
+    kept = sum(prod(e.shape[lead:]) * SCALARS[e.dtype].itemsize for e in inner)
+    return lead if kept <= _ROW_BYTES and _inner_rank(row, equation, lead) else None
+
+
+def _inner_rank(row: Sequence[Equation], equation: Equation, lead: int) -> bool:
+    """Whether none is a reduction in each of the elements of a row, which asks for another spread of the work."""
+    return not any(
+        isinstance(t, Reduce) and e.variables[lead:] and t.free & set(e.variables[lead:])
+        for e in (*row, equation)
+        for t in walk(e.body)
+    )
+
+
+def _rows(row: Sequence[Equation], lead: int, all_: Sequence[Equation | ThreadScope], results: Sequence[str]) -> Step:
+    """The step of equations that share a kernel, or of one that is alone."""
+    if len(row) == 1 and not _along_rows(row[0]):
+        return FlatStep(row[0])
+    own = {e.array for e in row}
+    outside = {name for e in all_ if not own & set(e.arrays) for name in e.reads} | set(results)
+    return RowStep(lead, tuple(row), frozenset(own & outside))
+
+
+def _along_rows(equation: Equation) -> bool:
+    """Whether a reduction is at the top, and goes along the last axis of what it reads."""
+    body = equation.body
+    if not isinstance(body, Reduce):
+        return False
+    last = [t.indices[-1] for t in walk(body.body) if isinstance(t, Load) and t.indices]
+    return any(index.free & set(body.variables[-1:]) for index in last)

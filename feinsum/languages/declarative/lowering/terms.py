@@ -1,0 +1,213 @@
+"""Terms: what one element is, as a tree of scalar operations, and equations between arrays made of them.
+
+    equation   y[i, j] = term, for all i and j; or the running reduction of the term along the last index
+    Reduce     brings together a term for all values of indices that it binds
+    Iterate    the state of a loop, one number or a few; Part is one of these
+
+Terms are compared by what they say, so that equal ones are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True)
+class _Term:
+    dtype: str
+
+    @cached_property
+    def free(self) -> frozenset[Variable]:
+        """Variables that are not bound in here."""
+        found = frozenset().union(*(child.free for child in children(self)))
+        return found - frozenset(bound(self))  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((type(self).__name__, *(getattr(self, part.name) for part in fields(self))))
+
+
+@dataclass(frozen=True)
+class Constant(_Term):
+    """A number."""
+
+    value: Any
+    __hash__ = _Term.__hash__
+
+
+@dataclass(frozen=True)
+class Variable(_Term):
+    """An index that runs from 0 below `extent`, or the state of a loop, whose extent is 0."""
+
+    name: str
+    extent: int = 0
+    __hash__ = _Term.__hash__
+
+    @property
+    def free(self) -> frozenset[Variable]:
+        return frozenset((self,))
+
+
+@dataclass(frozen=True)
+class Load(_Term):
+    """An element of an array."""
+
+    array: str
+    indices: tuple[Term, ...]
+    __hash__ = _Term.__hash__
+
+
+@dataclass(frozen=True)
+class Apply(_Term):
+    """An operator or a function of numbers; ``cast`` converts to `dtype`."""
+
+    function: str
+    arguments: tuple[Term, ...]
+    __hash__ = _Term.__hash__
+
+
+@dataclass(frozen=True)
+class Select(_Term):
+    """One of two terms; the other is not evaluated."""
+
+    condition: Term
+    then: Term
+    otherwise: Term
+    __hash__ = _Term.__hash__
+
+
+@dataclass(frozen=True)
+class Reduce(_Term):
+    """A term for all values of variables, brought together."""
+
+    operator: str
+    variables: tuple[Variable, ...]
+    body: Term
+    __hash__ = _Term.__hash__
+
+
+@dataclass(frozen=True)
+class Iterate(_Term):
+    """A loop: states begin as `first`, and become `following` for `count` times, or as long as `going` holds.
+
+    :ivar index: the number of the round, where there is a count.
+    """
+
+    states: tuple[Variable, ...]
+    first: tuple[Term, ...]
+    following: tuple[Term, ...]
+    going: Term | None = None
+    index: Variable | None = None
+    count: Term | None = None
+    __hash__ = _Term.__hash__
+
+
+@dataclass(frozen=True)
+class Part(_Term):
+    """One of the states that a loop ends with."""
+
+    loop: Iterate
+    number: int
+    __hash__ = _Term.__hash__
+
+
+Term: TypeAlias = Constant | Variable | Load | Apply | Select | Reduce | Iterate | Part
+
+
+@dataclass(frozen=True)
+class Equation:
+    """The elements of an array; `scan` is the operator of a running reduction along the last variable."""
+
+    array: str
+    variables: tuple[Variable, ...]
+    body: Term
+    scan: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the array."""
+        return tuple(v.extent for v in self.variables)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The arrays that it makes."""
+        return (self.array,)
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements."""
+        return self.body.dtype
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The arrays that it reads."""
+        return frozenset(term.array for term in walk(self.body) if isinstance(term, Load))
+
+
+def bound(term: Term) -> tuple[Variable, ...]:
+    """The variables that a term binds in what is below it."""
+    if isinstance(term, Reduce):
+        return term.variables
+    if isinstance(term, Iterate):
+        return (*term.states, *((term.index,) if term.index is not None else ()))
+    return ()
+
+
+def children(term: Any) -> Iterator[Any]:
+    """The terms right below a term."""
+    for part in fields(term):
+        value = getattr(term, part.name)
+        if isinstance(value, _Term):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (entry for entry in value if isinstance(entry, _Term))
+
+
+def walk(term: Term) -> Iterator[Term]:
+    """A term and all below it, each once."""
+    seen: set[Term] = set()
+    pending = [term]
+    while pending:
+        one = pending.pop()
+        if one not in seen:
+            seen.add(one)
+            yield one
+            pending += children(one)
+
+
+def rebuild(term: Term, change: Callable[[Term], Term]) -> Term:
+    """A term with its children changed."""
+    changes: dict[str, Any] = {}
+    for part in fields(term):
+        value = getattr(term, part.name)
+        if isinstance(value, _Term):
+            changes[part.name] = change(value)  # type: ignore[arg-type]
+        elif isinstance(value, tuple) and value and all(isinstance(entry, _Term) for entry in value):
+            changes[part.name] = tuple(map(change, value))
+    if all(changes[name] == getattr(term, name) for name in changes):
+        return term
+    return replace(term, **changes)
+
+
+def substitute(term: Term, values: Mapping[Term, Term]) -> Term:
+    """A term with others in place of variables, or of anything else."""
+    memo: dict[Term, Term] = dict(values)
+
+    def change(one: Term) -> Term:
+        if one not in memo:
+            memo[one] = rebuild(one, change)
+        return memo[one]
+
+    return change(term)
+
+
+def rename(term: Term, names: Mapping[Variable, Variable]) -> Term:
+    """A term with other variables."""
+    values: dict[Term, Term] = {old: new for old, new in names.items()}  # noqa: C416  for the types
+    return substitute(term, values)

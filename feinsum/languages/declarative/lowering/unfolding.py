@@ -1,0 +1,147 @@
+"""Unfolding: a program at given lengths, executed with terms in place of numbers.
+
+A tensor is a function from indices to a term, so that what is computed in blocks is put where it is used; names at the top
+of a program, and scans, become arrays with equations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feinsum.languages.declarative import syntax
+from feinsum.languages.declarative.forms import FUNCTIONS, MAKERS, SCALARS
+from feinsum.languages.declarative.lowering.folding import apply_function, integer
+from feinsum.languages.declarative.lowering.terms import Constant, Load
+from feinsum.languages.declarative.lowering.threads import ThreadScope, UnfoldingThreads
+from feinsum.languages.declarative.lowering.unfolding_base import Tensor, casting, number
+from feinsum.languages.declarative.syntax import Block, Call, Form, Function, Let, Node
+from feinsum.languages.declarative.types import ANY_FLOAT
+
+
+class Unfolder(UnfoldingThreads):
+    """Unfolds one program at given lengths."""
+
+    def program(self, function: Function) -> tuple[str, ...]:
+        """Unfold the statements of a program; the arrays that it computes, in order."""
+        for statement in function.body.statements:
+            if isinstance(statement, Let):
+                self.names[statement.name] = self.let(statement, top=True)
+            elif isinstance(statement, Form) and statement.kind == "thread":
+                self.equations.append(self.thread_scope(statement))
+        results = []
+        for name in function.results:
+            value = self.names[name] if name != "result" else self.evaluate(function.body.value or syntax.Hole())
+            results.append(self._stored(value, name))
+        return tuple(results)
+
+    def _stored(self, value: Tensor, name: str) -> str:
+        """The array with a value, which may be there already."""
+        variables = self.variables([f"{name}_i"] * len(value.shape), value.shape)
+        body = value.at(*variables)
+        for equation in self.equations:
+            if isinstance(equation, ThreadScope):
+                if isinstance(body, Load) and body.array in equation.arrays and body.indices == variables:
+                    return body.array
+                continue
+            if body == Load(body.dtype, equation.array, variables) and equation.shape == value.shape:
+                found: str = equation.array
+                return found
+        return self.array(name, variables, body)
+
+    def let(self, node: Let, *, top: bool = False) -> Tensor:
+        """The value of a name; of a tensor at the top an array."""
+        if isinstance(node.value, Call) and node.value.function == "tune":
+            return number(integer(self._tuned(node.name, node.value)))
+        shape = None
+        if isinstance(node.type, syntax.TensorType):
+            shape = tuple(self.length(extent) for extent in node.type.extents)
+        value = self.evaluate(node.value, shape)
+        if shape is not None and value.shape != shape:
+            raise self.fail("run-shape", node, f"the shape is {list(value.shape)}, and said to be {list(shape)}")
+        word = node.type.name if isinstance(node.type, syntax.ScalarType) else getattr(node.type, "dtype", None)
+        dtype = word if word in SCALARS else self.types.get(word or "")
+        if dtype and dtype != "int":
+            value = Tensor(value.shape, dtype, casting(value, dtype))
+        if isinstance(node.value, Call) and node.value.function == "empty":
+            self.empty.add(node.name)
+            return value
+        if top and value.shape:
+            variables = self.variables([f"{node.name}_i"] * len(value.shape), value.shape)
+            body = value.at(*variables)
+            if not (isinstance(body, Load) and body.indices == variables):
+                return self.loaded(self.array(node.name, variables, body), value)
+        return value
+
+    def _tuned(self, name: str, node: Call) -> int:
+        length = self.length(node.arguments[0].value)
+        choices = [self.length(c) for c in getattr(node.arguments[-1].value, "items", ())]
+        return self.tunes.get(name, choices[0] if choices else 1 << (max(1, min(length, 16)).bit_length() - 1))
+
+    def length(self, node: Node) -> int:
+        """An integer that lengths decide."""
+        term = self.evaluate(node).at()
+        if not isinstance(term, Constant):
+            raise self.refuse(node, "a length that depends on indices or data is not lowered")
+        return int(term.value)
+
+    def block(self, block: Block) -> Tensor:
+        """The value of a block."""
+        with self.inside():
+            for statement in block.statements:
+                if not isinstance(statement, Let):
+                    raise self.refuse(statement, "this statement is not lowered")
+                self.names[statement.name] = self.let(statement)
+            assert block.value is not None
+            return self.evaluate(block.value)
+
+    def call(self, node: Call) -> Tensor:
+        """The value of a call."""
+        name = node.function
+        if name in FUNCTIONS:
+            kind, values = FUNCTIONS[name], [self.evaluate(a.value) for a in node.arguments]
+            return self.together(values, node, lambda terms: apply_function(name, kind.result, terms))
+        if name in SCALARS:
+            value = self.evaluate(node.arguments[0].value)
+            return Tensor(value.shape, name, casting(value, name))
+        if name in MAKERS or name == "full":
+            return self._made(node)
+        function = self.names.get(name)
+        if isinstance(function, Function):
+            return self._inlined(node, function)
+        raise self.refuse(node, f"{name} is not lowered: give a program for it, not a function of Python")
+
+    def _made(self, node: Call) -> Tensor:
+        named = node.named
+        items = named.get("shape", named.get("0"))
+        assert isinstance(items, syntax.ListOf)
+        shape = tuple(self.length(item) for item in items.items)
+        dtype = named.get("dtype")
+        word = self.types.get(dtype.name, dtype.name) if isinstance(dtype, syntax.Name) else ANY_FLOAT
+        if node.function == "full":
+            value = named.get("value", named.get("1"))
+            term = self.evaluate(value or node).at()
+            return Tensor(shape, term.dtype, lambda *_: term)
+        made = 0.0 if np.isnan(MAKERS[node.function]) else MAKERS[node.function]
+        return Tensor(shape, word, lambda *_: Constant(word, made))
+
+    def _inlined(self, node: Call, function: Function) -> Tensor:
+        """Another program in place of a call."""
+        values = [self.evaluate(a.value) for a in node.arguments]
+        tensors = [p for p in function.parameters if isinstance(p.type, syntax.TensorType)]
+        outside, self.names = self.names, {}
+        try:
+            for parameter, value in zip(tensors, values, strict=True):
+                self.names[parameter.name] = value
+                for extent, length in zip(getattr(parameter.type, "extents", ()), value.shape, strict=True):
+                    if isinstance(extent, syntax.Name):
+                        self.names.setdefault(extent.name, number(integer(length)))
+            for statement in function.body.statements:
+                if isinstance(statement, Let):
+                    self.names[statement.name] = self.let(statement)
+            (result,) = function.results
+            if result == "result":
+                return self.evaluate(function.body.value or node)
+            found: Tensor = self.names[result]
+            return found
+        finally:
+            self.names = outside

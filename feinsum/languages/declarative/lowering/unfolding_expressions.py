@@ -1,0 +1,171 @@
+"""Unfolding expressions: operators, choices and elements."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+from feinsum.languages.declarative import syntax
+from feinsum.languages.declarative.lowering.folding import (
+    INDEX,
+    alike,
+    cast,
+    exact_quotient,
+    fold,
+    integer,
+    is_integer,
+    select,
+)
+from feinsum.languages.declarative.lowering.ranges import is_inside
+from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term
+from feinsum.languages.declarative.lowering.unfolding_base import Tensor, UnfoldingBase, number
+from feinsum.languages.declarative.syntax import Call, Form, Node, Operation
+from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
+
+_COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
+
+
+class UnfoldingExpressions(UnfoldingBase):
+    """Unfolds expressions."""
+
+    @abstractmethod
+    def element_of(self, node: syntax.Member) -> Tensor:
+        """One of the tensors that a thread scope shares."""
+
+    @abstractmethod
+    def call(self, node: Call) -> Tensor:
+        """The value of a call."""
+
+    @abstractmethod
+    def form(self, node: Form, shape: tuple[int, ...] | None = None) -> Tensor:
+        """The value of a form; `shape` is what it is said to have."""
+
+    def evaluate(self, node: Node, shape: tuple[int, ...] | None = None) -> Tensor:
+        """The value of an expression; `shape` is what it is said to have."""
+        match node:
+            case syntax.Number(value=value):
+                kind = "bool" if isinstance(value, bool) else ANY_INT if isinstance(value, int) else ANY_FLOAT
+                return number(Constant(kind, value))
+            case syntax.Name(name=name):
+                found: Tensor = self.names[name]
+                return found
+            case Operation():
+                return self._operation(node)
+            case syntax.Element():
+                return self._element(node)
+            case syntax.ListOf(items=items):
+                return self.list_of([self.evaluate(item).at() for item in items])
+            case syntax.Choice():
+                return self._choice(node)
+            case Call():
+                return self.call(node)
+            case Form():
+                return self.form(node, shape)
+            case syntax.Alternative():
+                chosen = node.ways[self.tunes.get(f"alternative {node.span.start}", 0)]
+                return self.evaluate(chosen.value, shape)
+            case syntax.Member():
+                return self.element_of(node)
+        raise self.refuse(node, "this is not lowered")
+
+    def list_of(self, items: list[Term]) -> Tensor:
+        """A tensor of a few numbers."""
+        dtype = ANY_INT
+        for item in items:
+            dtype = promote(dtype, item.dtype)
+
+        def at(index: Term) -> Term:
+            if isinstance(index, Constant):
+                return cast(items[int(index.value)], dtype)
+            found = cast(items[-1], dtype)
+            for position in reversed(range(len(items) - 1)):
+                is_it = Apply("bool", "==", (index, integer(position)))
+                found = Select(dtype, is_it, cast(items[position], dtype), found)
+            return found
+
+        return Tensor((len(items),), dtype, at)
+
+    def together(self, values: Sequence[Tensor], node: Node, make: Callable[[list[Term]], Term]) -> Tensor:
+        """Elementwise: tensors of one shape, and numbers."""
+        shapes = {v.shape for v in values if v.shape}
+        if len(shapes) > 1:
+            shown = " and ".join(str(list(s)) for s in sorted(shapes))
+            raise self.fail("run-shape", node, f"shapes differ: {shown}")
+        shape = next(iter(shapes), ())
+
+        def at(*indices: Term) -> Term:
+            return make([v.at(*indices) if v.shape else v.at() for v in values])
+
+        zero = integer(0)
+        return Tensor(shape, at(*(zero for _ in shape)).dtype, at)
+
+    def _operation(self, node: Operation) -> Tensor:
+        if node.operator in ("and", "or"):
+            first = self.evaluate(node.operands[0])
+            with self.where(first.at(), node.operator == "and"):
+                second = self.evaluate(node.operands[1])
+            truth = Constant("bool", node.operator == "or")
+            if node.operator == "and":
+                return self.together([first, second], node, lambda t: select(t[0], t[1], truth))
+            return self.together([first, second], node, lambda t: select(t[0], truth, t[1]))
+        values = [self.evaluate(operand) for operand in node.operands]
+        return self.together(values, node, lambda terms: self._apply(node, terms))
+
+    def _apply(self, node: Operation, terms: list[Term]) -> Term:
+        operator = node.operator
+        if operator == "not":
+            return fold(Apply("bool", "not", tuple(terms)))
+        if len(terms) == 1:
+            return fold(Apply(terms[0].dtype, "neg", tuple(terms)))
+        dtype = promote(terms[0].dtype, terms[1].dtype)
+        pair = tuple(cast(term, dtype) for term in terms)
+        if is_integer(dtype) and operator in ("/", "%"):
+            if all(isinstance(t, Constant) for t in pair):
+                a, b = (int(t.value) for t in pair if isinstance(t, Constant))
+                if b == 0 or (operator == "/" and a % b):
+                    raise self.fail("run-division", node, f"{a} {operator} {b} is no integer")
+                return Constant(dtype, a // b if operator == "/" else a % b)
+            return exact_quotient(*pair) if operator == "/" else Apply(dtype, "mod", pair)
+        return fold(Apply("bool" if operator in _COMPARISONS else dtype, operator, pair))
+
+    def _choice(self, node: syntax.Choice) -> Tensor:
+        condition = self.evaluate(node.condition).at()
+        if isinstance(condition, Constant):
+            return self.block(node.then if condition.value else node.otherwise)
+        with self.where(condition, True):
+            then = self.block(node.then)
+        with self.where(condition, False):
+            otherwise = self.block(node.otherwise)
+        ways = [then, otherwise]
+        return self.together(ways, node, lambda t: select(condition, *alike(t)))
+
+    def _element(self, node: syntax.Element) -> Tensor:
+        base = self.evaluate(node.base)
+        picks: list[Term | tuple[Term, int]] = []
+        for index, length in zip(node.indices, base.shape, strict=True):
+            if not isinstance(index, syntax.Slice):
+                picks.append(self.evaluate(index).at())
+            elif index.start is None or index.stop is None:
+                picks.append((integer(0), length))
+            else:
+                start, stop = self.evaluate(index.start).at(), self.evaluate(index.stop).at()
+                width = fold(Apply(INDEX, "-", (stop, start)))
+                if not isinstance(width, Constant):
+                    raise self.refuse(index, "a slice whose length depends on indices is not lowered")
+                picks.append((start, int(width.value)))
+        shape = tuple(pick[1] for pick in picks if isinstance(pick, tuple))
+        for pick, length in zip(picks, base.shape, strict=True):
+            begin, many = pick if isinstance(pick, tuple) else (pick, 1)
+            if many and not is_inside(begin, length - many + 1, self.held):
+                what = "an index that is not proved to be inside"
+                if isinstance(begin, Constant):
+                    end = f":{begin.value + many}" if isinstance(pick, tuple) else ""
+                    what = f"{'slice' if end else 'index'} {begin.value}{end}"
+                raise self.fail("run-bounds", node, f"{what} of an axis whose length is {length}")
+
+        def at(*indices: Term) -> Term:
+            rest = iter(indices)
+            found = [fold(Apply(INDEX, "+", (p[0], next(rest)))) if isinstance(p, tuple) else p for p in picks]
+            return base.at(*found)
+
+        return Tensor(shape, base.dtype, at)

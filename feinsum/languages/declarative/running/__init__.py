@@ -1,0 +1,177 @@
+"""Running: a program is made for the lengths and types that it is first called with, and kept for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from feinsum.compile.sequence import device_array, host_array, new_device_array, queue_and_events
+from feinsum.devices import Device
+from feinsum.errors import FeinsumError
+from feinsum.languages.declarative import syntax
+from feinsum.languages.declarative.emitting.types import numpy_type
+from feinsum.languages.declarative.interpreting import execute as interpret
+from feinsum.languages.declarative.lowering.steps import EinsumStep
+from feinsum.languages.declarative.running.alternatives import compare, key_of
+from feinsum.languages.declarative.running.contents import Contents, examine
+from feinsum.languages.declarative.running.making import Made, Maker, describe
+from feinsum.languages.declarative.syntax import Function
+from feinsum.languages.source import Source
+from feinsum.timing.races import Race
+
+_MOST_EMULATED = 1 << 16
+"""Elements of arrays up to which thread scopes are emulated before they run."""
+
+
+class DeclarativeKernel:
+    """A program on a device, see :class:`feinsum.languages.building.Runner`; thread-safe."""
+
+    def __init__(self, function: Function, source: Source, device: Device, request: Mapping[str, Any]) -> None:
+        self._function, self._text, self.device = function, source, device
+        self.route = "general" if request.get("route") == "general" else "einsum"
+        self._maker = Maker(function, source, device, self.route == "einsum", request)
+        self._made: dict[Any, Made] = {}
+        self._chosen: dict[Contents, dict[str, int]] = {}
+        self._races: list[tuple[syntax.Alternative, Race, int]] = []
+        self._lock = threading.RLock()
+        self._emulated = ""
+        self._last: Made | None = None
+
+    @property
+    def source(self) -> str:
+        """The OpenCL C source of the last call's kernels, save those of einsums."""
+        return "\n".join(text.source for text in self._last.texts) if self._last else ""
+
+    def ir(self, name: str | None = None) -> str:
+        """The program in the language itself."""
+        from feinsum.languages.declarative.printing import show
+
+        return show([self._function])
+
+    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+        """Run it on arrays, all of numpy or all of pyopencl.
+
+        :param count: of no use here.
+        :returns: what the program computes: an array, or a tuple of them in the order of the text.
+        :raises ValidationError: if arguments are missing or do not fit.
+        :raises LanguageError: if something is not lowered, an index is not proved to be inside, or alternatives differ.
+        """
+        arrays, contents = examine(self._function, self._text, arguments)
+        chosen, events = queue_and_events(self.device, queue, wait_for)
+        with self._lock:
+            tunes = self._choices(contents, arrays, arguments, chosen)
+            made = self._last = self._make(contents, tunes)
+            return self._run(made, arrays, chosen, events)
+
+    def _choices(
+        self, contents: Contents, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any
+    ) -> dict[str, int]:
+        """Which way of each alternative to take; the first time they are compared, and thread scopes emulated."""
+        if contents in self._chosen:
+            return self._chosen[contents]
+        self._find_races(arrays, arguments, queue)
+        chosen: dict[str, int] = {}
+        for node in syntax.walk(self._function.body):
+            if isinstance(node, syntax.Alternative):
+                ways = [self._make(contents, {**chosen, key_of(node): k}) for k in range(len(node.ways))]
+                found = [self._run(made, arrays, queue, [], on_host=True) for made in ways]
+                results = [f if isinstance(f, tuple) else (f,) for f in found]
+                winner, race = compare(node, self._text, results, [self._sampler(made, arrays, queue) for made in ways])
+                chosen[key_of(node)] = winner
+                self._races.append((node, race, winner))
+        self._chosen[contents] = chosen
+        return chosen
+
+    def _find_races(self, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any) -> None:
+        """Emulate thread scopes, where that does not take long.
+
+        :raises LanguageError: if threads race.
+        """
+        if not any(isinstance(node, syntax.Form) and node.kind == "thread" for node in syntax.walk(self._function.body)):
+            return
+        if sum(np.size(array) for array in arrays.values()) > _MOST_EMULATED:
+            self._emulated = "thread scopes were not emulated, as the arrays are long: races in them are not found"
+            return
+        on_host = {name: value.get(queue) if hasattr(value, "get") else value for name, value in arrays.items()}
+        interpret(self._function, self._text, {**arguments, **on_host})
+        self._emulated = "thread scopes were emulated at these lengths: no race was found"
+
+    def _sampler(self, made: Made, arrays: Mapping[str, Any], queue: Any) -> Callable[[], float]:
+        def sample() -> float:
+            begin = time.perf_counter()
+            self._run(made, arrays, queue, [])
+            queue.finish()
+            return time.perf_counter() - begin
+
+        return sample
+
+    def _make(self, contents: Contents, tunes: Mapping[str, int]) -> Made:
+        key = (contents, tuple(sorted(tunes.items())))
+        if key not in self._made:
+            self._made[key] = self._maker.make(contents, tunes)
+        return self._made[key]
+
+    def _run(self, made: Made, arrays: Mapping[str, Any], queue: Any, events: list[Any], *, on_host: bool = False) -> Any:
+        to_host = on_host or not arrays or all(isinstance(value, (np.ndarray, list)) for value in arrays.values())
+        held = {name: device_array(value, queue) for name, value in arrays.items()}
+        events = [*events, *(event for array in held.values() for event in array.events)]
+        for name, (shape, dtype) in made.arrays.items():
+            if name in made.results:
+                held[name] = new_device_array(shape, numpy_type(dtype), queue, for_host=to_host)
+            elif name not in held:
+                if name not in made.temporaries:
+                    made.temporaries[name] = new_device_array(shape, numpy_type(dtype), queue)
+                held[name] = made.temporaries[name]
+        done = None
+        for step, action in zip(made.steps, made.actions, strict=True):
+            if isinstance(step, EinsumStep):
+                done = self._run_einsum(action[0], step, held, queue, events)
+                events = [done] if done is not None else events
+                continue
+            for index in action:
+                buffers = [held[name].base_data for name in made.texts[index].arrays]
+                done = made.sequence.enqueue(index, queue, buffers, events)
+                events = [done]
+        found = []
+        for name, shape in zip(made.results, made.result_shapes, strict=True):
+            array = held[name]
+            if done is not None and not to_host:
+                array.add_event(done)
+            found.append(host_array(array, queue, done).reshape(shape) if to_host else array.reshape(shape))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _run_einsum(self, kernel: Any, step: EinsumStep, held: Mapping[str, Any], queue: Any, events: list[Any]) -> Any:
+        named = {f"x{position}": held[name] for position, name in enumerate(step.operands)}
+        out = kernel(named, out=held[step.array], queue=queue, wait_for=events)
+        return out.events[-1] if out.events else None
+
+    def explain(self) -> str:
+        """The steps of the last call, and what was said of alternatives."""
+        if self._last is None:
+            return f"{self._function.name} on {self.device.id}: made when it is first called, for the lengths of that call"
+        lines = [f"{self._function.name} on {self.device.id}, in {len(self._last.steps)} steps"]
+        for count, (step, action) in enumerate(zip(self._last.steps, self._last.actions, strict=True)):
+            names = ", ".join(f"{e.array}{list(e.shape)}" for e in step.equations)
+            lines.append(f"step {count} makes {names}: {describe(step)}")
+            if isinstance(step, EinsumStep):
+                lines += [f"  {line}" for line in action[0].explain().splitlines()[1:]]
+        lines += [self._emulated] if self._emulated else []
+        for node, race, winner in self._races:
+            lines.append(f"alternative of line {self._text.place(node.span).line}: {node.ways[winner].name}; {race}")
+        return "\n".join(lines)
+
+
+def build(function: Function, source: Source, device: Device, **request: Any) -> DeclarativeKernel:
+    """What :func:`feinsum.build` makes of a program.
+
+    :raises FeinsumError: if the request is for what this language does not have.
+    """
+    if request.get("check"):
+        raise FeinsumError(
+            "check='bounds' is not needed: indices of the declarative language are proved before a kernel runs"
+        )
+    return DeclarativeKernel(function, source, device, request)

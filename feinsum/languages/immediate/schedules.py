@@ -1,0 +1,255 @@
+"""Schedules as text: an order of contraction is a program of this language, and a recorded chain one with remarks.
+
+    ; @block_contraction 1 {"items":64,...}
+    log {ca, dc to da} 1.0, %A, %B, 0.0, %tmp0
+
+A remark in front of instructions says which space makes the kernel of a step, of which version, by which configuration;
+``; @step`` says that somebody else is to choose.  All instructions up to the next remark are one step.  Without remarks,
+every instruction is one.
+
+Arrays of numpy have their last index the fastest, so their indices are in reverse here; a text that has them in the same
+order, as :func:`feinsum.plan` prints unless it is told otherwise, is understood, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from feinsum.canonicalization import canonicalize_einsum
+from feinsum.contraction import ContractionSchedule, Step, fused_schedule
+from feinsum.database import TuningRecord
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import LanguageError, SubscriptError
+from feinsum.languages.diagnostics import Findings, Note
+from feinsum.languages.immediate.kernels import plan_of
+from feinsum.languages.immediate.plan import Contraction, Plan, Term
+from feinsum.languages.immediate.raising import joined
+from feinsum.languages.immediate.resolved import Fence
+from feinsum.languages.immediate.schedule_writer import ScheduleWriter
+from feinsum.languages.immediate.syntax import Function
+from feinsum.languages.program import Program
+from feinsum.languages.source import Source
+from feinsum.registry import find_space
+from feinsum.space.chain import STEPS, read_chain, schedule_of
+from feinsum.subscripts import Subscripts
+
+_REMARK: Final = re.compile(r"^[ \t]*;[ \t]*@(\w+)(?:[ \t]+(\d+)[ \t]+(\{.*\}))?[ \t]*$", re.M)
+_STEP: Final = "step"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a remark says: a configuration of a space, which makes the kernel of a step."""
+
+    space: str
+    version: int
+    configuration: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"@{self.space} {self.version} {json.dumps(dict(self.configuration), sort_keys=True, separators=(',', ':'))}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """An order of contraction, and the kernel of each step where that is known.
+
+    :ivar steps: in the letters and the order of operands of the einsum.
+    """
+
+    steps: ContractionSchedule
+    kernels: tuple[Kernel | None, ...]
+
+
+def known_schedule(e: BatchedEinsum, kernel: Kernel) -> Schedule:
+    """What a configuration says of the schedule of an einsum, in the letters of the einsum.
+
+    A chain has a kernel for each step; a kernel that does everything at once is one step.
+
+    :raises TransformError, SubscriptError: if it is of a space that is not there, or does not apply.
+    """
+    if set(kernel.configuration) != {STEPS}:
+        return Schedule(fused_schedule(e), (kernel,))
+    canonical = canonicalize_einsum(e)
+    roles = find_space(kernel.space).roles(canonical.einsum)
+    if roles is None:
+        raise SubscriptError(f"space '{kernel.space}' does not apply to '{e}'")
+    links = read_chain(kernel.configuration[STEPS])
+    steps = schedule_of(links, roles.apply(canonical.einsum).indexing)
+    given = roles.of_given(canonical.renaming)
+    kernels = tuple(Kernel(link.space, link.version, link.configuration) for link in links)
+    return Schedule(steps.rename(given.indices, given.reverse.operands), kernels)
+
+
+def recorded_schedule(e: BatchedEinsum, record: TuningRecord) -> Schedule:
+    """What a record of an einsum says of its schedule; see :func:`known_schedule`."""
+    return known_schedule(e, Kernel(record.space, record.space_version, record.configuration))
+
+
+def write_schedule(
+    e: BatchedEinsum, schedule: Schedule, sizes: Mapping[str, int] | None = None, name: str = "schedule"
+) -> str:
+    """The text of a schedule, which :func:`read_schedule` reads back.
+
+    A step of several operands, or one that sums over an index of a single operand, is written as several instructions
+    below one remark.
+
+    :param sizes: lengths of long axes, for types have none that is open.
+    :raises SubscriptError, DTypeError: if the language has no words for it: diagonals, several outputs, complex numbers.
+    """
+    _require_plain(e)
+    schedule.steps.check(e.indexing)
+    writer = ScheduleWriter(e, e.resolve(sizes))
+    for number, (step, kernel) in enumerate(zip(schedule.steps.steps, schedule.kernels, strict=True)):
+        writer.step(step, str(kernel or f"@{_STEP}"), is_last=number == len(schedule.steps.steps) - 1)
+    return writer.text(name)
+
+
+def read_schedule(p: Program, e: BatchedEinsum, function: str | None = None) -> Schedule:
+    """The schedule that a program says for an einsum.
+
+    :raises LanguageError: at the instruction that does not fit.
+    :raises SubscriptError: if the program computes something else.
+    """
+    _require_plain(e)
+    chosen: Function = p.function(function)
+    plan = plan_of(chosen, "general")
+    reader = _Reader(p.source, e, plan)
+    try:
+        return reader.read(step=-1)
+    except LanguageError:
+        try:
+            return reader.read(step=1)
+        except LanguageError:
+            pass
+        raise
+
+
+def _require_plain(e: BatchedEinsum) -> None:
+    if e.b > 1 or any(len(entry) > 1 for row in e.args for entry in row):
+        raise SubscriptError(
+            f"'{e.subscripts}' has several outputs, or several arrays in an operand; schedules have one each"
+        )
+
+
+class _Reader:
+    """Steps of contractions whose letters are local to each."""
+
+    def __init__(self, source: Source, e: BatchedEinsum, plan: Plan) -> None:
+        self._source, self._e, self._plan = source, e, plan
+        self._batch = " "
+        self._remarks = [(source.text.count("\n", 0, m.start()) + 1, m) for m in _REMARK.finditer(source.text)]
+
+    def read(self, step: int) -> Schedule:
+        """The schedule, of arrays whose indices are in reverse (-1) or not (1)."""
+        groups = self._groups()
+        terms = {k: letters[::step] for k, letters in enumerate(self._e.indexing.inputs)}
+        names = {a.name: k for k, a in enumerate(entry[0] for entry in self._e.args[0])}
+        made: dict[object, int] = {}
+        self._batch = self._e.indexing.output[::step][-1:] if self._plan.is_batched else " "
+        steps: list[Step] = []
+        for number, (contraction, _) in enumerate(groups):
+            operands = [self._operand(contraction, term, names, made) for term in contraction.terms]
+            letters = self._letters(contraction, operands, terms)
+            batch = self._batch if any(self._batch in terms[k] for k in operands) else ""
+            output = "".join(letters[x] for x in contraction.result.letters) + batch
+            if number == len(groups) - 1:
+                self._check_output(contraction, output[::step])
+            inputs = tuple(terms[k][::step] for k in operands)
+            steps.append(Step(tuple(operands), Subscripts(inputs, output[::step])))
+            made[contraction.result.root] = self._e.n + number
+            terms[self._e.n + number] = output
+        schedule = ContractionSchedule(tuple(steps))
+        try:
+            schedule.check(self._e.indexing)
+        except SubscriptError as error:
+            self._refuse(groups[-1][0], f"this is not '{self._e.subscripts}': {error}")
+        return Schedule(schedule, tuple(kernel for _, kernel in groups))
+
+    def _groups(self) -> list[tuple[Contraction, Kernel | None]]:
+        """The instructions of each step as one contraction."""
+        found: list[tuple[list[Contraction], int | None]] = []
+        for unit in self._plan.units:
+            if isinstance(unit, Fence):
+                continue
+            if not isinstance(unit, Contraction):
+                raise SubscriptError("a schedule has no loops; the kernels of its steps have them")
+            if unit.alpha != 1 or unit.beta != 0:
+                self._refuse(unit, "a step of a schedule has alpha = 1 and beta = 0")
+            line = self._source.place(unit.sources[0].span).line
+            remark = max((k for k, (at, _) in enumerate(self._remarks) if at < line), default=None)
+            if found and remark is not None and remark == found[-1][1]:
+                found[-1][0].append(unit)
+            else:
+                found.append(([unit], remark))
+        if not found:
+            raise SubscriptError("the program has no instruction, so it is no schedule")
+        return [
+            (self._together(group), None if remark is None else _kernel(self._remarks[remark][1]))
+            for group, remark in found
+        ]
+
+    def _together(self, group: list[Contraction]) -> Contraction:
+        """One contraction of several, each of which but the last is read by one that follows."""
+        left = list(group)
+        while len(left) > 1:
+            first = left.pop(0)
+            readers = [k for k, c in enumerate(left) for term in c.terms if term.root is first.result.root]
+            if len(readers) != 1:
+                self._refuse(
+                    first, "the result of an instruction is read once, in its own step, unless it is the last there"
+                )
+            left[readers[0]] = joined(first, left[readers[0]])
+        return left[0]
+
+    def _operand(self, contraction: Contraction, term: Term, names: Mapping[str, int], made: Mapping[object, int]) -> int:
+        """Operand k of the einsum, or n + s for the result of step s."""
+        name = term.root.group or term.root.name
+        if not term.is_whole:
+            self._refuse(contraction, f"a schedule takes whole tensors, and this is a part of %{name}")
+        if term.root in made:
+            return made[term.root]
+        if term.root.kind == "alloca" or name not in names:
+            self._refuse(contraction, f"%{name} is no operand of '{self._e.subscripts}', which has {', '.join(names)}")
+        return names[name]
+
+    def _letters(self, contraction: Contraction, operands: Sequence[int], terms: Mapping[int, str]) -> dict[str, str]:
+        """The index of the einsum that each letter of the contraction is; work-items have no letter."""
+        letters: dict[str, str] = {}
+        for k, term in zip(operands, contraction.terms, strict=True):
+            whole = terms[k].removesuffix(self._batch) if term.root.kind != "argument" else terms[k]
+            if len(whole) != len(term.letters):
+                self._refuse(contraction, f"{{{term.letters}}} has {len(term.letters)} indices, and '{whole}' {len(whole)}")
+            for own, letter in zip(term.letters, whole, strict=True):
+                if letters.setdefault(own, letter) != letter:
+                    self._refuse(contraction, f"index '{own}' is both '{letters[own]}' and '{letter}' of the einsum")
+        if len(set(letters.values())) < len(letters):
+            self._refuse(contraction, "one index of the einsum has two letters here")
+        return letters
+
+    def _check_output(self, contraction: Contraction, found: str) -> None:
+        wanted = self._e.indexing.output
+        if contraction.result.root.kind == "alloca" or found != wanted:
+            self._refuse(contraction, f"the last step gives '{found}', and the einsum '{wanted}'")
+
+    def _refuse(self, contraction: Contraction, message: str) -> None:
+        findings = Findings(self._source)
+        hint = "print a schedule by `feinsum plan --order C`, or one that is recorded by `feinsum query --as log`"
+        findings.error("schedule", contraction.sources[0].span, message, [Note(hint)])
+        findings.raise_errors()
+
+
+def _kernel(remark: re.Match[str]) -> Kernel | None:
+    name, version, configuration = remark.groups()
+    if version is None:
+        if name != _STEP:
+            raise SubscriptError(f"the remark '{remark.group().strip()}' has no version and no configuration of @{name}")
+        return None
+    try:
+        data = json.loads(configuration)
+    except (ValueError, RecursionError) as error:
+        raise SubscriptError(f"the configuration of @{name} is no JSON: {error}") from None
+    return Kernel(name, int(version), data)

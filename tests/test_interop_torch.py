@@ -1,0 +1,164 @@
+"""`feinsum.torch.einsum`: an operator of torch with derivatives, beside `torch.einsum`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import feinsum as fe
+from feinsum.errors import FeinsumError
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch 2.13, of itself
+
+EXAMPLES = int(os.environ.get("FEINSUM_FUZZ", "0"))
+"""More random einsums than the few of every run."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def einsum():
+    torch.manual_seed(21)
+    return fe.torch.einsum
+
+
+def tensors(*shapes, dtype=torch.float64, requires_grad=True):
+    return [torch.randn(shape, dtype=dtype, requires_grad=requires_grad) for shape in shapes]
+
+
+EINSUMS = {
+    "a product": ("ij,jk->ik", (3, 4), (4, 2)),
+    "a trace": ("ii->", (3, 3)),
+    "a diagonal beside an index": ("iji,k->jk", (3, 2, 3), (2,)),
+    "three times on a diagonal": ("iii->i", (3, 3, 3)),
+    "an index that is only summed": ("ij,k->k", (3, 4), (2,)),
+    "axes of length one": ("...ij,...jk->...ik", (2, 3, 4), (1, 4, 2)),
+    "a letter of two lengths": ("ij,ij->i", (3, 4), (3, 1)),
+    "without an arrow": ("ij,jk", (3, 4), (4, 2)),
+    "three operands": ("ij,jk,kl->il", (2, 3), (3, 4), (4, 2)),
+}
+
+
+@pytest.mark.parametrize("case", EINSUMS)
+def test_values_and_derivatives(einsum, case):
+    """The values are those of torch, and derivatives those of differences."""
+    subscripts, *shapes = EINSUMS[case]
+    given = tensors(*shapes)
+    torch.testing.assert_close(einsum(subscripts, *given), torch.einsum(subscripts, *given))
+    assert torch.autograd.gradcheck(lambda *x: einsum(subscripts, *x), given)
+
+
+@pytest.mark.parametrize("case", ["a diagonal beside an index", "a letter of two lengths"])
+def test_second_derivatives(einsum, case):
+    subscripts, *shapes = EINSUMS[case]
+    assert torch.autograd.gradgradcheck(lambda *x: einsum(subscripts, *x), tensors(*shapes))
+
+
+def test_complex_numbers(einsum):
+    """Cotangents are multiplied by conjugates, as everywhere in torch."""
+    given = tensors((3, 3, 2), (3, 2), dtype=torch.complex128)
+    assert torch.autograd.gradcheck(lambda *x: einsum("iij,ik->k", *x), given)
+    assert torch.autograd.gradgradcheck(lambda *x: einsum("iij,ik->k", *x), given)
+
+
+def test_a_real_operand_of_a_complex_einsum_has_a_real_derivative(einsum):
+    (a,), (b,) = tensors((3, 4)), tensors((4, 2), dtype=torch.complex128)
+    assert torch.autograd.gradcheck(lambda *x: einsum("ij,jk->ik", *x), (a, b))
+    einsum("ij,jk->ik", a, b).abs().sum().backward()
+    assert a.grad.dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_short_numbers_are_rounded_once(einsum, dtype):
+    a, b = tensors((5, 40), (40, 6), dtype=dtype)
+    found = einsum("ij,jk->ik", a, b)
+    assert torch.equal(found, (a.float() @ b.float()).to(dtype))
+    found.sum().backward()
+    assert a.grad.dtype == dtype
+
+
+def test_types_are_promoted_as_torch_does(einsum):
+    [a], b = tensors((3, 4), dtype=torch.float32), torch.arange(8).reshape(4, 2)
+    found = einsum("ij,jk->ik", a, b)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, a @ b.float())
+
+
+def test_the_rules_of_operators(einsum):
+    """What torch asks of an operator: its schema, fake tensors, derivatives under compilers."""
+    torch.library.opcheck(torch.ops.feinsum.einsum.default, ("ij,jk->ik", tensors((3, 4), (4, 2))))
+
+
+def test_no_graph_break(einsum):
+    def layer(a, b):
+        return einsum("...ij,jk->...ik", a.sin(), b).cos().sum()
+
+    found, expected = tensors((2, 3, 4), (4, 2)), []
+    expected = [one.detach().clone().requires_grad_() for one in found]
+    torch.compile(layer, fullgraph=True, backend="aot_eager")(*found).backward()
+    layer(*expected).backward()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+def quadratic(einsum):
+    return lambda x, y: einsum("ij,jk,ik->", x, y, x.sin())
+
+
+def batched_gradient(f):
+    return torch.func.vmap(torch.func.grad(f), in_dims=(2, None))
+
+
+@pytest.mark.parametrize("transform", ["grad", "hessian", "jacfwd", "batched_gradient"])
+def test_transforms_of_functions(einsum, transform):
+    make = batched_gradient if transform == "batched_gradient" else getattr(torch.func, transform)
+    x, y = tensors((2, 3), (3, 3), requires_grad=False)
+    x = torch.stack([x, 2 * x], 2) if transform == "batched_gradient" else x
+    torch.testing.assert_close(make(quadratic(einsum))(x, y), make(quadratic(torch.einsum))(x, y))
+
+
+def test_forward_mode_in_forward_mode_is_refused(einsum):
+    """torch would give a wrong result."""
+    x, y = tensors((2, 3), (3, 3), requires_grad=False)
+    with pytest.raises(fe.ValidationError, match=r"jacfwd\(jacrev\(f\)\)"):
+        torch.func.jacfwd(torch.func.jacfwd(quadratic(einsum)))(x, y)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "given", "message"),
+    [("ij,jk->ik", [(3, 4), (5, 2)], "'j'"), ("ij->ik", [(3, 4)], "'k'"), ("ij", [(3,)], "1 axes"), ("", [], "got none")],
+)
+def test_errors_name_what_is_wrong(einsum, subscripts, given, message):
+    with pytest.raises(FeinsumError, match=message):
+        einsum(subscripts, *tensors(*given))
+
+
+@st.composite
+def einsums(draw):
+    """Subscripts and shapes of one to three small operands, with repeated indices and axes of length one."""
+    letters = "ijkl"[: draw(st.integers(1, 4))]
+    lengths = {letter: draw(st.integers(1, 3)) for letter in letters}
+    terms = draw(st.lists(st.text(letters, max_size=3), min_size=1, max_size=3))
+    used = sorted(set("".join(terms)))
+    output = "".join(draw(st.permutations([letter for letter in used if draw(st.booleans())])))
+    shapes = [tuple(lengths[letter] for letter in term) for term in terms]
+    return f"{','.join(terms)}->{output}", shapes, draw(st.sampled_from([torch.float64, torch.complex128]))
+
+
+@settings(
+    max_examples=EXAMPLES or 5,
+    deadline=None,
+    derandomize=not EXAMPLES,
+    suppress_health_check=[HealthCheck.differing_executors],
+)
+@given(drawn=einsums())
+def test_random_einsums(einsum, drawn):
+    subscripts, shapes, dtype = drawn
+    given = tensors(*shapes, dtype=dtype)
+    torch.testing.assert_close(einsum(subscripts, *given), torch.einsum(subscripts, *given))
+    assert torch.autograd.gradcheck(lambda *x: einsum(subscripts, *x), given)
+    if EXAMPLES:
+        assert torch.autograd.gradgradcheck(lambda *x: einsum(subscripts, *x), given)

@@ -1,0 +1,234 @@
+"""Programs of the declarative language on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import declarative_programs as programs
+import numpy as np
+import pyopencl.array as cla
+import pytest
+
+import feinsum as fe
+from feinsum.devices import Device
+from feinsum.errors import LanguageError, ValidationError
+from feinsum.languages.declarative.emitting.kernels import Spread
+from feinsum.languages.declarative.running.making import Maker
+
+RNG = np.random.default_rng(7)
+
+
+def numbers(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+PROGRAMS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "matrix product": (programs.MATMUL, {"A": numbers(13, 17), "B": numbers(17, 5)}, 1),
+    "softmax": (programs.SOFTMAX, {"A": numbers(11, 37)}, 1),
+    "layer norm": (programs.LAYER_NORM, {"x": numbers(9, 35), "gamma": numbers(35), "beta": numbers(35)}, 1),
+    "sum": (programs.SUM, {"A": numbers(100_003)}, 2),
+    "sum by halves": (programs.SUM_BY_HALVES, {"A": numbers(1002)}, 2),
+    "scan": (programs.SCAN, {"A": numbers(5003)}, 1),
+    "scan by halves": (programs.SCAN_BY_HALVES, {"A": numbers(502)}, 2),
+    "staged": (programs.STAGED, {"A": numbers(7, 19), "B": numbers(19, 6)}, 1),
+    "tiles": (programs.TILED, {"A": numbers(13, 11), "B": numbers(11, 7)}, 1),
+    "attention": (programs.ATTENTION, {x: numbers(2, n, 8) for x, n in (("Q", 13), ("K", 11), ("V", 11))}, 4),
+    "gelu of a layer": (programs.GELU, {"x": numbers(7, 19), "w": numbers(19, 33), "b": numbers(33)}, 2),
+}
+"""Programs, arguments, and the number of steps."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_on_a_device(name: str, cpu: Device) -> None:
+    """Against the interpreter, by as few kernels as they need."""
+    text, arguments, steps = PROGRAMS[name]
+    program = fe.program(text, language="declarative")
+    kernel = fe.build(program, device=cpu)
+    found, wanted = kernel(**arguments), program.interpret(**arguments)
+    assert found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+    assert f"in {steps} steps" in kernel.explain()
+
+
+@pytest.mark.parametrize("spread", [Spread(16, 2, tree=True), Spread(4, 1, tree=False), Spread(1, 2, tree=False)])
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "sum", "scan by halves", "gelu of a layer"])
+def test_work_groups_of_any_size(name: str, spread: Spread, cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other devices have them: partial results brought together by halves, by all, or by one."""
+    monkeypatch.setattr(Maker, "spread", lambda self: spread)
+    text, arguments, _ = PROGRAMS[name]
+    program = fe.program(text, language="declarative")
+    found, wanted = fe.build(program, device=cpu, route="general")(**arguments), program.interpret(**arguments)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+
+
+EXPRESSIONS = [
+    "y = reduce (shape = [N], op = argmin) |i| a[i]",
+    "y = compute (shape = [M]) |i| reduce (shape = [N], op = argmax) |j| b[i, j]",
+    "y = compute (shape = [N]) |j| reduce (shape = [M], op = max) |i| b[i, j]",
+    "y = compute (shape = [M]) |i| reduce (shape = [N], op = prod) |j| b[i, j]",
+    "y = compute (shape = [M]) |i| reduce (shape = [N], op = any) |j| b[i, j] > 2",
+    "y = compute (shape = [M]) |i| reduce (shape = [N], op = all) |j| b[i, j] > a[j] - 3",
+    "y = compute (shape = [M]) |i| scan (shape = [N], op = max) |j| b[i, j]",
+    "y = compute (shape = [N]) |i| while (init = a[i], until = |x| x > 10) |x| x * x + 1",
+    "y = compute (shape = [N]) |i| affine_for (end = 4, init = 0.0) |k, r| r * a[i] + a[k]",
+    "y = while (init = [0, 1], until = |s| s[1] > 100) |s| [s[1], s[0] + s[1]]",
+    "y = compute (shape = [N]) |i| (i * 5 + 3) % 7 - floordiv(i - 9, 4) + cdiv(i, 3)",
+    "y = compute (shape = [N]) |i| if i > 0 and a[i - 1] < 0 { c = a[i - 1]\nc * c } else { 1.0 }",
+    "y = compute (shape = [N - 2]) |i| max(a[i], a[i + 2]) - min(abs(a[i + 1]), 0.5)",
+    "y = a[2:7] * 2 + 1",
+    "s = compute (shape = [M]) |i| reduce (shape = [N], op = sum) |j| b[i, j]\ny = s\nz = s / 2",
+    "y = f32(reduce (shape = [M, N], op = sum) |i, j| b[i, j]) + 1",
+    "y = compute (shape = [0]) |i| 1.0",
+    "b[1, 2] * 3",
+]
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_constructs_on_a_device(text: str, cpu: Device) -> None:
+    """Each against the interpreter; ties, negative quotients and what conditions guard too."""
+    program = fe.program(f"a: Tensor<N; f32>\nb: Tensor<M, N; f32>\n{text}", language="declarative")
+    a, b = numbers(23), numbers(6, 23)
+    b[2, 4] = b[2, 9] = 5.0
+    found, wanted = (way(a=a, b=b) for way in (fe.build(program, device=cpu), program.interpret))
+    for one, other in zip(*((x if isinstance(x, tuple) else (x,)) for x in (found, wanted)), strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_not_a_number_is_as_in_numpy(cpu: Device) -> None:
+    """It is the greatest and the least of what it is among, in vectors and behind them."""
+    text = """
+    b: Tensor<M, N; f32>
+    low = compute (shape = [M]) |i| reduce (shape = [N], op = min) |j| b[i, j]
+    high = compute (shape = [M]) |i| reduce (shape = [N], op = max) |j| b[i, j]
+    place = compute (shape = [M]) |i| reduce (shape = [N], op = argmax) |j| b[i, j]
+    """
+    b = numbers(4, 37)
+    b[1, 3] = b[2, 36] = np.nan
+    low, high, place = fe.build(fe.program(text), device=cpu)(b=b)
+    np.testing.assert_array_equal(low, b.min(axis=1))
+    np.testing.assert_array_equal(high, b.max(axis=1))
+    np.testing.assert_array_equal(place, b.argmax(axis=1))
+
+
+def test_invariants_are_computed_once(cpu: Device) -> None:
+    """A softmax has one kernel, in which a row takes four loops, not one for each of its elements."""
+    kernel = fe.build(fe.program(programs.SOFTMAX), device=cpu)
+    kernel(A=numbers(3, 32))
+    assert kernel.source.count("__kernel") == 1
+    assert "one kernel for 3 rows" in kernel.explain()
+
+
+def test_device_arrays(cpu: Device) -> None:
+    """Stay on the device, and the result has an event."""
+    A = numbers(5, 64)
+    given = cla.to_device(cpu.queue, A)
+    y = fe.build(fe.program(programs.SOFTMAX), device=cpu)(A=given)
+    assert isinstance(y, cla.Array)
+    e = np.exp(A - A.max(1, keepdims=True))
+    np.testing.assert_allclose(y.get(), e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_one_kernel_for_other_lengths(cpu: Device) -> None:
+    """A program is made again where lengths or types differ, and says what does not fit."""
+    kernel = fe.build(fe.program(programs.MATMUL), device=cpu)
+    for m, k, n in ((3, 4, 5), (6, 2, 3)):
+        A, B = RNG.random((m, k)), RNG.random((k, n))
+        np.testing.assert_allclose(kernel(A=A, B=B), A @ B)
+    with pytest.raises(LanguageError, match="axis 0 of B is 3 long, and 4 by other arguments"):
+        kernel(A=np.ones((3, 4)), B=np.ones((3, 4)))
+    with pytest.raises(ValidationError, match="there is no argument for B"):
+        kernel(A=np.ones((3, 4)))
+
+
+def test_alternatives_race(cpu: Device) -> None:
+    """The faster one is taken, and explain says how sure that is; ways that differ are an error."""
+    text = """
+    a: Tensor<N; f64>
+    y = alternative {
+        slow = compute (shape = [N]) |i| reduce (shape = [N], op = sum) |k| if k == i then 2 * a[k] else 0.0
+        quick = 2 * a
+    }
+    """
+    kernel = fe.build(fe.program(text), device=cpu)
+    a = RNG.random(3000)
+    np.testing.assert_allclose(kernel(a=a), 2 * a)
+    assert "alternative of line 3: quick; quick is " in kernel.explain()
+    assert "times as fast as slow at 95%" in kernel.explain()
+    wrong = fe.build(fe.program(text.replace("quick = 2", "quick = 3")), device=cpu)
+    with pytest.raises(LanguageError, match=r"element \[0\] is .* by slow, .* by quick"):
+        wrong(a=a)
+
+
+def test_programs_as_functions(cpu: Device) -> None:
+    """A function that is an argument is another program, put in its place."""
+    text = """
+    f: Tensor<n> -> Tensor<n>
+    data: Tensor<b, n; f32>
+    y = compute (shape = [b]) |i| f(data[i, :])
+    """
+    row = fe.program(
+        "x: Tensor<n; f32>\ntop = reduce (shape = [n], op = max) |k| x[k]\ny = compute (shape = [n]) |k| x[k] / top"
+    )
+    data = np.abs(numbers(4, 6))
+    kernel = fe.build(fe.program(text, language="declarative"), device=cpu)
+    np.testing.assert_allclose(kernel(data=data, f=row), data / data.max(1, keepdims=True), rtol=1e-6)
+    with pytest.raises(ValidationError, match="is a program here"):
+        kernel(data=data, f=np.tanh)
+
+
+REFUSED = {
+    "y = compute (shape = [N]) |i| a[c[i]]": "not proved to be inside",
+    "y = a[0:M]": "slice 0:5 of an axis whose length is 3",
+    "y: Tensor<N> = grid (dim = [1]) |g| compute (shape = [2]) |i| a[i]": r"tiles cover \[2\], not all",
+    "y = zeros([N - 1])\nthread (threads = 3, shared = [y]) |t| { y[t] = 1.0 }": "index 2 of axis 0, whose length is 2",
+    "y = zeros([N])\nthread (threads = 3, shared = [y]) |t| { y[0] = 1.0 }": "between two calls of sync",
+    "b = full([100], 0.0)\ny = affine_for (end = 2, init = b) |k, r| compute (shape = [100]) |i| r[99 - i]": (
+        "takes one from the place of another"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_not_lowered_is_refused(text: str, cpu: Device) -> None:
+    """With its place, before anything runs."""
+    kernel = fe.build(fe.program(f"a: Tensor<N; f32>\nc: Tensor<N; i64>\nM: int\n{text}"), device=cpu)
+    with pytest.raises(LanguageError, match=REFUSED[text]):
+        kernel(a=numbers(3), c=np.arange(3), M=5)
+
+
+def test_threads_on_a_device(cpu: Device) -> None:
+    """With local and private memory, barriers, loops; numbers keep the value that they had, and results are read behind."""
+    x1 = numbers(3, 4)
+    kernel = fe.build(fe.program(programs.THREADS, language="declarative"), device=cpu)
+    np.testing.assert_array_equal(kernel(x1=x1, blockDim=8), 2 * x1)
+    assert "no race was found" in kernel.explain()
+    text = """
+    x: Tensor<N; f64>
+    y = x * 1
+    thread (threads = 64, shared = [y]) |t| {
+        s = Shared<64; f64>
+        s[t] = 0
+        affine_for (end = cdiv(N, 64)) |k| {
+            if 64 * k + t < N { s[t] = s[t] + x[64 * k + t] }
+        }
+        sync()
+        affine_for (end = 6) |level| {
+            width = [32, 16, 8, 4, 2, 1]
+            if t < width[level] { s[t] = s[t] + s[t + width[level]] }
+            sync()
+        }
+        before = y[t]
+        y[t] = before + 1
+        if t == 0 { y[t] = s[0] + before }
+    }
+    z = y[0] + 1
+    w = y * 2
+    """
+    x = RNG.standard_normal(1500)
+    z, w = fe.build(fe.program(text), device=cpu)(x=x)
+    np.testing.assert_allclose(z, x.sum() + x[0] + 1)
+    np.testing.assert_allclose(w[1:64], 2 * x[1:64] + 2)
+    np.testing.assert_allclose(w[64:], 2 * x[64:])

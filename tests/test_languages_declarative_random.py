@@ -1,0 +1,127 @@
+"""Random programs of the declarative language: numpy, the interpreter and kernels agree, and text survives being printed.
+
+FEINSUM_FUZZ multiplies how many are tried.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import feinsum as fe
+from feinsum.devices import Device
+
+SCALE = int(os.environ.get("FEINSUM_FUZZ", "1"))
+N, M = 7, 5
+SAME = {"max_examples": 60 * SCALE, "deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A text, and a function of numpy that is the same for arrays of indices i and j."""
+
+    text: str
+    value: Any
+
+
+def leaves() -> st.SearchStrategy[Expression]:
+    return st.sampled_from(
+        [
+            Expression("a[i]", lambda v: v["a"][v["i"]]),
+            Expression("b[i, j]", lambda v: v["b"][v["i"], v["j"]]),
+            Expression("b[N - 1 - i, j]", lambda v: v["b"][N - 1 - v["i"], v["j"]]),
+            Expression("a[j]", lambda v: v["a"][v["j"]]),
+            Expression("1.5", lambda v: 1.5),
+            Expression("2", lambda v: 2),
+            Expression("i", lambda v: v["i"]),
+            Expression("(i * M + j) % 3", lambda v: (v["i"] * M + v["j"]) % 3),
+        ]
+    )
+
+
+def larger(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    """Expressions made of others."""
+
+    def binary(symbol: str, x: Expression, y: Expression) -> Expression:
+        f = {"+": np.add, "-": np.subtract, "*": np.multiply}[symbol]
+        return Expression(f"({x.text}) {symbol} ({y.text})", lambda v: f(x.value(v), y.value(v)))
+
+    def function(name: str, x: Expression) -> Expression:
+        f = {"tanh": np.tanh, "sin": np.sin, "exp": lambda z: np.exp(np.tanh(z)), "abs": np.abs}[name]
+        text = f"exp(tanh({x.text}))" if name == "exp" else f"{name}({x.text})"
+        return Expression(text, lambda v: f(x.value(v)))
+
+    def choice(x: Expression, y: Expression, z: Expression) -> Expression:
+        text = f"if {x.text} < {y.text} then {z.text} else 0.5"
+        return Expression(f"({text})", lambda v: np.where(x.value(v) < y.value(v), z.value(v), 0.5))
+
+    def guarded(y: Expression) -> Expression:
+        def value(v: Any) -> Any:
+            return np.where(v["i"] > 0, v["a"][v["i"] - 1] * y.value(v), -1.0)
+
+        return Expression(f"(if i > 0 then a[i - 1] * ({y.text}) else -1.0)", value)
+
+    def reduction(op: str, x: Expression) -> Expression:
+        f = {"sum": np.sum, "min": np.min, "max": np.max, "argmax": np.argmax}[op]
+
+        def value(v: Any) -> Any:
+            k = np.arange(M).reshape(1, 1, M)
+            shape = (*np.broadcast_shapes(v["i"].shape, v["j"].shape)[:2], M)
+            i = np.broadcast_to(v["i"][..., None] if v["i"].ndim == 2 else v["i"], shape)
+            inner = {**v, "i": i, "j": np.broadcast_to(k, shape)}
+            return f(np.broadcast_to(x.value(inner), shape), axis=-1)
+
+        return Expression(f"(reduce (shape = [M], op = {op}) |j| {x.text})", value)
+
+    return st.one_of(
+        st.builds(binary, st.sampled_from("+-*"), inner, inner),
+        st.builds(function, st.sampled_from(["tanh", "sin", "exp", "abs"]), inner),
+        st.builds(choice, inner, inner, inner),
+        st.builds(guarded, inner),
+    ) | st.builds(reduction, st.sampled_from(["sum", "min", "max"]), st.recursive(leaves(), larger_flat, max_leaves=3))
+
+
+def larger_flat(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    """Sums and products."""
+    return st.builds(
+        lambda x, y: Expression(f"({x.text}) * ({y.text}) + 1", lambda v: x.value(v) * y.value(v) + 1), inner, inner
+    )
+
+
+EXPRESSIONS = st.recursive(leaves(), larger, max_leaves=6)
+
+
+def program(expression: Expression) -> tuple[fe.Program, dict[str, Any], Any]:
+    """A program of an expression, its arguments, and what numpy says."""
+    text = (
+        "a: Tensor<N; f64>\nb: Tensor<N, M; f64>\n"
+        f"y: Tensor<N, M; f64> = compute (shape = [N, M]) |i, j| {expression.text}\n"
+    )
+    rng = np.random.default_rng(0)
+    given_ = {"a": rng.standard_normal(N), "b": rng.standard_normal((N, M))}
+    i, j = np.arange(N).reshape(N, 1), np.arange(M).reshape(1, M)
+    with np.errstate(all="ignore"):
+        wanted = np.broadcast_to(np.asarray(expression.value({**given_, "i": i, "j": j}), np.float64), (N, M))
+    return fe.program(text, language="declarative"), given_, wanted
+
+
+@settings(**SAME)
+@given(EXPRESSIONS)
+def test_expressions_against_numpy(expression: Expression) -> None:
+    """And their canonical text is the same program."""
+    read, arguments, wanted = program(expression)
+    assert fe.program(str(read), language="declarative") == read
+    np.testing.assert_allclose(read.interpret(**arguments), wanted, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=8 * SCALE, deadline=None, suppress_health_check=list(HealthCheck))
+@given(EXPRESSIONS)
+def test_expressions_on_a_device(cpu: Device, expression: Expression) -> None:
+    """Whatever is hoisted, fused or put into vectors."""
+    read, arguments, wanted = program(expression)
+    np.testing.assert_allclose(fe.build(read, device=cpu, route="general")(**arguments), wanted, rtol=1e-9, atol=1e-9)
