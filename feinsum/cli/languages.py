@@ -251,18 +251,24 @@ def _trial_as_data(trial: Trial) -> dict[str, Any]:
     }
 
 
+_MOST_SHOWN = 64
+"""Elements of an array that is printed."""
+
+
 def _print_trial(trial: Trial) -> None:
     import numpy as np
 
     from feinsum.report.units import duration
 
     say(trial.built.explain())
-    with np.printoptions(threshold=16, edgeitems=2, precision=6):
+    with np.printoptions(precision=6):
         for name, value in trial.results.items():
             shown = value if isinstance(value, list) else [value]
             for number, one in enumerate(shown[:2]):
                 place = f"[{number}]" if isinstance(value, list) else ""
-                say(f"%{name}{place}: {one.dtype} of {'x'.join(map(str, one.shape)) or 'one element'}\n{one}")
+                say(f"%{name}{place}: {one.dtype} of {'x'.join(map(str, one.shape)) or 'one element'}")
+                if one.size <= _MOST_SHOWN:
+                    say(one)
     if trial.deviation is not None:
         say(f"the interpreter's results differ by at most {trial.deviation:.2g} of their largest number")
     if trial.median_s is not None:

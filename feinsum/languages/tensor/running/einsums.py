@@ -68,7 +68,7 @@ class EinsumKernel:
 
     def explain(self) -> str:
         """Which einsums, by lines of the program, and what their kernels come from."""
-        lines = [f"@{self.function.name} by the einsum route on {self.device.id}"]
+        lines = [f"@{self.function.name} on {self.device.id}, by the einsum route"]
         for one, kernel in zip(self.contractions, self.kernels, strict=True):
             numbers = ", ".join(dict.fromkeys(str(self.text.place(span).line) for span in one.spans))
             lines.append(f"%{one.output.name} by line {numbers}: {one.formula}")

@@ -1,0 +1,173 @@
+"""Arrays of callers of compiled functions: what fits, what is copied, what is promised, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+
+import feinsum as fe
+from feinsum.errors import DeviceError, DTypeError, LanguageError, ShapeError, ValidationError
+from feinsum.languages.tensor.lowering.target import Target
+from feinsum.languages.tensor.running.kernel import GeneralKernel
+
+SCALE = """func @scale(%s: f32, %x: memref<f32x3x?>, %y: memref<f32x3x?,strided<1,?>> {stride_gcd=[1,2]}) {
+    %id = builtin.group_id : index
+    %a = subview %x[0:3, %id] : memref<f32x3>
+    %b = subview %y[0:3, %id] : memref<f32x3>
+    %0 = constant 0.0 : f32
+    axpby.n %s, %a, %0, %b
+}"""
+
+
+@pytest.fixture(scope="module")
+def scale(cpu: fe.Device) -> fe.Built:
+    return fe.build(fe.program(SCALE), device=cpu, route="general")
+
+
+def ones(*shape: int, order: Any = "F") -> Any:
+    return np.ones(shape, np.float32, order)
+
+
+@pytest.mark.parametrize("x", [ones(3, 5), ones(3, 5, order="C"), ones(5, 3).T, ones(6, 10)[::2, ::2], ones(3, 10)[:, ::2]])
+@pytest.mark.parametrize("y", [ones(4, 5)[:3], ones(3, 5), ones(5, 3, order="C").T])
+def test_arrays_lie_anyhow(scale: fe.Built, x: Any, y: Any) -> None:
+    """What does not lie as the type says is copied, and copied back; nothing else of an array is touched."""
+    y = y.copy(order="K") if y.base is None else y.base[:3] if y.base.shape == (4, 5) else y
+    y[...] = 0
+    assert scale(s=2.0, x=x, y=y) is y
+    np.testing.assert_array_equal(y, np.full((3, 5), 2.0))
+    if y.base is not None and y.base.shape == (4, 5):
+        assert (y.base[3] == 1).all()
+
+
+def test_arrays_on_the_device(scale: fe.Built, cpu: fe.Device) -> None:
+    """Those in order F are used where they are; written ones have to be."""
+    x, whole = cla.to_device(cpu.queue, ones(3, 4)), cla.zeros(cpu.queue, (4, 4), np.float32, order="F")
+    y = whole[:3]
+    assert scale(s=3.0, x=x, y=y) is y
+    np.testing.assert_array_equal(whole.get(), [[3.0] * 4] * 3 + [[0.0] * 4])
+    assert "copied" not in scale.explain()
+    scale(s=2.0, x=cla.to_device(cpu.queue, ones(3, 4, order="C")), y=y)
+    np.testing.assert_array_equal(whole.get(), [[2.0] * 4] * 3 + [[0.0] * 4])
+    assert "copied: %x lies in another order" in scale.explain()
+    with pytest.raises(ValidationError, match=r"%y lies with strides of .* make it in order F"):
+        scale(s=2.0, x=x, y=cla.zeros(cpu.queue, (3, 4), np.float32))
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"x": ones(4, 5)}, ShapeError, r"%x is memref<f32x3x\?>, and its argument has the shape \(4, 5\)"),
+    ({"x": np.ones((3, 5))}, DTypeError, "%x holds f32, and its argument float64"),
+    ({"x": [1.0]}, ValidationError, "pass an array of numpy or pyopencl"),
+    ({"s": 1j}, DTypeError, "%s is f32"),
+    ({"z": 1}, ValidationError, "@scale has no parameter %z"),
+    ({"x": ones(3, 4)}, ValidationError, "how often @scale runs is not clear"),
+    ({"count": 6}, ValidationError, "count is 6, and mode 1 of %x has the size 5"),
+    ({"count": -1}, ValidationError, "cannot be negative"),
+]
+
+
+@pytest.mark.parametrize(("changed", "error", "message"), REFUSED, ids=[message[:20] for _, _, message in REFUSED])
+def test_what_does_not_fit_is_refused(
+    scale: fe.Built, changed: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """Before anything is launched."""
+    y = np.zeros((3, 5), np.float32, "F")
+    with pytest.raises(error, match=message.replace("how often @scale runs is not clear", "count is|not clear")):
+        scale({"s": 1.0, "x": ones(3, 5), "y": y, **{k: v for k, v in changed.items() if k != "count"}},
+              count=changed.get("count"))  # fmt: skip
+    assert not y.any()
+
+
+def test_memory_is_not_shared_and_not_read_only(scale: fe.Built, cpu: fe.Device) -> None:
+    """A result is no part of an operand."""
+    whole = ones(3, 6)
+    with pytest.raises(ValidationError, match="arguments of %x and %y share memory that is written"):
+        scale(s=1.0, x=whole[:, :5], y=whole[:, 1:])
+    fixed = ones(4, 5)[:3]
+    fixed.flags.writeable = False
+    with pytest.raises(ValidationError, match="%y is written, and its argument is read-only"):
+        scale(s=1.0, x=ones(3, 5), y=fixed)
+    there = cla.to_device(cpu.queue, whole)
+    with pytest.raises(ValidationError, match="share memory"):
+        scale(s=1.0, x=there, y=there)
+
+
+def test_promises_are_checked(cpu: fe.Device) -> None:
+    """Divisors of sizes, and alignment: an array that begins elsewhere is copied."""
+    text = (
+        "func @f(%x: memref<f32x?> {alignment=64, shape_gcd=[4]}) {\n%two = constant 2.0 : f32\n%0 = constant 0.0 : f32\n\
+axpby.n %two, %x, %0, %x\n}"
+    )
+    kernel = fe.build(fe.program(text), device=cpu)
+    with pytest.raises(ValidationError, match="%x promises that 4 divides the size of mode 0, which is 6"):
+        kernel(x=ones(6))
+    raw = np.ones(64, np.float32)
+    start = (-raw.ctypes.data // 4) % 16
+    for first in (start, start + 1):
+        x = raw[first : first + 8]
+        kernel(x=x)
+        assert ("copied" in kernel.explain()) == (first != start)
+    np.testing.assert_array_equal(raw[start : start + 9], [2, *[4] * 7, 2])
+
+
+def test_groups_of_arrays(cpu: fe.Device) -> None:
+    """Separate arrays and parts of one, of different sizes."""
+    text = """func @f(%G: group<memref<f64x?x2>x?>, %n: memref<index x?>) {
+        %id = builtin.group_id : index
+        %g = load %G[%id] : memref<f64x?x2>
+        %rows = size %g[0] : index
+        store %rows, %n[%id]
+        %two = constant 2.0 : f64
+        %0 = constant 0.0 : f64
+        axpby.n %two, %g, %0, %g
+    }""".replace("index x?", "indexx?")
+    kernel = fe.build(fe.program(text), device=cpu)
+    apart = [np.full((k, 2), float(k)) for k in (1, 5, 3)]
+    sizes = np.zeros(3, np.int64)
+    kernel(G=apart, n=sizes)
+    assert sizes.tolist() == [1, 5, 3]
+    assert all((array == 2 * k).all() for array, k in zip(apart, (1, 5, 3), strict=True))
+    whole = np.ones((4, 2, 3))
+    kernel(G=[whole[k].T for k in (0, 2, 3)], n=sizes)
+    np.testing.assert_array_equal(whole, np.array([2.0, 1, 2, 2])[:, None, None] * np.ones((4, 2, 3)))
+    assert "copied" not in kernel.explain()
+
+
+def test_indices_are_checked_if_asked(cpu: fe.Device) -> None:
+    """The first that is out of bounds is said, and nothing is written there."""
+    text = "func @f(%x: memref<f32x4>, %i: index, %v: f32) {\nstore %v, %x[%i]\n}"
+    kernel = fe.build(fe.program(text), device=cpu, check="bounds")
+    kernel(x=ones(4), i=3, v=2.0)
+    for index in (4, -1):
+        with pytest.raises(LanguageError, match=r"<text>:2:1: error: an index is out of bounds here \[run-bounds\]"):
+            kernel(x=ones(4), i=index, v=2.0)
+
+
+def test_allocas_that_are_too_large_lie_in_global_memory(cpu: fe.Device) -> None:
+    """As large as local memory, or the stack of a thread, is not."""
+    text = """func @f(%x: memref<f32x400x400>, %y: memref<f32x400x400>) {
+        %1 = constant 1.0 : f32
+        %0 = constant 0.0 : f32
+        %t = alloca : memref<f32x400x400,local>
+        axpby.t %1, %x, %0, %t
+        axpby.n %1, %t, %0, %y
+    }"""
+    program = fe.program(text)
+    for target in (None, Target(4, (8, 1))):
+        x, y = (
+            np.asfortranarray(np.random.default_rng(0).random((400, 400), np.float32)),
+            np.zeros((400, 400), np.float32, "F"),
+        )
+        GeneralKernel(program.function(), program.source, cpu, target=target).call({"x": x, "y": y}, 1, None, None)
+        np.testing.assert_array_equal(y, x.T)
+
+
+def test_work_groups_that_the_device_cannot_have(cpu: fe.Device) -> None:
+    """Are refused before anything is compiled."""
+    sizes = "attributes{subgroup_size=32, work_group_size=[32768,1]}"
+    text = f"func @f() {sizes} {{\nparallel {{\n%i = builtin.subgroup_id : i32\n}}\n}}"
+    with pytest.raises(DeviceError, match="@f wants work-groups of 32768 work-items"):
+        fe.build(fe.program(text), device=cpu)
