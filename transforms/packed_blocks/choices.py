@@ -27,7 +27,7 @@ def packed_choices(p: Problem) -> Choices:
 
 
 def tiles(p: Problem, width: int) -> list[MicroTile]:
-    """Register tiles, the best guess first: as many rows as registers are left for, unless they stick out of the product."""
+    """Register tiles, the best guess first: as many rows as registers are left for, unless that is wasted."""
     most = p.device.vectors
     found = [MicroTile(rows, n) for n in _VECTORS for rows in _rows((most - 1) // n - 1)]
     own = product_of(p)

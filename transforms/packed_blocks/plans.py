@@ -45,6 +45,7 @@ def packed_plan(p: Problem, c: Configuration) -> PackedBlocks:
         tile=tile,
         block=(rows, columns),
         depth=depth,
+        runs=own.runs,
         unrolled=unrolled,
         joined=own.joined,
         itemsize=p.itemsize,

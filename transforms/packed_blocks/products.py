@@ -1,4 +1,4 @@
-"""Contractions of two tensors as products of matrices: which letters are rows, columns, batch and sums."""
+"""Contractions of two tensors as products of matrices: which letters are rows, columns, batch and sums, and in which order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from functools import cached_property
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import fused, side_by_side
 from feinsum.space import Problem
+
+_COLUMNS, _TERMS = 512, 192
+"""About as many columns as a block has, and terms as are packed at a time; chosen by hand."""
 
 
 def is_packable(e: BatchedEinsum) -> bool:
@@ -60,7 +63,39 @@ class MatrixProduct:
             "batch": [x for x in output if x in first and x in second],
             "sums": [x for x in second[::-1] if x not in output],
         }
+        found["rows"].sort(key=lambda x: x != first[-1])
+        found["columns"].sort(key=lambda x: (x != output[0], x != second[-1]))
+        found["sums"].sort(key=lambda x: (x != second[-1], x != first[-1]))
         return {name: "".join(sorted(own, key=self.problem.is_long)) for name, own in found.items()}
+
+    @cached_property
+    def runs(self) -> dict[str, int]:
+        """Runs of the two letters along which arrays lie in memory, of one fused index: about a line of each.
+
+        None where a block has whole lines of the second letter anyway, as the first is short.
+        """
+        indexing = self.problem.einsum.indexing
+        first, second = (indexing.inputs[k] for k in self.operands)
+        found: dict[str, int] = {}
+        for name, quick, covered in (
+            ("columns", (indexing.output[-1], second[-1]), _COLUMNS),
+            ("sums", (second[-1], first[-1]), _TERMS),
+        ):
+            both = len(set(quick)) == 2 and set(quick) <= set(self.letters[name])
+            if both and self.problem.sizes[quick[0]] * self.line > covered:
+                parts = {x: self._run(x) for x in quick}
+                found |= parts if all(parts.values()) else {}
+        return found
+
+    @property
+    def line(self) -> int:
+        """Numbers of a line of the cache."""
+        return max(1, self.problem.device.line_bytes // self.problem.itemsize)
+
+    def _run(self, letter: str) -> int:
+        """The divisor of a length that is nearest to the numbers of a line; 0 if there is none near."""
+        near = [n for n in self.problem.divisors(letter) if self.line // 2 <= n <= 2 * self.line]
+        return min(near, key=lambda n: abs(n - self.line), default=0)
 
     def count(self, name: str) -> int:
         """The length of a fused index."""

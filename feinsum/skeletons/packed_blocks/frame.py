@@ -103,6 +103,12 @@ class PackedFrame:
         total = self.totals[side]
         return not (isinstance(total, int) and total % self.plan.tiles[side] == 0)
 
+    def edges(self, side: int) -> tuple[bool, ...]:
+        """The kinds of panels there are: False for whole ones, True for one beyond the last row or column."""
+        total = self.totals[side]
+        whole = (False,) if not (isinstance(total, int) and total < self.plan.tiles[side]) else ()
+        return (*whole, True) if self.may_pass(side) else whole
+
     def panel_loop(self, base: str, side: int, extra: str = "0 <= 0") -> str:
         """A new loop over the panels of a block that there are.
 

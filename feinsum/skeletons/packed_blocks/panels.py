@@ -30,18 +30,18 @@ def pack(frame: PackedFrame, match: Match, side: int) -> Panels:
     name = frame.array(("A_panel", "B_panel")[side], (length // tile, plan.depth, tile))
     start = 0 if frame.part is None else frame.part * plan.depth
     terms = frame.decoded(2, start, frame.inside, [], clamped=False)
-    packed = _copy(frame, match, side, name, terms, None)
-    if frame.may_pass(side):
-        packed = _copy(frame, match, side, name, terms, packed)
-    return Panels(name, packed)
+    packed: list[str] = []
+    for edge in frame.edges(side):
+        packed = [_copy(frame, match, side, name, terms, packed, edge=edge)]
+    return Panels(name, *packed)
 
 
-def _copy(frame: PackedFrame, match: Match, side: int, name: str, terms: Decoded, whole: str | None) -> str:
-    """Copy whole panels; or after the instruction that did, the one that is not."""
+def _copy(frame: PackedFrame, match: Match, side: int, name: str, terms: Decoded, after: list[str], *, edge: bool) -> str:
+    """Copy whole panels, or the one that is not."""
     draft, plan, tile = frame.draft, frame.plan, frame.plan.tiles[side]
-    panel = frame.panel_loop("panel", side, f"left < {tile}" if whole else f"left >= {tile}")
+    panel = frame.panel_loop("panel", side, f"left < {tile}" if edge else f"left >= {tile}")
     around = frame.inside | {panel}
-    places = frame.decoded(side, frame.place(side, Variable(panel)), around, [], clamped=bool(whole))
+    places = frame.decoded(side, frame.place(side, Variable(panel)), around, [], clamped=edge)
     k = frame.counted("k", plan.depth)
     (i,) = draft.unrolled(("i",), (tile,))
     at: dict[str, Any] = {**frame.batch, **terms.values(Variable(k)), **places.values(Variable(i))}
@@ -52,5 +52,5 @@ def _copy(frame: PackedFrame, match: Match, side: int, name: str, terms: Decoded
         start = 0 if frame.part is None else frame.part * plan.depth
         value = If(Comparison(start + Variable(k), "<", total), value, 0)
     draft.priorities.append(",".join([*frame.order, panel, k, i]))
-    after = [*terms.made, *places.made, *([whole] if whole else []), *frame.before]
+    after = [*after, *terms.made, *places.made, *frame.before]
     return draft.assign(Variable(name)[Variable(panel), Variable(k), Variable(i)], value, around | {k, i}, after)

@@ -75,8 +75,8 @@ class PackedBlocks:
     batch: str = described("The letters that both operands and the output have, the quickest first.", word="fused axes")
     width: int = described("The lanes of a vector.", word="vector width", parameter="width")
     tile: MicroTile = described(
-        """What is summed in registers at once: `4 3` is four rows of three vectors.  For each term a row of three vectors is
-        loaded, and four numbers that are broadcast.""",
+        """What is summed in registers at once: `4 3` is four rows of three vectors.  For each term three vectors are loaded,
+        and four numbers that are broadcast.""",
         word="register tile",
         parameter="tile",
     )
@@ -91,6 +91,12 @@ class PackedBlocks:
         divide the sum into as many parts more evenly.  Results of one part are loaded again for the next one.""",
         word="tile depth",
         parameter="depth",
+    )
+    runs: Mapping[str, int] = described(
+        """How many neighbours along a letter are neighbours in the fused index, too, where arrays lie in memory along
+        different letters of it: so that each copies, or stores, whole lines of its own.""",
+        word="coalescing",
+        default_factory=dict,
     )
     unrolled: int = described("Terms of the sum between two looks at whether it has ended.", word="tile depth", default=1)
     joined: tuple[str, ...] = described(
@@ -116,7 +122,7 @@ class PackedBlocks:
 
     def groups(self, lengths: Mapping[str, Any]) -> dict[str, IndexGroup]:
         """The fused indices by their names in :data:`GROUPS`, for letters of such lengths."""
-        return {name: IndexGroup(getattr(self, name), lengths, {}) for name in GROUPS}
+        return {name: IndexGroup(getattr(self, name), lengths, self.runs) for name in GROUPS}
 
     def panel_bytes(self) -> tuple[int, int]:
         """What the panels of each operand take."""

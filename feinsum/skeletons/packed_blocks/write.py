@@ -61,7 +61,10 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: PackedBlocks) -> lp.Tr
     acc, multiplied, tiles = _multiply(frame, rows, columns)
     _store(frame, match, insn, acc, multiplied, tiles)
     kernel = without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id, f"{insn.id}_edge"))
-    return t_unit.with_kernel(kernel)
+    t_unit = t_unit.with_kernel(kernel)
+    if plan.joined:  # which run beyond their last axis into the next row, as loopy cannot tell
+        t_unit = lp.set_options(t_unit, enforce_array_accesses_within_bounds="no_check")
+    return t_unit
 
 
 def _multiply(frame: PackedFrame, rows: Panels, columns: Panels) -> tuple[str, str, tuple[str, str]]:
@@ -104,20 +107,14 @@ def _multiply(frame: PackedFrame, rows: Panels, columns: Panels) -> tuple[str, s
     return acc, multiplied, (down, across)
 
 
-def _store(
-    frame: PackedFrame, match: Match, insn: Any, acc: str, after: str, panels: tuple[str, str]
-) -> None:
+def _store(frame: PackedFrame, match: Match, insn: Any, acc: str, multiplied: str, panels: tuple[str, str]) -> None:
     """Write the results that there are, or add them to those of the parts of the sum before."""
     draft, plan = frame.draft, frame.plan
     around = frame.inside | set(panels)
-    numbers, found = _numbers(frame, acc, after, around)
+    numbers, found = _numbers(frame, acc, multiplied, around)
     at = [frame.place(side, Variable(panel)) for side, panel in enumerate(panels)]
-    tables = [
-        frame.decoded(side, first, around, [after], clamped=False) for side, first in enumerate(at)
-    ]
-    for name, edge in ((insn.id, False), (f"{insn.id}_edge", True)):
-        if edge and not frame.may_pass(1):
-            continue
+    tables = [frame.decoded(side, first, around, [multiplied], clamped=False) for side, first in enumerate(at)]
+    for edge in frame.edges(1):
         i, j = draft.unrolled(("i", "j"), plan.tiles)
         draft.priorities.append(",".join([*panels[::-1], i, j]))
         own = dict(zip((0, 1), (i, j), strict=True))
@@ -133,9 +130,9 @@ def _store(
             whole = Comparison(at[1] + plan.tiles[1], "<=" if not edge else ">", frame.totals[1])
             predicates += [whole, Comparison(at[1] + Variable(j), "<", frame.totals[1])] if edge else [whole]
         decoded = [x for table in tables for x in table.made]
-        found = draft.assign(
-            assignee, value, around | {i, j}, [found, *decoded], predicates=predicates, alone=True, insn_id=name
-        )
+        name = insn.id if edge is frame.edges(1)[0] else f"{insn.id}_edge"
+        after = [found, *decoded]
+        found = draft.assign(assignee, value, around | {i, j}, after, predicates=predicates, alone=True, insn_id=name)
 
 
 def _numbers(frame: PackedFrame, acc: str, after: str, around: frozenset[str]) -> tuple[str, str]:
