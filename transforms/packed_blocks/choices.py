@@ -7,12 +7,12 @@ from feinsum.space import Choices, Problem
 
 from .plans import product_of
 
-_VECTORS = (3, 2, 4, 1)
+_VECTORS = (3, 2, 4)
 """Of a row of a register tile, the best guess first; chosen by hand."""
 _MOST_LOADS = 0.75
 """For each product of vectors; a core begins as many loads as products, but results are stored, too."""
-DEPTHS = (128, 256, 192, 96, 384)
-SHARES = (3, 6, 12, 24, 48)
+DEPTHS = (128, 256, 192)
+SHARES = (3, 6, 12)
 
 
 def packed_choices(p: Problem) -> Choices:

@@ -10,7 +10,7 @@ from feinsum.errors import TransformError
 from feinsum.skeletons.packed_blocks import MicroTile, PackedBlocks
 from feinsum.space import Configuration, Problem
 
-from .products import MatrixProduct
+from .products import FusedMatrices
 
 _UNROLLED = (4, 2)
 """Terms of a sum that are written out, the best guess first; chosen by hand."""
@@ -59,12 +59,12 @@ def even(length: int, most: int, of: int) -> int:
     return of * -(-whole // parts)
 
 
-def product_of(p: Problem) -> MatrixProduct:
+def product_of(p: Problem) -> FusedMatrices:
     """The product of matrices that a problem is."""
     return _product_of(p.einsum, tuple(p.sizes.items()), p.device)
 
 
 @lru_cache(maxsize=256)
-def _product_of(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> MatrixProduct:
+def _product_of(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> FusedMatrices:
     """Asked for with every configuration."""
-    return MatrixProduct.of(Problem(e, dict(sizes), device))
+    return FusedMatrices.of(Problem(e, dict(sizes), device))

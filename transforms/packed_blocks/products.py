@@ -1,4 +1,4 @@
-"""Contractions of two tensors as products of matrices: which letters are rows, columns, batch and sums, and in which order."""
+"""Contractions of two tensors as products of matrices: which letters are rows, columns, batch and sums, and how fused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_packable(e: BatchedEinsum) -> bool:
 
 
 @dataclass(frozen=True)
-class MatrixProduct:
+class FusedMatrices:
     """A contraction as a product of matrices.
 
     :ivar problem: with one index for letters that are side by side in every array.
@@ -37,7 +37,7 @@ class MatrixProduct:
     joined: tuple[str, ...]
 
     @classmethod
-    def of(cls, p: Problem) -> MatrixProduct:
+    def of(cls, p: Problem) -> FusedMatrices:
         """The product that a problem is."""
         groups = side_by_side(p.einsum)
         e, sizes = p.einsum, dict(p.sizes)

@@ -75,8 +75,8 @@ class PackedBlocks:
     batch: str = described("The letters that both operands and the output have, the quickest first.", word="fused axes")
     width: int = described("The lanes of a vector.", word="vector width", parameter="width")
     tile: MicroTile = described(
-        """What is summed in registers at once: `4 3` is four rows of three vectors.  For each term three vectors are loaded,
-        and four numbers that are broadcast.""",
+        """What is summed in registers at once: `4 3` is four rows of three vectors.  For each term three vectors are
+        loaded, and four numbers that are broadcast.""",
         word="register tile",
         parameter="tile",
     )
