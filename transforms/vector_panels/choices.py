@@ -17,6 +17,7 @@ from feinsum.skeletons.vector_panels import (
     PanelOrder,
     accumulator_counts,
     fill,
+    vector_counts,
     widths,
 )
 from feinsum.space import Configuration, Problem
@@ -99,7 +100,7 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     found = sorted(loads, key=rank)
     columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
     first = dict(zip(("path", "lane", "long", "panel"), found[0], strict=True))
-    likely = {**small, "accumulators": counts[0], "vectors": 4, **first}
+    likely = {**small, "accumulators": counts[0], "vectors": vector_counts(device)[0], **first}
     together = _togethers(p, likely)
     return Promising(
         columns[0], columns[1], columns[2], columns[3], together, _tiles(p, {**likely, "together": together[0]})
@@ -145,7 +146,8 @@ def _loads(p: Problem, small: Configuration) -> float:
     vectors = -(-p.sizes[small["lane"]] // width)
     # A row of a few vectors is not divided, so as many rows as there are accumulators for are worth a look, too.
     most = min(budget // vectors, max(TOGETHER)) if 4 < vectors <= MOST_VECTORS_IN_ROW else 1
-    tiles = dict.fromkeys((*product((4, 2), (4, 1)), (4, max(1, most))))
+    longest = vector_counts(p.device)[0]
+    tiles = dict.fromkeys((*product((longest, 2), (4, 1)), (longest, max(1, most))))
     large_operands = any(2 * p.count(x) * p.itemsize > p.device.cache_bytes > 0 for x in p.einsum.indexing.inputs)
     least = math.inf
     for c in (*({**large, "vectors": v, "together": n} for v, n in tiles), small):

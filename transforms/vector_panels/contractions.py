@@ -6,7 +6,7 @@ plain matrix products, and pairwise tensor contractions are of this kind, in any
 
 from __future__ import annotations
 
-from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable, widths, write
+from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable, vector_counts, widths, write
 from feinsum.space import Choices, Problem, space
 
 from .choices import Promising, promising
@@ -23,7 +23,7 @@ def parameters(p: Problem) -> Choices:
         "long": found.longs,
         "panel": found.panels,
         "width": widths(p.lanes, p.sizes[found.lanes[0]]),
-        "vectors": (4, 2, 3, 6),
+        "vectors": vector_counts(p.device),
         "together": found.together,
         "accumulators": accumulator_counts(p.device),
         "tile": found.tiles,

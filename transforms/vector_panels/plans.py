@@ -21,6 +21,7 @@ from feinsum.skeletons.vector_panels import (
     PanelOrder,
     RegisterTile,
     VectorPanels,
+    broadcast_registers,
     fill,
     panel_bytes,
 )
@@ -73,7 +74,7 @@ def panel_plan(p: Problem, c: Configuration) -> VectorPanels:
     if c["lane"] == c["long"]:
         raise TransformError("lanes and tile run along one axis")
     plan = _PanelPlanner(p, c).plan(fused_axes)
-    if plan.registers() > p.device.vectors:
+    if plan.registers() + broadcast_registers(p.device) > p.device.vectors:
         most = max(tile.accumulators for tile in plan.register_tiles)
         raise TransformError(f"{most} accumulators do not stay in {p.device.vectors} registers")
     return plan

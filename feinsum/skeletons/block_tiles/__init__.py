@@ -1,17 +1,17 @@
 """Block tiles: contractions of two tensors by work-groups, a block of the result to each, its operands in local memory.
 
 ``plan`` says what a work-group computes, and ``notation`` how configurations write that; ``fragments`` has what lanes hold,
-``index_groups`` how letters are fused, ``frame`` the loops around everything, ``operands`` how tiles come to local memory,
+``frame`` has the loops around everything, ``operands`` how tiles come to local memory,
 ``pipeline`` and ``prefetched`` in which order they come and are multiplied, and ``preparation`` the launches before and
 after; ``write`` does all in order.
 """
 
 from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD
-from feinsum.skeletons.block_tiles.index_groups import Digit, IndexGroup
 from feinsum.skeletons.block_tiles.notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
 from feinsum.skeletons.block_tiles.plan import BlockChain, BlockTiles
 from feinsum.skeletons.block_tiles.preparation import ITEMS, Preparation, lanes, prepared, write_entry_by_entry
 from feinsum.skeletons.block_tiles.write import write
+from feinsum.skeletons.common.index_groups import Digit, IndexGroup
 
 __all__ = [
     "ITEMS",

@@ -15,9 +15,9 @@ from pymbolic.primitives import FloorDiv, Remainder, Variable
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
-from feinsum.skeletons.block_tiles.index_groups import IndexGroup, extent
 from feinsum.skeletons.block_tiles.plan import BlockTiles
 from feinsum.skeletons.common.draft import Draft
+from feinsum.skeletons.common.index_groups import IndexGroup, extent
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.skeletons.block_tiles.fragments import LaneFragments, fragments
-from feinsum.skeletons.block_tiles.index_groups import IndexGroup
 from feinsum.skeletons.block_tiles.notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.common.index_groups import IndexGroup
 
 GROUPS = ("rows", "columns", "batch", "sums")
 """The fused indices of a contraction."""

@@ -1,1 +1,1 @@
-"""What several skeletons share: drafts of kernels, sums as matrix products, numbers that stand for several indices."""
+"""What several skeletons share: drafts of kernels, sums as matrix products, numbers and indices that stand for several."""

@@ -6,8 +6,10 @@ from feinsum.skeletons.vector_panels.room import (
     MOST_VECTORS_IN_ROW,
     PANEL_SHARES,
     accumulator_counts,
+    broadcast_registers,
     fill,
     panel_bytes,
+    vector_counts,
     widths,
 )
 from feinsum.skeletons.vector_panels.write import write
@@ -22,9 +24,11 @@ __all__ = [
     "RegisterTile",
     "VectorPanels",
     "accumulator_counts",
+    "broadcast_registers",
     "fill",
     "is_vectorizable",
     "panel_bytes",
+    "vector_counts",
     "widths",
     "write",
 ]

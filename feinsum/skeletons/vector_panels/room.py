@@ -8,6 +8,8 @@ MOST_VECTORS_IN_ROW = 8
 """A row of more vectors is divided into tiles; chosen by hand."""
 PANEL_SHARES = (4, 32, 0)
 """What a work-group copies for all its iterations may take such a part of a core's cache; 0: it copies nothing."""
+_MANY_REGISTERS = 32
+"""Those of AVX-512, which broadcasts as it loads, and of NEON, which multiplies by a lane; AVX2 has 16 and does neither."""
 _ACCUMULATORS = (6, 5, 4, 3)
 """Eighths of the registers; the rest is for what is multiplied."""
 
@@ -31,6 +33,19 @@ def fill(length: int, width: int) -> float:
 def accumulator_counts(device: DeviceProfile) -> tuple[int, ...]:
     """How many vectors a core may sum at once, the best guess first."""
     return tuple(device.vectors * eighths // 8 for eighths in _ACCUMULATORS)
+
+
+def vector_counts(device: DeviceProfile) -> tuple[int, ...]:
+    """Vectors of a long row that are worth summing at once, the best guess first.
+
+    With 16 registers four vectors leave room for two rows of sums, three for four.
+    """
+    return (4, 2, 3, 6) if device.vectors >= _MANY_REGISTERS else (3, 2, 4, 6)
+
+
+def broadcast_registers(device: DeviceProfile) -> int:
+    """Registers for a number in all lanes: instruction sets with many registers multiply by one in memory or in a lane."""
+    return 0 if device.vectors >= _MANY_REGISTERS else 1
 
 
 def panel_bytes(device: DeviceProfile, share: int) -> int:

@@ -1,0 +1,1 @@
+"""Packed blocks: contractions rich in operations on CPUs, both operands packed."""

@@ -1,0 +1,25 @@
+"""Contractions of two tensors of any rank and layout on CPUs: ``C[b, m, n] = Σ_k A[b, m, k] B[b, k, n]`` in fused indices.
+
+Both operands are packed into panels that stay in a core's caches, so that it does not matter how tensors lie in memory.
+"""
+
+from __future__ import annotations
+
+from feinsum.rewrites import launch_in_turn, separate_rows
+from feinsum.skeletons.packed_blocks import write
+from feinsum.space import space
+
+from .choices import packed_choices
+from .plans import packed_plan
+from .products import is_packable
+from .work import packed_work
+
+
+@space(pattern=is_packable, version=1, rank=2, parameters=packed_choices, plan=packed_plan, estimate=packed_work)
+def packed_product(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
+    """Panels of both operands in private memory, a tile of registers at a time; a block of the result to each group."""
+    t_unit, rows = separate_rows(t_unit, match)
+    t_unit = launch_in_turn(t_unit, rows)
+    for m in rows:
+        t_unit = write(t_unit, m, plan)
+    return t_unit
