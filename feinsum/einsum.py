@@ -16,8 +16,9 @@ import numpy as np
 
 from feinsum.arrays import DTYPES, Array, Axis, array, format_axis, is_identifier
 from feinsum.axes import group_long_axes
-from feinsum.epilogue import Epilogue, check_types, parse_epilogue, uses_of
-from feinsum.epilogue.tree import Sum
+from feinsum.epilogue import Epilogue, check_types, uses_of
+from feinsum.epilogue.text import parse
+from feinsum.epilogue.tree import Read, Sum, walk
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.subscripts import INDEX_LETTERS, Subscripts, from_interleaved, parse_subscripts
 
@@ -240,7 +241,8 @@ class BatchedEinsum:
         are read at indices of the output, ``b[j]``; a name alone is a number that is given at the call, by that name, or
         an array without axes.  There are ``+ - * / **``, comparisons, ``and``, ``or``, ``not``, ``where(c, a, b)``,
         ``min``, ``max``, the functions of OpenCL C (``exp``, ``tanh``, ``erf``, ...), and ``gelu`` (by the error
-        function), ``gelu_tanh``, ``silu``, ``relu`` and ``sigmoid``.  All is computed in the type of the output.
+        function), ``gelu_tanh``, ``silu``, ``relu`` and ``sigmoid``.  All is computed in the type of the output, integers
+        of 8 and 16 bits in 32 as in C.
 
         A constant that is zero times ``out`` is zero and reads nothing; so is a number given at the call that is zero,
         times ``out``, whatever the output holds (the rule of the BLAS).
@@ -268,11 +270,12 @@ class BatchedEinsum:
             if not isinstance(given, Array):
                 raise SubscriptError(f"{name} is {given!r}; what an epilogue reads is made by feinsum.array")
         own = {a.name: a for a in self.arrays} | arrays
-        made = tuple(None if t is None else parse_epilogue(t, self.indexing.output, own) for t in texts)
-        idle = [name for name, a in arrays.items() if not any(a in one.arrays for one in made if one)]
+        written = [None if t is None else parse(t, self.indexing.output, own) for t in texts]
+        read = {node.array for one in written if one for node in walk(one) if isinstance(node, Read)}
+        idle = [name for name, a in arrays.items() if a not in read]
         if idle:
             raise SubscriptError(f"'{idle[0]}' is given, but the epilogue '{text}' does not read it")
-        return replace(self, epilogues=made)
+        return replace(self, epilogues=tuple(None if one is None else Epilogue(one) for one in written))
 
     @cached_property
     def bare(self) -> BatchedEinsum:
@@ -286,11 +289,15 @@ class BatchedEinsum:
     @cached_property
     def scalars(self) -> Mapping[str, np.dtype[Any]]:
         """The numbers that are given at the call: name -> type, that of the outputs whose epilogues have them."""
-        types: dict[str, list[np.dtype[Any]]] = {}
+        types: dict[str, np.dtype[Any]] = {}
         for own, dtype in zip(self.epilogues, self.dtypes, strict=False):
             for name in own.scalars if own else ():
-                types.setdefault(name, []).append(dtype)
-        return {name: np.result_type(*own) for name, own in types.items()}
+                if types.setdefault(name, dtype) != dtype:
+                    raise DTypeError(
+                        f"'{name}' is a number for outputs of {types[name]} and of {dtype}; give the epilogues of rows of"
+                        " different types numbers of different names"
+                    )
+        return types
 
     @cached_property
     def updates(self) -> tuple[bool, ...]:

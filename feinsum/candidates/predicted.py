@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from feinsum.cost import Work, in_turn
 from feinsum.cost.features import Features, parameter_features, problem_features, work_features
 from feinsum.cost.model import CostModel, cost_model
 from feinsum.errors import TransformError
@@ -83,6 +84,17 @@ def expected_s(here: Instance, s: TransformSpace, configuration: Configuration) 
     return Oracle(here).predict(s, problem, s.parameters(problem), [configuration])[0]
 
 
+def finishing_work(here: Instance) -> Work:
+    """The work of a launch that applies epilogues to sums in memory."""
+    e = here.einsum
+    entries = math.prod(here.lengths[x] for x in e.indexing.output)
+    rows = [dtype.itemsize for dtype, own in zip(e.dtypes, e.epilogues, strict=True) if own]
+    # Sums are written and read again, beside what the epilogues move.
+    moved = e.min_bytes(here.sizes) - e.bare.min_bytes(here.sizes) + 2 * entries * sum(rows)
+    operations = sum(own.operations for own in e.epilogues if own)
+    return Work(flops=entries * operations, bytes=moved, groups=max(1, entries // 1024), items=256)
+
+
 class Oracle:
     """The cost model, asked about one einsum on one device.
 
@@ -101,6 +113,8 @@ class Oracle:
         :param choices: the parameters of the space for this problem.
         """
         work = s.work(problem, configuration)
+        if self.here.einsum.epilogues and not s.epilogues:
+            work = in_turn([work, finishing_work(self.here)])
         own = parameter_features(s.name, s.rank, choices, configuration, problem.sizes, problem.einsum.indexing)
         features = {**self._shared, **work_features(work, self.profile, problem.itemsize), **own}
         return features, work.seconds(self.profile, problem.itemsize)

@@ -2,7 +2,8 @@
 
 exact        a record of this einsum at these lengths on this device and driver
 lengths      a record of this einsum at other lengths
-pattern      a record of an einsum of the same subscripts, of other fixed lengths, types or number of rows, nearest first
+pattern      a record of an einsum of the same subscripts, of other fixed lengths, types, number of rows or epilogue
+             (nearest first)
 driver       any of these on another driver version of this device
 architecture any of these on another device of the same architecture
 
@@ -18,8 +19,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from feinsum.candidates.predicted import expected_s
+from feinsum.candidates.predicted import expected_s, finishing_work
 from feinsum.canonicalization import parse_key
+from feinsum.cost import Work
 from feinsum.database import TuningRecord, best_known
 from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
@@ -32,6 +34,8 @@ _PER_ROWS = 0.5
 """How far apart einsums are that have e times as many rows, where lengths e times as long are 1 apart."""
 _OTHER_TYPES = 0.7
 """How far apart einsums of different types are."""
+_OTHER_EPILOGUE = 0.1
+"""How far apart einsums are of whose sums different things are made."""
 _NEAR = 2.5
 """How far einsums of other types or another number of rows may be to speak for each other."""
 
@@ -152,6 +156,7 @@ def remoteness(q: Question, record: TuningRecord) -> float:
     if record.pattern_key != q.pattern_key:
         (ours, our_types), (theirs, their_types) = _rows_and_types(q.pattern_key), _rows_and_types(record.pattern_key)
         found += _PER_ROWS * abs(math.log(ours / theirs)) + (_OTHER_TYPES if our_types != their_types else 0.0)
+        found += _OTHER_EPILOGUE if _epilogues(q.pattern_key) != _epilogues(record.pattern_key) else 0.0
     return found
 
 
@@ -161,8 +166,13 @@ def _of_types(record: TuningRecord, q: Question) -> bool:
 
 @lru_cache(maxsize=1024)
 def _rows_and_types(pattern_key: str) -> tuple[int, frozenset[str]]:
-    e = parse_key(pattern_key)
+    e = parse_key(pattern_key).bare
     return e.b, frozenset(a.dtype.name for a in e.arrays)
+
+
+def _epilogues(key: str) -> str:
+    """What a key says of epilogues."""
+    return "|".join(key.split("|")[5:])
 
 
 def distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:
@@ -187,5 +197,18 @@ def time_at(record: TuningRecord, configuration: Configuration, here: Instance, 
     median_s = record.median_s or math.inf
     there = instance_of(record, here.profile)
     with Missed(space, "for its work", expected=FeinsumError):
-        return median_s * expected_s(here, space, configuration) / expected_s(there, space, record.configuration)
+        ours, theirs = (expected_s(x.bare, space, c) for x, c in ((here, configuration), (there, record.configuration)))
+        return median_s * ours / theirs + added_s(here, space) - added_s(there, space)
     return median_s
+
+
+def added_s(here: Instance, space: TransformSpace) -> float:
+    """The seconds that epilogues are expected to add: those of the bytes that they move, and of a launch of their own."""
+    e = here.einsum
+    if not e.epilogues:
+        return 0.0
+    added = e.min_bytes(here.sizes) - e.bare.min_bytes(here.sizes)
+    if space.epilogues:
+        nothing = Work(flops=0, bytes=0).seconds(here.profile, 1)
+        return Work(flops=0, bytes=added).seconds(here.profile, 1) - nothing
+    return finishing_work(here).seconds(here.profile, e.dtype.itemsize)

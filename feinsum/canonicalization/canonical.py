@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from feinsum.arrays import Axis
 from feinsum.canonicalization.axes import spelling
 from feinsum.canonicalization.classes import RowClass, classify_rows
+from feinsum.canonicalization.epilogues import representative, suffix, with_epilogues
 from feinsum.canonicalization.form import Form, Row
 from feinsum.canonicalization.labelling import Order, canonical_order
 from feinsum.canonicalization.renaming import Renaming
@@ -42,6 +43,11 @@ class CanonicalEinsum:
         ``c.pattern.renaming.lengths(sizes)`` to lengths by index of ``c.pattern.einsum``.
         """
         return canonicalize_einsum(self.given.with_sizes(dict.fromkeys(self.given.indexing.indices, math.inf)))
+
+    @cached_property
+    def bare(self) -> CanonicalEinsum:
+        """The canonical form of ``einsum.bare``, whose indices have the same letters; itself if there is no epilogue."""
+        return canonicalize_einsum(self.einsum.bare) if self.einsum.epilogues else self
 
     def _repr_html_(self) -> str:
         from feinsum.report.displays import canonical_html
@@ -77,6 +83,8 @@ def canonicalize_einsum(e: BatchedEinsum) -> CanonicalEinsum:
 
 @lru_cache(maxsize=256)
 def _canonicalize(e: BatchedEinsum) -> CanonicalEinsum:
+    if e.epilogues:
+        return _with_epilogues(e)
     classes, dtypes = classify_rows(e)
     groups = e.equal_long_axes
     order = canonical_order(e, classes, dtypes, groups)
@@ -98,6 +106,16 @@ def _canonicalize(e: BatchedEinsum) -> CanonicalEinsum:
         rows=tuple((len(c.rows), row) for c, (row, _) in zip(order.classes, rows, strict=True)),
     )
     return CanonicalEinsum(form.key, einsum, e, renaming)
+
+
+def _with_epilogues(e: BatchedEinsum) -> CanonicalEinsum:
+    """The canonical form of an einsum with epilogues: that of the bare one, of which epilogues say what is told apart."""
+    first = representative(e)
+    known = first.apply(e)
+    bare = canonicalize_einsum(known.bare)
+    renaming = first.then(with_epilogues(bare.renaming, known))
+    einsum = renaming.apply(e)
+    return CanonicalEinsum(bare.key + suffix(einsum), einsum, e, renaming)
 
 
 def _spellings(e: BatchedEinsum, groups: Sequence[str], indices: list[str]) -> dict[str, tuple[Axis, Axis]]:

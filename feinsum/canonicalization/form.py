@@ -5,7 +5,8 @@
 The parts are the version of the format, the indexing expression, the axis of each index, the types of the arrays that
 several rows share, and the rows with their multiplicities.  ``N0``, ``N1``, ... is a long axis of several indices and
 ``inf`` one of a single index.  In a row, ``float64`` is an array that stands nowhere else, ``float64#0`` one that stands in
-several operands of this row only, and ``A0*float64`` the product of two arrays.
+several operands of this row only, and ``A0*float64`` the product of two arrays.  What epilogues make of the sums follows,
+if there are any: see :mod:`feinsum.canonicalization.epilogues`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from feinsum.arrays import DTYPES, Array, Axis
+from feinsum.canonicalization.epilogues import MARK, read_suffix
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.subscripts import Subscripts
@@ -115,6 +117,8 @@ def parse_key(key: str) -> BatchedEinsum:
     ac,cb->ab [x0 x1] x0: float64[∞, 4], x1: float32[4, 8]
     """
     parts = key.split("|") if isinstance(key, str) else []
+    if len(parts) == 7 and parts[5].startswith(MARK):
+        return read_suffix(parse_key("|".join(parts[:5])), parts[5].removeprefix(MARK), parts[6])
     if len(parts) != 5 or parts[0] != FORMAT:
         raise SubscriptError(
             f"{_short(key)} is no key of format {FORMAT}, which reads '{FORMAT}|subscripts|axes|arrays|rows';"

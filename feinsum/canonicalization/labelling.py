@@ -25,7 +25,7 @@ Rank = tuple[int, int]
 
 
 @dataclass
-class _Graph:
+class ColouredGraph:
     """A graph whose vertices have colours; equal graphs with equal colours arise from isomorphic einsums."""
 
     colors: list[int] = field(default_factory=list)
@@ -76,7 +76,7 @@ def canonical_order(
     :param dtypes: the type of every array, by name.
     :param equal_axes: the long indices in groups of equal length.
     """
-    graph = _Graph()
+    graph = ColouredGraph()
     index, operands = _add_indexing(graph, e)
     common = [[index[x] for x in group] for group in equal_axes if len(group) > 1]
     graph.add([graph.tints(group) for group in common], common)
@@ -92,7 +92,7 @@ def canonical_order(
     )
 
 
-def _add_indexing(graph: _Graph, e: BatchedEinsum) -> tuple[dict[str, int], list[int]]:
+def _add_indexing(graph: ColouredGraph, e: BatchedEinsum) -> tuple[dict[str, int], list[int]]:
     """Add the indices, the operands and which index stands where; the vertices of indices and operands.
 
     An output index is told apart by its axis of the output, so its places in an operand are known by the operand's colour.
@@ -121,7 +121,7 @@ def _axis(axis: Axis) -> int:
 
 
 def _add_roles(
-    graph: _Graph, operands: list[int], classes: Sequence[RowClass], dtypes: Mapping[str, str]
+    graph: ColouredGraph, operands: list[int], classes: Sequence[RowClass], dtypes: Mapping[str, str]
 ) -> dict[Role, int]:
     """Add the shared arrays; the vertex of each array in each of its roles.
 
@@ -141,7 +141,9 @@ def _add_roles(
     return dict(zip(rows, vertices, strict=True))
 
 
-def _add_own(graph: _Graph, operands: list[int], classes: Sequence[RowClass]) -> dict[tuple[tuple[str, Columns], int], int]:
+def _add_own(
+    graph: ColouredGraph, operands: list[int], classes: Sequence[RowClass]
+) -> dict[tuple[tuple[str, Columns], int], int]:
     """Add what rows have of their own: a vertex for each type, columns and number of such arrays in a row."""
     kinds = list(dict.fromkeys(item for c in classes for item in Counter(c.own).items()))
     places = [[operands[k] for k in columns] for (_, columns), _ in kinds]

@@ -23,6 +23,7 @@ class Renaming:
         the index in the source; long axes only, since lengths do not change.
     :ivar operands: operand k of the target is operand ``operands[k]`` of the source.
     :ivar rows: row, and so output, i of the target is row ``rows[i]`` of the source.
+    :ivar scalars: the name of each number that an epilogue takes, by its name in the source.
     """
 
     arrays: Mapping[str, str] = field(hash=False)
@@ -30,6 +31,7 @@ class Renaming:
     spellings: Mapping[str, tuple[Axis, Axis]] = field(hash=False)
     operands: tuple[int, ...]
     rows: tuple[int, ...]
+    scalars: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def axes(self) -> dict[str, str]:
@@ -51,6 +53,7 @@ class Renaming:
             spellings={self.indices[letter]: (there, here) for letter, (here, there) in self.spellings.items()},
             operands=_invert(self.operands),
             rows=_invert(self.rows),
+            scalars={there: here for here, there in self.scalars.items()},
         )
 
     def then(self, other: Renaming) -> Renaming:
@@ -63,6 +66,7 @@ class Renaming:
             ("indices", set(self.indices.values()), set(other.indices)),
             ("operands", set(self.operands), set(other.operands)),
             ("rows", set(self.rows), set(other.rows)),
+            ("scalars", set(self.scalars.values()), set(other.scalars)),
         ):
             if here != there:
                 raise SubscriptError(
@@ -77,6 +81,7 @@ class Renaming:
             },
             operands=tuple(self.operands[k] for k in other.operands),
             rows=tuple(self.rows[i] for i in other.rows),
+            scalars={here: other.scalars[there] for here, there in self.scalars.items()},
         )
 
     def lengths(self, lengths: Mapping[str, int]) -> dict[str, int]:
@@ -107,17 +112,23 @@ class Renaming:
                 for a in entry:
                     if a.name not in made:
                         made[a.name] = Array(self.arrays[a.name], tuple(axes[letter] for letter in letters), a.dtype)
+        for read in (read for own in e.epilogues if own for read in own.reads):
+            if read.array.name not in made:
+                shape = tuple(axes[self.indices[e.indexing.output[k]]] for k in read.axes)
+                made[read.array.name] = Array(self.arrays[read.array.name], shape, read.array.dtype)
         return BatchedEinsum(
             Subscripts(tuple(inputs[k] for k in self.operands), e.indexing.output.translate(table)),
             tuple(
                 tuple(tuple(sorted((made[a.name] for a in e.args[i][k]), key=lambda a: a.name)) for k in self.operands)
                 for i in self.rows
             ),
+            tuple(own and own.renamed(made, self.scalars) for own in (e.epilogues[i] for i in self.rows if e.epilogues)),
         )
 
     def _check(self, e: BatchedEinsum) -> None:
         for what, here, there in (
-            ("arrays", {a.name for row in e.args for entry in row for a in entry}, set(self.arrays)),
+            ("arrays", {a.name for a in e.arrays}, set(self.arrays)),
+            ("scalars", set(e.scalars), set(self.scalars)),
             ("indices", set(e.indexing.indices), set(self.indices)),
         ):
             if here != there:

@@ -26,7 +26,7 @@ def required_alignments(program: Program) -> dict[str, int]:
 
     Where its source has pointers to vectors of which it does not say what they point to, all arrays get the largest.
     """
-    sizes = {a.name: np.dtype(a.dtype).itemsize for a in program.arguments if a.kind != "length"}
+    sizes = {a.name: np.dtype(a.dtype).itemsize for a in program.arguments if a.kind not in ("length", "scalar")}
     for scalar, lanes, cast, name in _POINTER.findall(program.source):
         nbytes = _BYTES[scalar] * (4 if lanes == "3" else int(lanes))
         for array in [name] if cast and name in sizes else sizes:

@@ -192,6 +192,23 @@ class Output:
     buffer: Any
     in_place: bool
 
+    def fetch(self, queue: Any, wait_for: Sequence[Any]) -> list[Any]:
+        """Bring what the array holds to the buffer, for a kernel that updates it; returns events to wait for."""
+        import pyopencl as cl
+
+        if self.in_place:
+            return []
+        if isinstance(self.array, np.ndarray):
+            if self.array.nbytes:
+                cl.enqueue_copy(queue, self.buffer, self.array)
+            return []
+        size, start = self.array.nbytes, self.array.offset
+        return [
+            cl.enqueue_copy(
+                queue, self.buffer, self.array.base_data, byte_count=size, src_offset=start, wait_for=list(wait_for) or None
+            )
+        ]
+
     def deliver(self, queue: Any, done: Any) -> None:
         """Bring what was written to the array, once the event `done` has happened.
 
@@ -235,6 +252,21 @@ def fill_with_zeros(result: Any, queue: Any, wait_for: Sequence[Any]) -> None:
         result.fill(0)
     elif result.size:
         result.add_event(enqueue_fill(queue, result.base_data, 0, result.offset, result.nbytes, wait_for))
+
+
+def fetched(value: Any, queue: Any) -> np.ndarray[Any, Any]:
+    """The elements of a device array of any strides."""
+    return np.asarray(copy_strided(value, queue).get(queue) if not value.flags.c_contiguous else value.get(queue))
+
+
+def put(values: np.ndarray[Any, Any], result: Any, queue: Any) -> None:
+    """Store values in an array of numpy, or in a contiguous one of the device."""
+    import pyopencl as cl
+
+    if isinstance(result, np.ndarray):
+        result[...] = values
+    elif values.size:
+        cl.enqueue_copy(queue, result.base_data, np.ascontiguousarray(values), dst_offset=result.offset)
 
 
 def share_memory(a: Any, b: Any) -> bool:

@@ -18,6 +18,7 @@ from feinsum.compile.ordered import any_order_paused
 from feinsum.compile.pause import Pause, deprecations_paused
 from feinsum.compile.program import Argument, Extent, Launch, Program
 from feinsum.errors import TransformError
+from feinsum.lower.epilogue import GivenAtCall
 from feinsum.lower.same_bytes import without_copies
 
 _cache_unused = Pause(lambda: bool(lp.CACHING_ENABLED), lp.set_caching_enabled)
@@ -148,7 +149,8 @@ def _argument(kernel: lp.LoopKernel, name: str) -> Argument:
     else:
         variable = kernel.arg_dict[name]
         if isinstance(variable, lp.ValueArg):
-            return Argument(name, "length", np.dtype(variable.dtype.numpy_dtype).name, ())
+            kind = "scalar" if variable.tags_of_type(GivenAtCall) else "length"
+            return Argument(name, kind, np.dtype(variable.dtype.numpy_dtype).name, ())
         kind = "output" if variable.is_output else "input"
     return Argument(name, kind, np.dtype(variable.dtype.numpy_dtype).name, tuple(map(to_extent, variable.shape)))
 

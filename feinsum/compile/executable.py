@@ -78,12 +78,13 @@ class Executable:
         self._scratch = [a for a in program.arguments if a.kind == "scratch"]
         self._dtypes = {a.name: np.dtype(a.dtype) for a in program.arguments}
         self._lengths = tuple(a.name for a in program.arguments if a.kind == "length")
+        values = {a.name for a in program.arguments if a.kind in ("length", "scalar")}
         self._known: dict[tuple[int, ...], list[tuple[Any, Geometry]]] = {}
         self._lock = threading.Lock()
         self._kernels = {launch.kernel: cl.Kernel(built, launch.kernel) for launch in program.launches}
         for launch in program.launches:
             self._kernels[launch.kernel].set_scalar_arg_dtypes(
-                [self._dtypes[name] if name in self._lengths else None for name in launch.arguments]
+                [self._dtypes[name] if name in values else None for name in launch.arguments]
             )
 
     @property
@@ -144,12 +145,12 @@ class Executable:
         }
 
     def enqueue(
-        self, queue: Any, buffers: Mapping[str, Any], lengths: Mapping[str, int], wait_for: Sequence[Any] | None = None
+        self, queue: Any, buffers: Mapping[str, Any], lengths: Mapping[str, Any], wait_for: Sequence[Any] | None = None
     ) -> list[Any]:
         """Enqueue every launch, in order.
 
         :param buffers: a :class:`pyopencl.Buffer` for each input, output and scratch argument.
-        :param lengths: a value for each length.
+        :param lengths: a value for each length and each scalar.
         :param wait_for: events that must have happened first.
         :returns: the event of each launch; empty where no work-group has anything to do.
         """

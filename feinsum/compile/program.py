@@ -40,9 +40,10 @@ def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
 class Argument:
     """An argument of a program.
 
-    :ivar kind: "input", "output", "scratch" (memory that the launches share, provided by the caller) or "length".
+    :ivar kind: "input", "output", "scratch" (memory that the launches share, provided by the caller), "length" or "scalar"
+        (a number that an epilogue takes).
     :ivar dtype: the name of the element type.
-    :ivar shape: lengths of the axes; empty for a length.
+    :ivar shape: lengths of the axes; empty for a length or scalar.
     """
 
     name: str
@@ -108,7 +109,7 @@ def _text(data: Any) -> str:
 
 
 def _argument(name: Any, kind: Any, dtype: Any, shape: Any) -> Argument:
-    _require(kind in ("input", "output", "scratch", "length"), f"{kind!r} is no kind of argument")
+    _require(kind in ("input", "output", "scratch", "length", "scalar"), f"{kind!r} is no kind of argument")
     _require(dtype in [known.name for known in DTYPES], f"{dtype!r} is no type of an argument")
     return Argument(_text(name), kind, dtype, tuple(map(_extent, shape)))
 

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from loopy import AddressSpace
+from loopy.diagnostic import LoopyError
 
 from feinsum.compile.codegen import generate_program, to_extent
 from feinsum.compile.indices import has_large, index_dtype
 from feinsum.compile.pause import deprecations_paused
 from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
-from feinsum.lower import generate_loopy
+from feinsum.epilogue import Epilogue
+from feinsum.epilogue.tree import Sum, walk
+from feinsum.errors import FeinsumError, SpaceError
+from feinsum.lower import generate_loopy, sum_names
 from feinsum.lower.target import QuietTarget
-from feinsum.match import match_finished
+from feinsum.match import match_einsum, match_finished
+from feinsum.rewrites import finish_apart
 from feinsum.space import Configuration, TransformSpace
 
 if TYPE_CHECKING:
     import loopy as lp
 
     from feinsum.devices import DeviceProfile
+
+logger = logging.getLogger(__name__)
+
+_FINISHED_BY_GROUP, _FINISHED_BY_GPU_GROUP = 1024, 256
+"""Entries of an output that a work-group of a CPU, and of a GPU, finishes where that is a launch of its own."""
 
 
 def transformed(
@@ -35,6 +46,8 @@ def transformed(
 ) -> lp.TranslationUnit:
     """The loopy kernel of `e` after one configuration of a space.
 
+    Epilogues of a space that does not write them itself are applied by another launch.
+
     :param sizes: the lengths expected of the long axes.
     :param wide: whether to index with 64 bits even if these lengths do not need it.
     :param target: see :func:`feinsum.lower.generate_loopy`.
@@ -43,18 +56,73 @@ def transformed(
     with deprecations_paused:
         lengths = e.resolve(sizes)
         wide = wide or index_dtype(e, lengths) == "int64"
-        t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target)
-        match = match_finished(t_unit)
         by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
-        if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
-            problem = space.problem(e.bare, sizes, profile)
-        else:
-            own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
-            problem = space.problem(match.einsum, own, profile)
-        result = space.transform(t_unit, match, configuration, problem)
+        result = _applied(e, sizes, space, configuration, profile, wide=wide, target=target)
         if not wide and has_large(_global_shapes(result), by_name):
             return transformed(e, sizes, space, configuration, profile, wide=True, target=target)
         return result
+
+
+def _applied(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    space: TransformSpace,
+    configuration: Configuration,
+    profile: DeviceProfile,
+    *,
+    wide: bool,
+    target: lp.TargetBase | None,
+) -> lp.TranslationUnit:
+    """See :func:`transformed`; a space that cannot make something of its sums where it stores them has them as they are."""
+    parts = (e, sizes, space, configuration, profile)
+    if not e.epilogues or not space.epilogues or not all(own is None or _is_fused(own) for own in e.epilogues):
+        return _in_launches(*parts, apart=bool(e.epilogues), wide=wide, target=target)
+    try:
+        return _in_launches(*parts, apart=False, wide=wide, target=target)
+    except SpaceError:
+        raise
+    except (FeinsumError, LoopyError) as error:
+        logger.info("'%s' has a launch for its epilogue, as '%s' does not store it: %s", e, space.name, error)
+        return _in_launches(*parts, apart=True, wide=wide, target=target)
+
+
+def _is_fused(epilogue: Epilogue) -> bool:
+    """Whether spaces can make an epilogue of finished sums: it depends on the sum, and reads no array without axes."""
+    reads_sum = any(isinstance(node, Sum) for node in walk(epilogue.expression))
+    return reads_sum and all(read.axes for read in epilogue.reads)
+
+
+def _in_launches(
+    e: BatchedEinsum,
+    sizes: Mapping[str, int],
+    space: TransformSpace,
+    configuration: Configuration,
+    profile: DeviceProfile,
+    *,
+    apart: bool,
+    wide: bool,
+    target: lp.TargetBase | None,
+) -> lp.TranslationUnit:
+    """See :func:`transformed`.
+
+    :param apart: whether epilogues have a launch of their own.
+    """
+    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=apart)
+    match = match_einsum(t_unit) if apart else match_finished(t_unit)
+    if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
+        problem = space.problem(e, sizes, profile)
+    else:
+        lengths = e.resolve(sizes)
+        by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
+        own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
+        problem = space.problem(match.einsum, own, profile)
+    result = space.transform(t_unit, match, configuration, problem)
+    return finish_apart(result, match.kernel_name, e, sum_names(e), items=_items(profile)) if apart else result
+
+
+def _items(profile: DeviceProfile) -> int:
+    """Work-items of a group that finishes sums: as many numbers as are worth one on a CPU, a few sub-groups elsewhere."""
+    return min(_FINISHED_BY_GROUP if profile.kind == "cpu" else _FINISHED_BY_GPU_GROUP, profile.max_work_group_size)
 
 
 def _global_shapes(t_unit: lp.TranslationUnit) -> list[list[Extent]]:

@@ -20,7 +20,7 @@ from feinsum.epilogue.text import parse, write
 from feinsum.epilogue.tree import Call, Node, Number, Read, Scalar, reads_output, rebuild, walk
 from feinsum.errors import DTypeError
 
-__all__ = ["Epilogue", "check_types", "parse_epilogue", "uses_of"]
+__all__ = ["Epilogue", "check_types", "computed_in", "parse_epilogue", "uses_of"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,12 @@ class Epilogue:
     @cached_property
     def reads(self) -> tuple[Read, ...]:
         """What is read of arrays, no read twice, in order of appearance."""
-        return tuple(dict.fromkeys(node for node in walk(self.expression) if isinstance(node, Read)))
+        return tuple(dict.fromkeys(self.all_reads))
+
+    @cached_property
+    def all_reads(self) -> tuple[Read, ...]:
+        """What is read of arrays, in order of appearance."""
+        return tuple(node for node in walk(self.expression) if isinstance(node, Read))
 
     @cached_property
     def arrays(self) -> tuple[Array, ...]:
@@ -55,13 +60,24 @@ class Epilogue:
     @cached_property
     def scalars(self) -> tuple[str, ...]:
         """The names of the numbers that are given at the call, in order of appearance."""
-        return tuple(dict.fromkeys(node.name for node in walk(self.expression) if isinstance(node, Scalar)))
+        return tuple(dict.fromkeys(self.all_scalars))
+
+    @cached_property
+    def all_scalars(self) -> tuple[str, ...]:
+        """The same, each as often as it appears."""
+        return tuple(node.name for node in walk(self.expression) if isinstance(node, Scalar))
 
     @cached_property
     def operations(self) -> int:
         """Operators and functions for each entry of the output; a function counts as one."""
         free = ("where", "neg", "conj")
         return sum(isinstance(node, Call) and node.function not in free for node in walk(self.expression))
+
+    @cached_property
+    def is_total(self) -> bool:
+        """Whether finite numbers, which are not very large, make a finite number."""
+        called = {node.function for node in walk(self.expression) if isinstance(node, Call)}
+        return all(FUNCTIONS[name].total for name in called)
 
     def text(self, output: str) -> str:
         """The epilogue as text, for an output of these indices; :func:`parse_epilogue` reads it back."""
@@ -112,6 +128,11 @@ def uses_of(epilogues: Iterable[Epilogue | None], output: str) -> tuple[tuple[Ar
     """Each array that some epilogues read with the indices it is read at, no pair twice."""
     reads = (read for epilogue in epilogues if epilogue is not None for read in epilogue.reads)
     return tuple(dict.fromkeys((read.array, "".join(output[k] for k in read.axes)) for read in reads))
+
+
+def computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which the epilogue of an output is worked out: its own, but 32 bits for narrower integers, as in C."""
+    return np.dtype(np.int32) if dtype.kind in "iu" and dtype.itemsize < 4 else dtype
 
 
 def check_types(epilogue: Epilogue, dtype: np.dtype[Any], text: str) -> None:

@@ -19,6 +19,7 @@ class Function:
     :ivar condition: whether its value is a truth value.
     :ivar ulps: the error that OpenCL allows in units in the last place, in single and in double precision (tables of
         "Relative Error as ULPs"); numbers that it leaves to the implementation are those that current ones keep.
+    :ivar total: whether its value is finite for all finite arguments that are not very large.
     """
 
     arity: int
@@ -26,57 +27,60 @@ class Function:
     fold: Callable[..., float] | None = None
     condition: bool = False
     ulps: float = 4.0
+    total: bool = False
 
 
 _ALL, _REAL = "iufc", "iuf"
 
 OPERATORS: Mapping[str, Function] = {
-    "+": Function(2, _ALL, lambda a, b: a + b, ulps=0.5),
-    "-": Function(2, _ALL, lambda a, b: a - b, ulps=0.5),
-    "*": Function(2, _ALL, lambda a, b: a * b, ulps=0.5),
+    "+": Function(2, _ALL, lambda a, b: a + b, ulps=0.5, total=True),
+    "-": Function(2, _ALL, lambda a, b: a - b, ulps=0.5, total=True),
+    "*": Function(2, _ALL, lambda a, b: a * b, ulps=0.5, total=True),
     "/": Function(2, "fc", lambda a, b: a / b, ulps=2.5),
     "**": Function(2, "f", lambda a, b: float(a) ** b, ulps=16),
-    "neg": Function(1, "ifc", lambda a: -a, ulps=0),
+    "neg": Function(1, "ifc", lambda a: -a, ulps=0, total=True),
 }
-COMPARISONS: Mapping[str, Function] = {x: Function(2, _REAL, condition=True) for x in ("<", "<=", ">", ">=", "==", "!=")}
+COMPARISONS: Mapping[str, Function] = {
+    x: Function(2, _REAL, condition=True, total=True) for x in ("<", "<=", ">", ">=", "==", "!=")
+}
 LOGIC: Mapping[str, Function] = {
-    "and": Function(2, _ALL, condition=True),
-    "or": Function(2, _ALL, condition=True),
-    "not": Function(1, _ALL, condition=True),
+    "and": Function(2, _ALL, condition=True, total=True),
+    "or": Function(2, _ALL, condition=True, total=True),
+    "not": Function(1, _ALL, condition=True, total=True),
 }
 NAMED: Mapping[str, Function] = {
-    "where": Function(3, _ALL, ulps=0),
-    "min": Function(2, _REAL, min, ulps=0),
-    "max": Function(2, _REAL, max, ulps=0),
-    "abs": Function(1, "if", abs, ulps=0),
-    "floor": Function(1, fold=math.floor, ulps=0),
-    "ceil": Function(1, fold=math.ceil, ulps=0),
+    "where": Function(3, _REAL, ulps=0, total=True),
+    "min": Function(2, _REAL, min, ulps=0, total=True),
+    "max": Function(2, _REAL, max, ulps=0, total=True),
+    "abs": Function(1, "if", abs, ulps=0, total=True),
+    "floor": Function(1, fold=math.floor, ulps=0, total=True),
+    "ceil": Function(1, fold=math.ceil, ulps=0, total=True),
     "sqrt": Function(1, fold=math.sqrt, ulps=3),
     "exp": Function(1, "fc", fold=math.exp),
     "log": Function(1, fold=math.log),
     "log10": Function(1, fold=math.log10),
-    "sin": Function(1, "fc", fold=math.sin),
-    "cos": Function(1, "fc", fold=math.cos),
+    "sin": Function(1, "fc", fold=math.sin, total=True),
+    "cos": Function(1, "fc", fold=math.cos, total=True),
     "tan": Function(1, fold=math.tan, ulps=5),
     "asin": Function(1, fold=math.asin),
     "acos": Function(1, fold=math.acos),
-    "atan": Function(1, fold=math.atan, ulps=5),
+    "atan": Function(1, fold=math.atan, ulps=5, total=True),
     "sinh": Function(1, fold=math.sinh),
     "cosh": Function(1, fold=math.cosh),
-    "tanh": Function(1, fold=math.tanh, ulps=5),
-    "erf": Function(1, fold=math.erf, ulps=16),
-    "erfc": Function(1, fold=math.erfc, ulps=16),
+    "tanh": Function(1, fold=math.tanh, ulps=5, total=True),
+    "erf": Function(1, fold=math.erf, ulps=16, total=True),
+    "erfc": Function(1, fold=math.erfc, ulps=16, total=True),
     "exp2": Function(1, fold=lambda a: 2.0**a),
     "expm1": Function(1, fold=math.expm1),
     "log2": Function(1, fold=math.log2),
     "log1p": Function(1, fold=math.log1p),
-    "cbrt": Function(1, ulps=4),
-    "asinh": Function(1, fold=math.asinh),
+    "cbrt": Function(1, ulps=4, total=True),
+    "asinh": Function(1, fold=math.asinh, total=True),
     "acosh": Function(1, fold=math.acosh),
     "atanh": Function(1, fold=math.atanh, ulps=5),
-    "atan2": Function(2, fold=math.atan2, ulps=6),
-    "hypot": Function(2, fold=math.hypot),
-    "conj": Function(1, "fc", ulps=0),
+    "atan2": Function(2, fold=math.atan2, ulps=6, total=True),
+    "hypot": Function(2, fold=math.hypot, total=True),
+    "conj": Function(1, "fc", ulps=0, total=True),
 }
 FUNCTIONS: Mapping[str, Function] = {**OPERATORS, **COMPARISONS, **LOGIC, **NAMED}
 

@@ -22,7 +22,9 @@ from feinsum.compile.buffers import (
 )
 from feinsum.compile.executable import Executable
 from feinsum.compile.hosted import new_array
+from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
+from feinsum.generate.scalars import finish_nothing, take_scalars
 
 if TYPE_CHECKING:
     from feinsum.generate.kernel import Kernel
@@ -48,15 +50,23 @@ class Bound:
     values: Mapping[str, int]
     empty: bool
 
-    def enqueue(self, queue: Any, buffers: Sequence[Any], wait_for: Sequence[Any] | None) -> Any:
+    def enqueue(
+        self,
+        queue: Any,
+        buffers: Sequence[Any],
+        wait_for: Sequence[Any] | None,
+        scalars: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Launch it; returns the event of its end.
 
         :param buffers: of inputs and outputs.
+        :param scalars: the numbers that epilogues take, by their names in the program.
         """
         named = dict(zip((*self.inputs, *self.outputs), buffers, strict=True))
         if self.executable.has_scratch:
             named |= self.executable.kept_scratch(queue, self.values)
-        return self.executable.enqueue(queue, named, self.values, wait_for)[-1]
+        values = {**self.values, **scalars} if scalars else self.values
+        return self.executable.enqueue(queue, named, values, wait_for)[-1]
 
 
 @dataclass(frozen=True)
@@ -92,12 +102,17 @@ class Calls:
         self._names = tuple(a.name for a in kernel.einsum.arrays)
         self._program_names = tuple(kernel.array_names[name] for name in self._names)
         self._output_names = tuple(kernel.array_names[name] for name in kernel.einsum.output_names)
+        self._scalar_names = kernel.scalar_names
         self._context, self._device_queue = kernel.device.context, kernel.device.queue
         self._known: dict[Any, Prepared] = {}
         self.copied: tuple[Copied, ...] = ()
 
     def call(self, inputs: Mapping[str, Any], out: Any, queue: Any, wait_for: Sequence[Any] | None) -> Any:
         """See :meth:`Kernel.__call__`."""
+        scalars: Mapping[str, Any] = {}
+        if self._einsum.epilogues:
+            inputs, scalars = take_scalars(self._einsum, inputs)
+            self._require_present(out)
         prepared = self._prepare(inputs)
         values = [inputs[name] for name in self._names]
         if queue is not None:
@@ -106,7 +121,7 @@ class Calls:
         if prepared.library == "numpy":
             queue = queue or self._device_queue
             results = self._new(prepared) if out is None else self._given(out, prepared, inputs)
-            self._run(prepared, values, results, queue, events, given=out is not None)
+            self._run(prepared, values, results, queue, events, scalars, given=out is not None)
         else:
             for value in values:
                 if value.context != self._context:
@@ -121,8 +136,15 @@ class Calls:
                 results = self._given(out, prepared, inputs)
                 for result in results:
                     events += result.events
-            self._run(prepared, values, results, queue, events, given=out is not None)
+            self._run(prepared, values, results, queue, events, scalars, given=out is not None)
         return tuple(results) if len(results) > 1 else results[0]
+
+    def _require_present(self, out: Any) -> None:
+        """:raises ValidationError: if there are no outputs though their present content is read."""
+        if out is None and any(self._einsum.updates):
+            own = next(own for own in self._einsum.epilogues if own is not None and own.reads_output)
+            text = own.text(self._einsum.indexing.output)
+            raise ValidationError(f"the epilogue '{text}' reads what the output holds; pass it as out=, to be updated")
 
     def _prepare(self, inputs: Mapping[str, Any]) -> Prepared:
         """What is known of arrays of these shapes, strides and types.
@@ -183,15 +205,20 @@ class Calls:
         results: Sequence[Any],
         queue: Any,
         events: list[Any],
+        scalars: Mapping[str, Any],
         *,
         given: bool,
     ) -> None:
         """Launch, and for numpy arrays wait.
 
+        :param scalars: the numbers that epilogues take.
         :param given: whether the results are arrays of the caller, who may want them in memory of the operands.
         """
         bound = prepared.bound
         if bound.empty:
+            if self._einsum.epilogues:
+                finish_nothing(self._einsum, dict(zip(self._names, values, strict=True)), scalars, results, queue, events)
+                return
             for result in results:
                 fill_with_zeros(result, queue, events)
             return
@@ -206,8 +233,12 @@ class Calls:
                 if not on_host:
                     events += copy.events
         outputs = [output(result, queue, n) for result, n in zip(results, bound.alignments[inputs:], strict=True)]
+        for one, update in zip(outputs, self._einsum.updates, strict=True):
+            if update:
+                events += one.fetch(queue, events)
+        named = {self._scalar_names[name]: value for name, value in scalars.items()}
         try:
-            done = bound.enqueue(queue, [*buffers, *(one.buffer for one in outputs)], events or None)
+            done = bound.enqueue(queue, [*buffers, *(one.buffer for one in outputs)], events or None, named)
             for one in outputs:
                 one.deliver(queue, done)
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from feinsum.canonicalization import parse_key
+from feinsum.canonicalization import canonicalize_einsum, parse_key
 from feinsum.cost import roofline_s
 from feinsum.cost.model import cost_model
 from feinsum.devices.peaks import EXCESS
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 def explain(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied: Sequence[Copied]) -> str:
     """See :meth:`Kernel.explain`."""
     given = kernel.expected | {letter: 0 for letter, axis in kernel.einsum.index_sizes.items() if axis == 0}
+    texts = [own.text(kernel.einsum.indexing.output) if own else "v" for own in kernel.einsum.epilogues]
+    then = f" then {'; '.join(texts if len(set(texts)) > 1 else texts[:1])}" if texts else ""
     lines = [
-        f"{kernel.einsum.subscripts} on {kernel.device}",
+        f"{kernel.einsum.subscripts}{then} on {kernel.device}",
         f"  lengths   {listed(given) or 'none, for it has no indices'}",
         f"  rung      {origin.rung}: {meaning}",
         *_space(job, origin),
@@ -127,9 +129,13 @@ def _share(kernel: Kernel, r: TuningRecord, t: float) -> str:
 def _of_another(kernel: Kernel, r: TuningRecord) -> str:
     """What else than lengths differs in the einsum of a record."""
     recorded, e = parse_key(r.einsum_key), kernel.einsum
-    theirs, ours = (", ".join(sorted({a.dtype.name for a in one.arrays})) for one in (recorded, e))
+    theirs, ours = (", ".join(sorted({a.dtype.name for a in one.bare.arrays})) for one in (recorded, e))
     found = f"; it has {recorded.b} rows, not {e.b}" if recorded.b != e.b else ""
-    return f"{found}; it is of {theirs}, not {ours}" if theirs != ours else found
+    found = f"{found}; it is of {theirs}, not {ours}" if theirs != ours else found
+    if bool(recorded.epilogues) != bool(e.epilogues):
+        return f"{found}; it is of the bare einsum" if e.epilogues else f"{found}; it has an epilogue"
+    then = canonicalize_einsum(recorded).key.split("|")[5:] != canonicalize_einsum(e).key.split("|")[5:]
+    return f"{found}; it has another epilogue" if then else found
 
 
 def _expected(kernel: Kernel, origin: Origin) -> list[str]:
@@ -144,7 +150,9 @@ def _expected(kernel: Kernel, origin: Origin) -> list[str]:
     if peaks is not None:
         text += f", {roofline_s(e.flops(sizes), e.min_bytes(sizes), e.dtype, peaks) / t:.0%} of what the device can do"
     if record is not None:
-        return [f"{text}: the time of the record, changed as the cost model says"]
+        bare = e.epilogues and not parse_key(record.einsum_key).epilogues
+        added = ", and the bytes that the epilogue adds" if bare else ""
+        return [f"{text}: the time of the record, changed as the cost model says{added}"]
     if origin.rung == "steps":
         return [f"{text}: that of the steps one after the other"]
     factor = cost_model().factor(profile.kind)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MEANING = {
     "exact": "measured for this einsum at these lengths, on this device and driver",
     "lengths": "measured for this einsum at other lengths on this device",
-    "pattern": "measured on this device for the same subscripts, of other lengths, types or number of rows",
+    "pattern": "measured on this device for the same subscripts, of other lengths, types, number of rows or epilogues",
     "driver": "measured on this device with another driver",
     "architecture": "measured on another device of the same architecture",
     "steps": "nothing measured fits the whole; records of its steps do",
@@ -48,6 +48,7 @@ class Kernel:
     :ivar record: the record it comes from, if any.
     :ivar configuration: the configuration of :attr:`space`.
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
+    :ivar scalar_names: the same of the numbers that epilogues take.
     :ivar length_indices: the index of :attr:`einsum` whose length each length argument of :attr:`source` is.
     """
 
@@ -67,6 +68,7 @@ class Kernel:
         place = {given: k for k, given in enumerate(renaming.rows)}
         outputs = {name: own.output_names[place[row]] for row, name in enumerate(e.output_names)}
         self.array_names: Mapping[str, str] = {**renaming.arrays, **outputs}
+        self.scalar_names: Mapping[str, str] = renaming.scalars
         back = renaming.inverse.indices
         self.length_indices: Mapping[str, str] = {name: back[letter] for letter, name in own.length_names.items()}
         self._calls = Calls(self)
@@ -121,14 +123,17 @@ class Kernel:
     ) -> Any:
         """Evaluate the einsum.
 
-        :param named: one array for each name: all numpy arrays, or all :class:`pyopencl.array.Array`.
+        :param named: one array for each name: all numpy arrays, or all :class:`pyopencl.array.Array`; and the numbers that
+            epilogues take.
         :param arrays: the same as a mapping, for names that are also those of the parameters below.
-        :param out: an array for the result (a tuple of them for several outputs), of the kind of the inputs.
+        :param out: an array for the result (a tuple of them for several outputs), of the kind of the inputs.  It must be
+            given where an epilogue reads what it holds, and is then updated in place.
         :param queue: the :class:`pyopencl.CommandQueue` to use; by default that of the first device array, or the device's.
         :param wait_for: events to wait for.
         :returns: for numpy arrays, the result as numpy arrays; for device arrays, device arrays whose `events` tell when
             they are ready and whose memory is that of the first input's allocator; a tuple where there are several outputs.
-        :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
+        :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, or is missing, before any
+            launch.
 
         Device arrays are used where they are if they are C-contiguous; others are copied on the device, and
         :meth:`explain` says which.
@@ -142,7 +147,12 @@ class Kernel:
 
     @property
     def _usage(self) -> str:
-        return f"kernel({', '.join(f'{a.name}=...' for a in self.einsum.arrays)})"
+        names = [
+            *(a.name for a in self.einsum.arrays),
+            *self.einsum.scalars,
+            *(["out"] if any(self.einsum.updates) else []),
+        ]
+        return f"kernel({', '.join(f'{name}=...' for name in names)})"
 
     def bind(self, lengths: Mapping[str, int]) -> Bound:
         """The kernel for arrays of certain lengths, which takes buffers and checks nothing.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from feinsum.compile.executable import Executable, build
 from feinsum.compile.program import Program
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
+from feinsum.epilogue import parse_epilogue
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
 from feinsum.generate import nonempty
 from feinsum.generate.cache import Entry, decode, encode
@@ -98,10 +100,12 @@ def _restored(entry: Entry, device: Any) -> Kernel:
 
 def einsum_data(e: BatchedEinsum) -> dict[str, Any]:
     """A batched einsum as plain data; an anonymous long axis is null."""
+    then = {"epilogues": [own and own.text(e.indexing.output) for own in e.epilogues]} if e.epilogues else {}
     return {
         "subscripts": e.subscripts,
         "arrays": {a.name: [[None if x == math.inf else x for x in a.shape], a.dtype.name] for a in e.arrays},
         "rows": [[[a.name for a in entry] for entry in row] for row in e.args],
+        **then,
     }
 
 
@@ -112,4 +116,9 @@ def einsum_from(data: Mapping[str, Any]) -> BatchedEinsum:
         for name, (shape, dtype) in data["arrays"].items()
     }
     rows = [[tuple(arrays[name] for name in entry) for entry in row] for row in data["rows"]]
-    return batched_einsum(data["subscripts"], rows)
+    e = batched_einsum(data["subscripts"], rows)
+    texts = data.get("epilogues")
+    if texts is None:
+        return e
+    output = e.indexing.output
+    return replace(e, epilogues=tuple(text and parse_epilogue(text, output, arrays) for text in texts))

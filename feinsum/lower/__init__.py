@@ -40,6 +40,7 @@ def generate_loopy(
     index_dtype: Any = "int32",
     *,
     target: lp.TargetBase | None = None,
+    unfinished: bool = False,
 ) -> lp.TranslationUnit:
     """The loopy kernel that computes a batched einsum, with no transformation applied.
 
@@ -51,6 +52,7 @@ def generate_loopy(
         temporaries in global memory, and a global barrier stands between steps.
     :param index_dtype: ``int32``, or ``int64`` for arrays of 2³¹ elements and more.
     :param target: what loopy generates code for; None is :class:`loopy.PyOpenCLTarget`.
+    :param unfinished: whether sums are left as they are, those with an epilogue in the arguments :func:`sum_names`.
     :raises SubscriptError: if `e` is no batched einsum, or `schedule` does not evaluate it.
     """
     require_einsum(e)
@@ -60,9 +62,11 @@ def generate_loopy(
     schedule.check(e.indexing)
     lengths: dict[str, Length] = {letter: axis for letter, axis in e.index_sizes.items() if isinstance(axis, int)}
     lengths |= e.length_names
-    taken = {a.name for a in e.arrays} | set(e.output_names) | set(e.length_names.values()) | set(e.scalars)
+    taken = names_of(e) | set(sum_names(e))
     rules, names = _operand_rules(e, taken)
-    steps = Steps(names, e.output_names, e.dtypes, lengths, taken, finishes=[Finish.of_row(e, row) for row in range(e.b)])
+    outputs = sum_names(e) if unfinished else e.output_names
+    finishes = [] if unfinished else [Finish.of_row(e, row) for row in range(e.b)]
+    steps = Steps(names, outputs, e.dtypes, lengths, taken, finishes=finishes)
     steps.add(schedule)
     t_unit = lp.make_kernel(
         steps.domains,
@@ -74,14 +78,36 @@ def generate_loopy(
         assumptions=" and ".join(f"{p} >= 1" for p in steps.parameters()) or None,
         lang_version=LANGUAGE_VERSION,
     )
-    return with_functions(t_unit, e)
+    return t_unit if unfinished else with_functions(t_unit, e)
+
+
+def names_of(e: BatchedEinsum) -> set[str]:
+    """The names of all arguments of the kernel of an einsum."""
+    return {a.name for a in e.arrays} | set(e.output_names) | set(e.length_names.values()) | set(e.scalars)
+
+
+def sum_names(e: BatchedEinsum) -> tuple[str, ...]:
+    """The name of the sum of each row where it waits for its epilogue; that of the output where there is none."""
+    taken = names_of(e)
+    epilogues = e.epilogues or (None,) * e.b
+    return tuple(
+        name if own is None else fresh_name(name.replace("out", "sum", 1), taken)
+        for name, own in zip(e.output_names, epilogues, strict=True)
+    )
 
 
 def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> list[Any]:
     inputs = [lp.GlobalArg(a.name, dtype=a.dtype, shape=steps.shape(at)) for a, at in e.array_indices.items()]
+    shape = steps.shape(e.indexing.output)
     outputs = [
-        lp.GlobalArg(name, dtype=dtype, shape=steps.shape(e.indexing.output), is_input=update)
+        lp.GlobalArg(name, dtype=dtype, shape=shape, is_input=update or name not in steps.outputs)
         for name, dtype, update in zip(e.output_names, e.dtypes, e.updates, strict=True)
+    ]
+    # Where sums are left unfinished, nothing writes to their outputs yet, but nothing else is to have their names.
+    outputs += [
+        lp.GlobalArg(name, dtype=dtype, shape=shape, is_input=False)
+        for name, dtype in zip(steps.outputs, e.dtypes, strict=True)
+        if name not in e.output_names
     ]
     return [*inputs, *outputs, *scalar_arguments(e), *(lp.ValueArg(name, dtype=index_dtype) for name in steps.parameters())]
 

@@ -13,20 +13,20 @@ from typing import Any
 import loopy as lp
 import numpy as np
 from loopy.kernel.function_interface import ScalarCallable
-from loopy.symbolic import TypeCast
 from loopy.types import NumpyType
 from pymbolic import primitives as p
+from pytools.tag import Tag, tag_dataclass
 
 from feinsum.arrays import Array
 from feinsum.einsum import BatchedEinsum
-from feinsum.epilogue import Epilogue, tree
+from feinsum.epilogue import Epilogue, computed_in, tree
 from feinsum.epilogue.functions import COMPARISONS
 
 Reading = Callable[[Array, tuple[int, ...]], Any]
 """The expression that reads an array at some positions of the output's indices."""
 
-_IN_TARGET = {"min": "fmin", "max": "fmax", "abs": "fabs"}
-"""Functions of reals that OpenCL C has under other names."""
+IN_LOOPY = {"min": "fmin", "max": "fmax", "abs": "fabs"} | {x: f"real_{x}" for x in ("asinh", "acosh", "atanh")}
+"""Functions of reals that have other names in loopy's expressions: loopy 2025.2 has the last three, but not their types."""
 _UNKNOWN_TO_LOOPY = {
     "exp2": 1,
     "expm1": 1,
@@ -66,15 +66,17 @@ class Finish:
     def of_row(e: BatchedEinsum, row: int) -> Finish:
         return Finish(e.epilogues[row] if e.epilogues else None, e.dtypes[row], e.scalars)
 
-    def write(self, value: Any, present: Any, reading: Reading) -> Any:
+    def write(self, value: Any, present: Any, reading: Reading, named: Callable[[str], str] = str) -> Any:
         """The expression that is to be stored.
 
         :param value: the finished sum; it stands wherever the epilogue has ``v``.
         :param present: what reads the output at the same entry.
+        :param reading: makes what reads an array of the epilogue.
+        :param named: the name in the kernel of a number that is given at the call.
         """
         if self.epilogue is None:
             return value
-        return _Writer(self.dtype, self.scalars, value, present, reading).rec(self.epilogue.expression)
+        return _Writer(self.dtype, self.scalars, value, present, reading, named).rec(self.epilogue.expression)
 
 
 @dataclass(frozen=True)
@@ -84,37 +86,43 @@ class _Writer:
     value: Any
     present: Any
     reading: Reading
+    named: Callable[[str], str]
 
     def rec(self, node: tree.Node) -> Any:
         match node:
             case tree.Sum():
-                return self.value
+                return self._cast(self.value, self.dtype)
             case tree.Present():
-                return self.present
+                return self._cast(self.present, self.dtype)
             case tree.Read():
                 return self._cast(self.reading(node.array, node.axes), node.array.dtype)
             case tree.Scalar():
-                return self._cast(p.Variable(node.name), self.scalars[node.name])
+                return self._cast(p.Variable(self.named(node.name)), self.scalars[node.name])
             case tree.Number():
                 return self._real.type(node.value)
         return self._call(node)
 
     @property
     def _real(self) -> np.dtype[Any]:
-        return np.empty(0, self.dtype).real.dtype
+        return np.empty(0, self._computed).real.dtype
+
+    @property
+    def _computed(self) -> np.dtype[Any]:
+        return computed_in(self.dtype)
 
     def _cast(self, value: Any, own: np.dtype[Any]) -> Any:
-        """A value in the type of the output; what is real stays so, which halves the work."""
-        wanted = self._real if own.kind != "c" else self.dtype
-        return value if own == wanted else TypeCast(wanted, value)
+        """A value in the type that all is computed in; what is real stays so, which halves the work."""
+        wanted = self._real if own.kind != "c" else self._computed
+        # Multiplied by a one of that type, since loopy 2025.2 fails where a condition has a cast.
+        return value if own == wanted else p.Product((wanted.type(1), value))
 
     def _call(self, node: tree.Call) -> Any:
         factor = tree.vanishing_factor(node)
         arguments = [self.rec(argument) for argument in node.arguments]
         if factor is not None:
-            return p.If(self._is_zero(self.rec(factor)), self.dtype.type(0), _BUILT_IN["*"](*arguments))
+            return p.If(self._is_zero(self.rec(factor)), self._computed.type(0), _BUILT_IN["*"](*arguments))
         if node.function == "neg":
-            return self._narrow(p.Product((self._real.type(-1), arguments[0])))
+            return p.Product((self._real.type(-1), arguments[0]))
         if node.function == "not":
             return p.LogicalNot(arguments[0])
         if node.function == "where":
@@ -122,13 +130,8 @@ class _Writer:
         if node.function in COMPARISONS:
             return p.Comparison(arguments[0], node.function, arguments[1])
         if node.function in _BUILT_IN:
-            value = _BUILT_IN[node.function](*arguments)
-            return self._narrow(value) if node.function in "+-*" else value
+            return _BUILT_IN[node.function](*arguments)
         return self._function(node.function, arguments)
-
-    def _narrow(self, value: Any) -> Any:
-        """A result in the type of the output, where C computes in wider integers."""
-        return TypeCast(self.dtype, value) if self.dtype.kind in "iu" and self.dtype.itemsize < 4 else value
 
     def _is_zero(self, factor: Any) -> Any:
         if self.dtype.kind != "c":
@@ -140,10 +143,10 @@ class _Writer:
         if self.dtype.kind in "iu" and name in ("min", "max"):
             return p.If(p.Comparison(arguments[0], "<" if name == "min" else ">", arguments[1]), *arguments)
         if self.dtype.kind == "i" and name == "abs":
-            return p.If(p.Comparison(arguments[0], "<", self.dtype.type(0)), p.Product((-1, arguments[0])), arguments[0])
+            return p.If(p.Comparison(arguments[0], "<", self._real.type(0)), p.Product((-1, arguments[0])), arguments[0])
         if self.dtype.kind != "c" and name == "conj":
             return arguments[0]
-        return p.Variable(_IN_TARGET.get(name, name))(*arguments)
+        return p.Variable(IN_LOOPY.get(name, name))(*arguments)
 
 
 class _RealFunction(ScalarCallable):  # type: ignore[misc]  # loopy is not typed for strict checking
@@ -151,13 +154,14 @@ class _RealFunction(ScalarCallable):  # type: ignore[misc]  # loopy is not typed
 
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
         """The function for arguments of one type, the result of which is of that type too."""
-        count = _UNKNOWN_TO_LOOPY[self.name]
+        name = self.name.removeprefix("real_")
+        count = _UNKNOWN_TO_LOOPY[name]
         given = [arg_id_to_dtype[k] for k in range(count) if arg_id_to_dtype.get(k) is not None]
         if len(given) < count:
             return self.copy(arg_id_to_dtype=arg_id_to_dtype), clbl_inf_ctx
         dtype = NumpyType(np.result_type(*(x.numpy_dtype for x in given)))
         types = dict.fromkeys(range(-1, count), dtype)
-        return self.copy(arg_id_to_dtype=types, name_in_target=self.name), clbl_inf_ctx
+        return self.copy(arg_id_to_dtype=types, name_in_target=name), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Any:
         """None: the function is built in."""
@@ -170,10 +174,16 @@ def with_functions(t_unit: lp.TranslationUnit, e: BatchedEinsum) -> lp.Translati
         node.function for own in e.epilogues if own for node in tree.walk(own.expression) if isinstance(node, tree.Call)
     }
     for name in sorted(called & _UNKNOWN_TO_LOOPY.keys()):
-        t_unit = lp.register_callable(t_unit, name, _RealFunction(name))
+        known = IN_LOOPY.get(name, name)
+        t_unit = lp.register_callable(t_unit, known, _RealFunction(known))
     return t_unit
+
+
+@tag_dataclass
+class GivenAtCall(Tag):  # type: ignore[misc]  # pytools is not typed for strict checking
+    """On a value argument that is a number of an epilogue, and no length."""
 
 
 def scalar_arguments(e: BatchedEinsum) -> list[lp.ValueArg]:
     """The arguments for the numbers that are given at the call."""
-    return [lp.ValueArg(name, dtype=dtype) for name, dtype in e.scalars.items()]
+    return [lp.ValueArg(name, dtype=dtype, tags=frozenset([GivenAtCall()])) for name, dtype in e.scalars.items()]

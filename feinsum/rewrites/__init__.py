@@ -5,6 +5,7 @@ what it presumes, and returns the changed unit (and the changed match where oper
 """
 
 from feinsum.rewrites.algebra import contract_first, contract_in_steps, separate_rows, split_index
+from feinsum.rewrites.apart import finish_apart
 from feinsum.rewrites.finishing import finish, finished
 from feinsum.rewrites.fusion import fuse, fused, join, last_together, neighbours, side_by_side
 from feinsum.rewrites.launches import launch_in_turn
@@ -21,6 +22,7 @@ __all__ = [
     "divide",
     "expand_sum",
     "finish",
+    "finish_apart",
     "finished",
     "fuse",
     "fused",

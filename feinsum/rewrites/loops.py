@@ -154,10 +154,10 @@ def place(t_unit: lp.TranslationUnit, match: Match, tags: Mapping[str, str]) -> 
     """
     inames = {iname_of(t_unit, match, loop): tag for loop, tag in tags.items()}
     kernel = lp.tag_inames(t_unit[match.kernel_name], inames)
-    return t_unit.with_kernel(_without_shared_slabs(kernel))
+    return t_unit.with_kernel(without_shared_slabs(kernel))
 
 
-def _without_shared_slabs(kernel: lp.LoopKernel) -> lp.LoopKernel:
+def without_shared_slabs(kernel: lp.LoopKernel) -> lp.LoopKernel:
     """Guards in place of peeled iterations where loops share an axis of the device, since loopy peels only loops alone."""
     axes: dict[Any, list[str]] = {}
     for name, iname in kernel.inames.items():

@@ -62,6 +62,13 @@ class Instance:
         given = self.known.renaming.inverse.lengths(self.lengths) if self.known else self.lengths
         return self.canonical.pattern.renaming.lengths(given)
 
+    @property
+    def bare(self) -> Instance:
+        """The same without epilogues."""
+        if not self.einsum.epilogues:
+            return self
+        return Instance(self.einsum.bare, self.lengths, self.profile, self.known.bare if self.known else None)
+
     def problem(self, space: TransformSpace) -> Problem:
         """What a space is asked about.
 

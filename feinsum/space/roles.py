@@ -51,7 +51,7 @@ class Roles:
 
 def canonical_roles(e: BatchedEinsum) -> Roles:
     """The letters and operand order of the canonical pattern, so that what a configuration means depends on neither."""
-    renaming = canonicalize_einsum(e).pattern.renaming
+    renaming = canonicalize_einsum(e.bare).pattern.renaming
     return Roles({letter: own for own, letter in renaming.indices.items()}, renaming.operands)
 
 

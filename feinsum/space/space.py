@@ -89,7 +89,8 @@ class TransformSpace:
     :ivar estimate: says what work a configuration does, for the cost model; None if nobody wrote that down.
     :ivar implied: what a configuration means that was recorded before a parameter existed: parameter -> value.
     :ivar plan: makes the plan of the skeleton that the space stands on; None if it is written with moves.
-    :ivar epilogues: whether its kernels make functions of sums where these are stored; see :meth:`transform`.
+    :ivar epilogues: whether its kernels make functions of sums where these are stored, see :meth:`transform`; elsewhere
+        another launch does (:func:`feinsum.rewrites.finish_apart`).  Problems are without epilogues in any case.
     """
 
     name: str
@@ -116,6 +117,7 @@ class TransformSpace:
 
     def roles(self, e: BatchedEinsum) -> Roles | None:
         """How `e` plays the pattern of this space; None if it does not."""
+        e = e.bare
         if callable(self.patterns):
             return canonical_roles(e) if self.patterns(e) else None
         return next(filter(None, (find_roles(pattern, e.indexing) for pattern in self.patterns)), None)
@@ -126,8 +128,8 @@ class TransformSpace:
         :param sizes: lengths of the long axes of `e`, as for :meth:`BatchedEinsum.resolve`.
         :raises TransformError: if `e` does not play the pattern.
         """
+        lengths, e = e.resolve(sizes), e.bare
         roles = self._require_roles(e)
-        lengths = e.resolve(sizes)
         return Problem(roles.apply(e), {letter: lengths[own] for letter, own in roles.indices.items()}, device)
 
     def parameters(self, problem: Problem) -> dict[str, tuple[Value, ...]]:

@@ -5,6 +5,9 @@ compared with a reference in higher precision on the same inputs, at the lengths
 nothing, and at lengths drawn for this run.  Uneven numbers, zeros and an infinity are tried at all but the lengths to be
 timed.  Where sums are so long that a missing term could hide in the bound of roundoff, whole numbers are tried, too: with
 them any order of evaluation is exact, and nothing is allowed.
+
+An output that is updated holds other numbers before every run.  The numbers that an epilogue takes are random, and once
+zero; what they multiply of an output is then no number at all.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from feinsum.einsum import BatchedEinsum
+from feinsum.validate.draws import ZERO
 from feinsum.validate.lengths import drawn_lengths, length_values, odd_lengths
 from feinsum.validate.reference import hides_terms
 from feinsum.validate.rotation import Rotation
@@ -30,6 +34,7 @@ def short_proof(e: BatchedEinsum, lengths: Mapping[str, int], queue: Any) -> lis
     found = []
     for at in odd_lengths(e, lengths)[-2:] or [dict(lengths)]:
         found += [Workload(e, at, queue), *([Workload(e, at, queue, draw="whole")] if hides_terms(e, at) else [])]
+        found += [Workload(e, at, queue, draw=ZERO)] if e.scalars else []
     return found
 
 
@@ -44,5 +49,6 @@ def proof(e: BatchedEinsum, lengths: Mapping[str, int], queue: Any, seed: int) -
     found = [Workload(e, at, queue, seed, draw) for at in others for draw in draws]
     if not others and e.array_bytes(e.sizes_from(lengths)) <= _MOST_BYTES:
         found += [Workload(e, lengths, queue, seed, draw) for draw in draws[1:]]
+    found += [Workload(e, at, queue, seed, ZERO) for at in others[-1:] or [dict(lengths)] if e.scalars]
     found += [Workload(e, at, queue, seed, "whole") for at in (*others, lengths) if hides_terms(e, at)]
     return [*found, Workload(e, lengths, queue, seed)]

@@ -9,6 +9,9 @@ infinite
     out; and what does is infinite or no number, in whatever order it is evaluated.
 whole
     small whole numbers, whose sums are exact; see :func:`feinsum.validate.reference.whole_inputs`.
+zero
+    as even, with a zero for every number that an epilogue takes: what it multiplies of an output, which holds no numbers
+    then, must not be felt.
 """
 
 from __future__ import annotations
@@ -58,10 +61,27 @@ def infinite_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> 
     return found
 
 
+ZERO = "zero"
+"""The draw in which all numbers given at a call are zero, and outputs that are updated hold none."""
+
+
+def scalars_of(e: BatchedEinsum, seed: int, draw: str) -> dict[str, Any]:
+    """The numbers that epilogues take, for a draw of inputs; below 1 but for whole ones, so that updates do not grow."""
+    rng = np.random.default_rng([seed, _OTHER_STREAM + 2])
+    found = {}
+    for name, dtype in e.scalars.items():
+        sign = 1 if dtype.kind == "u" else rng.choice([-1, 1])
+        size = rng.integers(1, 4) if dtype.kind in "iu" or draw == "whole" else rng.uniform(0.25, 0.9)
+        turned = 1j if dtype.kind == "c" and rng.random() < 0.5 else 1
+        found[name] = dtype.type(0 if draw == ZERO else sign * size * turned)
+    return found
+
+
 DRAWS: Mapping[str, Callable[[BatchedEinsum, Mapping[str, int], int], Inputs]] = {
     "even": random_inputs,
     "uneven": uneven_inputs,
     "infinite": infinite_inputs,
     "whole": whole_inputs,
+    ZERO: random_inputs,
 }
 """Arrays for every input, by name, for an einsum, the length of every index and a seed."""

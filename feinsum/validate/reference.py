@@ -8,14 +8,16 @@ An evaluation of ``Σ_K a b c`` in arithmetic of unit roundoff u, in whatever or
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.flops import contraction_path, count_flops
+from feinsum.validate.finished import Known, finished
 
 _OPERATIONS = 20_000_000
 """Operations of one reference: extended precision runs at about 1e8 of them a second."""
@@ -42,12 +44,20 @@ class Reference:
 
 
 def random_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Random arrays of mixed sign for every input, by name; integers are small enough for sums not to overflow."""
+    """Random arrays of mixed sign for every input, by name; integers are small enough for sums not to overflow.
+
+    The present content of an output that is updated is an input, too.
+    """
     rng = np.random.default_rng(seed)
-    return {
-        a.name: _random(rng, tuple(lengths[letter] for letter in letters), a.dtype)
-        for a, letters in e.array_indices.items()
-    }
+    return {name: _random(rng, tuple(lengths[letter] for letter in letters), dtype) for name, letters, dtype in _drawn(e)}
+
+
+def _drawn(e: BatchedEinsum) -> Iterator[tuple[str, str, np.dtype[Any]]]:
+    """Name, indices and type of each input."""
+    yield from ((a.name, letters, a.dtype) for a, letters in e.array_indices.items())
+    for name, dtype, update in zip(e.output_names, e.dtypes, e.updates, strict=True):
+        if update:
+            yield name, e.indexing.output, dtype
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -81,7 +91,7 @@ def whole_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> dic
         numbers = rng.integers(0 if dtype.kind == "u" else -most, most + 1, shape)
         return np.asarray(numbers + 1j * rng.integers(-most, most + 1, shape) if dtype.kind == "c" else numbers, dtype)
 
-    return {a.name: draw(tuple(lengths[x] for x in letters), a.dtype) for a, letters in e.array_indices.items()}
+    return {name: draw(tuple(lengths[x] for x in letters), dtype) for name, letters, dtype in _drawn(e)}
 
 
 def _largest_digit(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
@@ -109,18 +119,33 @@ def references(
     seed: int,
     *,
     exact: bool = False,
+    scalars: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Reference]:
     """A reference for every output: all entries where that is affordable, else a random block of them.
 
     The block is the product of random positions along each axis, the first and the last among them.
 
-    :param exact: whether there is no roundoff with these inputs, so that no error is allowed.
+    :param inputs: by name, the present content of outputs that are updated among them.
+    :param exact: whether sums have no roundoff with these inputs, so that no error of them is allowed.
+    :param scalars: the numbers that epilogues take.
     """
     chosen = _choose(e, lengths, np.random.default_rng(seed))
     few = {letter: len(chosen[letter]) if letter in chosen else length for letter, length in lengths.items()}
     path = contraction_path(e, few)
     with np.errstate(invalid="ignore"):  # an infinity among the inputs may make what is no number
-        return _references(e, lengths, inputs, chosen, path, exact=exact)
+        sums = _references(e, lengths, inputs, chosen, path, exact=exact)
+    return [_finished(e, row, of, inputs, scalars) for row, of in enumerate(sums)] if e.epilogues else sums
+
+
+def _finished(
+    e: BatchedEinsum, row: int, of: Reference, inputs: Mapping[str, np.ndarray[Any, Any]], scalars: Mapping[str, Any]
+) -> Reference:
+    """The reference of what the epilogue of a row makes of its sum."""
+    own = e.epilogues[row]
+    if own is None:
+        return of
+    known = Known(inputs.get(e.output_names[row]), inputs, scalars)
+    return Reference(of.at, *finished(own, e.dtypes[row], of.expected, of.bound, of.at, known))
 
 
 def _references(
@@ -132,7 +157,7 @@ def _references(
     *,
     exact: bool,
 ) -> list[Reference]:
-    """A reference for every output, at chosen positions along each axis of it."""
+    """A reference for the sum of every row, at chosen positions along each axis of the output."""
     at = tuple(chosen[letter] for letter in e.indexing.output)
     results = []
     for row, dtype in zip(e.args, e.dtypes, strict=True):

@@ -11,6 +11,10 @@ is another result.  For m = 3 outputs, and 4 inputs of which every other one is 
 Before the first run outputs hold finite numbers that nobody can foresee.  After the timing outputs are compared, computed
 once more, from the other kind of inputs, and compared again.  Where the memory is too small for two sets of inputs, outputs
 are filled again before that.
+
+Where an output is updated, what a run should leave depends on all runs before.  So outputs get the content that their
+workload says before each of these two comparisons, which then are of one more run each.  If updates let numbers grow
+without bound, outputs get that content now and then while the kernel is timed, too, between two runs.
 """
 
 from __future__ import annotations
@@ -46,6 +50,9 @@ class Rotation:
         self._sets: list[dict[str, Any]] = []
         self._last: dict[int, int] = {}
         self._latest = -1
+        self._present: list[dict[str, Any]] = []
+        self._restored_after = workloads[0].runs_until_large
+        self._runs: dict[int, int] = {}
 
     @staticmethod
     def make(workload: Workload, profile: DeviceProfile) -> Rotation:
@@ -61,6 +68,8 @@ class Rotation:
         while len(self._inputs) < len(self._outputs) + len(self._workloads) - 1:
             self._inputs.append(self._workloads[len(self._inputs) % len(self._workloads)].upload())
             self._digests.append(self._digests_of(self._inputs[-1]))
+        if not self._present:
+            self._present = [workload.upload_present() for workload in self._workloads]
         scratch = executable.scratch(self._queue.context, self._workloads[0].parameters)
         turns = range(math.lcm(len(self._inputs), len(self._outputs)))
         pairs = [(turn % len(self._inputs), turn % len(self._outputs)) for turn in turns]
@@ -73,7 +82,20 @@ class Rotation:
         for outputs in self._outputs:
             for buffer in outputs.values():
                 fill(self._queue, buffer, value, 0, buffer.size)
+        for number in range(len(self._outputs)):
+            self._restore(number, 0)
         self._last = {}
+
+    def _restore(self, number: int, kind: int) -> None:
+        """Give those of a set of outputs that are updated the content that a workload says."""
+        import pyopencl as cl
+
+        for name, present in self._present[kind].items():
+            cl.enqueue_copy(self._queue, self._outputs[number][name], present)
+        self._runs[number] = 0
+
+    def _kind(self, turn: int) -> int:
+        return turn % len(self._inputs) % len(self._workloads)
 
     def _digests_of(self, inputs: Mapping[str, Any]) -> dict[str, bytes]:
         return {name: digest(self._queue, buffer) for name, buffer in inputs.items()}
@@ -82,7 +104,12 @@ class Rotation:
         return len(self._sets)
 
     def __getitem__(self, turn: int) -> dict[str, Any]:
-        self._last[turn % len(self._outputs)] = self._latest = turn
+        number = turn % len(self._outputs)
+        self._last[number] = self._latest = turn
+        if self._restored_after is not None:
+            self._runs[number] += 1
+            if self._runs[number] > self._restored_after:
+                self._restore(number, 0)
         return self._sets[turn]
 
     def check(self, executable: Executable) -> Verdict:
@@ -90,23 +117,31 @@ class Rotation:
 
         Inputs that were overwritten are drawn again, so that the next executable finds its own.
         """
+        if self._present[0]:
+            self._run_again(executable)
         verdict = self._judge()
         if not verdict.ok:
             return verdict
         # What was computed once and then skipped is right by chance where the last run wanted what the first one did.
-        first = self._latest + 1
         if len(self._workloads) == 1:
             self._spoil()
-        for turn in range(first, first + len(self._outputs)):
-            executable.enqueue(self._queue, self[turn % len(self)], self._workloads[0].parameters)
-        self._queue.finish()
+        self._run_again(executable)
         return self._judge()
+
+    def _run_again(self, executable: Executable) -> None:
+        """One run for each set of outputs, from the kind of inputs that is next; what is updated is restored before."""
+        first = self._latest + 1
+        for turn in range(first, first + len(self._outputs)):
+            place = turn % len(self)
+            buffers = self[place]
+            self._restore(place % len(self._outputs), self._kind(place))
+            executable.enqueue(self._queue, buffers, self._workloads[self._kind(place)].parameters)
+        self._queue.finish()
 
     def _judge(self) -> Verdict:
         worst = 0.0
         for number, turn in sorted(self._last.items()):
-            kind = turn % len(self._inputs) % len(self._workloads)
-            verdict = self._workloads[kind].judge(self._outputs[number])
+            verdict = self._workloads[self._kind(turn)].judge(self._outputs[number])
             if not verdict.ok:
                 return Verdict(f"while it is timed, {verdict.message}", np.inf)
             worst = max(worst, verdict.worst)

@@ -11,7 +11,8 @@ import numpy as np
 from feinsum.compile.filling import enqueue_fill
 from feinsum.einsum import BatchedEinsum
 from feinsum.timing import buffer_sets_needed
-from feinsum.validate.draws import DRAWS
+from feinsum.validate.draws import DRAWS, ZERO, scalars_of
+from feinsum.validate.growth import growth
 from feinsum.validate.guarded import Guarded, digest, finite_byte
 from feinsum.validate.lengths import length_values
 from feinsum.validate.reference import Reference, references
@@ -20,6 +21,7 @@ from feinsum.validate.verdict import Verdict
 if TYPE_CHECKING:
     from feinsum.compile.executable import Executable
     from feinsum.devices import DeviceProfile
+    from feinsum.epilogue import Epilogue
 
 _OUTPUT_BAND = 0xA5
 _POISON = {"f": 0xFF, "c": 0xFF, "i": 0x5A, "u": 0x5A}
@@ -43,8 +45,15 @@ class Workload:
         self.draw = draw
         self.shape = tuple(lengths[letter] for letter in e.indexing.output)
         self._seed = seed
-        self._inputs = DRAWS[draw](e, lengths, seed)
+        self._scalars = scalars_of(e, seed, draw)
+        drawn = DRAWS[draw](e, lengths, seed)
+        self._inputs = {a.name: drawn[a.name] for a in e.arrays}
+        self._present = {name: self._before(drawn[name]) for name in drawn if name not in self._inputs}
         self._guarded: dict[str, Guarded] = {}
+
+    def _before(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """What an output that is updated holds before: where zero multiplies it, no numbers."""
+        return np.full_like(values, np.nan) if self.draw == ZERO and values.dtype.kind in "fc" else values
 
     def another(self) -> Workload:
         """The same with other numbers."""
@@ -53,12 +62,19 @@ class Workload:
     @cached_property
     def references(self) -> list[Reference]:
         """What each output should be."""
-        return references(self.einsum, self.lengths, self._inputs, self._seed, exact=self.draw == "whole")
+        inputs = {**self._inputs, **self._present}
+        exact = self.draw == "whole"
+        return references(self.einsum, self.lengths, inputs, self._seed, exact=exact, scalars=self._scalars)
 
     @property
-    def parameters(self) -> dict[str, int]:
-        """The values of the length arguments."""
-        return length_values(self.einsum, self.lengths)
+    def parameters(self) -> dict[str, Any]:
+        """The values of the length arguments, and of the numbers that epilogues take."""
+        return {**length_values(self.einsum, self.lengths), **self._scalars}
+
+    @property
+    def present(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """What outputs that are updated hold before a run, by name."""
+        return self._present
 
     @property
     def nbytes(self) -> int:
@@ -85,6 +101,25 @@ class Workload:
             else cl.Buffer(self.queue.context, cl.mem_flags.READ_ONLY, 1)
             for name, values in self._inputs.items()
         }
+
+    def upload_present(self) -> dict[str, Any]:
+        """Buffers with what outputs that are updated hold before a run, by name."""
+        import pyopencl as cl
+
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        return {
+            name: cl.Buffer(self.queue.context, flags, hostbuf=np.ascontiguousarray(values))
+            for name, values in self._present.items()
+            if values.size
+        }
+
+    @property
+    def runs_until_large(self) -> int | None:
+        """After how many runs, each of which updates what the last one left, an output is to be restored; None if never."""
+        kinds = [
+            dtype.kind in "fc" and update for dtype, update in zip(self.einsum.dtypes, self.einsum.updates, strict=True)
+        ]
+        return growth(self.einsum, self.references, self._inputs, self._present, self._scalars) if any(kinds) else None
 
     def outputs(self) -> dict[str, Any]:
         """Buffers for the outputs, by name."""
@@ -144,14 +179,17 @@ class Workload:
         """A buffer for each output, made at the first check.
 
         Even numbers meet NaN where nothing was written, the others a finite number, so that what a kernel finds in its
-        output never says whether to write there.
+        output never says whether to write there.  One that is updated holds what the workload says.
         """
         for name, dtype in zip(self.einsum.output_names, self.einsum.dtypes, strict=True):
             if name not in self._guarded:
                 self._guarded[name] = Guarded(self.queue, self._output_bytes(dtype), _OUTPUT_BAND)
             else:
                 self._guarded[name].renew_bands()
-            self._guarded[name].fill(_POISON[dtype.kind] if self.draw == "even" else finite_byte())
+            if name in self._present:
+                self._guarded[name].put(self._present[name])
+            else:
+                self._guarded[name].fill(_POISON[dtype.kind] if self.draw == "even" else finite_byte())
         return self._guarded
 
     def _run(self, executable: Executable, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
@@ -191,7 +229,8 @@ class Workload:
         return Verdict("", worst)
 
     def _compare(self, name: str, values: np.ndarray[Any, Any], reference: Reference) -> Verdict:
-        if self.draw == "even" and not _surely_finite(values) and len(bad := np.argwhere(_is_poison(values))):
+        suspicious = self.draw == "even" and self._is_finite(name) and not _surely_finite(values)
+        if suspicious and len(bad := np.argwhere(_is_poison(values))):
             where = f"the first at {list(map(int, bad[0]))}, {self._where()}"
             return Verdict(f"'{name}' has {len(bad)} entries not written or not finite, {where}", np.inf)
         found = values[np.ix_(*reference.at)] if reference.at else values
@@ -199,6 +238,8 @@ class Workload:
         with np.errstate(invalid="ignore"):
             error = np.where(definite, abs(found.astype(reference.expected.dtype) - reference.expected), 0)
             wrong = np.where(definite, ~(error <= reference.bound), np.isfinite(found))
+        if self._epilogue(name) is not None:  # of which nothing may be known at some entries
+            wrong &= reference.bound < np.inf
         if wrong.any():
             first = tuple(int(axis[k]) for axis, k in zip(reference.at, np.argwhere(wrong)[0], strict=True))
             at = tuple(np.argwhere(wrong)[0])
@@ -211,6 +252,15 @@ class Workload:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = error.astype(np.float64) / reference.bound.astype(np.float64)
         return Verdict("", float(np.nan_to_num(share, posinf=0.0).max(initial=0.0)))
+
+    def _is_finite(self, name: str) -> bool:
+        """Whether an output is to be finite wherever its sum is."""
+        own = self._epilogue(name)
+        return own is None or own.is_total
+
+    def _epilogue(self, name: str) -> Epilogue | None:
+        """What is made of the sum that an output holds."""
+        return self.einsum.epilogues[self.einsum.output_names.index(name)] if self.einsum.epilogues else None
 
     def _where(self) -> str:
         lengths = " ".join(f"{letter}={length}" for letter, length in self.lengths.items())

@@ -1,0 +1,89 @@
+"""What an epilogue makes of numpy arrays, in the type of its output: where nothing is summed, no kernel runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from feinsum.epilogue import Epilogue, computed_in, tree
+
+_erf, _erfc = np.vectorize(math.erf, otypes=[np.float64]), np.vectorize(math.erfc, otypes=[np.float64])
+
+_CALLS: Mapping[str, Callable[..., Any]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "**": np.power,
+    "neg": np.negative,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "where": np.where,
+    "min": np.fmin,
+    "max": np.fmax,
+    "abs": np.abs,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "atan2": np.arctan2,
+    "erf": _erf,
+    "erfc": _erfc,
+}
+
+
+def evaluate(
+    epilogue: Epilogue,
+    sums: np.ndarray[Any, Any],
+    present: np.ndarray[Any, Any] | None,
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    scalars: Mapping[str, Any],
+) -> np.ndarray[Any, Any]:
+    """What is stored, for sums of the type of the output.
+
+    :param present: the content of the output before; None if it is not read.
+    """
+    stored, rank = sums.dtype, sums.ndim
+    dtype = computed_in(stored)
+
+    def rec(node: tree.Node) -> Any:
+        match node:
+            case tree.Sum():
+                return sums.astype(dtype)
+            case tree.Present():
+                return np.asarray(present).astype(dtype)
+            case tree.Read():
+                return _along(np.asarray(arrays[node.array.name]), node.axes, rank).astype(dtype)
+            case tree.Scalar():
+                return dtype.type(scalars[node.name])
+            case tree.Number():
+                return dtype.type(node.value)
+        factor = tree.vanishing_factor(node)
+        if factor is not None and rec(factor) == 0:
+            return dtype.type(0)
+        call = _CALLS.get(node.function) or getattr(np, node.function)
+        return call(*map(rec, node.arguments))
+
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(np.asarray(rec(epilogue.expression)).astype(stored), sums.shape)
+
+
+def _along(values: np.ndarray[Any, Any], axes: tuple[int, ...], rank: int) -> np.ndarray[Any, Any]:
+    """An array, or a diagonal of it, with an axis for each of the output's."""
+    letters = [chr(ord("a") + k) for k in range(rank)]
+    kept = sorted(set(axes))
+    subscripts = f"{''.join(letters[k] for k in axes)}->{''.join(letters[k] for k in kept)}"
+    found = np.einsum(subscripts, values) if axes else values
+    return found.reshape([found.shape[kept.index(k)] if k in kept else 1 for k in range(rank)])

@@ -1,0 +1,259 @@
+"""The move that gives epilogues a launch of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import islpy as isl
+import loopy as lp
+import numpy as np
+from loopy.kernel.data import Iname
+from pymbolic.primitives import Comparison, FloorDiv, Product, Remainder, Sum, Variable
+
+from feinsum.einsum import Array, BatchedEinsum
+from feinsum.lower.epilogue import Finish, scalar_arguments, with_functions
+from feinsum.lower.steps import fresh_name, read
+from feinsum.rewrites.loops import without_race_warnings, without_shared_slabs
+
+_GROUP_AXES = ("g.1", "g.2")
+_NOT_SHORT = 32
+"""The length of a last axis from which on it has a loop to itself."""
+_LEAST_ITEMS = 16
+
+
+def finish_apart(
+    t_unit: lp.TranslationUnit,
+    kernel_name: str,
+    e: BatchedEinsum,
+    sums: Sequence[str],
+    names: Mapping[str, str] | None = None,
+    *,
+    items: int = 256,
+) -> lp.TranslationUnit:
+    """Apply epilogues to sums that a kernel stores, in a launch after all others.
+
+    Before::
+
+        sum[e, i] = ...
+
+    After, with ``v + b[i]``::
+
+        sum[e, i] = ...                        in global memory that is no argument any more
+        ... gbarrier
+        q = 256*get_group_id(0) + get_local_id(0)
+        if q < 35*E: out[q // 35, q % 35] = sum[q // 35, q % 35] + b[q % 35]
+
+    The last axes of the output are one loop, as far as they have fixed lengths, and one more; so neighbours are neighbours
+    in memory, however short the rows are, and compilers make vectors of them.  Where something is read along some axes of
+    the output only, and its last one is not short, that one has the loop to itself, so that nothing need be divided.
+
+    :param sums: for each row the argument that holds its sum; the output itself for a row without an epilogue.
+    :param names: names in the kernel of arrays, outputs, scalars and long axes of `e`, where they differ; arguments that
+        the kernel has not are added.
+    :param items: work-items of a group.
+    """
+    known = dict(names or {})
+    launch = _Launch.make(t_unit[kernel_name], e, lambda name: known.get(name, name), items)
+    kernel = _with_arguments(t_unit[kernel_name], e, sums, launch)
+    kernel = launch.added(kernel, sums)
+    return with_functions(t_unit.with_kernel(kernel), e)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """The launch that finishes sums.
+
+    :ivar domains: of the new loops.
+    :ivar tags: of those of them that run in parallel.
+    :ivar at: the position along each index of the output.
+    :ivar digits: the same as what is read along some of them is indexed.
+    :ivar place: the name of the position along the last axes together, its value, and how many of them there are; None
+        for an output without axes.
+    """
+
+    e: BatchedEinsum
+    named: Any
+    domains: tuple[str, ...]
+    tags: Mapping[str, str]
+    at: Mapping[str, Any]
+    digits: Mapping[str, Any]
+    place: tuple[str, Any, Any] | None
+    names: set[str]
+
+    @staticmethod
+    def make(kernel: lp.LoopKernel, e: BatchedEinsum, named: Any, items: int) -> _Launch:
+        taken = set(kernel.all_variable_names()) | set(kernel.all_inames()) | set(kernel.substitutions)
+        taken |= set(kernel.id_to_insn)
+        lengths = {x: n if isinstance(n, int) else named(e.length_names[x]) for x, n in e.index_sizes.items()}
+        output = e.indexing.output
+        if not output:
+            return _Launch(e, named, (), {}, {}, {}, None, taken)
+        apart, together = _parted(e, lengths)
+        if len(together) == 1 and isinstance(length := lengths[together], int):
+            items = min(items, max(_LEAST_ITEMS, 1 << (length - 1).bit_length()))
+        loops = {x: fresh_name(f"{x}_then", taken) for x in apart}
+        groups, lanes, place = (fresh_name(name, taken) for name in ("q_group", "q_lane", "q"))
+        taken.add(_unsigned(place))
+        domains = [_domain({loop: lengths[x]}) for x, loop in loops.items()]
+        count = math.prod(lengths[x] for x in together[1:])
+        first = lengths[together[0]]
+        total = count * first if isinstance(first, int) else Product((count, Variable(first)))
+        head, whole = (f"[{first}] -> ", f"{count} * {first}") if isinstance(first, str) else ("", str(total))
+        domains.append(f"{head}{{[{groups}]: 0 <= {groups} and {items} * {groups} < {whole}}}")
+        domains.append(_domain({lanes: items}))
+        own = {x: Variable(loop) for x, loop in loops.items()}
+        at = {**own, **_digits(Variable(place), together, lengths)}
+        digits = {**own, **_digits(Variable(_unsigned(place) if len(together) > 1 else place), together, lengths)}
+        tags = {groups: "g.0", lanes: "l.0", **dict(zip(loops.values(), _GROUP_AXES, strict=False))}
+        value = Sum((Product((items, Variable(groups))), Variable(lanes)))
+        return _Launch(e, named, tuple(domains), tags, at, digits, (place, value, total), taken)
+
+    def added(self, kernel: lp.LoopKernel, sums: Sequence[str]) -> lp.LoopKernel:
+        """The kernel with this launch after all that it does."""
+        barrier = lp.BarrierInstruction(
+            fresh_name("then", self.names),
+            depends_on=frozenset(kernel.id_to_insn),
+            synchronization_kind="global",
+            mem_kind="global",
+            within_inames=frozenset(),
+            within_inames_is_final=True,
+        )
+        sets = [isl.BasicSet(domain) for domain in self.domains]
+        inames = frozenset(name for domain in sets for name in domain.get_var_dict(isl.dim_type.set))
+        placing, temporaries = [], dict(kernel.temporary_variables)
+        if self.place is not None:
+            name, value, _ = self.place
+            width = 8 * kernel.index_dtype.itemsize
+            # Unsigned, so that compilers see that no number is negative whose digits are wanted; but they make no vectors
+            # of what is read at consecutive numbers that may wrap around.
+            for variable, kind in ((name, "int"), (_unsigned(name), "uint")):
+                dtype = np.dtype(f"{kind}{width}")
+                temporaries[variable] = lp.TemporaryVariable(
+                    variable, dtype=dtype, shape=(), address_space=lp.AddressSpace.PRIVATE
+                )
+                placing.append(self._assignment(Variable(variable), value, variable, inames, barrier.id))
+        rows = [self._row(row, name, inames, barrier.id) for row, name in enumerate(sums) if self.e.epilogues[row]]
+        kernel = kernel.copy(
+            domains=[*kernel.domains, *sets],
+            inames={**kernel.inames, **{name: Iname(name, frozenset()) for name in inames}},
+            instructions=[*kernel.instructions, barrier, *placing, *rows],
+            temporary_variables=temporaries,
+        )
+        kernel = lp.tag_inames(without_race_warnings(kernel, [row.id for row in rows]), dict(self.tags))
+        return without_shared_slabs(kernel)
+
+    def _row(self, row: int, name: str, inames: frozenset[str], after: str) -> lp.Assignment:
+        output = tuple(self.at[x] for x in self.e.indexing.output)
+        target = read(self.named(self.e.output_names[row]), output)
+        digits = tuple(self.digits[x] for x in self.e.indexing.output)
+
+        def reading(a: Array, axes: tuple[int, ...]) -> Any:
+            own = output if axes == tuple(range(len(output))) else digits
+            return read(self.named(a.name), tuple(own[k] for k in axes))
+
+        value = Finish.of_row(self.e, row).write(read(name, output), target, reading, self.named)
+        insn = self._assignment(target, value, f"then_{row}", inames, after)
+        if self.place is None:
+            return insn
+        place, position, total = self.place
+        # Not a bound of the loops, which loopy writes as -1 + -1024*gid(0) + -1*lid(0) + 35*E >= 0: with that Intel's
+        # compiler (2026.2) lets lanes beyond the end update what is there, if all that they read is the output itself.
+        guard = Comparison(position, "<", total)
+        return insn.copy(predicates=frozenset([guard]), depends_on=insn.depends_on | {place, _unsigned(place)})
+
+    def _assignment(self, target: Any, value: Any, insn_id: str, inames: frozenset[str], after: str) -> lp.Assignment:
+        known = self.place is not None and insn_id in (self.place[0], _unsigned(self.place[0]))
+        return lp.Assignment(
+            target,
+            value,
+            id=insn_id if known else fresh_name(insn_id, self.names),
+            within_inames=inames,
+            within_inames_is_final=True,
+            depends_on=frozenset([after]),
+            depends_on_is_final=True,
+        )
+
+
+def _unsigned(place: str) -> str:
+    """The name of a position as an unsigned number."""
+    return f"{place}_digits"
+
+
+def _parted(e: BatchedEinsum, lengths: Mapping[str, Any]) -> tuple[str, str]:
+    """The indices that have loops of their own, and the last ones, which are one: all but the first of them are fixed."""
+    output, last = e.indexing.output, lengths[e.indexing.output[-1]]
+    partial = any(len(read.axes) not in (0, len(output)) for own in e.epilogues if own for read in own.reads)
+    if partial and (isinstance(last, str) or last >= _NOT_SHORT):
+        return output[:-1], output[-1]
+    begin = len(output)
+    while begin and isinstance(lengths[output[begin - 1]], int):
+        begin -= 1
+    begin = max(0, begin - 1)
+    return output[:begin], output[begin:]
+
+
+def _digits(place: Any, letters: str, lengths: Mapping[str, Any]) -> dict[str, Any]:
+    """The position along each of some indices at a position along all of them."""
+    found, count = {}, 1
+    for x in reversed(letters):
+        whole = place if count == 1 else FloorDiv(place, count)
+        found[x] = whole if x == letters[0] else Remainder(whole, lengths[x])
+        count *= lengths[x] if x != letters[0] else 1
+    return found
+
+
+def _domain(loops: Mapping[str, Any]) -> str:
+    ((loop, length),) = loops.items()
+    head = f"[{length}] -> " if isinstance(length, str) else ""
+    return f"{head}{{[{loop}]: 0 <= {loop} < {length}}}"
+
+
+def _output(kernel: lp.LoopKernel, name: str, dtype: Any, shape: tuple[Any, ...], *, update: bool) -> lp.GlobalArg:
+    """The argument that a finished sum is stored in; it lies in memory as it does in the kernel, if it is there."""
+    known = kernel.arg_dict.get(name)
+    argument = lp.GlobalArg(name, dtype=dtype, shape=shape, order="C") if known is None else known
+    return argument.copy(is_input=update, is_output=True)
+
+
+def _with_arguments(kernel: lp.LoopKernel, e: BatchedEinsum, sums: Sequence[str], launch: _Launch) -> lp.LoopKernel:
+    """The kernel with the arguments that epilogues need, and with sums in memory that launches share."""
+    named = launch.named
+    waiting = {name for name, own in zip(sums, e.epilogues, strict=True) if own}
+    temporaries, arguments = dict(kernel.temporary_variables), []
+    for argument in kernel.args:
+        if argument.name in waiting:
+            temporaries[argument.name] = lp.TemporaryVariable(
+                argument.name,
+                dtype=argument.dtype,
+                shape=argument.shape,
+                dim_tags=argument.dim_tags,
+                address_space=lp.AddressSpace.GLOBAL,
+            )
+        else:
+            arguments.append(argument)
+
+    def shape(letters: str) -> tuple[Any, ...]:
+        sizes = {x: e.index_sizes[x] for x in letters}
+        return tuple(n if isinstance(n := sizes[x], int) else Variable(named(e.length_names[x])) for x in letters)
+
+    new = [
+        *(
+            lp.GlobalArg(named(a.name), dtype=a.dtype, shape=shape(letters), order="C", is_input=True, is_output=False)
+            for a, letters in e.array_indices.items()
+        ),
+        *(
+            _output(kernel, named(name), dtype, shape(e.indexing.output), update=update)
+            for name, dtype, update, own in zip(e.output_names, e.dtypes, e.updates, e.epilogues, strict=True)
+            if own
+        ),
+        *(argument.copy(name=named(argument.name)) for argument in scalar_arguments(e)),
+    ]
+    finished = {argument.name for argument in new if argument.is_output}
+    arguments = [argument for argument in arguments if argument.name not in finished]
+    there = {argument.name for argument in arguments}
+    return kernel.copy(
+        args=[*arguments, *(argument for argument in new if argument.name not in there)], temporary_variables=temporaries
+    )

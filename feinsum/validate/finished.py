@@ -1,0 +1,139 @@
+"""What an epilogue should make of sums, and how far from that a correct kernel may be.
+
+With the sum known within ``γ_K Σ |a| |b|`` (:mod:`feinsum.validate.reference`) and all else exactly, the bound of ω is what
+interval arithmetic makes of it: for reals :mod:`feinsum.validate.intervals`, for complex numbers
+:mod:`feinsum.validate.disks`; integers are exact.  For ``alpha*v + beta*out`` that is ``|alpha| γ_K Σ |a| |b|`` and three
+roundings, of ``alpha*v``, of ``beta*out`` and of their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feinsum.epilogue import Epilogue, computed_in, tree
+from feinsum.validate.disks import Disk, DiskArithmetic
+from feinsum.validate.intervals import Interval, IntervalArithmetic
+
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an epilogue reads besides the sum.
+
+    :ivar present: the content of the output before; None if it is not read.
+    :ivar arrays: the arrays, by name.
+    :ivar scalars: the numbers given at the call, by name.
+    """
+
+    present: Values | None
+    arrays: Mapping[str, Values]
+    scalars: Mapping[str, Any]
+
+
+def finished(
+    epilogue: Epilogue, dtype: np.dtype[Any], sums: Values, bound: Values, at: tuple[Values, ...], known: Known
+) -> tuple[Values, Values]:
+    """What the epilogue makes of sums, and the bound of its error.
+
+    :param dtype: the type of the output.
+    :param sums: the sums at chosen positions of the output, in a wider type.
+    :param bound: how far from them those of a correct kernel may be.
+    :param at: the positions along each axis of the output.
+    """
+    with np.errstate(all="ignore"):
+        if dtype.kind in "iu":
+            wide = computed_in(dtype)
+            evaluation = _Evaluation(dtype, wide, sums.astype(wide), at, known, np.asarray, _integers)
+            return _whole(evaluation.rec(epilogue.expression), sums).astype(dtype), bound
+        kind: Any = Disk if dtype.kind == "c" else Interval
+        arithmetic: Any = DiskArithmetic(dtype) if dtype.kind == "c" else IntervalArithmetic(dtype)
+        start = kind.around(sums, bound)
+        found = _Evaluation(dtype, sums.dtype, start, at, known, kind.exact, arithmetic.apply).rec(epilogue.expression)
+        # Where the sum is infinite or no number, what becomes of it may depend on the order of evaluation.
+        return _whole(found.mid, sums), np.where(np.isfinite(sums), _whole(found.bound, sums), np.inf)
+
+
+def _whole(values: Any, like: Values) -> Values:
+    return np.broadcast_to(np.asarray(values), like.shape)
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """Walks an expression.
+
+    :ivar wide: the type of the reference.
+    :ivar exact: makes a value, as `apply` takes it, of numbers that are known exactly.
+    :ivar apply: works out an operator or function.
+    """
+
+    dtype: np.dtype[Any]
+    wide: np.dtype[Any]
+    sums: Any
+    at: tuple[Values, ...]
+    known: Known
+    exact: Callable[[Any], Any]
+    apply: Callable[[str, list[Any]], Any]
+
+    def rec(self, node: tree.Node) -> Any:
+        match node:
+            case tree.Sum():
+                return self.sums
+            case tree.Present():
+                return self._exactly(_at_axes(self.known.present, tuple(range(len(self.at))), self.at))
+            case tree.Read():
+                return self._exactly(_at_axes(self.known.arrays[node.array.name], node.axes, self.at))
+            case tree.Scalar():
+                return self._exactly(self.known.scalars[node.name])
+            case tree.Number():
+                # As the kernel has it: rounded to the type of the output.
+                return self._exactly(self.dtype.type(node.value))
+        return self._call(node)
+
+    def _exactly(self, values: Any) -> Any:
+        return self.exact(np.asarray(values).astype(self.dtype).astype(self.wide))
+
+    def _call(self, node: tree.Call) -> Any:
+        factor = tree.vanishing_factor(node)
+        if factor is not None:
+            value = self.rec(factor)
+            if np.all(getattr(value, "mid", value) == 0):
+                return self._exactly(0)
+        return self.apply(node.function, [self.rec(argument) for argument in node.arguments])
+
+
+def _at_axes(values: Any, axes: tuple[int, ...], at: tuple[Values, ...]) -> Values:
+    """Entries of an array at chosen positions of the output, with an axis for each of the output's."""
+    rank = len(at)
+    index = tuple(at[k].reshape([-1 if axis == k else 1 for axis in range(rank)]) for k in axes)
+    return np.asarray(values)[index] if index else np.asarray(values)
+
+
+def _integers(name: str, arguments: list[Any]) -> Any:
+    """An operator of integers, which wrap around as those of C do."""
+    return _INTEGERS[name](*arguments)
+
+
+_INTEGERS: Mapping[str, Callable[..., Any]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "neg": np.negative,
+    "abs": np.abs,
+    "min": np.minimum,
+    "max": np.maximum,
+    "where": np.where,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+}
