@@ -12,6 +12,7 @@ from math import prod
 from typing import Final, TypeAlias
 
 from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.lowering.finishing import Finish
 from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
@@ -31,18 +32,25 @@ from feinsum.languages.declarative.lowering.threads import ThreadScope
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _ROW_BYTES: Final = 24 * 1024
 """What a row may keep on chip: devices have 32 KB of local memory at least, and partial sums need some."""
+_LONGEST_TEXT: Final = 5000
+"""Characters of an epilogue; a longer one repeats itself, and is computed apart."""
 _FEW_ROWS, _LONG = 64, 1 << 15
 """A reduction to fewer numbers than that, of more than that many each, is made in two stages."""
 
 
 @dataclass(frozen=True)
 class EinsumStep:
-    """An einsum: its subscripts, the arrays that it takes, and the one that it makes."""
+    """An einsum: its subscripts, the arrays that it takes, and the one that it makes.
+
+    :ivar epilogue: what is made of its sum, and `read` the names there, the arrays that these are, and their indices.
+    """
 
     array: str
     subscripts: str
     operands: tuple[str, ...]
     equation: Equation
+    epilogue: str = ""
+    read: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def equations(self) -> tuple[Equation, ...]:
@@ -138,13 +146,32 @@ def partition(equations: Sequence[Equation | ThreadScope], results: Sequence[str
     return steps
 
 
+def find_finished(equation: Equation) -> EinsumStep | None:
+    """The einsum that an equation is, with what is made of it entry by entry before it is stored."""
+    bare = find_einsum(equation)
+    if bare is not None or equation.scan:
+        return bare
+    guarded = {t for s in walk(equation.body) if isinstance(s, Select) for way in (s.then, s.otherwise) for t in walk(way)}
+    sums = [t for t in walk(equation.body) if isinstance(t, Reduce)]
+    if len(sums) != 1 or sums[0].dtype != equation.dtype or (sums[0] in guarded):
+        return None
+    inner = find_einsum(Equation(equation.array, equation.variables, sums[0]))
+    if inner is None:
+        return None
+    finish = Finish(sums[0], dict(zip(equation.variables, _LETTERS, strict=False)))
+    text = finish.text(equation.body)
+    if text is None or len(text) > _LONGEST_TEXT:
+        return None
+    return EinsumStep(equation.array, inner.subscripts, inner.operands, equation, text, finish.read)
+
+
 def _alone(equation: Equation | ThreadScope, einsums: bool) -> Step | None:
     """The step of an equation that shares no kernel with others."""
     if isinstance(equation, ThreadScope):
         return ThreadStep(equation)
     if equation.scan:
         return ScanStep(equation)
-    return find_einsum(equation) if einsums else None
+    return find_finished(equation) if einsums else None
 
 
 # einsums
@@ -183,7 +210,7 @@ def _factors(term: Term) -> list[Term]:
 
 def _split_einsum(equation: Equation, number: int = 0) -> list[Equation]:
     """An equation with an einsum in it as the einsum, and what is made of it."""
-    if find_einsum(equation) is not None or equation.scan:
+    if find_finished(equation) is not None or equation.scan:
         return [equation]
     guarded = {t for s in walk(equation.body) if isinstance(s, Select) for way in (s.then, s.otherwise) for t in walk(way)}
     for term in walk(equation.body):

@@ -131,8 +131,12 @@ class DeclarativeKernel:
         return self._made[key]
 
     def _run(self, made: Made, arrays: Mapping[str, Any], queue: Any, events: list[Any], *, on_host: bool = False) -> Any:
-        if len(made.steps) == 1 and isinstance(step := made.steps[0], EinsumStep) and set(step.operands) <= set(arrays):
-            named = {f"x{position}": arrays[name] for position, name in enumerate(step.operands)}
+        if (
+            len(made.steps) == 1
+            and isinstance(step := made.steps[0], EinsumStep)
+            and set(_taken(step).values()) <= set(arrays)
+        ):
+            named = {name: arrays[source] for name, source in _taken(step).items()}
             return made.actions[0][0](named, queue=queue, wait_for=events)
         to_host = on_host or not arrays or all(isinstance(value, (np.ndarray, list)) for value in arrays.values())
         held = {name: device_array(value, queue) for name, value in arrays.items()}
@@ -163,7 +167,7 @@ class DeclarativeKernel:
         return found[0] if len(found) == 1 else tuple(found)
 
     def _run_einsum(self, kernel: Any, step: EinsumStep, held: Mapping[str, Any], queue: Any, events: list[Any]) -> Any:
-        named = {f"x{position}": held[name] for position, name in enumerate(step.operands)}
+        named = {name: held[source] for name, source in _taken(step).items()}
         out = kernel(named, out=held[step.array], queue=queue, wait_for=events)
         return out.events[-1] if out.events else None
 
@@ -199,3 +203,9 @@ def _kind(value: Any) -> Any:
     """What a program is made for: of an array its shape and type, of anything else what it is."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     return value if not shape or dtype is None else (shape, dtype)
+
+
+def _taken(step: EinsumStep) -> dict[str, str]:
+    """The arrays that the kernel of an einsum takes, by its names for them."""
+    operands = {f"x{position}": name for position, name in enumerate(step.operands)}
+    return operands | {name: source for name, source, _ in step.read}

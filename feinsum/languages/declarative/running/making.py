@@ -157,16 +157,18 @@ class Maker:
 
         inputs, _ = step.subscripts.split("->")
         sizes: dict[str, int] = {}
-        operands = []
-        for position, (letters, name) in enumerate(zip(inputs.split(","), step.operands, strict=True)):
-            shape, dtype = arrays[name]
-            axes: list[int | str] = []
-            for letter, length in zip(letters, shape, strict=True):
-                axes.append(f"n_{letter}" if length >= _LONG_AXIS else length)
-                if length >= _LONG_AXIS:
-                    sizes[f"n_{letter}"] = length
-            operands.append(array(f"x{position}", tuple(axes), numpy_type(dtype)))
-        e = einsum(step.subscripts, *operands)
+
+        def described(name: str, letters: str, source: str) -> Any:
+            shape, dtype = arrays[source]
+            long = {letter: length for letter, length in zip(letters, shape, strict=True) if length >= _LONG_AXIS}
+            sizes.update({f"n_{letter}": length for letter, length in long.items()})
+            axes = [f"n_{x}" if x in long else length for x, length in zip(letters, shape, strict=True)]
+            return array(name, tuple(axes), numpy_type(dtype))
+
+        taken = enumerate(zip(inputs.split(","), step.operands, strict=True))
+        e = einsum(step.subscripts, *(described(f"x{k}", letters, name) for k, (letters, name) in taken))
+        if step.epilogue:
+            e = e.then(step.epilogue, **{name: described(name, letters, source) for name, source, letters in step.read})
         return generate(e, self.device, self.request.get("database"), sizes, self.request.get("tune", "never"))
 
 
@@ -174,7 +176,7 @@ def describe(step: Step) -> str:
     """A step in words."""
     match step:
         case EinsumStep(subscripts=subscripts):
-            return f"einsum {subscripts}"
+            return f"einsum {subscripts}{f', then {step.epilogue}' if step.epilogue else ''}"
         case RowStep():
             return f"one kernel for {step.rows} rows, a work-group for each"
         case FlatStep():
