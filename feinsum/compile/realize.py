@@ -87,9 +87,8 @@ def _applied(
 
 
 def _is_fused(epilogue: Epilogue) -> bool:
-    """Whether spaces can make an epilogue of finished sums: it depends on the sum, and reads no array without axes."""
-    reads_sum = any(isinstance(node, Sum) for node in walk(epilogue.expression))
-    return reads_sum and all(read.axes for read in epilogue.reads)
+    """Whether spaces can make an epilogue of finished sums: it depends on the sum."""
+    return any(isinstance(node, Sum) for node in walk(epilogue.expression))
 
 
 def _in_launches(

@@ -15,7 +15,15 @@ from .products import is_packable
 from .work import packed_work
 
 
-@space(pattern=is_packable, version=1, rank=2, parameters=packed_choices, plan=packed_plan, estimate=packed_work)
+@space(
+    pattern=is_packable,
+    version=1,
+    rank=2,
+    parameters=packed_choices,
+    plan=packed_plan,
+    estimate=packed_work,
+    epilogues=True,
+)
 def packed_product(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """Panels of both operands in private memory, a tile of registers at a time; a block of the result to each group."""
     t_unit, rows = separate_rows(t_unit, match)
