@@ -54,6 +54,8 @@ def test_updates_of_every_type_by_one_work_item(cpu: fe.Device, type_: str) -> N
 )
 def test_updates_by_work_groups(cpu: fe.Device, target: str, type_: str, layout: str, beta: str, local: bool) -> None:
     """Static and unknown sizes, gaps between elements, operands in global and in local memory, every β."""
+    if "pocl" in cpu.id and target == "thirty-two" and local:
+        pytest.skip("PoCL 3.1 miscompiles sums through local memory (right with POCL_WORK_GROUP_METHOD=loops or cbs)")
     text = updates(type_, layout, beta, local, SOME if layout == "dynamic" else tuple(UPDATES))
     compare(cpu, text, arguments_of(text, beta=3), TARGETS[target])
 
