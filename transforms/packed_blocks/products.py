@@ -39,7 +39,8 @@ class FusedMatrices:
     @classmethod
     def of(cls, p: Problem) -> FusedMatrices:
         """The product that a problem is."""
-        groups = side_by_side(p.einsum)
+        plain = all(len(entry) == 1 for row in p.einsum.args for entry in row)  # products of arrays have no joined index
+        groups = side_by_side(p.einsum) if plain else ()
         e, sizes = p.einsum, dict(p.sizes)
         for letters in groups:
             e, sizes[letters[-1]] = fused(e, letters), p.count(letters)
