@@ -185,8 +185,8 @@ def test_without_a_driver_it_is_said_what_is_missing(monkeypatch):
 class HostLaunch:
     """The launch of a kernel on memory of the host, by OpenCL."""
 
-    def __init__(self, kernel, lengths):
-        self.kernel, e = kernel, kernel.einsum
+    def __init__(self, kernel, lengths, scalars):
+        self.kernel, self.scalars, e = kernel, scalars, kernel.einsum
         uses = {a.name: (tuple(lengths[x] for x in letters), a.dtype) for a, letters in e.array_uses}
         self.inputs = {a.name: uses[a.name] for a in e.arrays}
         self.outputs = [(tuple(lengths[x] for x in e.indexing.output), dtype) for dtype in e.dtypes]
@@ -194,7 +194,8 @@ class HostLaunch:
     def enqueue(self, pointers, stream):
         arrays = [memory(at, *what) for at, what in zip(pointers, [*self.inputs.values(), *self.outputs], strict=True)]
         out = tuple(arrays[len(self.inputs) :])
-        self.kernel(dict(zip(self.inputs, arrays, strict=False)), out=out if len(out) > 1 else out[0])
+        given = dict(zip(self.inputs, arrays, strict=False))
+        self.kernel({**given, **self.scalars}, out=out if len(out) > 1 else out[0])
 
 
 def memory(address, shape, dtype):
@@ -207,9 +208,9 @@ class HostProgram:
     def __init__(self, executable):
         pass
 
-    def bind(self, kernel, lengths, device):
+    def bind(self, kernel, lengths, device, scalars):
         bound = kernel.bind(lengths)
-        return launching.BoundLaunches((HostLaunch(kernel, lengths),), bound.alignments, (), bound.empty)
+        return launching.BoundLaunches((HostLaunch(kernel, lengths, scalars),), bound.alignments, (), bound.empty)
 
 
 @pytest.fixture
@@ -258,6 +259,20 @@ def kernel():
     yield made
     made.roads.clear()
     made.quick = None
+
+
+def test_an_update_takes_its_numbers(torch):
+    """Each call its own, and never by the quick way."""
+    D, u, out = torch.randn(7, 5), torch.randn(40, 5), torch.randn(40, 7)
+    e = fe.einsum("ij,ej->ei", fe.array("D", (7, 5), "float32"), fe.array("u", ("E", 5), "float32"))
+    update = fe.generate(e.then("alpha*v + beta*out"), "cpu")
+    for alpha, beta in ((2.0, 0.5), (3.0, 0.0), (2.0, 0.5)):
+        expected = alpha * (u @ D.T) + beta * out
+        assert update(D=D, u=u, alpha=alpha, beta=beta, out=out) is out
+        torch.testing.assert_close(out, expected)
+    assert update.quick is None
+    with pytest.raises(fe.ValidationError, match="'beta' is missing"):
+        update(D=D, u=u, alpha=1.0, out=out)
 
 
 def test_a_kernel_and_its_quick_way(torch, kernel):
