@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import sqlite3
 import subprocess
@@ -19,6 +18,13 @@ GENERATE = """
 import numpy as np, feinsum as fe
 e = fe.einsum("ij,jk->ik", fe.array("A", (8, 8)), fe.array("B", (8, 8)))
 print(fe.generate(e, "cpu")(A=np.eye(8), B=np.ones((8, 8))).sum())
+"""
+
+LIMITED = """
+import os, resource, sys
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
@@ -39,20 +45,19 @@ def home(used: Path, tmp_path: Path) -> Path:
 
 
 def python(home: Path, *arguments: str, limit_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a script, or the command line, with a home directory; with a limit no file can be longer, as on a full disk."""
+    """Run a script, or the command line, with a home directory; with a limit no file can be longer, as on a full disk.
 
-    def limited() -> None:
-        if limit_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-
+    The limit is set by a process of its own, as JAX warns of forks of a process that has it.
+    """
     script = ["-m", "feinsum", *arguments[1:]] if arguments[0] == "feinsum" else ["-c", *arguments]
     environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home / "tmp")}
     environment |= {f"XDG_{kind}_HOME": str(home) for kind in ("CACHE", "DATA", "STATE", "CONFIG")}
     environment.pop("OCL_ICD_VENDORS", None)
     (home / "tmp").mkdir(exist_ok=True)
-    return subprocess.run(
-        [sys.executable, *script], env=environment, capture_output=True, text=True, check=False, preexec_fn=limited
-    )
+    command = [sys.executable, *script]
+    if limit_bytes is not None:
+        command = [sys.executable, "-c", LIMITED, str(limit_bytes), *command]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def forget(home: Path) -> None:
