@@ -410,6 +410,7 @@ def test_the_tables_are_those_the_code_knows(database: Database) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*os.fork.* was called.*JAX:RuntimeWarning")  # where another test loaded it
 def test_a_store_survives_a_fork(database: Database) -> None:
     """A child opens connections of its own and leaves its parent's alone."""
     first, second, third = (make_record(median_s=t) for t in (3.0, 2.0, 1.0))

@@ -40,7 +40,7 @@ def parts(type_: Scalar) -> int:
 def literal(value: Any, type_: Scalar | Boolean) -> str:
     """A constant.
 
-    >>> literal(1.5, F32), literal(-2, Scalar("i64")), literal(True, Boolean())
+    >>> literal(1.5, Scalar("f32")), literal(-2, Scalar("i64")), literal(True, Boolean())
     ('0x1.8000000000000p+0f', '(-2L)', '1')
     """
     if isinstance(type_, Boolean):
