@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -104,6 +104,17 @@ class Findings:
 
         :raises LanguageError: with at most :data:`MOST_ERRORS` of them.
         """
+        if self._of("error"):
+            raise self.as_error()
+
+    def as_error(self) -> LanguageError:
+        """The errors, of which there are some, as what is raised."""
         errors = self._of("error")
-        if errors:
-            raise LanguageError(errors[:MOST_ERRORS], more=max(len(errors) - MOST_ERRORS, 0))
+        return LanguageError(errors[:MOST_ERRORS], more=max(len(errors) - MOST_ERRORS, 0))
+
+
+def broken_rule(source: Source, rule: str, span: Span, message: str, notes: Sequence[Note] = ()) -> LanguageError:
+    """The error that a program breaks a rule at one place, for what is found out one by one."""
+    findings = Findings(source)
+    findings.error(rule, span, message, notes)
+    return findings.as_error()

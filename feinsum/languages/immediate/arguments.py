@@ -14,6 +14,7 @@ import numpy as np
 
 from feinsum.compile.buffers import library_of, share_memory
 from feinsum.errors import ValidationError
+from feinsum.languages.arguments import check_names
 from feinsum.languages.immediate.syntax import Fixed, Function, GetWorkItem, Parameter, Subview, Update
 from feinsum.languages.immediate.types import Group, Memref, Scalar, Type
 
@@ -60,14 +61,7 @@ def bind(function: Function, arguments: Mapping[str, Any], changed: set[str] | N
     :param changed: those that are written, if that is known.
     :raises ValidationError: if there is none, one too many, or one that does not fit its type.
     """
-    names = [p.name.text for p in function.parameters]
-    known = ", ".join(f"%{name}" for name in names) or "none"
-    for name in names:
-        if name not in arguments:
-            raise ValidationError(f"@{function.name} needs an argument for %{name}; its parameters are {known}")
-    for name in arguments:
-        if name not in names:
-            raise ValidationError(f"@{function.name} has no parameter %{name}; its parameters are {known}")
+    check_names(str(function.name), [p.name.text for p in function.parameters], arguments)
     changed = written(function) if changed is None else changed
     return [
         Bound(p.name.text, p.type, _value(p, arguments[p.name.text]), arguments[p.name.text], p.name.text in changed)

@@ -24,7 +24,7 @@ from feinsum.contraction import ContractionSchedule, Step, fused_schedule
 from feinsum.database import TuningRecord
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import LanguageError, SubscriptError
-from feinsum.languages.diagnostics import Findings, Note
+from feinsum.languages.diagnostics import Note, broken_rule
 from feinsum.languages.immediate.kernels import plan_of
 from feinsum.languages.immediate.plan import Contraction, Plan, Term
 from feinsum.languages.immediate.raising import joined
@@ -236,10 +236,8 @@ class _Reader:
             self._refuse(contraction, f"the last step gives '{found}', and the einsum '{wanted}'")
 
     def _refuse(self, contraction: Contraction, message: str) -> None:
-        findings = Findings(self._source)
         hint = "print a schedule by `feinsum plan --order C`, or one that is recorded by `feinsum query --as log`"
-        findings.error("schedule", contraction.sources[0].span, message, [Note(hint)])
-        findings.raise_errors()
+        raise broken_rule(self._source, "schedule", contraction.sources[0].span, message, [Note(hint)])
 
 
 def _kernel(remark: re.Match[str]) -> Kernel | None:

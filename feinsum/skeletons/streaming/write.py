@@ -144,12 +144,14 @@ def _with_spare(t_unit: lp.TranslationUnit, match: Match, kept: Kept, spare: int
 
     Before: ``__local float tile[32 * 32];``  after: ``__local float tile[32 * 33];``
     """
+    if not spare:
+        return t_unit
     kernel = t_unit[match.kernel_name]
     tiles = dict(kernel.temporary_variables)
     for name in {name for insn_id in kept.insn_ids for name in kernel.id_to_insn[insn_id].assignee_var_names()}:
         *outer, row = tiles[name].shape
         tiles[name] = tiles[name].copy(shape=(*outer, row + spare), strides=lp.auto, dim_tags=None)
-    return t_unit.with_kernel(kernel.copy(temporary_variables=tiles)) if spare else t_unit
+    return t_unit.with_kernel(kernel.copy(temporary_variables=tiles))
 
 
 def _spread_last(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.TranslationUnit:

@@ -18,7 +18,7 @@ from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import FUNCTIONS, SCALARS
 from feinsum.languages.declarative.interpreting.values import Value, aligned, common_type, constant, gather
 from feinsum.languages.declarative.syntax import Block, Node, Operation
-from feinsum.languages.diagnostics import Findings, Note
+from feinsum.languages.diagnostics import Note, broken_rule
 from feinsum.languages.source import Source, Span
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -50,13 +50,7 @@ class Machine:
 
     def fail(self, rule: str, span: Span, message: str, *notes: Note) -> LanguageError:
         """The error that a rule is broken."""
-        findings = Findings(self.source)
-        findings.error(rule, span, message, notes)
-        try:
-            findings.raise_errors()
-        except LanguageError as error:
-            return error
-        raise AssertionError
+        return broken_rule(self.source, rule, span, message, notes)
 
     @contextmanager
     def inside(self) -> Iterator[None]:

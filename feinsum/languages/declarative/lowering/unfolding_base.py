@@ -14,7 +14,7 @@ from feinsum.languages.declarative.lowering.ranges import Held
 from feinsum.languages.declarative.lowering.terms import Equation, Load, Term, Variable
 from feinsum.languages.declarative.syntax import Block, Let, Node
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT
-from feinsum.languages.diagnostics import Findings, Note
+from feinsum.languages.diagnostics import Note, broken_rule
 from feinsum.languages.source import Source
 
 CONCRETE: Final = {ANY_INT: "i64", ANY_FLOAT: "f64"}
@@ -53,13 +53,7 @@ class UnfoldingBase(ABC):
 
     def refuse(self, node: Node, message: str) -> LanguageError:
         """What cannot be lowered, though the interpreter executes it."""
-        findings = Findings(self.source)
-        findings.error("lowering", node.span, message, [Note("`program.interpret` executes it")])
-        try:
-            findings.raise_errors()
-        except LanguageError as error:
-            return error
-        raise AssertionError
+        return broken_rule(self.source, "lowering", node.span, message, [Note("`program.interpret` executes it")])
 
     def fresh(self, name: str) -> str:
         """A name that no other variable or array has."""
@@ -102,13 +96,7 @@ class UnfoldingBase(ABC):
 
     def fail(self, rule: str, node: Node, message: str) -> LanguageError:
         """What a rule refuses as lengths are known."""
-        findings = Findings(self.source)
-        findings.error(rule, node.span, message)
-        try:
-            findings.raise_errors()
-        except LanguageError as error:
-            return error
-        raise AssertionError
+        return broken_rule(self.source, rule, node.span, message)
 
     @abstractmethod
     def evaluate(self, node: Node, shape: tuple[int, ...] | None = None) -> Tensor:

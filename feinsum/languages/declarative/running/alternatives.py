@@ -9,7 +9,7 @@ import numpy as np
 
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.running.contents import type_name
-from feinsum.languages.diagnostics import Findings
+from feinsum.languages.diagnostics import broken_rule
 from feinsum.languages.source import Source
 from feinsum.timing.races import Race, run_race
 
@@ -49,6 +49,4 @@ def _require_same(one: syntax.Let, way: syntax.Let, first: Sequence[Any], found:
         if differ.any():
             place = tuple(int(k) for k in np.argwhere(differ)[0])
             values = f"{np.asarray(a)[place]} by {one.name}, {np.asarray(b)[place]} by {way.name}"
-            findings = Findings(source)
-            findings.error("run-alternative", way.span, f"element {list(place)} is {values}")
-            findings.raise_errors()
+            raise broken_rule(source, "run-alternative", way.span, f"element {list(place)} is {values}")

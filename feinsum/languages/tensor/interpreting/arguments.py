@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.errors import ValidationError
+from feinsum.languages.arguments import check_names
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.interpreting.memory import GroupOfViews, Memory, View
 from feinsum.languages.tensor.interpreting.numbers import Numbers, dtype_of, rounded
@@ -41,14 +42,7 @@ def bind(function: Function, arguments: Mapping[str, Any]) -> list[Bound]:
 
     :raises ValidationError: if there is none, one too many, or one that does not fit its type.
     """
-    names = [parameter.name for parameter in function.parameters]
-    known = ", ".join(f"%{name}" for name in names) or "none"
-    for name in names:
-        if name not in arguments:
-            raise ValidationError(f"@{function.name} needs an argument for %{name}; its parameters are {known}")
-    for name in arguments:
-        if name not in names:
-            raise ValidationError(f"@{function.name} has no parameter %{name}; its parameters are {known}")
+    check_names(str(function.name), [parameter.name for parameter in function.parameters], arguments)
     return [
         _bind(parameter, attributes, arguments[parameter.name])
         for parameter, attributes in zip(function.parameters, function.parameter_attributes, strict=True)

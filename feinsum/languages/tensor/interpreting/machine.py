@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from feinsum.languages.diagnostics import Findings
+from feinsum.languages.diagnostics import broken_rule
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.interpreting.memory import OutOfBoundsError
 from feinsum.languages.tensor.interpreting.numbers import component, dtype_of, rounded
@@ -52,11 +52,8 @@ class Machine:
 
         :raises LanguageError: always.
         """
-        findings = Findings(self._source)
         where = f"{message} (instance {self.instance} of {self.count})"
-        findings.error(rule, operation.span, where)
-        findings.raise_errors()
-        raise AssertionError("an error was not raised")
+        raise broken_rule(self._source, rule, operation.span, where)
 
     def run(self, region: Region) -> list[Any]:
         """Execute a region; what it yields."""

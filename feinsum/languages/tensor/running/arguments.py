@@ -14,6 +14,7 @@ import numpy as np
 
 from feinsum.compile.buffers import is_part, library_of, share_memory
 from feinsum.errors import DTypeError, ShapeError, ValidationError
+from feinsum.languages.arguments import check_names
 from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.types import BF16, Boolean, Extent, Group, Memref, Scalar
@@ -60,14 +61,7 @@ def examine(
     :param known_layouts: what was found out about arrays of a class, shape, strides and type in earlier calls.
     :raises ValidationError, ShapeError, DTypeError: naming the one that does not fit.
     """
-    names = [parameter.name for parameter in function.parameters]
-    known = ", ".join(f"%{name}" for name in names) or "none"
-    for name in names:
-        if name not in arguments:
-            raise ValidationError(f"@{function.name} needs an argument for %{name}; its parameters are {known}")
-    for name in arguments:
-        if name not in names:
-            raise ValidationError(f"@{function.name} has no parameter %{name}; its parameters are {known}")
+    check_names(str(function.name), [parameter.name for parameter in function.parameters], arguments)
     given = [
         _examine(parameter, attributes, arguments[parameter.name], parameter in written, known_layouts)
         for parameter, attributes in zip(function.parameters, function.parameter_attributes, strict=True)

@@ -12,7 +12,7 @@ from feinsum.compile.launching import Launcher, new_bytes, new_table, new_words,
 from feinsum.compile.placed import Placed, place
 from feinsum.devices import Device
 from feinsum.errors import DeviceError, ValidationError
-from feinsum.languages.diagnostics import Findings
+from feinsum.languages.diagnostics import broken_rule
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.effects import roots, written_by
 from feinsum.languages.tensor.emitting import Emitted, Slot, emit
@@ -201,9 +201,7 @@ class GeneralKernel:
         """
         (number,) = read_words(queue, fault, 1)
         if number:
-            findings = Findings(self.text)
-            findings.error("run-bounds", self.emitted.spans[number - 1], "an index is out of bounds here")
-            findings.raise_errors()
+            raise broken_rule(self.text, "run-bounds", self.emitted.spans[number - 1], "an index is out of bounds here")
 
 
 def _counted(function: Function) -> list[tuple[Value, int]]:
