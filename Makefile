@@ -1,6 +1,6 @@
 # make demo    look up or tune three einsums and compare with numpy
 # make test    the whole test suite, on all cores
-# make quick   what to run while editing: all tests but those marked slow, see doc/contributing.rst
+# make quick   what to run while editing: all tests but the slow ones, see doc/contributing.rst
 # make check   ruff, types, import rules
 # make doc     the pages of doc/, into doc/_build/html/index.html
 # make readme  what the commands of the README print on this machine, written into it
@@ -26,7 +26,8 @@ demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
 
 # A file stays in one process, for its tests share fixtures.  (Groups of pytest-xdist 3.8 have no effect under pytest 9.)
-PARALLEL := -n auto --dist loadfile
+# The longest files begin first: tests/processor_times.txt.
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PARALLEL)

@@ -21,7 +21,7 @@ class Ahead:
     """Prepares problems in processes of its own, a few more than there are processes ahead of the one that is taken.
 
     :param todo: cases and types, in the order in which they will be taken.
-    :param how: see :meth:`benchmarks.ours.Feinsum.load`.
+    :param how: see :meth:`benchmarks.ours.Feinsum.load`; ``programs``, whether einsums are run as programs, too.
     :param processes: 0 prepares nothing.
     """
 
@@ -73,3 +73,7 @@ def prepare(case: Case, dtype: str, side: str, device: str, directory: str, how:
     write_problem(directory, e, sizes, side=side, device=chosen)
     with contextlib.suppress(fe.FeinsumError), unseen(e) if how.get("hidden") else contextlib.nullcontext():
         fe.generate(e, chosen, how.get("database"), sizes)
+        if how.get("programs"):
+            from benchmarks.programs import warm
+
+            warm(e, chosen, how.get("database"), sizes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,6 @@ SHORT_LIST = [case for case in CASES if case["cpu"].get("short_list")]
 
 _MESHES = ("dg", "ader", "sem")
 """Families whose index e counts the elements of a mesh, which nobody knows when a kernel is generated."""
-
-
-def select(names: Iterable[str]) -> list[Case]:
-    """The cases called so; ``"all"`` and ``"short"`` are lists of them.
-
-    :raises ValueError: if there is no such case.
-    """
-    groups = {case["name"]: [case] for case in CASES} | {"all": CASES, "short": SHORT_LIST}
-    chosen: dict[str, Case] = {}
-    for name in names:
-        if name not in groups:
-            raise ValueError(f"there is no case {name!r}; there are {', '.join(groups)}")
-        chosen |= {case["name"]: case for case in groups[name]}
-    return list(chosen.values())
 
 
 def describe(case: Case, side: str, dtype: str, *, long: bool = False) -> fe.BatchedEinsum:

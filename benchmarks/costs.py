@@ -110,13 +110,21 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="see feinsum.device (default: cpu)")
     parser.add_argument("--database", default="", help="a store of records besides those that come with feinsum")
     parser.add_argument("--calls", action="store_true", help="calls only, no new processes")
+    parser.add_argument("--small", action="store_true", help="calls of small products only, in processor time")
     parser.add_argument("--samples", type=int, default=7, help="new processes for each figure (default: 7)")
     options = parser.parse_args()
     device = fe.device(options.device)
     print(f"{device}, load average {os.getloadavg()[0]:.1f}, medians of {options.samples} new processes\n")
-    processes = [] if options.calls else [*_imports(options.samples), *_generate(options), *_newcomer(options)]
+    processes = (
+        [] if options.calls or options.small else [*_imports(options.samples), *_generate(options), *_newcomer(options)]
+    )
     database = options.database or None
-    costs = [*processes, *_calls(device, database), *_hosted(device, database), *_expressions(device, database)]
+    small = _small(device, database)
+    if options.small:
+        processes, rest = [], []
+    else:
+        rest = [*_calls(device, database), *_hosted(device, database), *_expressions(device, database)]
+    costs = [*processes, *rest, *small]
     headings = ["what", "median", "±", "least", "target", "", "remark"]
     print_table(headings, [cost.cells() for cost in costs], left=["what", "", "remark"])
 
@@ -303,6 +311,53 @@ def _expressions(device: fe.Device, database: str | None) -> list[Cost]:
                 remark = f"{median(samples['numpy.einsum']) / median(taken):.2f} times as quick as numpy.einsum"
             costs.append(Cost(f"{title}, {name}", taken, most, remark))
     return costs
+
+
+def _small(device: fe.Device, database: str | None) -> list[Cost]:
+    """What the thread of the caller is busy for with a product of 4 x 4, which other programs disturb little."""
+    import pyopencl.array as cla
+
+    how: dict[str, Any] = {"device": device, "database": database}
+    a, b = (np.random.default_rng(seed).uniform(-1, 1, (4, 4)) for seed in (0, 1))
+    there = [cla.to_device(device.queue, value) for value in (a, b)]
+    by_library, by_kernel, of_device = (
+        fe.contract_expression("ij,jk->ik", (4, 4), (4, 4), library=library, **how) for library in (True, False, True)
+    )
+    of_device(*there)
+    [kernel] = of_device.kernels
+    if kernel is None:
+        raise AssertionError("device arrays are contracted by kernels")
+    named = dict(zip([array.name for array in kernel.einsum.arrays], there, strict=True))
+    ways: dict[str, Callable[[], object]] = {
+        "numpy.einsum": lambda: np.einsum("ij,jk->ik", a, b),
+        "numpy.einsum, optimize=True": lambda: np.einsum("ij,jk->ik", a, b, optimize=True),
+        "contract": lambda: fe.contract("ij,jk->ik", a, b, **how),
+        "expression": lambda: by_library(a, b),
+        "expression, a kernel": lambda: by_kernel(a, b),
+        "kernel, device arrays": lambda: kernel(named),
+        "expression, device arrays": lambda: of_device(*there),
+        "contract, device arrays": lambda: fe.contract("ij,jk->ik", *there, **how),
+    }
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(9):
+        for name, way in ways.items():
+            start = time.thread_time()
+            for _ in range(1000):
+                way()
+            samples[name].append((time.thread_time() - start) / 1000)
+            device.queue.finish()
+    numpy_s, kernel_s = min(samples["numpy.einsum"]), min(samples["kernel, device arrays"])
+    return [
+        Cost(
+            f"4 x 4, {name}, busy for",
+            taken,
+            1.2 * kernel_s if name == "expression, device arrays" else None,
+            f"{min(taken) / kernel_s:.2f} of its kernel"
+            if "device" in name
+            else f"{min(taken) / numpy_s:.2f} of numpy.einsum",
+        )
+        for name, taken in samples.items()
+    ]
 
 
 def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values: Mapping[str, int]) -> Callable[[], None]:

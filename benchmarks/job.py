@@ -13,23 +13,30 @@ from collections.abc import Iterable
 from typing import Any
 
 import feinsum as fe
-from benchmarks.cases import Case, describe, long_sizes, select
+from benchmarks.cases import Case, describe, long_sizes
+from benchmarks.selection import select
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", choices=["cpu", "gpu"], default="cpu", help="whose sizes (default: cpu)")
-    parser.add_argument("--cases", default="all", help="names of cases with commas between; all or short (default: all)")
+    parser.add_argument(
+        "--cases", default="all", help="names of cases with commas between; all, short or seissol (default: all)"
+    )
     parser.add_argument("--dtypes", default="float64,float32", help="(default: float64,float32)")
     parser.add_argument("--device", default="", help="see feinsum.device (default: that of the side)")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds for each einsum (default: 20)")
+    parser.add_argument("--trials", type=int, default=0, help="of each einsum, instead of a time")
+    parser.add_argument("--then", default="", help="what is made of each sum, 'v + out' for updates; none unless given")
     options = parser.parse_args()
     dtypes = options.dtypes.split(",")
     cases = [case for case in select(options.cases.split(",")) if set(case["dtypes"]) & set(dtypes)]
     print(f"# Made by: python -m benchmarks job {shlex.join(sys.argv[1:])}\n")
-    print(f"devices = [{_text(options.device or options.side)}]\ntimeout = {options.timeout:g}")
+    print(f"devices = [{_text(options.device or options.side)}]")
+    print(f"trials = {options.trials}" if options.trials else f"timeout = {options.timeout:g}")
+    then = f"\nthen = {_text(options.then)}" if options.then else ""
     for case in cases:
-        print("\n" + table(case, options.side, [name for name in dtypes if name in case["dtypes"]]))
+        print("\n" + table(case, options.side, [name for name in dtypes if name in case["dtypes"]]) + then)
 
 
 def table(case: Case, side: str, dtypes: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""How well the ladder chooses where a problem was never tuned: ``python -m benchmarks ladder RECORDS ...``.
+"""How well the ladder chooses where a problem was never tuned: ``python -m benchmarks ladder [RECORDS ...]``.
 
 One problem after the other, an einsum at some lengths, is taken for unseen: its records are hidden from the ladder, and
 from the cost model that it asks; of `one pattern`, those of the same types and number of rows are hidden as well.  What the
@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from benchmarks.cost_model import LEAST, left_out
 from benchmarks.forest import rows_of
-from benchmarks.landscapes import Evidence, read_landscapes, read_records
+from benchmarks.landscapes import Evidence, read_landscapes, read_records, records_of
 from feinsum.candidates.ladder import Choice, candidates
 from feinsum.canonicalization import canonicalize_einsum, parse_key
 from feinsum.cost.model import CostModel
@@ -119,7 +119,7 @@ def lines(found: Sequence[Pick], hidden: str) -> Iterator[str]:
 def main(arguments: list[str]) -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", nargs="+", help="databases or files of JSON Lines")
+    parser.add_argument("records", nargs="*", help="databases or files of JSON Lines (default: benchmarks/landscapes)")
     parser.add_argument("--profile", type=Path, action="append", default=[], help="a device profile as JSON")
     options = parser.parse_args(arguments)
     profiles = dict(read_landscapes().profiles)
@@ -127,7 +127,8 @@ def main(arguments: list[str]) -> None:
         profile = DeviceProfile.from_json(path.read_text(encoding="utf-8"))
         profiles[profile.id] = profile
     versions = {s.name: s.version for s in spaces()}
-    records = {r.id: r for place in options.records for r in read_records(place)}.values()
+    kept = () if options.records else records_of(read_landscapes())
+    records = {r.id: r for r in (*kept, *(r for place in options.records for r in read_records(place)))}.values()
     current = [r for r in records if r.status == "ok" and versions.get(r.space) == r.space_version]
     print(f"{'hidden':12} {'device':30} {'rung':12} {'problems':>8} {'measured':>8} first pick 9 of 10 below   worst")
     for hidden in HIDDEN:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from feinsum.canonicalization import canonicalize_einsum, parse_key
 from feinsum.database import Database, TuningRecord, jsonl
 from feinsum.devices import DeviceProfile
 from feinsum.devices.naming import slug
@@ -82,6 +83,35 @@ def read_landscapes(folder: Path = FOLDER) -> Evidence:
                 configuration = dict(zip(line["parameters"], values, strict=True))
                 evidence.add(problem, (line["space"], line["version"]), configuration, time_us / 1e6)
     return evidence
+
+
+def records_of(evidence: Evidence) -> Iterator[TuningRecord]:
+    """What is kept as records of one sample each."""
+    for problem, spaces in evidence.times_s.items():
+        profile = evidence.profiles[problem.device]
+        canonical = canonicalize_einsum(parse_key(problem.einsum))
+        lengths = canonical.renaming.lengths(dict(problem.sizes))
+        pattern = canonical.pattern
+        e = canonical.einsum
+        for (space, version), times_s in spaces.items():
+            for configuration, t in times_s.items():
+                yield TuningRecord(
+                    einsum_key=canonical.key,
+                    pattern_key=pattern.key,
+                    sizes=lengths,
+                    pattern_sizes=pattern.renaming.lengths(canonical.renaming.inverse.lengths(lengths)),
+                    device=problem.device,
+                    architecture=profile.architecture,
+                    driver=profile.driver,
+                    space=space,
+                    space_version=version,
+                    configuration=dict(configuration),
+                    status="ok",
+                    flops=e.flops(e.sizes_from(lengths)),
+                    bytes=e.min_bytes(e.sizes_from(lengths)),
+                    protocol=1,
+                    samples_s=(t,),
+                )
 
 
 def write_landscapes(evidence: Evidence, folder: Path = FOLDER) -> None:

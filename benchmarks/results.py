@@ -36,7 +36,20 @@ def summary(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for name in ("cpu_s", "wall_s"):
         if name in turns[0]:
             figures[name] = median(turn[name] for turn in turns)
-    return {name: _rounded(value) for name, value in figures.items()}
+    figures = {name: _rounded(value) for name, value in figures.items()}
+    return {**figures, "times": _times(turns)} if "beside" in turns[0] else figures
+
+
+def _times(turns: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How many times as fast as others an engine is that times them in the same rounds: medians of ratios."""
+    return {
+        name: _rounded(
+            median(
+                other / own for turn in turns for own, other in zip(turn["samples_s"], turn["beside"][name], strict=True)
+            )
+        )
+        for name in turns[0]["beside"]
+    }
 
 
 def seconds(row: Row, engine: str) -> float | None:

@@ -1,219 +1,127 @@
-"""Kernels of SeisSol as programs of the immediate language, beside `generate` and beside one launch per instruction.
+"""Kernels of SeisSol as programs of the immediate language, beside `generate`, one launch per instruction, and the peers.
 
-    python -m benchmarks seissol                              # orders 4 and 6, float64, on the CPU
-    python -m benchmarks seissol --order 4 5 6 7 --dtype float32 --case volume local
-    python -m benchmarks seissol --print volume --order 6     # the program
+    python -m benchmarks seissol                                    # seven einsums, orders 4 to 7, two types, on the CPU
+    python -m benchmarks seissol --case volume local --order 6 --dtypes float64 --peers numpy,torch
+    python -m benchmarks seissol --minutes 2                        # what 2 minutes suffice for; again for the next ones
+    python -m benchmarks seissol --read seissol.jsonl --report doc/seissol-cpu.rst
+    python -m benchmarks seissol --print volume --order 6           # the program
+    python -m benchmarks job --cases seissol > seissol.toml         # what to tune them by
 
-A program is the plan of its einsum (:func:`feinsum.plan`), for arrays as numpy has them.  Each is compared with numpy, and
-timed in paired rounds on device arrays: raised (`language`), the einsum alone (`generate`), each instruction in a launch of
-its own (`launches`), and with --numpy `numpy.einsum` along the best path.  The time of a call is that until its results are
-there.
+A program is the plan of its einsum (:func:`feinsum.plan`), for arrays as numpy has them.  Raised, as one launch for each
+instruction, and `generate` itself, it is called with device arrays in the same rounds, so that these ratios are of times
+next to each other; a call is over when its result is there.  For how kernels and peers are timed see that of ``suite``.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import feinsum as fe
-from feinsum.timing.races import Race
+from benchmarks.ahead import Ahead
+from benchmarks.cases import Case, describe
+from benchmarks.peers import PEERS
+from benchmarks.process import CutOffError, EngineProcess, FailedError
+from benchmarks.programs import LANGUAGE, plan_of_elements
+from benchmarks.results import OURS, Row, read_results
+from benchmarks.seissol_cases import DTYPES, ORDERS, WORKLOADS, seissol_cases
+from benchmarks.seissol_table import print_row, print_tables, write_page
+from benchmarks.suite import Options, installed, machine, measure
 
-WORKLOADS = {
-    "volume": "dkl,elq,edqp->ekp",
-    "local": "fkm,fml,elq,efqp->ekp",
-    "neighbour": "km,mn,nl,elq,eqp->ekp",
-    "premultiplied": "kl,elq,eqp->ekp",
-    "plasticity": "kl,elp->ekp",
-    "viscoelastic": "ekqm,eqmp->ekp",
-    "fused": "kl,eslq,eqp->eskp",
-}
-"""Einsums of one element e: basis k and l, basis of a face m and n, quantities q and p, d dimensions, f faces, s runs."""
-ORDERS = (4, 5, 6, 7)
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A kernel at one order of convergence.
-
-    :ivar elements: as many as make arrays of `--megabytes`.
-    """
-
-    name: str
-    order: int
-    dtype: str
-    megabytes: float = 64.0
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        """Of the indices of one element."""
-        n = self.order
-        basis, face = n * (n + 1) * (n + 2) // 6, n * (n + 1) // 2
-        quantities = 6 if self.name == "plasticity" else 9
-        lengths = {"k": basis, "l": basis, "m": face, "n": face, "q": quantities, "p": quantities, "d": 3, "f": 4, "s": 8}
-        return lengths | ({"m": 3} if self.name == "viscoelastic" else {})
-
-    @property
-    def einsum(self) -> fe.BatchedEinsum:
-        """With the elements as long axis E."""
-        terms = WORKLOADS[self.name].partition("->")[0].split(",")
-        sizes: dict[str, Any] = {**self.lengths, "e": "E"}
-        arrays = [fe.array("ABCDF"[k], tuple(sizes[x] for x in term), self.dtype) for k, term in enumerate(terms)]
-        return fe.einsum(WORKLOADS[self.name], *arrays)
-
-    @property
-    def elements(self) -> int:
-        """How many there are."""
-        each = self.einsum.array_bytes({"E": 2}) - self.einsum.array_bytes({"E": 1})
-        return max(1, int(self.megabytes * 2**20 / each))
-
-    @property
-    def program(self) -> fe.Program:
-        """The plan of the einsum."""
-        return fe.plan(self.einsum, order="C", name=self.name)
-
-    def arrays(self, elements: int | None = None) -> dict[str, Any]:
-        """Random operands."""
-        rng = np.random.default_rng(0)
-        sizes = {"E": self.elements if elements is None else elements}
-        return {
-            a.name: rng.uniform(-1, 1, [s if isinstance(s, int) else sizes[str(s)] for s in a.shape]).astype(self.dtype)
-            for a in self.einsum.arrays
-        }
-
-    def shape(self, elements: int) -> tuple[int, ...]:
-        """Of the result."""
-        return tuple(elements if x == "e" else self.lengths[x] for x in WORKLOADS[self.name].partition("->")[2])
-
-
-def in_program(e: fe.BatchedEinsum, name: str, value: Any) -> Any:
-    """An array as a plan of ``order="C"`` has it: the axis of elements in front, and the others in reverse."""
-    letters = {a.name: term for a, term in zip(e.arrays, e.indexing.inputs, strict=True)}.get(name, e.indexing.output)
-    first = int(letters[0] == "e")
-    return value.transpose((*range(first), *reversed(range(first, len(letters)))))
-
-
-def check(workload: Workload, device: fe.Device, elements: int = 37) -> float:
-    """The largest difference from numpy, beside the bound that rounding has, raised and instruction by instruction.
-
-    The bound is gamma_K times the sum of absolute values, K the number of operations behind an entry of the result.
-    """
-    e, arrays = workload.einsum, workload.arrays(elements)
-    exact = [a.astype(np.longdouble if workload.dtype == "float64" else np.float64) for a in arrays.values()]
-    wanted = np.einsum(e.subscripts, *exact)
-    scale = np.einsum(e.subscripts, *map(np.abs, exact))
-    lengths = workload.lengths
-    terms = sum(lengths[x] for x in e.indexing.summed) + len(arrays)
-    unit = np.finfo(workload.dtype).eps / 2
-    worst = 0.0
-    for route in ("auto", "general"):
-        out = np.full(workload.shape(elements), np.nan, workload.dtype)
-        given = {name: in_program(e, name, value) for name, value in arrays.items()}
-        fe.build(workload.program, device=device, route=route)(**given, out=in_program(e, "out", out))
-        worst = max(worst, float(np.max(np.abs(out - wanted) / (terms * unit / (1 - terms * unit) * scale))))
-    return worst
-
-
-def samplers(workload: Workload, device: fe.Device, numpy_too: bool) -> dict[str, Callable[[], float]]:
-    """What times each candidate once."""
-    import pyopencl.array as cla
-
-    e, arrays, queue = workload.einsum, workload.arrays(), device.queue
-    on_device = {name: cla.to_device(queue, value) for name, value in arrays.items()}
-    out = cla.empty(queue, workload.shape(workload.elements), np.dtype(workload.dtype))
-    given = {name: in_program(e, name, value) for name, value in on_device.items()} | {"out": in_program(e, "out", out)}
-    kernel = fe.generate(e, device, sizes={"E": workload.elements})
-    candidates: dict[str, Callable[[], Any]] = {"generate": lambda: kernel(on_device, out=out)}
-    for name, route in (("language", "auto"), ("launches", "general")):
-        built = fe.build(workload.program, device=device, route=route)
-        candidates[name] = lambda built=built: built(**given)  # type: ignore[misc]
-    if numpy_too:
-        path = np.einsum_path(e.subscripts, *arrays.values(), optimize="optimal")[0]
-        candidates["numpy"] = lambda: np.einsum(e.subscripts, *arrays.values(), optimize=path)
-
-    def timed(call: Callable[[], Any]) -> Callable[[], float]:
-        def sample() -> float:
-            start = time.perf_counter()
-            call()
-            queue.finish()
-            return time.perf_counter() - start
-
-        return sample
-
-    found = {name: timed(call) for name, call in candidates.items()}
-    for sample in found.values():
-        sample()
-        sample()
-    return found
-
-
-def measure(workload: Workload, device: fe.Device, seconds: float, numpy_too: bool) -> Mapping[str, Any]:
-    """A race of all candidates, in which none is dropped."""
-    taken = samplers(workload, device, numpy_too)
-    race = Race(tuple(taken), looks=(1 << 30,))
-    end = time.monotonic() + seconds
-    while time.monotonic() < end or len(race.rounds) < 8:
-        race.add({name: taken[name]() for name in race.order})
-    medians = {name: float(np.median([r[name] for r in race.rounds])) for name in taken}
-    flops = workload.einsum.flops({"E": workload.elements})
-    ratios = {other: race.compare("language", other).ratio for other in taken if other != "language"}
-    return {
-        "case": workload.name,
-        "order": workload.order,
-        "dtype": workload.dtype,
-        "elements": workload.elements,
-        "device": device.id,
-        "rounds": len(race.rounds),
-        "median_s": medians,
-        "gflops": flops / medians["language"] / 1e9,
-        "times_as_fast_as": ratios,
-    }
+_START_S = 120.0
+PEERS_OF = {"cpu": "numpy,opt_einsum,torch,jax", "gpu": "torch,torch_compile,jax,cupy"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
-    parser.add_argument("--order", nargs="+", type=int, default=[4, 6])
-    parser.add_argument("--dtype", nargs="+", default=["float64"], choices=["float32", "float64"])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each race")
-    parser.add_argument("--megabytes", type=float, default=64.0, help="of the arrays of each case")
-    parser.add_argument("--numpy", action="store_true", help="time numpy.einsum with the best path as well")
-    parser.add_argument("--print", dest="shown", choices=list(WORKLOADS), help="print the program and nothing else")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    arguments = _parser().parse_args()
     if arguments.shown:
-        for order in arguments.order:
-            print(Workload(arguments.shown, order, arguments.dtype[0]).program)
+        for case in seissol_cases([arguments.shown], arguments.orders):
+            for dtype in arguments.dtypes.split(","):
+                print(plan_of_elements(describe(case, "cpu", dtype, long=True), arguments.shown))
         return
-    device = fe.device(arguments.device)
-    for name in arguments.case:
-        for order in arguments.order:
-            for dtype in arguments.dtype:
-                workload = Workload(name, order, dtype, arguments.megabytes)
-                error = check(workload, device)
-                if not error < 1:
-                    raise SystemExit(f"{name} of order {order} is wrong: {error:.3g} times the bound")
-                row = measure(workload, device, arguments.seconds, arguments.numpy)
-                _print(row, error, as_json=arguments.json)
+    rows = [row for path in arguments.read for row in read_results(path)] if arguments.read else run(arguments)
+    print_tables(rows)
+    if arguments.report:
+        write_page(rows, arguments.report)
 
 
-def _print(row: Mapping[str, Any], error: float, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({**row, "error": error}), flush=True)
-        return
-    ratios = ", ".join(f"{ratio:.3g} of {other}" for other, ratio in row["times_as_fast_as"].items())
-    millis = row["median_s"]["language"] * 1e3
-    print(
-        f"{row['case']:<14} order {row['order']} {row['dtype']}: {millis:8.3f} ms, {row['gflops']:6.1f} GFLOP/s,"
-        f" {ratios} ({row['rounds']} rounds, error {error:.2g} of the bound)",
-        flush=True,
-    )
+def run(arguments: argparse.Namespace) -> list[Row]:
+    """Measure what is asked for; the rows of the file of results."""
+    device = fe.device(arguments.device or arguments.side)
+    options = Options(device, arguments.side, arguments.seconds, arguments.rounds, arguments.cutoff, arguments.prepare)
+    todo = _todo(arguments, device)
+    end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else float("inf")
+    how = {"database": arguments.database}
+    names = [LANGUAGE, *(arguments.peers or PEERS_OF[arguments.side]).split(",")]
+    with contextlib.ExitStack() as stack:
+        out = stack.enter_context(open(arguments.out, "a", encoding="utf-8"))
+        started = [EngineProcess(OURS, how=how)]
+        started += [EngineProcess(n, arguments.python, how=how if n == LANGUAGE else None) for n in names]
+        entered = [stack.enter_context(engine) for engine in started]
+        with ThreadPoolExecutor(len(entered)) as pool:  # they import for seconds, each in a process of its own
+            list(pool.map(_wake, entered))
+        versions, engines = installed(entered)
+        print(f"{device}, {len(todo)} results beside {', '.join(e.name for e in engines[2:]) or 'nothing'}", flush=True)
+        prepared = stack.enter_context(Ahead(todo, options, {**how, "programs": True}, arguments.ahead))
+        for number, (case, dtype) in enumerate(todo):
+            if time.monotonic() > end:
+                print(f"{len(todo) - number} are left; the same command goes on with them", flush=True)
+                break
+            with prepared.take(number) as directory:
+                row = measure(case, dtype, engines, options, directory)
+            row |= {"workload": case["workload"], "order": case["order"], "machine": machine(device), "versions": versions}
+            row[LANGUAGE] = row["engines"].pop(LANGUAGE)
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            print_row(row)
+    return read_results(arguments.out)
+
+
+def _wake(engine: EngineProcess) -> None:
+    """Have an engine imported; one that fails is told of later."""
+    with contextlib.suppress(CutOffError, FailedError):
+        engine.ask(_START_S, "hello")
+
+
+def _todo(arguments: argparse.Namespace, device: fe.Device) -> list[tuple[Case, str]]:
+    """What is to be measured, and not in the file of results of this device."""
+    there = read_results(arguments.out) if Path(arguments.out).exists() else []
+    done = {
+        (row["case"], row["dtype"])
+        for row in there
+        if (row["side"], row["machine"]["device"]) == (arguments.side, device.profile.id)
+    }
+    wanted = [(c, d) for c in seissol_cases(arguments.cases, arguments.orders) for d in arguments.dtypes.split(",")]
+    return [(case, dtype) for case, dtype in wanted if (case["name"], dtype) not in done]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--case", dest="cases", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS), help="(default: all)")
+    add("--order", dest="orders", nargs="+", type=int, default=list(ORDERS), help="(default: 4 5 6 7)")
+    add("--dtypes", default=",".join(DTYPES), help="separated by commas")
+    add("--side", choices=("cpu", "gpu"), default="cpu", help="whose sizes (default: cpu)")
+    add("--device", help="see feinsum.device; by default the side")
+    add("--peers", help=f"some of {','.join(PEERS)} (default: {PEERS_OF['cpu']}, on GPUs {PEERS_OF['gpu']})")
+    add("--python", default=sys.executable, help="the interpreter that has the peers (default: this one)")
+    add("--database", help="a store of records besides those that come with feinsum")
+    add("--minutes", type=float, help="begin no case after so long")
+    add("--ahead", type=int, default=0, help="processes that draw inputs and generate kernels ahead; not beside a CPU's")
+    add("--out", default="seissol.jsonl", help="results are appended here; what it has is not measured again")
+    add("--read", nargs="+", metavar="FILE", help="only show the results of these files")
+    add("--report", metavar="FILE.rst", help="write the tables as a page")
+    add("--print", dest="shown", choices=list(WORKLOADS), help="print the program and nothing else")
+    add("--seconds", type=float, default=0.5, help="of samples for each engine and case (default: 0.5)")
+    add("--rounds", type=int, default=3, help="turns of each engine (default: 3)")
+    add("--cutoff", type=float, default=2.0, help="seconds of the longest first run of a peer (default: 2)")
+    add("--prepare", type=float, default=60.0, help="seconds to load and compile (default: 60)")
+    return parser
 
 
 if __name__ == "__main__":

@@ -27,12 +27,13 @@ from statistics import median
 from typing import Any
 
 import feinsum as fe
-from benchmarks.cases import Case, describe, long_sizes, select
+from benchmarks.cases import Case, describe, long_sizes
 from benchmarks.peers import PEERS
 from benchmarks.problem import write_problem
 from benchmarks.process import CutOffError, EngineProcess, FailedError
 from benchmarks.report import write_report
 from benchmarks.results import OURS, Row, read_results, summary
+from benchmarks.selection import select
 from benchmarks.table import print_results, print_row
 
 _REST_S = 0.01
@@ -231,7 +232,9 @@ def _processor() -> Iterator[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", default=["short"], help="names of cases, 'short' or 'all' (default: short)")
+    parser.add_argument(
+        "--cases", nargs="+", default=["short"], help="names of cases, 'short', 'all' or 'seissol' (default: short)"
+    )
     parser.add_argument("--dtypes", default="float64,float32", help="separated by commas")
     parser.add_argument("--side", choices=("cpu", "gpu"), default="cpu", help="whose sizes (default: cpu)")
     parser.add_argument("--device", help="see feinsum.device; by default the side")

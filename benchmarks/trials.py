@@ -60,7 +60,7 @@ class Phases:
 def run_phases(e: fe.BatchedEinsum, device: fe.Device, count: int) -> Phases:
     """Do what workers do for `count` configurations, in this process."""
     task, phases = make_task(e, SIZES, device, 0), Phases()
-    e = task.canonical.einsum
+    e = task.subject.canonical.einsum
     candidates = ((space, list(space.configurations(task.problem(space)))) for space in matching_spaces(e))
     space, configurations = next((space, found) for space, found in candidates if found)
     phases_of_first = Phases()  # which pays for data and references
@@ -74,7 +74,7 @@ def run_phases(e: fe.BatchedEinsum, device: fe.Device, count: int) -> Phases:
 
 def run_trial(trial: Trial, device: fe.Device, phase: Phases) -> None:
     """What workers do for one configuration."""
-    e, space = parse_key(trial.einsum_key), find_space(trial.space)
+    e, space = parse_key(trial.key), find_space(trial.space)
     with phase("transform"):
         t_unit = transformed(e, e.sizes_from(trial.sizes), space, trial.configuration, device.profile)
     with phase("generate"):

@@ -20,6 +20,10 @@ def make_engine(name: str) -> Engine:
         from benchmarks.ours import Feinsum
 
         return Feinsum()
+    if name == "language":
+        from benchmarks.programs import Language
+
+        return Language()
     return PEERS[name]()
 
 

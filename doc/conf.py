@@ -24,8 +24,8 @@ copyright = "2026, feinsum developers"
 version = release = __version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", "myst_nb", "directives"]
-# The tables of measurements are parts of benchmarks.rst; what begins with an underscore is no page.
-exclude_patterns = ["benchmarks-*.rst", "_*"]
+# The tables of measurements are parts of other pages; what begins with an underscore is no page.
+exclude_patterns = ["benchmarks-*.rst", "arrays-*.rst", "seissol-*.rst", "declarative-[cg]pu.rst", "_*"]
 default_role = "code"
 smartquotes_action = "D"  # dashes; quotes stay what they are in code
 highlight_language = "default"  # Python where it is, and plain where it is not

@@ -186,7 +186,12 @@ class OtherPages(Written):
             yield from (".. toctree::", "   :caption: More", "   :hidden:", "", *(f"   {page}" for page in others))
 
 
-_MEASURED = {"cpu": "On CPUs", "gpu": "On GPUs", "pocl": "On CPUs, with PoCL"}
+_MEASURED = {
+    "cpu": "On CPUs",
+    "gpu": "On GPUs",
+    "pocl": "On CPUs, with PoCL",
+    "wide-cpu": "Einsums that nobody tuned, on a CPU",
+}
 """Titles of measurements, by the name of their file."""
 
 

@@ -59,7 +59,15 @@ if TYPE_CHECKING:
     from feinsum.languages.immediate.planning import plan
     from feinsum.languages.program import Program, program
     from feinsum.lower import generate_loopy
-    from feinsum.match import Match, add_loop, extract_operands, find_einsums, match_einsum, match_t_unit_to_einsum
+    from feinsum.match import (
+        Match,
+        add_loop,
+        extract_operands,
+        find_einsums,
+        match_einsum,
+        match_t_unit_to_einsum,
+        spread_loops,
+    )
     from feinsum.timing import Timing
     from feinsum.tune.autotune import autotune
     from feinsum.tune.report import TuningReport
@@ -92,6 +100,7 @@ _LAZY = {
     "plan": "feinsum.languages.immediate.planning",
     "program": "feinsum.languages.program",
     "shared_intermediates": "feinsum.generate.sharing",
+    "spread_loops": "feinsum.match",
     "timeit": "feinsum.tune.timeit",
     "transform": "feinsum.generate.transform",
 }
@@ -179,6 +188,7 @@ __all__ = [
     "roofline",
     "shared_intermediates",
     "space",
+    "spread_loops",
     "timeit",
     "transform",
 ]

@@ -120,11 +120,13 @@ def step_einsums(e: BatchedEinsum, schedule: ContractionSchedule) -> tuple[Batch
     def name(k: int, what: object) -> str:
         return names.setdefault((k, what), f"x{k}_{sum(j == k for j, _ in names)}")
 
-    own = [{k: name(k, (entry, dtype)) for k, entry in enumerate(row)} for row, dtype in zip(e.args, e.dtypes, strict=True)]
+    own = [
+        {k: name(k, (entry, dtype)) for k, entry in enumerate(row)} for row, dtype in zip(e.args, e.row_dtypes, strict=True)
+    ]
     found = []
     for s, step in enumerate(schedule.steps):
         rows: dict[object, tuple[Array, ...]] = {}
-        for number, (terms, dtype) in enumerate(zip(own, e.dtypes, strict=True)):
+        for number, (terms, dtype) in enumerate(zip(own, e.row_dtypes, strict=True)):
             factors = tuple(terms[k] for k in step.operands)
             result = (factors, dtype, number if s == len(schedule.steps) - 1 else None)
             rows[result] = tuple(

@@ -20,6 +20,7 @@ from feinsum.epilogue import Epilogue, check_types, uses_of
 from feinsum.epilogue.text import parse
 from feinsum.epilogue.tree import Read, Sum, walk
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
+from feinsum.lengths import check_repeated, common_lengths, resolve
 from feinsum.subscripts import INDEX_LETTERS, Subscripts, from_interleaved, parse_subscripts
 
 __all__ = ["DTYPES", "Array", "Axis", "BatchedEinsum", "array", "batched_einsum", "einsum", "format_axis", "is_identifier"]
@@ -35,7 +36,7 @@ class BatchedEinsum:
     :ivar indexing: the indexing expression.
     :ivar args: ``args[i][j]`` holds the arrays whose elementwise product is operand j of output i, in order of name.
     :ivar epilogues: what is made of the sum of each row before it is stored; None where that is nothing, and empty where it
-        is nothing in every row.
+        is nothing in every row.  A single one of several rows makes one output of the sums of all.
     """
 
     indexing: Subscripts
@@ -62,8 +63,13 @@ class BatchedEinsum:
 
     @property
     def b(self) -> int:
-        """The number of outputs, m in the definition."""
+        """The number of rows, m in the definition, and of outputs, unless an epilogue makes one of all."""
         return len(self.args)
+
+    @property
+    def combines(self) -> bool:
+        """Whether an epilogue makes one output of the sums of several rows."""
+        return len(self.epilogues) < self.b and bool(self.epilogues)
 
     @property
     def n(self) -> int:
@@ -78,22 +84,8 @@ class BatchedEinsum:
     @cached_property
     def index_sizes(self) -> Mapping[str, Axis]:
         """The length of each index; a long axis by its name or ``math.inf``."""
-        sizes: dict[str, Axis] = {}
-        first: dict[str, str] = {}
-        for where, a, axes in self._placed():
-            if len(a.shape) != len(axes):
-                raise ShapeError(f"{where} has {len(a.shape)} axes but its subscripts '{axes}' name {len(axes)}")
-            for letter, axis in zip(axes, a.shape, strict=True):
-                known = sizes.setdefault(letter, axis)
-                here = first.setdefault(letter, where)
-                if known != axis and math.inf in (known, axis) and not isinstance(known, int) and not isinstance(axis, int):
-                    sizes[letter] = axis if known == math.inf else known
-                elif known != axis:
-                    raise ShapeError(
-                        f"index '{letter}' is {format_axis(known)} in {here} but {format_axis(axis)} in {where}"
-                        f" of '{self.subscripts}'; make the lengths equal"
-                    )
-        return {letter: sizes[letter] for letter in self.indexing.indices}
+        found = common_lengths(self._placed(), self.subscripts)
+        return {letter: found[letter] for letter in self.indexing.indices}
 
     def _placed(self) -> Iterator[tuple[str, Array, str]]:
         """Every place of an array: how errors call it, the array, and its indices there."""
@@ -122,8 +114,8 @@ class BatchedEinsum:
 
     @cached_property
     def dtypes(self) -> tuple[np.dtype[Any], ...]:
-        """The element type of each output, the :func:`numpy.result_type` of the arrays in its row."""
-        return tuple(np.result_type(*(a.dtype for entry in row for a in entry)) for row in self.args)
+        """The element type of each output, that of its row; of an output that all rows are for, theirs."""
+        return self.row_dtypes[:1] if self.combines else self.row_dtypes
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -131,12 +123,17 @@ class BatchedEinsum:
         return np.result_type(*self.dtypes)
 
     @cached_property
+    def row_dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """The element type of the sum of each row, the :func:`numpy.result_type` of the arrays in it."""
+        return tuple(np.result_type(*(a.dtype for entry in row for a in entry)) for row in self.args)
+
+    @cached_property
     def output_names(self) -> tuple[str, ...]:
         """A name for each output: ``out``, or ``out_0``, ``out_1``, ..., with underscores where something has that name."""
         taken = {a.name for a in self.arrays} | set(map(str, self.index_sizes.values())) | set(self.scalars)
         stem = "out"
         while True:
-            names = (stem,) if self.b == 1 else tuple(f"{stem}_{i}" for i in range(self.b))
+            names = (stem,) if self.b == 1 or self.combines else tuple(f"{stem}_{i}" for i in range(self.b))
             if not taken & set(names):
                 return names
             stem += "_"
@@ -171,48 +168,10 @@ class BatchedEinsum:
         :param sizes: lengths by name of long axis, or by index letter where no axis has that name.
         :raises ShapeError: if a long axis has no length, a key is neither, or two lengths contradict each other.
         """
-        named = {axis for axis in self.index_sizes.values() if isinstance(axis, str)}
-        known: dict[str, tuple[str, int]] = {}
-        require_mapping(sizes)
-        for key, length in (sizes or {}).items():
-            if key not in named and key not in self.index_sizes:
-                raise ShapeError(f"sizes has {key!r}, which is neither a long axis nor an index of '{self.subscripts}'")
-            if isinstance(length, bool) or not hasattr(length, "__index__") or length < 0:
-                raise ShapeError(f"sizes[{key!r}] is {length!r}; a length is a non-negative integer")
-            axis = key if key in named else self.index_sizes[key]
-            if isinstance(axis, int):
-                if axis != length:
-                    raise ShapeError(f"sizes[{key!r}] is {length} but index '{key}' of '{self.subscripts}' is {axis}")
-                continue
-            name = axis if isinstance(axis, str) else key
-            other, first = known.setdefault(name, (key, int(length)))
-            if first != length:
-                raise ShapeError(
-                    f"sizes[{other!r}] is {first} but sizes[{key!r}] is {length}, and both mean the long axis '{name}'"
-                    f" of '{self.subscripts}'; give one of them"
-                )
-        lengths: dict[str, int] = {}
-        for letter, axis in self.index_sizes.items():
-            name = axis if isinstance(axis, str) else letter
-            if not isinstance(axis, int) and name not in known:
-                raise ShapeError(
-                    f"the long axis '{name}' of '{self.subscripts}' has no length; pass sizes={{'{name}': ...}}"
-                )
-            lengths[letter] = axis if isinstance(axis, int) else known[name][1]
-        self._check_repeated(lengths)
+        lengths = resolve(self.subscripts, self.index_sizes, sizes)
+        if len(self.array_uses) > len(self.arrays):
+            check_repeated(self.subscripts, self.array_uses, lengths)
         return lengths
-
-    def _check_repeated(self, lengths: Mapping[str, int]) -> None:
-        """Check that an array which stands in several operands has one shape in all of them."""
-        if len(self.array_uses) == len(self.arrays):
-            return
-        for a, letters in self.array_uses:
-            for axis, (first, other) in enumerate(zip(self.array_indices[a], letters, strict=True)):
-                if lengths[first] != lengths[other]:
-                    raise ShapeError(
-                        f"index '{first}' is {lengths[first]} but index '{other}' is {lengths[other]}, and both are axis"
-                        f" {axis} of '{a.name}' in '{self.subscripts}'; make the lengths equal"
-                    )
 
     def sizes_from(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """The inverse of :meth:`resolve`: lengths by long axis from the length of every index."""
@@ -247,6 +206,9 @@ class BatchedEinsum:
         A constant that is zero times ``out`` is zero and reads nothing; so is a number given at the call that is zero,
         times ``out``, whatever the output holds (the rule of the BLAS).
 
+        Of a batched einsum, ``v0``, ``v1``, ... are the sums of its rows: a text that has all of them makes one output of
+        them, as ``silu(v0)*v1`` does.
+
         :param text: of all rows, or one for each row; None, or ``"v"``, stores the sum as it is.
         :param arrays: what the text reads, by its names there; arrays of the einsum need not be given again.
         :raises SubscriptError: if the text has no meaning, or there is an epilogue already.
@@ -256,6 +218,9 @@ class BatchedEinsum:
         >>> x, w = array("x", ("N", 8)), array("w", (8, 4))
         >>> print(einsum("ik,kj->ij", x, w).then("gelu(v + b[j])", b=array("b", 4)).epilogues[0].text("ij"))
         0.5*(v + b[j])*(erf(0.7071067811865476*(v + b[j])) + 1)
+        >>> gated = batched_einsum("ik,kj->ij", [[x, w], [x, array("u", (8, 4))]]).then("silu(v0)*v1")
+        >>> gated.b, gated.output_names, gated.epilogues[0].text("ij")
+        (2, ('out',), 'v1*(v0/(exp(-v0) + 1))')
         """
         if self.epilogues:
             raise SubscriptError(
@@ -270,12 +235,14 @@ class BatchedEinsum:
             if not isinstance(given, Array):
                 raise SubscriptError(f"{name} is {given!r}; what an epilogue reads is made by feinsum.array")
         own = {a.name: a for a in self.arrays} | arrays
-        written = [None if t is None else parse(t, self.indexing.output, own) for t in texts]
+        rows = self.b if isinstance(text, str) else 1
+        written = [None if t is None else parse(t, self.indexing.output, own, rows) for t in texts]
         read = {node.array for one in written if one for node in walk(one) if isinstance(node, Read)}
         idle = [name for name, a in arrays.items() if a not in read]
         if idle:
             raise SubscriptError(f"'{idle[0]}' is given, but the epilogue '{text}' does not read it")
-        return replace(self, epilogues=tuple(None if one is None else Epilogue(one) for one in written))
+        made = tuple(None if one is None else Epilogue(one) for one in written)
+        return replace(self, epilogues=made[:1] if made[0] is not None and made[0].rows else made)
 
     @cached_property
     def bare(self) -> BatchedEinsum:
@@ -393,7 +360,13 @@ def _settle_epilogues(e: BatchedEinsum) -> None:
     """Write None for epilogues that do nothing, and nothing where that is all of them."""
     own = tuple(None if one is None or one.expression == Sum() else one for one in e.epilogues)
     object.__setattr__(e, "epilogues", own if any(own) else ())
-    if len(e.epilogues) not in (0, e.b):
+    numbered = [one for one in own if one is not None and one.rows]
+    if numbered and (len(own) > 1 or numbered[0].rows != tuple(range(e.b)) or e.b == 1):
+        raise SubscriptError(f"an epilogue of several rows of '{e.subscripts}' is the only one, and of all {e.b} rows")
+    if numbered and len(set(e.row_dtypes)) > 1:
+        types = ", ".join(f"v{k} is {dtype}" for k, dtype in enumerate(e.row_dtypes))
+        raise DTypeError(f"one output is made of rows of one type, and {types}; convert arrays, or write two einsums")
+    if not numbered and len(e.epilogues) not in (0, e.b):
         raise SubscriptError(f"{len(e.epilogues)} epilogues for the {e.b} rows of '{e.subscripts}'; there is one for each")
 
 
@@ -559,12 +532,3 @@ def require_einsum(e: Any) -> None:
     """
     if not isinstance(e, BatchedEinsum):
         raise SubscriptError(f"a batched einsum is needed, not {e!r}; make one with feinsum.einsum")
-
-
-def require_mapping(sizes: Any) -> None:
-    """Check that lengths are given by name, if at all.
-
-    :raises ShapeError: if they are not.
-    """
-    if not isinstance(sizes, Mapping | None):
-        raise ShapeError(f"sizes is {sizes!r}; it gives lengths by name of long axis or index, as in {{'E': 1000}}")

@@ -23,7 +23,7 @@ _OPTIMAL_UP_TO = 8
 def count_flops(e: BatchedEinsum, lengths: Mapping[str, int], method: str) -> int:
     """See :meth:`feinsum.BatchedEinsum.flops`; `lengths` maps every index to its length."""
     if e.epilogues:
-        finishing = sum(w * own.operations for w, own in zip(_weights(e), e.epilogues, strict=True) if own)
+        finishing = sum(w * own.operations for w, own in zip(_weights(e), e.epilogues, strict=False) if own)
         return count_flops(e.bare, lengths, method) + finishing * math.prod(lengths[x] for x in e.indexing.output)
     if method == "naive":
         return _products(e, lengths) + sum(_weights(e)) * e.n * math.prod(lengths.values())
@@ -83,7 +83,7 @@ def _cost(e: BatchedEinsum, lengths: Mapping[str, int], path: Path) -> int:
 
 def _weights(e: BatchedEinsum) -> list[int]:
     """Real operations for one operation of each row; a complex product and sum take four times those of reals."""
-    return [4 if np.issubdtype(dtype, np.complexfloating) else 1 for dtype in e.dtypes]
+    return [4 if np.issubdtype(dtype, np.complexfloating) else 1 for dtype in e.row_dtypes]
 
 
 def _products(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:

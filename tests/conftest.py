@@ -1,7 +1,7 @@
-"""What all tests share: a session that touches nothing of the user, and the CPU device.
+"""What all tests share: a session that touches nothing of the user, the CPU device, and how long each test takes.
 
 Golden files are written anew by ``pytest tests/test_spaces.py --regenerate-golden``; on another CPU device than the best
-tests run by ``pytest tests/test_contract.py --cpu pocl``.
+tests run by ``pytest tests/test_contract.py --cpu pocl``.  ``pytest --processor-times`` writes what every test took.
 """
 
 from __future__ import annotations
@@ -9,15 +9,22 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from processor import TimesOfTests, read_times
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where `benchmarks` is, whose cases are tested here
+
+TIMES = Path(__file__).parent / "processor_times.txt"
+"""Seconds by test: which are slow, and which files begin first where several processes share them."""
+SLOW_S = 2.0
+"""Seconds of processors that all cases of a test take together, from which on it is left out by ``make quick``."""
 
 _session = pytest.MonkeyPatch()
 _home = Path(tempfile.mkdtemp(prefix="feinsum-tests-"))
@@ -27,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--regenerate-golden", action="store_true", help="write the generated code of every space to tests/golden"
     )
+    parser.addoption("--processor-times", action="store_true", help="write what every test took of processors")
     parser.addoption("--cpu", default="cpu", help="the CPU device for tests on one device, as `feinsum --device` takes it")
 
 
@@ -37,6 +45,24 @@ def pytest_configure(config: pytest.Config) -> None:
         (_home / name.lower()).mkdir(exist_ok=True)
     for name in ("FEINSUM_DATABASE", "FEINSUM_DEVICE"):
         _session.delenv(name, raising=False)
+
+    if config.getoption("--processor-times"):
+        config.pluginmanager.register(TimesOfTests(TIMES))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow, by itself or by a fixture, and have the longest files begin first: each is run by one process."""
+    times = read_times(TIMES)
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        names = [item.nodeid.partition("[")[0], *(f"{file}::{name}" for name in getattr(item, "fixturenames", ()))]
+        if max(times.get(name, 0.0) for name in names) >= SLOW_S:
+            item.add_marker("slow")
+    files: Counter[str] = Counter()
+    for name, seconds in times.items():
+        files[name.partition("::")[0]] += seconds
+    items.sort(key=lambda item: -files[item.nodeid.partition("::")[0]])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -50,6 +76,22 @@ def cpu(request: pytest.FixtureRequest) -> Device:
     import feinsum as fe
 
     return fe.device(request.config.getoption("--cpu"))
+
+
+@pytest.fixture(scope="session")
+def player() -> Device:
+    """A CPU device that can play a sub-group of 32 with shuffles, as :mod:`players` has it do."""
+    import feinsum as fe
+    from feinsum.devices.ptx import SUB_GROUP
+
+    try:
+        device = fe.device("intel")
+    except fe.DeviceError:
+        pytest.skip("no OpenCL runtime of Intel")
+    profile = device.profile
+    if SUB_GROUP not in profile.sub_group_sizes or "cl_khr_subgroup_shuffle" not in profile.extensions or not profile.fp64:
+        pytest.skip(f"{device} has no sub-groups of {SUB_GROUP} with shuffles")
+    return device
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.declarative import ATTENTION as ATTENTION
+
 MATMUL = """\
 A = Tensor<M, K; dtype>
 B = Tensor<K, N; dtype>
@@ -176,21 +178,6 @@ y = compute (shape = [R, C]) |i, j| {
     mean = reduce (shape = [C], op = sum) |k| x[i, k] / C
     variance = reduce (shape = [C], op = sum) |k| (x[i, k] - mean) * (x[i, k] - mean) / C
     (x[i, j] - mean) * rsqrt(variance + 1e-5) * gamma[j] + beta[j]
-}
-"""
-
-ATTENTION = """\
-Q: Tensor<H, S, E; f32>
-K: Tensor<H, T, E; f32>
-V: Tensor<H, T, E; f32>
-scores = compute (shape = [H, S, T]) |h, s, t| reduce (shape = [E], op = sum) |e| Q[h, s, e] * K[h, t, e]
-weights = compute (shape = [H, S, T]) |h, s, t| {
-    most = reduce (shape = [T], op = max) |u| scores[h, s, u]
-    exp(scores[h, s, t] - most)
-}
-y = compute (shape = [H, S, E]) |h, s, e| {
-    total = reduce (shape = [T], op = sum) |t| weights[h, s, t]
-    (reduce (shape = [T], op = sum) |t| weights[h, s, t] * V[h, t, e]) / total
 }
 """
 

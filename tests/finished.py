@@ -13,8 +13,8 @@ from feinsum.compile.executable import Executable
 from feinsum.einsum import BatchedEinsum
 from feinsum.validate import length_values
 
-UPDATE, CHOICE = "2*v - 3*out", "where(v < 0, 0, v) + b[{}]"
-"""Epilogues that are exact for whole numbers: one updates the output, the other chooses, and reads an array."""
+UPDATE, CHOICE, TOGETHER = "2*v - 3*out", "where(v < 0, 0, v) + b[{}]", "v0*v1 - where(v1 < 0, v1, 3*out) + b[{}]"
+"""Epilogues that are exact for whole numbers: one updates the output, one chooses, and reads an array, one has two rows."""
 
 
 def with_epilogues(e: BatchedEinsum) -> BatchedEinsum:
@@ -26,14 +26,26 @@ def with_epilogues(e: BatchedEinsum) -> BatchedEinsum:
     return e.then(texts, **({"b": fe.array("b", shape, e.dtypes[0])} if e.b > 1 else {}))
 
 
+def with_one_output(e: BatchedEinsum) -> BatchedEinsum:
+    """The einsum of two rows of which one output is made, with an array along the last index."""
+    last = e.indexing.output[-1:]
+    return e.then(TOGETHER.format(last), b=fe.array("b", tuple(e.index_sizes[x] for x in last), e.dtypes[0]))
+
+
 def expected(e: BatchedEinsum, row: int, values: Mapping[str, Any], before: Any) -> Any:
     """What numpy makes of it."""
-    v = np.einsum(str(e.indexing), *(values[entry[0].name] for entry in e.args[row]), optimize=True)
+    sums = [np.einsum(str(e.indexing), *(values[entry[0].name] for entry in own), optimize=True) for own in e.args]
+    if e.combines:
+        return sums[0] * sums[1] - np.where(sums[1] < 0, sums[1], 3 * before) + values["b"]
+    v = sums[row]
     return 2 * v - 3 * before if row % 2 == 0 else np.where(v.real < 0, 0, v) + values["b"]
 
 
 def check(device: fe.Device, e: BatchedEinsum, executable: Executable, sizes: Mapping[str, int]) -> None:
-    """Run a kernel for an einsum of :func:`with_epilogues`; every output is as expected, and nothing else is written to."""
+    """Run a kernel for an einsum of :func:`with_epilogues` or :func:`with_one_output`.
+
+    Every output is as expected, and nothing else is written to.
+    """
     lengths = e.resolve(sizes)
     rng = np.random.default_rng(0)
     shapes = {a.name: (tuple(lengths[x] for x in at), a.dtype) for a, at in e.array_uses}

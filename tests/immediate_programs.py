@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tensor_programs import Example
 
+from feinsum.languages.immediate.marks import Marks, marked
 from feinsum.languages.immediate.syntax import Function
 from feinsum.languages.immediate.types import Group, Memref, Scalar
 
@@ -224,13 +225,17 @@ class Writer:
         name, own, beta = self.target(kept, set(operands)) or ("", "", 0.0)
         alpha = self.choose([1.0, -2.0, 0.0, 3.0])
         types = ", ".join(map(self.type, inputs))
-        terms = ", ".join(term or "_" for term in inputs)
+        index_map = marked(inputs, own, self.marks() if opcode == "log" else Marks())
         self.lines.append(
-            f"{opcode} {{{terms} to {own or '_'}}} {alpha}, {', '.join(operands)}, {beta}, {name}"
-            f" : {types} to {self.type(own)}"
+            f"{opcode} {index_map} {alpha}, {', '.join(operands)}, {beta}, {name} : {types} to {self.type(own)}"
         )
         self.tensors[name] = own, self.tensors.get(name, (own, "alloca"))[1]
         return name
+
+    def marks(self) -> Marks:
+        """Some, of which an index map takes those that it may have."""
+        fused = "".join(self.draw(st.permutations("abcd"))[: self.choose([0, 0, 2, 3])])
+        return Marks((fused,) if fused else (), "".join(x for x in "abcd" if self.choose([False, False, True])))
 
     def chain(self) -> None:
         name = self.update()

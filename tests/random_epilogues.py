@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,21 +16,33 @@ _COMPLEX_UNARY = ("conj", "sin", "exp")
 
 @st.composite
 def epilogues(draw: st.DrawFn, e: fe.BatchedEinsum) -> fe.BatchedEinsum:
-    """The einsum with an epilogue of its own for each row, or one for all."""
+    """The einsum with an epilogue of its own for each row, one for all, or one output of all."""
     arrays: dict[str, fe.Array] = {}
     same = len(set(e.dtypes)) == 1 and draw(st.booleans())
-    texts = [draw(_expression(e, e.dtypes[row], arrays, depth=3)) for row in range(1 if same else e.b)]
+    if same and e.b > 1 and draw(st.booleans()):
+        sums = tuple(f"v{row}" for row in range(e.b))
+        text = draw(_expression(e, e.dtypes[0], arrays, sums, depth=3))
+        text = " - ".join([f"({text})", *(own for own in sums if not re.search(rf"\b{own}\b(?!\[)", text))])
+        return e.then(text, **{name: a for name, a in arrays.items() if f"{name}[" in text or name in text.split()})
+    texts = [draw(_expression(e, e.dtypes[row], arrays, ("v",), depth=3)) for row in range(1 if same else e.b)]
     used = {name: a for name, a in arrays.items() if any(f"{name}[" in t or name in t.split() for t in texts)}
     return e.then(texts[0] if same else texts, **used)
 
 
 @st.composite
-def _expression(draw: st.DrawFn, e: fe.BatchedEinsum, dtype: np.dtype[Any], arrays: dict[str, fe.Array], depth: int) -> str:
+def _expression(
+    draw: st.DrawFn,
+    e: fe.BatchedEinsum,
+    dtype: np.dtype[Any],
+    arrays: dict[str, fe.Array],
+    sums: tuple[str, ...],
+    depth: int,
+) -> str:
     if depth == 0 or draw(st.integers(0, 5)) == 0:
-        return draw(_leaf(e, dtype, arrays))
+        return draw(_leaf(e, dtype, arrays, sums))
 
     def inner() -> str:
-        return draw(_expression(e, dtype, arrays, depth - 1))
+        return draw(_expression(e, dtype, arrays, sums, depth - 1))
 
     kind = draw(st.sampled_from(["binary", "binary", "binary", "unary", "choice", "update"]))
     if kind == "update":
@@ -43,7 +56,9 @@ def _expression(draw: st.DrawFn, e: fe.BatchedEinsum, dtype: np.dtype[Any], arra
 
 
 @st.composite
-def _leaf(draw: st.DrawFn, e: fe.BatchedEinsum, dtype: np.dtype[Any], arrays: dict[str, fe.Array]) -> str:
+def _leaf(
+    draw: st.DrawFn, e: fe.BatchedEinsum, dtype: np.dtype[Any], arrays: dict[str, fe.Array], sums: tuple[str, ...]
+) -> str:
     kind = draw(st.sampled_from(["v", "v", "v", "out", "s", "2", "read", "read", "operand"]))
     if kind == "2":
         return "2" if dtype.kind in "iu" else draw(st.sampled_from(["2", "0.5", "0"]))
@@ -51,7 +66,9 @@ def _leaf(draw: st.DrawFn, e: fe.BatchedEinsum, dtype: np.dtype[Any], arrays: di
         for a, letters in e.array_uses:
             if set(letters) <= set(e.indexing.output) and np.result_type(a.dtype, dtype) == dtype:
                 return f"{a.name}[{', '.join(letters)}]" if letters else a.name
-    if kind in ("v", "out", "s"):
+    if kind == "v":
+        return draw(st.sampled_from(sums))
+    if kind in ("out", "s"):
         return f"s_{dtype}" if kind == "s" else kind
     output = e.indexing.output
     letters = [x for x in output if draw(st.booleans())]

@@ -48,7 +48,7 @@ def environment(tmp_path: Path, cpu: Device) -> dict[str, str]:
     """Of a process that finds the deadly space, and has a cache of its own and a store where that space is praised."""
     install(tmp_path, "killers_package", KILLER)
     task = make_task(fe.einsum("abc,c->ba", fe.array("A", (5, 6, 7)), fe.array("x", 7)), None, cpu)
-    origin = Trial(task.canonical.key, task.sizes, cpu.profile.id, "killer", 1, {"width": 16})
+    origin = Trial(task.subject.canonical.key, task.sizes, cpu.profile.id, "killer", 1, {"width": 16})
     praise = task.record(origin, Outcome("ok", samples_s=(1e-9, 1e-9, 1e-9)))
     fe.Database(tmp_path / "records.sqlite").add(praise)
     root = str(Path(__file__).parents[1])
@@ -66,7 +66,6 @@ def follow(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 def test_the_process_after_the_one_that_died_gets_a_kernel(environment: dict[str, str]) -> None:
     """The first is taken down by its default; the second has that tried elsewhere, says so, and takes the next choice."""
     assert follow(environment).returncode == -signal.SIGSEGV

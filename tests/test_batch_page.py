@@ -51,7 +51,6 @@ def test_the_page_has_what_is_looked_for() -> None:
     assert languages == ["toml", "console", "console", "console", "bash", "console", "console"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("language", "name", "text"), list(blocks(PAGE)), ids=lambda value: str(value).split("\n")[0][:30])
 def test_the_page_works_as_written(directory: Path, language: str, name: str, text: str) -> None:
     """From top to bottom: later blocks build on earlier ones."""

@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 
 import feinsum as fe
-from benchmarks import seissol
-from benchmarks.cases import CASES, describe, long_sizes, select
+from benchmarks.cases import CASES, describe, long_sizes
 from benchmarks.loops import loops_source
 from benchmarks.peers import Engine, Numpy, OptEinsum
 from benchmarks.problem import Problem, write_problem
 from benchmarks.process import CutOffError, EngineProcess, FailedError
+from benchmarks.programs import Language, in_program, plan_of_elements
 from benchmarks.report import write_report
 from benchmarks.results import Row, best_peer, fraction, geometric_mean, read_results, speed_up, summary
+from benchmarks.seissol_cases import WORKLOADS, seissol_cases
+from benchmarks.seissol_table import missed, write_page
+from benchmarks.selection import select
 from benchmarks.table import HEADINGS, case_table, cells
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +78,6 @@ def test_errors_are_found(problem: Problem) -> None:
         assert problem.error([spoilt]) > 1
 
 
-@pytest.mark.slow
 def test_a_run_of_the_suite(tmp_path: Path) -> None:
     """One case beside numpy and a peer that is not there: a row with both engines, a page, and a line on the absent one."""
     out, page = tmp_path / "results.jsonl", tmp_path / "page.rst"
@@ -180,17 +182,43 @@ def test_commands_are_listed() -> None:
     assert all((ROOT / "benchmarks" / f"{name.replace('-', '_')}.py").exists() for name in names)
 
 
-@pytest.mark.parametrize("name", seissol.WORKLOADS)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_programs_of_seissol_compute_their_einsums(name: str) -> None:
     """Interpreted, for arrays as numpy has them; a batch of elements in all of them."""
-    workload = seissol.Workload(name, 4, "float64")
-    e, arrays = workload.einsum, workload.arrays(2)
-    out = np.full(workload.shape(2), np.nan)
-    given = {a: seissol.in_program(e, a, value) for a, value in arrays.items()}
-    workload.program.interpret(**given, out=seissol.in_program(e, "out", out))
+    (case,) = seissol_cases([name], [4])
+    e = describe(case, "cpu", "float64", long=True)
+    sizes = e.resolve({"E": 2})
+    rng = np.random.default_rng(0)
+    arrays = {a.name: rng.uniform(-1, 1, [sizes[x] for x in t]) for a, t in zip(e.arrays, e.indexing.inputs, strict=True)}
+    out = np.full([sizes[x] for x in e.indexing.output], np.nan)
+    given = {a: in_program(e, a, value) for a, value in arrays.items()}
+    plan_of_elements(e).interpret(**given, out=in_program(e, "out", out))
     np.testing.assert_allclose(out, np.einsum(e.subscripts, *arrays.values(), optimize=True), rtol=1e-12, atol=1e-12)
 
 
-def test_a_program_of_seissol_is_right_on_a_device(cpu: fe.Device) -> None:
-    """Raised, and instruction by instruction, within what rounding explains."""
-    assert seissol.check(seissol.Workload("local", 4, "float32"), cpu, elements=11) < 1
+def test_programs_of_seissol_are_timed_beside_others(cpu: fe.Device, tmp_path: Path) -> None:
+    """As an engine: each of the three ways is right, and is timed as often as the others."""
+    (case,) = seissol_cases(["premultiplied"], [4])
+    problem = write_problem(str(tmp_path), describe(case, "cpu", "float32", long=True), {"E": 11}, side="cpu", device=cpu)
+    engine = Language()
+    engine.load(problem)
+    engine.first()
+    turn = engine.turn(0.01)
+    assert {len(turn["samples_s"])} == {len(samples) for samples in turn["beside"].values()}
+    assert problem.error(engine.outputs()) < 1
+    assert set(summary([turn])["times"]) == {"generate", "launches"}
+    engine._calls["launches"] = lambda: engine._out.set(np.ones(engine._out.shape, np.float32))
+    with pytest.raises(ValueError, match="'launches' is wrong"):
+        engine.first()
+
+
+def test_what_misses_a_bar_of_seissol(tmp_path: Path) -> None:
+    """Is told by name; what has one instruction has no bar for launches, and low orders none for the rate."""
+    row = made_row(feinsum=4.0, numpy=5.0) | {"workload": "volume", "order": 6, "einsum": "a,b,c->", "load": 1.0}
+    row |= {"language": {"times": {"generate": 0.9, "launches": 1.5}}, "date": "2026-11-22T00:00:00"}
+    assert missed(row) == ["language", "launches", "times", "peak"]
+    assert missed(row | {"order": 5, "einsum": "a,b->"}) == ["language", "times"]
+    write_page([row], tmp_path / "page.rst")
+    text = (tmp_path / "page.rst").read_text()
+    assert "language at most 1.03: 1.11 in geometric mean, missed by 1 of 1 (volume 1)" in text
+    assert '"volume", "6", "float64", "4000.000"' in text

@@ -1,6 +1,6 @@
 """Contractions in blocks: fused indices, fragments and their places in local memory, and kernels proved on a CPU.
 
-The CPU's sub-groups play matrix units as in :mod:`test_matrix_units`, and its work-items copy where a GPU copies by itself.
+The CPU's sub-groups play matrix units as :mod:`players` say, and its work-items copy where a GPU copies by itself.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Any
 
 import loopy as lp
 import pytest
+from players import build_played
 from profiles import CPU, GPU
 from pymbolic import evaluate
 from pymbolic.primitives import Variable
-from test_matrix_units import emulated, player  # noqa: F401  # a fixture
 
 import feinsum as fe
-from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
@@ -44,17 +43,6 @@ UNITS = ("fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "fp64-mma-m16n8k16", "tf32-mma-
 SHORT = "fp64-mma-m16n8k4"
 
 
-def played(source: str) -> str:
-    """The same program for a CPU, where every work-item copies at once what a GPU would copy meanwhile."""
-
-    def copy(match: re.Match[str]) -> str:
-        return f"{match[1]} {{ for (int i = 0; i < {match[2] or 1}; ++i) to[i] = bytes ? from[i] : 0; }}"
-
-    pattern = r"(static inline void feinsum_copy_float\d\dx?(\d?)\([^)]*\))\n\{.*?\n\}"
-    source = re.sub(pattern, copy, emulated(source), flags=re.DOTALL)
-    return re.sub(r'asm volatile\("(cp\.async\.(commit_group|wait_group \d);)?" ::: "memory"\);', "", source)
-
-
 def contraction(subscripts: str, dtype: str = "float64", rows: int = 1, **sizes: int | str) -> fe.BatchedEinsum:
     """Rows share all operands but the last."""
     shapes = [tuple(sizes[letter] for letter in term) for term in subscripts.partition("->")[0].split(",")]
@@ -68,7 +56,7 @@ def prove(device: fe.Device, e: fe.BatchedEinsum, space: str, lengths: dict[str,
     p = s.problem(e, lengths, GPU)
     c = next(c for c in s.configurations(p) if all(c[name] == value for name, value in choices.items()))
     program = realize(e, lengths, s, c, GPU)
-    executable = build(device.context, replace(program, source=played(program.source)))
+    executable = build_played(device, program)
     verdict = Workload(e, e.resolve(lengths), device.queue).check(executable)
     assert verdict.ok, f"{c}: {verdict.message}"
     return program.source
@@ -131,13 +119,12 @@ CASES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "unit"), [("async 3", UNITS[1]), ("registers 2", MULTIPLY_ADD), ("registers 1", UNITS[0])]
 )
 @pytest.mark.parametrize("case", CASES)
 def test_contractions_are_right_at_lengths_that_divide_nothing(
-    player: fe.Device,  # noqa: F811
+    player: fe.Device,
     case: str,
     pipeline: str,
     unit: str,
@@ -148,16 +135,15 @@ def test_contractions_are_right_at_lengths_that_divide_nothing(
     prove(player, e, "block_contraction", dict.fromkeys(e.long_axes, 41), pipeline=pipeline, unit=unit)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
-def test_contractions_are_right_by_every_unit(player: fe.Device, unit: str) -> None:  # noqa: F811
+def test_contractions_are_right_by_every_unit(player: fe.Device, unit: str) -> None:
     """Two rows that share an operand; by the unit for float32 where sums are long enough for its bound."""
     e = contraction("kia,kja->ij", "float32" if "tf32" in unit else "float64", rows=2, i=20, j=30, k=5, a=32)
     source = prove(player, e, "block_contraction", {}, unit=unit, split="none")
     assert source.count("__kernel") == 2, "each row is a launch, with the local memory to itself"
 
 
-def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:  # noqa: F811
+def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:
     """The parts of a sum are results of a first launch, that a second sums; a packed operand is a copy before."""
     e = contraction("acd,dbc->ab", a=20, b=30, c=24, d=16)
     s = find_space("block_contraction")
@@ -168,7 +154,7 @@ def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:  # 
     assert set(s.parameters(s.problem(large, {}, GPU))["packed"]) == {"none", "0", "1", "01"}
 
 
-def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device) -> None:  # noqa: F811
+def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device) -> None:
     """Entries of several arrays, in a contraction of two operands and in a chain; the rewrite refuses other plans."""
     a, b, c, d = (fe.array(name, (20, 24)) for name in "ABCD")
     pair = fe.batched_einsum("ij,kj->ik", [[(a, b), c]])
@@ -193,24 +179,22 @@ def prove_as_said(device: fe.Device, e: fe.BatchedEinsum, **choices: Any) -> str
     c = {**s.default(s.problem(e, {}, GPU)), **choices}
     offering = replace(s, choices=lambda p: {name: (value,) for name, value in c.items()})
     program = realize(e, {}, offering, c, GPU)
-    executable = build(device.context, replace(program, source=played(program.source)))
+    executable = build_played(device, program)
     verdict = Workload(e, e.resolve({}), device.queue).check(executable)
     assert verdict.ok, verdict.message
     return program.source
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("packed", ["0", "1", "01"])
-def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:  # noqa: F811
+def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:
     """Operands copied such that what is summed is quickest; a space offers it for large products alone."""
     prove_as_said(player, contraction("acd,dbc->ab", a=20, b=30, c=24, d=16), packed=packed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("unit", "depth"), [(UNITS[0], 8), (UNITS[1], 16), ("tf32-mma-m16n8k8", 32)])
 @pytest.mark.parametrize("buffers", [2, 3])
 def test_fragments_loaded_a_step_ahead_are_right(
-    player: fe.Device,  # noqa: F811
+    player: fe.Device,
     unit: str,
     depth: int,
     buffers: int,
@@ -223,7 +207,7 @@ def test_fragments_loaded_a_step_ahead_are_right(
     assert source.count('asm volatile("" ::: "memory");') == 3, "loads come before the products of the step before"
 
 
-def test_indices_side_by_side_become_one(player: fe.Device) -> None:  # noqa: F811
+def test_indices_side_by_side_become_one(player: fe.Device) -> None:
     """Where operands are packed, those of rows, columns, and sums are: the tiles of a sum need no digits of two."""
     e = contraction("aebf,dfce->abcd", a=3, b=5, c=6, d=7, e=9, f=4)
     from feinsum.transforms.block_tiles.plans import contraction as by_itself
@@ -255,7 +239,7 @@ def test_indices_that_are_not_side_by_side_are_not_joined() -> None:
     ("subscripts", "path", "launches"),
     [("bi,oij,bj->bo", "steps", 2), ("bi,oij,bj->bo", "0 1", 1), ("aib,bjc,cka->ijk", "steps", 2)],
 )
-def test_chains_are_right(player: fe.Device, subscripts: str, path: str, launches: int) -> None:  # noqa: F811
+def test_chains_are_right(player: fe.Device, subscripts: str, path: str, launches: int) -> None:
     """Step by step, or with two operands multiplied as they are loaded."""
     sizes = {letter: 5 + k for k, letter in enumerate(sorted(set(subscripts) - set(",->")))}
     e = contraction(subscripts, "float64", **sizes)

@@ -176,7 +176,6 @@ def sparse(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
 
 
-@pytest.mark.slow
 def test_arrays_of_two_to_the_31_elements_are_indexed_with_64_bits(cpu: Device, store: str) -> None:
     """In a kernel made for few: the last elements of 2 GiB, of which one page is written, are read and counted."""
     rows, columns = 2**16 + 1, 2**15

@@ -192,51 +192,43 @@ def one_or_two_operands() -> Iterator[Indexing]:
     return chain(distinct_indexings(1, 2), distinct_indexings(2, 2))
 
 
-@pytest.mark.slow
 def test_every_indexing_expression() -> None:
     """All presentations of all expressions up to three operands of rank two, every axis two or three long."""
     family = (distinct(*ix, axes) for n in (1, 2, 3) for ix in indexings(n, 2) for axes in lengths(ix[0], (2, 3)))
     assert check(family) == (31_035, 6_433)
 
 
-@pytest.mark.slow
 def test_every_choice_of_long_axes() -> None:
     """Up to two operands of rank two, arrays repeated, every axis two long, anonymous, or one of two names."""
     family = with_matrices(one_or_two_operands(), (2, math.inf, "M", "N"), (1,), SINGLE)
     assert check(family) == (5_655, 1_472)
 
 
-@pytest.mark.slow
 def test_every_matrix_of_two_operands_and_two_lengths() -> None:
     """Up to two operands of rank two in up to two rows, arrays repeated, every axis two or three long."""
     assert check(with_matrices(one_or_two_operands(), (2, 3), (1, 2), SINGLE)) == (6_148, 5_179)
 
 
-@pytest.mark.slow
 def test_every_matrix_of_two_operands_and_two_types() -> None:
     """Up to two operands of rank two in up to two rows, arrays repeated, every array of one of two types."""
     assert check(with_matrices(one_or_two_operands(), (2,), (1, 2), DOUBLE)) == (9_660, 6_063)
 
 
-@pytest.mark.slow
 def test_every_matrix_of_three_operands_and_two_lengths() -> None:
     """Three operands of rank one in up to two rows, arrays repeated, every axis two or three long."""
     assert check(with_matrices(distinct_indexings(3, 1), (2, 3), (1, 2), SINGLE)) == (6_374, 2_661)
 
 
-@pytest.mark.slow
 def test_every_matrix_of_three_operands_and_two_types() -> None:
     """Three operands of rank one in up to two rows, arrays repeated, every array of one of two types."""
     assert check(with_matrices(distinct_indexings(3, 1), (2,), (1, 2), DOUBLE)) == (33_456, 10_256)
 
 
-@pytest.mark.slow
 def test_every_row_of_three_operands_of_rank_two() -> None:
     """Three operands of rank two in one row, arrays repeated, every array of one of two types."""
     assert check(with_matrices(distinct_indexings(3, 2), (2,), (1,), DOUBLE)) == (13_168, 11_976)
 
 
-@pytest.mark.slow
 def test_every_matrix_of_sets() -> None:
     """Up to two operands of rank one in up to two rows, every entry a set of one or two arrays."""
     family = chain(distinct_indexings(1, 1), distinct_indexings(2, 1))

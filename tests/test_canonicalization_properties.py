@@ -183,7 +183,6 @@ def test_isomorphism_leads_there_and_back(e: BatchedEinsum, seed: int) -> None:
     assert second.min_bytes(second.sizes_from(first_to_second.lengths(lengths))) == e.min_bytes(e.sizes_from(lengths))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
 @given(e=einsums(), seed=st.integers(0, 2**32))
 @settings(some_time, max_examples=100)

@@ -225,7 +225,7 @@ def test_the_examples_of_help_are_understood(
         while isinstance(found, click.Group):
             found, arguments = found.commands[arguments[0]], arguments[1:]
         context = found.make_context(line, arguments)
-        if "shapes" in context.params and not context.params["subscripts"].endswith(".toml"):
+        if "shapes" in context.params and not context.params["subscripts"].endswith((".toml", ".decl")):
             given = {name: context.params[name] for name in ("shapes", "sizes", "long", "rows", "dtypes")}
             assert describe(context.params["subscripts"], **given).einsum.b >= 1
 
@@ -293,7 +293,6 @@ def test_spaces(run: Run) -> None:
     assert all(space["description"] in text.out for space in data)
 
 
-@pytest.mark.slow
 def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     """What `tune` records, `query` and `generate` find, `bench` times, and `db` counts and moves to another store."""
     einsum, at = [*GRADIENT, "--size", "E=300"], ["--database", store, "--device", "cpu"]
@@ -331,7 +330,6 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert merged == {store: {"added": 0, "known": 3, "refused": []}}
 
 
-@pytest.mark.slow
 def test_an_interrupted_tuning_run(store: str) -> None:
     """Ctrl-C ends `tune` with 130; what it has found by then is printed and stays recorded."""
     import feinsum as fe
@@ -425,7 +423,6 @@ def test_nothing_recorded(run: Run, store: str) -> None:
     assert "`feinsum tune` makes some" in result.err
 
 
-@pytest.mark.slow
 def test_a_store_that_is_not_there(run: Run, store: str) -> None:
     """A command that reads says so, since the name may be mistyped; one that writes makes the store."""
     told = f"there is no store at {store} yet"
@@ -435,7 +432,6 @@ def test_a_store_that_is_not_there(run: Run, store: str) -> None:
     assert told not in run("explain", *PRODUCT, "--database", store).err
 
 
-@pytest.mark.slow
 def test_records_of_a_device(run: Run, store: str) -> None:
     """`query` and `db export` take a part of the id of any device, here or elsewhere."""
     gradient = [*GRADIENT[:3], "--shape", "D=3,20,20", "--shape", "u=E,20"]  # of which curated records are known

@@ -60,7 +60,6 @@ def ask(shell: str, script: str, environment: dict[str, str]) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "offered"), LINES, ids=[typed for typed, _ in LINES])
 def test_bash_completes(typed: str, offered: list[str], environment: dict[str, str]) -> None:
     """Commands, options and the values of options that have names."""

@@ -246,7 +246,6 @@ def test_wide_kernels_limit_positions_to_numbers(cpu: Device) -> None:
     assert verdict.ok, verdict.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("space", ["vector_panels", "contraction_steps"])
 @pytest.mark.parametrize("narrow", [0, 1, 2])
 def test_operands_of_float32_are_converted_as_they_are_loaded(cpu: Device, space: str, narrow: int) -> None:

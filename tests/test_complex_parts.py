@@ -36,7 +36,6 @@ def numbers(e: fe.BatchedEinsum) -> dict[str, np.ndarray]:
     return {a.name: (rng.uniform(-1, 1, a.shape) + 1j * rng.uniform(-1, 1, a.shape)).astype(a.dtype) for a in e.arrays}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("subscripts", EQUATIONS.split())
 def test_results_are_those_of_numpy(subscripts: str, dtype: str) -> None:

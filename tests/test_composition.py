@@ -71,7 +71,6 @@ def check(kernel: fe.Kernel) -> None:
     check_against_numpy(WHOLE, arrays, kernel(arrays))
 
 
-@pytest.mark.slow
 def test_tuned_steps_make_the_kernel_of_the_whole(cpu: Device, store: str) -> None:
     """Tune the steps; the whole is then tried as a chain of their winners, and the record of it is a kernel by itself."""
     winners = []
@@ -205,7 +204,6 @@ def test_a_chain_that_makes_no_kernel_is_refused(changes: dict[str, Any], reason
     assert "its parameters are" in (generic.refusal(problem, good) or "")
 
 
-@pytest.mark.slow
 def test_every_space_makes_steps(cpu: Device, store: str) -> None:
     """Each that applies to a step and has a configuration for it on this device, beside a step of another one."""
     problem, generic = own_problem(cpu), find_space("generic")
@@ -228,7 +226,6 @@ def test_every_space_makes_steps(cpu: Device, store: str) -> None:
     assert {("vector_panels", 0), ("vector_panels", 1), ("contraction_steps", 0)} <= made
 
 
-@pytest.mark.slow
 def test_steps_are_tuned_on_request(cpu: Device, store: str) -> None:
     """First, with trials of their own; what they find is the first that is tried of the whole, and a table names them."""
     report = fe.autotune(WHOLE, cpu, store, SIZES, "contraction_steps", trials=2, steps="always", progress=False)

@@ -64,7 +64,6 @@ def test_the_table_is_long() -> None:
     assert max(len(shapes) for _, shapes in EQUATIONS) == 13
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "shapes"), EQUATIONS, ids=[f"{text} {shapes}".replace(" ", "") for text, shapes in EQUATIONS]
 )
@@ -104,7 +103,6 @@ float16 int8 | float16 complex64 | bool float16 | int32 bool
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtypes", [x.split() for x in TYPES.strip().replace("\n", "|").split("|")], ids=" ".join)
 @pytest.mark.parametrize(
     ("text", "shapes"),
@@ -491,7 +489,6 @@ def equations(draw_from: st.DrawFn) -> tuple[str, list[tuple[int, ...]], list[st
     return f"{','.join(texts)}->{'' if common is None else '...'}{output}", shapes, dtypes
 
 
-@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=equations())
 def test_random_equations_equal_numpy(drawn: tuple[str, list[tuple[int, ...]], list[str]], how: dict[str, Any]) -> None:

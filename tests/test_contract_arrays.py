@@ -79,7 +79,6 @@ def on_device(x: np.ndarray[Any, Any], queue: cl.CommandQueue) -> cla.Array:
     return cla.Array(queue, x.shape, x.dtype, strides=x.strides, data=bytes_.base_data, offset=offset)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int16", "float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("layout", ["misaligned", "field"])
 def test_device_arrays_between_the_places_of_their_type(

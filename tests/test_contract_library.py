@@ -13,6 +13,7 @@ import feinsum as fe
 from feinsum.devices import Device, products
 from feinsum.devices.products import DTYPES, ProductRates, product_rates
 from feinsum.generate import choice, library
+from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.library import find_product
 
 FAST = ProductRates(1e-9, 1e-12, dict.fromkeys(DTYPES, 1e15), dict.fromkeys(DTYPES, 1e-3), 1e15, 1.0)
@@ -190,3 +191,60 @@ def test_rates_are_measured_once_and_survive_damage(monkeypatch: pytest.MonkeyPa
     for shape in ((1, 1, 1, 1), (1000, 8, 8, 8), (1, 500, 500, 500)):
         assert first.seconds(*shape, "float64") > 0
         assert first.seconds(*shape, "complex128", 1 << 20) > first.seconds(*shape, "complex128")
+
+
+def test_products_like_one_before_are_numpys_at_once(
+    how: dict[str, Any], fast: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is prepared or looked up for arrays like those before; others, and every keyword, go the long way."""
+    expression = fe.contract_expression("ab,bc->ac", (3, 4), (4, 5), **how)
+    a, b = draw("ab,bc->ac", {"a": 3, "b": 4, "c": 5})
+    first = expression(a, b)
+    long_way: list[Any] = []
+    run = Evaluation.run
+    monkeypatch.setattr(Evaluation, "run", lambda self, *given: long_way.append(given) or run(self, *given))
+    second = expression(a, b)
+    assert not long_way
+    assert second is not first
+    np.testing.assert_array_equal(second, first)
+    turned, out = np.asfortranarray(a), np.empty((3, 5))
+    with fe.shared_intermediates():
+        expression(a, b)
+    for found in (expression(turned, b), expression(a.astype("float32"), b), expression(a, b, alpha=2) / 2):
+        np.testing.assert_allclose(found, first, rtol=1e-6)
+    assert expression(a, b, out=out) is out
+    assert len(long_way) == 5
+    with pytest.raises(fe.ShapeError, match="has shape"):
+        expression(a, b[:3])
+    with pytest.raises(fe.ShapeError, match="takes 2 arrays"):
+        expression(a)
+    np.testing.assert_array_equal(fe.contract("ab,cb->ca", a, b.T.copy(), **how), (b.T.copy() @ a.T))
+
+
+def test_another_store_is_seen_at_once(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment decides at each call, also of arrays like those before."""
+    a, b = draw("ab,bc->ac", {"a": 3, "b": 4, "c": 5})
+    fe.contract("ab,bc->ac", a, b)
+    fe.contract("ab,bc->ac", a, b)
+    monkeypatch.setenv("FEINSUM_DEVICE", "no such device")
+    with pytest.raises(fe.DeviceError, match="no such device"):
+        fe.contract("ab,bc->ac", a, b)
+
+
+def test_one_kernel_for_device_arrays(cpu: Device, how: dict[str, Any]) -> None:
+    """Its result is as of the steps: of the shape asked for, with events, beside strided operands and numbers."""
+    a, b = draw("ab,bc->ac", {"a": 3, "b": 4, "c": 5})
+    there, other = cla.to_device(cpu.queue, a), cla.to_device(cpu.queue, b)
+    for text, first, second, expected in (
+        ("ab,bc->ac", there, other, a @ b),
+        ("ab,bc->ca", there, other, (a @ b).T),
+        ("ab,bc->ac", cla.to_device(cpu.queue, np.repeat(a, 2, 1))[:, ::2], other, a @ b),
+        ("ab,->ab", there, 2.0, 2 * a),
+        ("ab,xbc->axc", there, other.reshape(1, 4, 5), (a @ b)[:, None]),
+    ):
+        for _ in range(2):
+            found = fe.contract(text, first, second, **how)
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found.get(), expected, rtol=1e-12)
+        assert found.events or "->ca" in text
+    np.testing.assert_allclose(fe.contract("ab,bc->ac", there, other, alpha=3, **how).get(), 3 * (a @ b), rtol=1e-12)

@@ -27,7 +27,6 @@ def drawn(text: str, shape: tuple[int, int, int]) -> tuple[list[np.ndarray[Any, 
     return [rng.random([lengths[x] for x in term]) for term in inputs.split(",")], rng.random([lengths[x] for x in output])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("text", "keywords"), CASES)
 @pytest.mark.parametrize("layout", ["C", "F", "strided", "float32", "device"])
 def test_an_output_is_updated(text: str, keywords: dict[str, Any], layout: str, cpu: Device) -> None:
@@ -49,7 +48,6 @@ def test_an_output_is_updated(text: str, keywords: dict[str, Any], layout: str, 
         np.testing.assert_allclose(found, 2 * result - 0.5 * before, rtol=1e-5 if layout == "float32" else 1e-12)
 
 
-@pytest.mark.slow
 def test_what_zero_multiplies_is_not_looked_at(cpu: Device) -> None:
     """And without beta no output is needed; an expression takes both, too."""
     (a, b), before = drawn("ik,kj->ij", (7, 5, 3))

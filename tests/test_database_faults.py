@@ -74,7 +74,6 @@ def start_and_write(place: str, number: int, barrier: Any) -> None:
         database.add(shared[number % EACH :] + shared[: number % EACH])
 
 
-@pytest.mark.slow
 def test_many_processes_create_and_write_the_same_new_store_at_once(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are made once, and of the records of 32 processes none is lost."""
     context = multiprocessing.get_context("forkserver")

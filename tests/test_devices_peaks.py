@@ -114,7 +114,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Device,
         yield real, measure_peaks(real, refresh=True)
 
 
-@pytest.mark.slow
 def test_measured_peaks_are_possible(measured: tuple[Device, Peaks]) -> None:
     """A processor does more than one and less than a thousand operations per vector lane and nanosecond.
 

@@ -87,7 +87,6 @@ def test_the_intel_runtime_is_usable_and_described(home: Path) -> None:
     assert profile.matrix_units == ()
 
 
-@pytest.mark.slow
 @needs_intel
 def test_the_profile_of_the_intel_runtime_is_of_what_it_compiles_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every processor that the runtime supports knows SSE 4.2; that profile is remembered apart from the native one."""
@@ -112,7 +111,6 @@ def test_a_driver_that_crashes_when_opened_is_named_and_left_out(home: Path) -> 
     assert found.libraries == (str(INTEL),)
 
 
-@pytest.mark.slow
 @needs_intel
 @needs_compiler
 def test_a_driver_that_hangs_when_opened_is_named_and_left_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

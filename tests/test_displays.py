@@ -117,7 +117,6 @@ def test_every_space_shows_parameters_and_how_many_configurations_there_are(s: T
     assert "source: constraint" in text
 
 
-@pytest.mark.slow
 def test_a_kernel_shows_where_it_comes_from_and_its_code(cpu: fe.Device, store: str) -> None:
     """Rung and configuration; once there are peaks, the least time, or the roofline as a bar; the code folded away."""
     kernel = fe.generate(GRADIENT, cpu, store, {"E": 1000})

@@ -87,7 +87,6 @@ def options(command: click.Command) -> list[click.Option]:
     return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
 
 
-@pytest.mark.slow
 def test_every_public_name_has_an_entry(inventory: dict[str, set[str]]) -> None:
     """Functions, classes and errors, with the methods and properties of the classes."""
     defined = set().union(*(names for kind, names in inventory.items() if kind.startswith("py:")))

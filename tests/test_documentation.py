@@ -22,7 +22,6 @@ MODULES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_examples_of_a_page_give_what_they_show(page: Path) -> None:
     """The page is read from top to bottom as one session."""

@@ -8,6 +8,7 @@ import re
 import shlex
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from feinsum.cli.description import describe
 from feinsum.epilogue import parse_epilogue, tree
 from feinsum.epilogue.functions import EXPANDED, NAMED
 from feinsum.report.commands import command
+from feinsum.report.formula import latex
 
 A, B = fe.array("A", ("N", 8), "float32"), fe.array("B", (8, 4), "float32")
 MATRIX_PRODUCT = fe.einsum("ik,kj->ij", A, B)
@@ -91,6 +93,89 @@ def test_rows_have_epilogues_of_their_own_or_one_in_common() -> None:
     assert two.then("2*v").epilogues[0] == two.then(["2*v", "2*v"]).epilogues[1]
     assert two.then([None, "out - v"]).updates == (False, True)
     assert two.then(["v", None]) == two
+
+
+GATED = fe.batched_einsum("ik,kj->ij", [[A, B], [A, fe.array("G", (8, 4), "float32")]])
+
+
+def test_one_output_is_made_of_the_sums_of_all_rows() -> None:
+    """By a text that has v0, v1, ...; it is the only output, of the type of the rows, and may be updated."""
+    e = GATED.then("silu(v0)*v1[i, j] + b[j]*out", b=BIAS)
+    assert e.combines
+    assert (e.b, e.output_names, e.dtypes, e.updates) == (2, ("out",), (np.float32,), (True,))
+    assert e.epilogues[0].text("ij") == "b[j]*out + v1*(v0/(exp(-v0) + 1))"
+    assert e.bare == GATED
+    assert not GATED.then("2*v").combines
+    sizes = {"N": 10}
+    assert e.min_bytes(sizes) == GATED.min_bytes(sizes) + 16 + (1 - 2 + 1) * 160
+    assert e.flops(sizes) == GATED.flops(sizes) + 6 * 40
+    assert e.with_sizes({"i": 5}).combines
+    assert latex(e).startswith(r"\begin{aligned} \mathrm{v0}_{ij} &= ")
+
+
+def test_the_sum_of_a_row_may_have_the_name_of_an_array() -> None:
+    """With indices it is the array, without them the sum."""
+    v0, v1 = fe.array("v0", (3, 3)), fe.array("v1", (3, 3))
+    e = fe.batched_einsum("ij,jk->ik", [[v0, v0], [v0, v1]]).then("v0*v1 - v0[k, i]")
+    assert e.epilogues[0].rows == (0, 1)
+    assert e.epilogues[0].arrays == (v0,)
+
+
+SEVERAL_REFUSED = [
+    ("v0 + v0", "makes one output of 2 rows, but has no 'v1'; leave that row out"),
+    ("v0*v1 + v", "has 'v', the sum of each row, and 'v0', that of one"),
+    ("v0*v2*v1", "has 'v2', but the sums of the 2 rows are v0 to v1"),
+    ("v0 + v1[j, i]", r"reads 'v1\[j, i\]'; it is of v1\[i, j\], the entry"),
+    (["v0 + v1", "v"], "has 'v0'; an epilogue is of the sum of its own row, v, or one text of those of all rows"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), SEVERAL_REFUSED)
+def test_what_cannot_be_made_of_several_rows_is_refused(text: str | list[str], reason: str) -> None:
+    """With the row that is missing, or that there is not."""
+    with pytest.raises(fe.SubscriptError, match=reason):
+        GATED.then(text)
+
+
+def test_rows_of_several_types_are_not_one_output() -> None:
+    """Everything is computed in the type of the output, which is that of every row."""
+    mixed = fe.batched_einsum("ij->i", [[fe.array("s", (3, 3), "float32")], [fe.array("d", (3, 3))]])
+    with pytest.raises(fe.DTypeError, match="made of rows of one type, and v0 is float32, v1 is float64; convert"):
+        mixed.then("v0*v1")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.permutations([0, 1, 2]),
+    st.sampled_from(
+        ["silu(v0)*v1 - b[i]*v2", "s*v0*v1*v2 + t", "where(v0 < v1, v2, out)", "v0 + v1 + v2", "v0/v1/v2*M0[i, j]"]
+    ),
+)
+def test_keys_do_not_depend_on_the_order_of_rows_of_one_output(order: list[int], text: str) -> None:
+    """The sums are renumbered with their rows; which sum stands where does distinguish."""
+    b, rows = fe.array("b", 4), [[fe.array(f"M{k}", (4, 4)), fe.array("N", (4, 4))] for k in range(3)]
+    e = fe.batched_einsum("ij,ij->ij", rows)
+    e = e.then(text, **_read([text], {"b": b}))
+    place = {row: k for k, row in enumerate(order)}
+    moved = fe.batched_einsum("qp,qp->qp", [[fe.array("y", (4, 4)), fe.array(f"x{k}", (4, 4))] for k in order])
+    spelled = re.sub(r"v(\d)", lambda m: f"v{place[int(m[1])]}", _spelled(text.replace("M0", "x0"), "qp"))
+    moved = moved.then(spelled, **_read([spelled], {"b": b}))
+    canonical, again = fe.canonicalize_einsum(e), fe.canonicalize_einsum(moved)
+    assert canonical.key == again.key
+    assert canonical.key.split("|ω:")[0] == fe.canonicalize_einsum(e.bare).key
+    assert parse_key(canonical.key) == canonical.einsum
+    renaming = fe.isomorphism(e, moved)
+    assert renaming is not None
+    assert renaming.apply(e) == moved
+
+
+def test_rows_of_one_output_that_differ_have_keys_that_differ() -> None:
+    """Of rows that are not alike it matters which one is where."""
+    M, N, P = (fe.array(x, (4, 4)) for x in "MNP")
+    e = fe.batched_einsum("ij,ij->ij", [[M, M], [N, P]])
+    texts = ["v0 - v1", "v1 - v0", "silu(v0)*v1", "silu(v1)*v0", "v0*v1*M[i, j]", "v0*v1*N[i, j]", "2*v"]
+    assert len({fe.canonicalize_einsum(e.then(t)).key for t in texts}) == len(texts)
+    assert fe.canonicalize_einsum(e.then("v0 + v1")).key == fe.canonicalize_einsum(e.then("v1 + v0")).key
 
 
 def test_a_long_axis_may_have_its_name_from_an_epilogue() -> None:
@@ -217,6 +302,16 @@ def test_an_epilogue_on_the_command_line() -> None:
     options = {flag: [b for a, b in pairwise(words) if a == flag] for flag in ("--shape", "--dtype", "--then")}
     again = describe(words[2], shapes=options["--shape"], dtypes=options["--dtype"], then=options["--then"])
     assert again.einsum == e
+
+
+def test_one_output_of_several_rows_on_the_command_line() -> None:
+    """The one text has the sums of all rows."""
+    given = {"shapes": ["x=3,8", "w=8,5", "u=8,5"], "rows": ["x,w", "x,u"], "then": ["silu(v0)*v1"]}
+    e = describe("ik,kj->ij", **given).einsum
+    assert e.combines
+    words = shlex.split(command("generate", e, {}))
+    options = {flag: [b for a, b in pairwise(words) if a == flag] for flag in ("--shape", "--row", "--then")}
+    assert describe(words[2], shapes=options["--shape"], rows=options["--row"], then=options["--then"]).einsum == e
 
 
 @settings(max_examples=40, deadline=None)

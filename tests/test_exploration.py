@@ -78,7 +78,6 @@ def test_two_configurations_are_compared(gradient: Exploration) -> None:
     assert "elements is 7" in shown(gradient.compare({}, {"elements": 7}))
 
 
-@pytest.mark.slow
 def test_a_sample_of_a_registered_space_is_recorded(gradient: Exploration) -> None:
     """And the times stand beside the configurations afterwards."""
     report = gradient.sample(3, progress=False)

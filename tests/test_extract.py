@@ -91,7 +91,6 @@ def test_factors_become_operands(name: str) -> None:
     assert [str(expression).replace(" ", "") for expression in found] == [rule.replace(" ", "") for rule in rules]
 
 
-@pytest.mark.slow
 def test_extracted_kernels_compute_the_same() -> None:
     """Extraction changes the form of a kernel and not its values."""
     texts = [text for name, (text, _, _) in EXTRACTED.items() if name not in ("an offset", "single precision")]
@@ -247,7 +246,6 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@pytest.mark.slow
 @given(EXPRESSIONS)
 @settings(max_examples=200, deadline=None)
 def test_any_expression_keeps_its_value_at_every_point(body: Any) -> None:

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import loopy as lp
 import numpy as np
 import pyopencl as cl
 import pytest
-from finished import check, with_epilogues
+from finished import check, with_epilogues, with_one_output
+from players import build_played
 from profiles import CPU, GPU
 from pymbolic import parse
 from pymbolic.primitives import Variable
-from test_block_contraction import played
-from test_matrix_units import player  # noqa: F401  # a fixture
 from test_spaces import SPACES, by_name, described, patterns, sized, some_configurations, types, without_reasons
 
 import feinsum as fe
@@ -38,6 +36,7 @@ from feinsum.rewrites import finish
 from feinsum.rewrites.vectors.functions import vector_code
 from feinsum.space import TransformSpace, space
 from feinsum.subscripts import parse_subscripts
+from feinsum.validate import Workload
 
 GOLDEN = Path(__file__).parent / "golden" / "epilogues"
 WITHOUT: tuple[str, ...] = ()
@@ -89,9 +88,8 @@ def golden_einsum(bare: fe.BatchedEinsum) -> fe.BatchedEinsum:
     return bare.then(["2*v + out", f"{function}(v + {entry})"], b=b)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("s", SPACES, ids=by_name)
-def test_a_space_makes_functions_of_sums(s: TransformSpace, player: fe.Device) -> None:  # noqa: F811
+def test_a_space_makes_functions_of_sums(s: TransformSpace, player: fe.Device) -> None:
     """An update in one row, a choice and an array in the other: results are exact at lengths that divide nothing.
 
     A CPU plays what only GPUs have.
@@ -106,8 +104,8 @@ def test_a_space_makes_functions_of_sums(s: TransformSpace, player: fe.Device) -
     e = with_epilogues(bare)
     configuration = some_configurations(s, bare, profile, 0)[0]
     program = realize(e, sized(e, 101), s, configuration, profile)
-    source = program.source if profile is player.profile else played(program.source)
-    check(player, e, build(player.context, replace(program, source=source)), sized(e, 101))
+    executable = build(player.context, program) if profile is player.profile else build_played(player, program)
+    check(player, e, executable, sized(e, 101))
 
 
 CASES = {
@@ -125,7 +123,6 @@ CASES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_fused_kernels_are_exact(case: str, cpu: fe.Device) -> None:
     """Where a space has several ways out, each of them."""
@@ -138,6 +135,36 @@ def test_fused_kernels_are_exact(case: str, cpu: fe.Device) -> None:
     problem = s.problem(bare, sizes, cpu.profile)
     configuration = next(c for c in s.configurations(problem, wanted))
     check(cpu, e, build(cpu.context, realize(e, sizes, s, configuration, cpu.profile)), sizes)
+
+
+TOGETHER = {
+    "rows of vectors, ragged": ("vector_panels", "ik,kj->ij", {"i": 50, "k": 7, "j": 133}, {"rows": "together"}, 1),
+    "rows that are apart": ("vector_panels", "ik,kj->ij", {"i": 50, "k": 7, "j": 35}, {"rows": "apart"}, 2),
+    "tiles of registers": ("matrix_product", "ik,kj->ij", {"i": "N", "k": 7, "j": 35}, {}, 1),
+    "an element's nodes": ("dg_gradient", "xre,rij,ej->xei", {"x": 3, "r": 3, "e": "N", "i": 10, "j": 10}, {}, 1),
+    "one work-item an entry": ("generic", "ik,kj->ij", {"i": "N", "k": 7, "j": 35}, {}, 1),
+    "pairs": ("generic", "ij,jk,kl->il", {"i": 13, "j": 30, "k": 17, "l": 9}, {}, 2),
+    "a sum by a work-group": ("generic", "ij->i", {"i": 5, "j": 300}, {}, None),
+    "elementwise": ("elementwise_product", "ij,i->ij", {"i": 13, "j": 37}, {}, 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TOGETHER)
+def test_one_output_is_made_of_all_rows(case: str, cpu: fe.Device) -> None:
+    """Where these are stored, if a space has the sums of all rows side by side; else by another launch."""
+    name, subscripts, lengths, wanted, launches = TOGETHER[case]
+    indexing = parse_subscripts(subscripts)
+    shapes = [tuple(lengths[x] for x in term) for term in indexing.inputs]
+    rows = [[fe.array(f"a{k}_{row}", shape, "float32") for k, shape in enumerate(shapes)] for row in range(2)]
+    bare = fe.batched_einsum(subscripts, rows)
+    s, e, sizes = find_space(name), with_one_output(bare), {"N": 133} if "N" in lengths.values() else {}
+    configuration = next(c for c in s.configurations(s.problem(bare, sizes, cpu.profile), wanted))
+    program = realize(e, sizes, s, configuration, cpu.profile)
+    if launches is not None:
+        assert len(program.launches) == launches
+        assert s.finishes(e, configuration) == (launches == 1 or case == "pairs")
+    check(cpu, e, build(cpu.context, program), sizes)
 
 
 def kernel_of(statement: str) -> lp.TranslationUnit:
@@ -329,3 +356,14 @@ def test_arrays_are_read_however_they_lie(name: str, cpu: fe.Device) -> None:
     cl.enqueue_copy(cpu.queue, found, buffers["out"])
     expected = values["A"] @ values["B"] + np.diag(values["d"]) + values["t"] * values["g"] - values["c"].T
     assert (found == expected).all()
+
+
+@pytest.mark.slow
+def test_what_is_left_of_an_update_stays_within_its_output(cpu: fe.Device) -> None:
+    """Where a compiler leaves the sum out, as whole numbers are zero times anything, Intel's forgot where loops end."""
+    shapes = {"a": ("E", 6), "b": ("F", 6, 5), "c": ("E", 5)}
+    e = fe.einsum("bi,oij,bj->bo", *(fe.array(name, shape, "int32") for name, shape in shapes.items())).then("0*v + 2*out")
+    sizes = {"E": 67, "F": 67}
+    program = realize(e, sizes, find_space("generic"), {"schedule": "pairwise", "lane": "last", "items": 32}, cpu.profile)
+    verdict = Workload(e, e.resolve(sizes), cpu.queue).check(build(cpu.context, program))
+    assert verdict.ok, verdict.message

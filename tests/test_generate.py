@@ -86,7 +86,6 @@ def describe(text: str, shapes: list[tuple[Any, ...]], dtypes: tuple[str, ...]) 
     return fe.einsum(text, *arrays)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("text", "shapes", "dtypes", "sizes"), SINGLE.values(), ids=SINGLE)
 def test_a_named_einsum_equals_numpy(
     text: str, shapes: list[tuple[Any, ...]], dtypes: tuple[str, ...], sizes: dict[str, int], cpu: Device, store: str
@@ -102,7 +101,6 @@ def test_a_named_einsum_equals_numpy(
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_type_equals_numpy(dtype: np.dtype[Any], cpu: Device, store: str) -> None:
     """A matrix product, and a product of three operands of which a long one is summed first."""
@@ -152,7 +150,6 @@ SEVERAL: dict[str, tuple[fe.BatchedEinsum, dict[str, int]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("e", "sizes"), SEVERAL.values(), ids=SEVERAL)
 def test_rows_and_sets_equal_numpy(e: fe.BatchedEinsum, sizes: dict[str, int], cpu: Device, store: str) -> None:
     """Arrays in several places, sets of arrays, and outputs in the order of the rows."""
@@ -160,7 +157,6 @@ def test_rows_and_sets_equal_numpy(e: fe.BatchedEinsum, sizes: dict[str, int], c
     check_against_numpy(e, arrays, fe.generate(e, cpu, store, sizes)(arrays))
 
 
-@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=einsums())
 def test_random_einsums_equal_numpy(problem: tuple[fe.BatchedEinsum, dict[str, int]], cpu: Device, tmp_path: Any) -> None:

@@ -23,7 +23,6 @@ def described(text: str) -> fe.BatchedEinsum:
     return fe.einsum(text, *(fe.array(f"x{k}", [LENGTHS[x] for x in term]) for k, term in enumerate(terms)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "schedules"),
     [

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from conftest import SLOW_S, TIMES
+from processor import read_times
 
 from feinsum.parameters import described_fields, parts_of
 from feinsum.registry import spaces
@@ -90,3 +92,20 @@ def test_a_name_of_a_class_is_that_of_one_class() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].add(path.relative_to(ROOT).as_posix())
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def quick_tests(path: Path, slow: set[str]) -> list[str]:
+    """The names of a module's tests that ``make quick`` runs."""
+    names = [node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)]
+    return [name for name in names if name.startswith("test_") and f"tests/{path.name}::{name}" not in slow]
+
+
+def test_quick_tests_reach_every_room() -> None:
+    """Whatever takes long is left out while one edits, but no room is."""
+    slow = {name for name, seconds in read_times(TIMES).items() if seconds >= SLOW_S}
+    quick = [path for path in (ROOT / "tests").glob("test_*.py") if quick_tests(path, slow)]
+    reached = {name for path in quick for name in imported(path)}
+    rooms = [path.parent for path in (ROOT / "feinsum").glob("*/__init__.py")]
+    rooms += [ROOT / "feinsum" / "skeletons" / name for name in (*SKELETONS, *SHARED)]
+    missed = [room.name for room in rooms if not any(re.search(rf"\b{room.name}\b", name) for name in reached)]
+    assert missed == []

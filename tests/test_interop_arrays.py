@@ -213,10 +213,7 @@ REFUSED = {
     "bfloat16": (lambda t, j: (t.ones(3, 3, dtype=t.bfloat16), t.ones(3, 3)), r"operand 0 is torch\.bfloat16.*float32"),
     "sparse": (lambda t, j: (t.eye(3).to_sparse(), t.ones(3, 3)), r"torch\.sparse_coo; pass a dense tensor"),
     "meta": (lambda t, j: (t.ones(3, 3, device="meta"),) * 2, r"feinsum\.torch\.einsum"),
-    "two places": (
-        lambda t, j: (t.ones(3, 3, device="meta"), t.ones(3, 3)),
-        r"two places \(operand 0: meta, operand 1: cpu\)",
-    ),
+    "meta beside memory": (lambda t, j: (t.ones(3, 3), t.ones(3, 3, device="meta")), r"1 is on .*feinsum\.torch\.einsum"),
     "jax bfloat16": (lambda t, j: (j.numpy.ones((3, 3), "bfloat16"),) * 2, "bfloat16; convert it"),
 }
 
@@ -228,9 +225,18 @@ def test_refusals_say_what_to_do(torch, jax, case):
         fe.contract("ij,jk->ik", *make(torch, jax))
 
 
+def test_arrays_in_two_places_are_refused(torch, monkeypatch):
+    monkeypatch.setattr("feinsum.interop.torch_arrays.Torch.place", lambda self, value: f"cuda:{value.shape[0] % 2}")
+    with pytest.raises(fe.ValidationError, match=r"two places \(operand 0: cuda:1, operand 1: cuda:0\); bring all to one"):
+        fe.contract("ij,jk->ik", torch.ones(3, 2), torch.ones(2, 3))
+
+
 def test_traced_arrays_are_refused(jax):
-    with pytest.raises(fe.ValidationError, match=r"traced by JAX.*feinsum\.jax\.einsum"):
-        jax.jit(lambda x: fe.contract("ii", x))(np.ones((3, 3)))
+    """Alone, and beside arrays that have elements."""
+    known = jax.numpy.ones((3, 3))
+    for other in (lambda x: x, lambda x: known):
+        with pytest.raises(fe.ValidationError, match=r"0 is traced by JAX.*feinsum\.jax\.einsum"):
+            jax.jit(lambda x, other=other: fe.contract("ij,jk->ik", x, other(x)))(np.ones((3, 3)))
 
 
 def test_mapped_tensors_are_refused(torch):

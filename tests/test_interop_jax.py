@@ -119,9 +119,27 @@ def test_a_compiled_program_hands_over_its_own_memory(einsum, monkeypatch):
         ("ij,jk->ik", [(3, 4), (5, 2)], "'j'"),
         ("ij->ik", [(3, 4)], "'k'"),
         ("ij", [(3,)], "1 axes"),
-        ("", [], "then arrays"),
+        ("", [], "then arrays; got none"),
     ],
 )
 def test_errors_name_what_is_wrong(einsum, subscripts, given, message):
     with pytest.raises(FeinsumError, match=message):
         einsum(subscripts, *arrays(*given))
+
+
+def test_a_list_of_arrays_is_refused(einsum):
+    with pytest.raises(fe.ArgumentError, match="got list"):
+        einsum("ij,jk->ik", arrays((3, 4), (4, 2)))
+
+
+def test_derivatives_are_those_of_differences(einsum):
+    """To the second order, in both modes, at once: JAX hands constants over as arrays that are none of its own."""
+    from jax.test_util import check_grads
+
+    given = arrays((2, 3), (3, 2))
+    check_grads(lambda *x: einsum("ij,jk->ik", *x), given, order=2, modes=["fwd", "rev"])
+
+
+def test_indices_by_number(einsum):
+    a, b = arrays((2, 3), (3, 4))
+    np.testing.assert_allclose(einsum(a, [0, 1], b, [1, 2], [2, 0]), (a @ b).T)

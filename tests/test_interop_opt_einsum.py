@@ -40,6 +40,20 @@ def test_tensordot_is_that_of_numpy(axes):
     np.testing.assert_allclose(opt_einsum_backend.tensordot(a, b, axes), np.tensordot(a, b, axes), rtol=1e-12)
 
 
+def test_products_of_xarray(monkeypatch):
+    """`xarray.dot` passes on what opt_einsum takes."""
+    xarray = pytest.importorskip("xarray")
+    called = []
+    contract = opt_einsum_backend.contract
+    monkeypatch.setattr(opt_einsum_backend, "contract", lambda *a, **k: called.append(a[0]) or contract(*a, **k))
+    rng = np.random.default_rng(21)
+    a = xarray.DataArray(rng.random((3, 4)), dims=("row", "sum"))
+    b = xarray.DataArray(rng.random((4, 2)), dims=("sum", "column"))
+    found = xarray.dot(a, b, dim="sum", backend="feinsum")
+    np.testing.assert_allclose(found, a.values @ b.values, rtol=1e-12)
+    assert called
+
+
 def test_derivatives_pass_through():
     torch = pytest.importorskip("torch")
     a, b, c = (torch.randn(3, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))

@@ -12,6 +12,7 @@ import feinsum as fe
 from feinsum.errors import FeinsumError
 
 torch = pytest.importorskip("torch")
+torch_operator = pytest.importorskip("feinsum.interop.torch_operator")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch 2.13, of itself
 
@@ -85,6 +86,35 @@ def test_types_are_promoted_as_torch_does(einsum):
     found = einsum("ij,jk->ik", a, b)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, a @ b.float())
+
+
+def test_the_forms_of_torch_einsum(einsum):
+    """A list of tensors, and tensors each followed by the numbers of its indices, with and without those of the result."""
+    a, b = tensors((3, 4), (4, 2))
+    for form in (("ij,jk->ki", [a, b]), (a, [0, 1], b, [1, 2], [2, 0]), (a, [0, 1], b, [1, 2])):
+        torch.testing.assert_close(einsum(*form), torch.einsum(*form))
+
+
+def test_tensors_without_memory(einsum):
+    """On the device 'meta' there are shapes and types, and nothing is computed."""
+    a, b = (one.to("meta") for one in tensors((3, 4), (4, 2), requires_grad=False))
+    found = einsum("ij,jk->ik", a, b)
+    assert (found.device.type, found.shape, found.dtype) == ("meta", (3, 2), torch.float64)
+
+
+def test_derivatives_share_what_steps_have_computed(einsum, monkeypatch):
+    """Four operands are three products, and their derivatives six; each derivative alone would be three again."""
+    text, given = "nabc,ai,bj,ck->nijk", tensors((3, 2, 3, 4), (2, 3), (3, 2), (4, 2))
+    einsum(text, *given)
+    evaluate, seen = torch_operator._evaluate, []
+    monkeypatch.setattr(torch_operator, "_evaluate", lambda text, own: seen.append(len(own)) or evaluate(text, own))
+    found = torch.autograd.grad(einsum(text, *given).sin().sum(), given)
+    assert seen == [2] * 9
+    for one, other in zip(found, torch.autograd.grad(torch.einsum(text, *given).sin().sum(), given), strict=True):
+        torch.testing.assert_close(one, other)
+    seen.clear()
+    einsum(text, given[0], *(one.detach() for one in given[1:])).sum().backward()
+    assert seen == [4, 4]
 
 
 def test_the_rules_of_operators(einsum):

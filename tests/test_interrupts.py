@@ -43,7 +43,6 @@ print(type(fe.generate(e, device).t_unit).__name__)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "call"),
     [

@@ -80,6 +80,18 @@ def test_a_job_says_what_to_begin_with(tmp_path: Path) -> None:
     assert read_jobs(path).jobs[0].begin == ({"work_group": 64, "unroll": "all"}, {"unroll": False})
 
 
+def test_a_job_may_make_something_of_its_sums(tmp_path: Path) -> None:
+    """Arrays that only an epilogue reads are no operands; a row may have an epilogue of its own."""
+    path = tmp_path / "then.toml"
+    shapes = '{D = [4, 4], u = ["E", 4], b = [4]}'
+    rows = '[["D", "u"], ["D", "w"]]\nshapes = {D = [4, 4], u = ["E", 4], w = ["E", 4]}'
+    path.write_text(einsum(then='"out + v*b[i]"', shapes=shapes) + einsum(then='["v", "v + out"]', rows=rows, shapes=""))
+    first, second = (job.einsum for job in read_jobs(path).jobs)
+    D, u, w = fe.array("D", (4, 4)), fe.array("u", ("E", 4)), fe.array("w", ("E", 4))
+    assert first == fe.einsum("ij,ej->ei", D, u).then("out + v*b[i]", b=fe.array("b", (4,)))
+    assert second == fe.batched_einsum("ij,ej->ei", [[D, u], [D, w]]).then(["v", "v + out"])
+
+
 def einsum(**changes: str) -> str:
     """One [[einsum]] as text, with keys changed."""
     lines = {"subscripts": '"ij,ej->ei"', "shapes": '{D = [4, 4], u = ["E", 4]}', "sizes": "{E = 10}", **changes}
@@ -110,6 +122,8 @@ MALFORMED = {
     "a type that is none": (einsum(dtypes='["float31"]'), "float31"),
     "no types": (einsum(dtypes="[]"), "dtypes is empty"),
     "a row of nothing known": (einsum(rows='[["D", "v"]]'), "rows has 'v', but shapes has D, u"),
+    "an array of nothing known": (einsum(then='"v + b[i]"'), "then reads 'b', but shapes has D, u"),
+    "an epilogue that is none": (einsum(then='"v +"'), r"the epilogue 'v \+' is no expression"),
     "no trials": (einsum(trials="0"), "trials is 0; it is a number from 1 on"),
     "a budget that is none": (einsum(timeout="nan"), "timeout is nan; it is a number from 0 on"),
     "a sampler that is none": (einsum(sampler='"best"'), "sampler is 'best', not one of exhaustive, random"),
@@ -189,7 +203,6 @@ def feinsum(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 def test_what_a_shard_or_the_batch_has_done_is_skipped(night: Path) -> None:
     """A shard looks into its own store and into that of the batch, and tries only what is missing."""
     database, job = str(night.parent / "night.sqlite"), read_jobs(night).jobs[0]

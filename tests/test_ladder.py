@@ -167,6 +167,23 @@ def test_the_nearest_lengths_win(cpu: Device, store: str) -> None:
     assert fe.generate(E, cpu, store, {"E": 1000}).record == near
 
 
+def test_a_record_of_other_lengths_gives_way_to_what_is_expected_to_be_clearly_quicker(
+    cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing but the launch counted when it was measured, it says little of the work here, unless by its time."""
+    monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: CostModel({}))
+    here = Instance.of_canonical(canonicalize_einsum(E), {"a": 10**6, "b": 6, "c": 5}, cpu.profile)
+    small = fe.batched_einsum("ij,ej->ei", [[fe.array(name, (2, 5)), fe.array("u", ("E", 5))] for name in ("A", "B")])
+    slow = add(store, small, cpu, {"E": 2})
+    found = list(candidates(here, open_stores(store)))
+    assert found[0].rung == "cost model"
+    assert found[0].space.name != "generic"
+    (stays,) = (choice for choice in found if choice.record == slow)
+    assert stays.rung == "pattern"
+    quick = add(store, small, cpu, {"E": 2}, median_s=1e-12)
+    assert next(candidates(here, open_stores(store))).record == quick
+
+
 def shuffled(e: fe.BatchedEinsum, rng: random.Random) -> tuple[fe.BatchedEinsum, dict[str, str]]:
     """The same einsum in other names and another order of operands and rows, and the new names of its arrays."""
     letters = dict(zip(e.indexing.indices, rng.sample("abcdefghijklmnop", len(e.indexing.indices)), strict=True))

@@ -16,7 +16,7 @@ from feinsum.cli import cli
 from feinsum.devices import Device
 from feinsum.errors import LanguageError, ValidationError
 from feinsum.languages.declarative.emitting.kernels import Spread
-from feinsum.languages.declarative.running.making import Maker
+from feinsum.languages.declarative.running import making
 
 RNG = np.random.default_rng(7)
 
@@ -58,7 +58,7 @@ def test_programs_on_a_device(name: str, cpu: Device) -> None:
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "sum", "scan by halves", "gelu of a layer"])
 def test_work_groups_of_any_size(name: str, spread: Spread, cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """As other devices have them: partial results brought together by halves, by all, or by one."""
-    monkeypatch.setattr(Maker, "spread", lambda self: spread)
+    monkeypatch.setattr(making, "spread_of", lambda profile: spread)
     text, arguments, _ = PROGRAMS[name]
     program = fe.program(text, language="declarative")
     found, wanted = fe.build(program, device=cpu, route="general")(**arguments), program.interpret(**arguments)
@@ -273,3 +273,16 @@ def test_what_follows_a_sum_is_an_epilogue(cpu: Device) -> None:
         kernel = fe.build(program, device=cpu)
         np.testing.assert_allclose(kernel(x=x, w=w, b=b), program.interpret(x=x, w=w, b=b), rtol=1e-4, atol=1e-5)
         assert f"in {steps} steps" in kernel.explain()
+
+
+def test_results_go_where_the_call_says(cpu: Device) -> None:
+    """Into arrays of pyopencl that fit; a parameter that is called out stays one."""
+    doubled = fe.build(fe.program("x: Tensor<N; f32>\ny = x * 2"), device=cpu)
+    x = cla.to_device(cpu.queue, numbers(40))
+    y = cla.zeros(cpu.queue, 40, np.float32)
+    assert doubled(x=x, out=y) is not None
+    np.testing.assert_array_equal(y.get(), 2 * x.get())
+    with pytest.raises(ValidationError, match=r"with the shape \[40\] and the type float32"):
+        doubled(x=x, out=cla.zeros(cpu.queue, 41, np.float32))
+    named = fe.build(fe.program("out: Tensor<N; f32>\ny = out * 2"), device=cpu)
+    np.testing.assert_array_equal(named(out=np.ones(3, np.float32)), [2, 2, 2])

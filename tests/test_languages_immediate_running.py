@@ -1,7 +1,12 @@
-"""Programs of the immediate language that run: interpreted, raised and on devices, beside numpy and beside each other."""
+"""Programs of the immediate language that run: interpreted, raised and on devices, beside numpy and beside each other.
+
+``FEINSUM_FUZZ=1000 pytest tests/test_languages_immediate_running.py -k random_programs_on --hypothesis-seed=1`` compiles a
+thousand random programs instead of three, on both routes; ``--cpu pocl`` chooses another device.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +17,7 @@ from immediate_programs import SAMPLE, Example, Writer, arguments_for, in_functi
 
 import feinsum as fe
 from feinsum.errors import ValidationError
+from feinsum.generate import looping
 from feinsum.languages.immediate import running
 from feinsum.languages.immediate.kernels import plan_of
 
@@ -27,11 +33,18 @@ def results(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+EXAMPLES = int(os.environ.get("FEINSUM_FUZZ", "0"))
+
+
 class NumpyKernel:
     """What stands for a kernel where raising and running are tested without compiling."""
 
-    def __init__(self, e: fe.BatchedEinsum, *_: Any) -> None:
+    def __init__(self, e: fe.BatchedEinsum, *_: Any, **__: Any) -> None:
         self.einsum = e
+
+    def divides(self, letter: str) -> str | None:
+        assert letter in self.einsum.indexing.indices
+        return None
 
     def __call__(self, arrays: Any, out: Any = None, queue: Any = None) -> Any:
         for a in self.einsum.arrays:
@@ -70,25 +83,27 @@ def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> 
 
 
 @settings(
-    max_examples=3,
+    max_examples=EXAMPLES or 3,
     deadline=None,
-    derandomize=True,
+    derandomize=not EXAMPLES,
+    database=None,
     phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data())
 def test_random_programs_on_a_device(cpu: fe.Device, data: st.DataObject) -> None:
-    """The same of device arrays and kernels: few programs, for each of them is compiled."""
+    """The same of device arrays and kernels; few, for each of them is compiled."""
     import pyopencl.array as cla
 
     program = fe.program(Writer(data.draw).function(), "immediate")
     arguments = arguments_for(program.function(), np.random.default_rng(0))
     wanted = copies(arguments)
     program.interpret(**wanted)
-    given_ = {name: cla.to_device(cpu.queue, np.array(value, order="C")) for name, value in arguments.items()}
-    fe.build(program, device=cpu)(given_)
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(given_[name].get(), value, err_msg=f"%{name} of\n{program}")
+    for route in ("auto", "general") if EXAMPLES else ("auto",):
+        given_ = {name: cla.to_device(cpu.queue, np.array(value, order="C")) for name, value in arguments.items()}
+        fe.build(program, device=cpu, route=route)(given_)
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(given_[name].get(), value, err_msg=f"%{name} of\n{program}")
 
 
 def test_the_sample_of_the_document(cpu: fe.Device) -> None:
@@ -266,3 +281,99 @@ def test_what_only_some_terms_have_on_device_arrays(cpu: fe.Device) -> None:
     )
     np.testing.assert_array_equal(c.get(), C + 2 * b)
     np.testing.assert_array_equal(d.get(), -C)
+
+
+EXAMPLE = """define @example(%A: memref<f64x8x9x10>, %B: memref<f64x10x2x3>, %C: memref<f64x8x2x3x9>) {
+    log {MAP} 1.0, %A, %B, 0.0, %C
+        : memref<f64x8x9x10>, memref<f64x10x2x3> to memref<f64x8x2x3x9>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("index_map", "obeyed", "ignored"),
+    [
+        ("i[k]m, m(jn) to i(jn)[k]", ["(jn)", "[k]"], []),
+        ("[i]km, m(jn) to [i](jn)k", ["(jn)", "[i]"], []),
+        ("[i][k][m], [m][j][n] to [i][j][n][k]", [], None),
+    ],
+)
+def test_marks_are_obeyed_or_it_is_said_why(
+    cpu: fe.Device, index_map: str, obeyed: list[str], ignored: list[str] | None
+) -> None:
+    """A looped index has one value at a time in the kernel that is taken; elsewhere line and reason are told."""
+    A, B, C = np.arange(720.0).reshape(8, 9, 10), np.arange(60.0).reshape(10, 2, 3), np.zeros((8, 2, 3, 9))
+    kernel = fe.build(fe.program(EXAMPLE.replace("MAP", index_map)), device=cpu)
+    np.testing.assert_allclose(kernel(A=A, B=B, C=C), np.einsum("ikm,mjn->ijnk", A, B))
+    lines = [line.split() for line in kernel.explain().splitlines()]
+    assert [line[1] for line in lines if line[0] == "obeyed"][: len(obeyed)] == obeyed
+    refused = [line for line in lines if line[0] == "ignored"]
+    assert ([line[1] for line in refused] == ignored) if ignored is not None else refused
+    assert all(line[2:5] == ["of", "line", "2:"] and len(line) > 5 for line in refused)
+
+
+def test_marks_restrict_the_kernel(cpu: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`generate` takes one that loops over an index, unless that is expected to take twice as long."""
+    A, B = fe.array("A", (40, 50)), fe.array("B", (50, 60))
+    e = fe.einsum("ij,jk->ik", A, B)
+    kernel = fe.generate(e, cpu, looped="i")
+    assert kernel.divides("i") is None
+    assert kernel.divides("k")
+    a, b = np.ones((40, 50)), np.ones((50, 60))
+    np.testing.assert_array_equal(kernel(A=a, B=b), a @ b)
+    monkeypatch.setattr(looping, "TOLERATED", 1000.0)
+    turned = fe.einsum("ij,jk->ki", A, B)
+    assert fe.generate(turned, cpu, looped="i").divides("i") is None
+    monkeypatch.setattr(looping, "TOLERATED", 0.0)
+    assert fe.generate(turned, cpu, looped="ik").divides("i")
+    with pytest.raises(ValidationError, match="no index 'x'"):
+        fe.generate(e, cpu, looped="x")
+    with pytest.raises(ValidationError, match="no index 'x'"):
+        kernel.divides("x")
+
+
+def test_marks_of_several_instructions_in_one_kernel(cpu: fe.Device) -> None:
+    """They have no kernel of their own; what the kernel of all does is told, and each launch by itself obeys."""
+    program = fe.program(SAMPLE_TEXT.replace("{ik, kj to ij} 5.0", "{[i]k, kj to [i]j} 5.0"))
+    arguments = arguments_for(program.function(), np.random.default_rng(0), 9)
+    for route in ("auto", "general"):
+        kernel = fe.build(program, device=cpu, route=route)
+        kernel(**copies(arguments))
+        (line,) = [x for x in kernel.explain().splitlines() if "[i] of line 10" in x]
+        assert line.split()[0] == "obeyed" or (route == "auto" and "route='general'" in line)
+
+
+def test_repeated_calls_are_looked_at_where_it_matters(cpu: fe.Device) -> None:
+    """Device arrays like earlier ones are launched at once; those that share memory, or have other shapes, are checked."""
+    import pyopencl.array as cla
+
+    group = "group<memref<f32x3>,distance<3>>"
+    text = in_function(
+        f"%C: {group}, %A: {group}, %b: memref<f32x3>",
+        f"""%c = get_work_item %C : {group}
+        %a = get_work_item %A : {group}
+        product {{i, i to i}} 2.0, %a, %b, 1.0, %c : memref<f32x3>, memref<f32x3> to memref<f32x3>""",
+    )
+    rng, queue = np.random.default_rng(0), cpu.queue
+    kernel = fe.build(fe.program(text), device=cpu)
+
+    def arrays(items: int) -> dict[str, Any]:
+        shapes = {"C": (items, 3), "A": (items, 3), "b": (3,)}
+        return {name: rng.integers(-4, 5, shape).astype(np.float32) for name, shape in shapes.items()}
+
+    for items in (5, 5, 6, 5):
+        values = arrays(items)
+        given_ = {name: cla.to_device(queue, value) for name, value in values.items()}
+        for times in (1, 2):
+            assert kernel(given_) is given_["C"]
+            np.testing.assert_array_equal(given_["C"].get(), values["C"] + times * 2 * values["A"] * values["b"])
+    assert len(kernel._runner._repeated._known) == 2
+    with pytest.raises(ValidationError, match="share memory"):
+        kernel(given_ | {"A": given_["C"]})
+    part = cla.Array(queue, (5, 3), np.float32, data=given_["C"].base_data.get_sub_region(0, 60))
+    with pytest.raises(ValidationError, match="share memory"):
+        kernel(given_ | {"A": part})
+    with pytest.raises(ValidationError, match="has no parameter %X"):
+        kernel(given_ | {"X": given_["A"]})
+    before = given_["C"].get()
+    kernel(given_, count=2)
+    np.testing.assert_array_equal(given_["C"].get()[2:], before[2:])

@@ -11,18 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feinsum as fe
+from benchmarks.landscapes import read_landscapes
 from feinsum.cli import cli
 from feinsum.contraction import ContractionSchedule, Step, pairwise_schedule
 from feinsum.database import open_stores
 from feinsum.database.record import TuningRecord
-from feinsum.errors import LanguageError, SubscriptError
+from feinsum.errors import LanguageError, SubscriptError, TransformError
+from feinsum.languages.immediate.attempts import attempts
+from feinsum.languages.immediate.marks import Marks
 from feinsum.languages.immediate.schedules import (
     Kernel,
     Schedule,
+    known_schedule,
     read_schedule,
     recorded_schedule,
     write_schedule,
 )
+from feinsum.registry import find_space
 from feinsum.space.chain import STEPS
 from feinsum.subscripts import Subscripts
 
@@ -34,18 +39,33 @@ def einsum_of(text: str, length: int = 3) -> fe.BatchedEinsum:
     return fe.einsum(text, *(fe.array("ABCDE"[k], tuple(lengths[x] for x in term)) for k, term in enumerate(inputs)))
 
 
+CHAINED = ("contraction_steps", "block_contraction_chain", "work_group_steps", "vector_panels")
+
+
 def test_every_recorded_chain_is_read_back(tmp_path: Path) -> None:
-    """Text and back, of all chains that come with feinsum."""
-    chains = [r for r in open_stores(str(tmp_path / "none.sqlite")).curated.query() if set(r.configuration) == {STEPS}]
+    """Text and back, of all chains that come with feinsum, and of kernels that do several steps; with marks."""
+    profiles = read_landscapes().profiles
+    records = open_stores(str(tmp_path / "none.sqlite")).curated.query()
+    chains = [r for r in records if set(r.configuration) == {STEPS}]
     assert chains
-    for record in chains:
+    marks = set()
+    for record in (*chains, *(r for r in records if r not in chains and r.space in CHAINED)):
         e = fe.canonicalization.parse_key(record.einsum_key)
-        schedule = recorded_schedule(e, record)
-        assert len(schedule.steps.steps) > 1
-        text = write_schedule(e, schedule, e.sizes_from(record.sizes))
+        if e.b > 1:
+            continue
+        sizes = e.sizes_from(record.sizes)
+        schedule = recorded_schedule(e, record, profiles.get(record.device), sizes)
+        assert (len(schedule.steps.steps) > 1) == (record in chains)
+        text = write_schedule(e, schedule, sizes)
         program = fe.program(text, strict=True)
-        assert read_schedule(program, e) == schedule
+        found = read_schedule(program, e)
+        assert (found.steps, found.kernels) == (schedule.steps, schedule.kernels)
+        assert write_schedule(e, found, sizes) == text
+        assert all(set(own.looped) <= set(all_.looped) for own, all_ in zip(found.marks, schedule.marks, strict=True))
         assert not program.diagnostics
+        marks |= {mark for own in found.marks for mark in (*own.fused, *own.looped)}
+    assert max(map(len, marks)) > 1
+    assert min(map(len, marks)) == 1
 
 
 @settings(max_examples=50, deadline=None)
@@ -160,9 +180,95 @@ def test_the_engineers_own_order_is_tried_first(cpu: fe.Device, store: str, tmp_
     e = fe.einsum(subscripts, *(fe.array(n, s) for n, s in (("A", (20, 21)), ("B", (21, 22)), ("C", (22, 23)))))
     record = fe.query(e, cpu, store)[0]
     assert isinstance(record, TuningRecord)
-    found = recorded_schedule(e, record)
+    found = recorded_schedule(e, record, cpu.profile)
     assert found.steps == read_schedule(fe.program(file), e).steps
     shown = run(cli, ["query", subscripts, *einsum_, "--database", store, "--as", "log"])
     assert read_schedule(fe.program(shown.output), e) == found
     explained = run(cli, ["explain", subscripts, *einsum_, "--database", store, "--as", "log", "--device", cpu.id])
     assert read_schedule(fe.program(explained.output), e) == found
+
+
+def test_marks_are_read_back() -> None:
+    """In the letters of the einsum, outer ones first; only where each class and order of letters lets them be."""
+    e = einsum_of("abc,dbc,de->ae")
+    steps = (Step((0, 1), Subscripts(("abc", "dbc"), "ad")), Step((3, 2), Subscripts(("ad", "de"), "ae")))
+    schedule = Schedule(ContractionSchedule(steps), (None, None), (Marks(("bc",), "d"), Marks((), "ae")))
+    text = write_schedule(e, schedule)
+    assert "log {(cb)a, (cb)[d] to [d]a} " in text
+    assert "log {d[a], [e]d to [e][a]} " in text
+    assert read_schedule(fe.program(text, strict=True), e) == schedule
+    assert read_schedule(fe.plan(einsum_of("ab,cb->ac"), order="C"), einsum_of("ab,cb->ac")).marks == (Marks(),)
+    apart = Schedule(ContractionSchedule(steps), (None, None), (Marks(("ac", "ad"), ""), Marks()))
+    assert "(" not in write_schedule(e, apart).partition("log")[2].partition("}")[0]
+
+
+def test_an_array_may_be_several_operands() -> None:
+    """Which of them an instruction reads is told by its indices; it is refused where it is read too often."""
+    A, u = fe.array("A", (4, 4)), fe.array("u", ("E", 4, 4))
+    e = fe.einsum("ia,jb,eab->eij", A, A, u)
+    schedule = Schedule(
+        ContractionSchedule(
+            (Step((1, 2), Subscripts(("jb", "eab"), "eaj")), Step((0, 3), Subscripts(("ia", "eaj"), "eij")))
+        ),
+        (None, None),
+    )
+    text = write_schedule(e, schedule, {"E": 5})
+    assert read_schedule(fe.program(text), e) == schedule
+    with pytest.raises(LanguageError, match="more often than it is an operand"):
+        read_schedule(fe.program(text), fe.einsum("jb,ia,eab->eij", A, fe.array("B", (4, 4)), u))
+
+
+MARKED = """define @mine(%A: memref<f64x30x40>, %B: memref<f64x50x30>, %C: memref<f64x20x50>, %out: memref<f64x20x40>) {
+    ; @step
+    %t = alloca : memref<f64x40x50>
+    log {c[a], bc to [a]b} 1.0, %A, %B, 0.0, %t : memref<f64x30x40>, memref<f64x50x30> to memref<f64x40x50>
+    ; @generic 1 {"items":16,"lane":"last","schedule":"fused"}
+    log {db, ab to da} 1.0, %C, %t, 0.0, %out : memref<f64x20x50>, memref<f64x40x50> to memref<f64x20x40>
+}"""
+
+
+def test_kernels_and_marks_of_a_text_are_obeyed(cpu: fe.Device, store: str, tmp_path: Path) -> None:
+    """A kernel that is named is taken, others make of their indices what marks say; and what is measured is recorded."""
+    (tmp_path / "plan.imm").write_text(MARKED)
+    shapes = {"A": (40, 30), "B": (30, 50), "C": (50, 20)}
+    e = fe.einsum("ac,cb,bd->ad", *(fe.array(name, shape) for name, shape in shapes.items()))
+    schedule = read_schedule(fe.program(MARKED), e)
+    assert schedule.marks == (Marks((), "a"), Marks())
+    found = attempts(e, schedule, cpu.profile, open_stores(store))
+    ((space, configuration),) = found.configurations
+    assert not found.remarks
+    known = known_schedule(e, Kernel(space, find_space(space).version, configuration), cpu.profile)
+    assert known.steps == schedule.steps
+    assert known.kernels[1] == schedule.kernels[1]
+    assert "a" in known.marks[0].looped
+    arguments = ["tune", "ac,cb,bd->ad", "--size", "a=40,c=30,b=50,d=20", "--trials", "1", "--steps", "never"]
+    arguments += ["--database", store, "--device", cpu.id, "--schedule", str(tmp_path / "plan.imm")]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    records = [r for r in open_stores(store).working.query() if r.einsum_key == fe.canonicalize_einsum(e).key]
+    assert records
+    assert all(recorded_schedule(e, record, cpu.profile) == known for record in records)
+    shown = CliRunner().invoke(cli, ["query", *arguments[1:4], "--database", store, "--as", "log"])
+    assert "[a]" in shown.output
+    assert read_schedule(fe.program(shown.output), e).kernels == known.kernels
+
+
+def test_marks_that_no_kernel_obeys_are_told(cpu: fe.Device, store: str) -> None:
+    """By step and reason; and a kernel that cannot be had is refused."""
+    e = einsum_of("ac,cb,bd->ad", 20)
+    steps = (Step((0, 1), Subscripts(("ac", "cb"), "ab")), Step((3, 2), Subscripts(("ab", "bd"), "ad")))
+    schedule = Schedule(ContractionSchedule(steps), (None, None), (Marks((), "ab"), Marks()))
+    found = attempts(e, schedule, cpu.profile, open_stores(store))
+    assert found.configurations
+    assert any("step 0, 'ac,cb->ab'" in remark and "is not obeyed" in remark for remark in found.remarks)
+    wrong = Schedule(schedule.steps, (Kernel("generic", 1, {"items": 3}), None))
+    with pytest.raises(TransformError, match="is refused"):
+        attempts(e, wrong, cpu.profile, open_stores(store))
+    old = Schedule(schedule.steps, (Kernel("generic", 99, {}), None))
+    with pytest.raises(TransformError, match="version 99"):
+        attempts(e, old, cpu.profile, open_stores(store))
+    one = Schedule(ContractionSchedule((Step((0, 1, 2), e.indexing),)), (Kernel("generic", 1, GENERIC),))
+    assert attempts(e, one, cpu.profile, open_stores(store)).configurations == (("generic", GENERIC),)
+
+
+GENERIC = {"schedule": "pairwise", "lane": "last", "items": 64}

@@ -54,8 +54,6 @@ def test_updates_of_every_type_by_one_work_item(cpu: fe.Device, type_: str) -> N
 )
 def test_updates_by_work_groups(cpu: fe.Device, target: str, type_: str, layout: str, beta: str, local: bool) -> None:
     """Static and unknown sizes, gaps between elements, operands in global and in local memory, every β."""
-    if "pocl" in cpu.id and target == "thirty-two" and local:
-        pytest.skip("PoCL 3.1 miscompiles sums through local memory (right with POCL_WORK_GROUP_METHOD=loops or cbs)")
     text = updates(type_, layout, beta, local, SOME if layout == "dynamic" else tuple(UPDATES))
     compare(cpu, text, arguments_of(text, beta=3), TARGETS[target])
 
@@ -66,6 +64,28 @@ def test_a_result_is_not_read_where_beta_is_zero(cpu: fe.Device, beta: str) -> N
     text = updates("f32", "packed", beta, local=False)
     arguments = arguments_of(text, beta=0.0, hole=True)
     compare(cpu, text, arguments, TARGETS["one"])
+
+
+@pytest.mark.parametrize("rows", [4, 5, 7, 8, 9])
+def test_vectors_of_rows_overlap_where_they_would_not_be_full(cpu: fe.Device, rows: int) -> None:
+    """Every row is right, of a matrix that is updated, of one in other vectors, and where what is stored is added once."""
+    parameters = f"%A: memref<f32x{rows}x3>, %B: memref<f32x3x3>, %C: memref<f64x{rows}x3>, %D: memref<f64x{rows}x3>"
+    a, b, c = (
+        f"coopmatrix<{t}x{n}x3,matrix_{use}>" for t, n, use in (("f32", rows, "a"), ("f32", 3, "b"), ("f64", rows, "acc"))
+    )
+    text = f"""func @f({parameters}) {{
+        %0 = constant 0 : index  %one = constant 1.0 : f64  %two = constant 2.0 : f64  %half = constant 0.5 : f32
+        gemm.n.n %half, %A, %B, %two, %C
+        gemm.n.n.atomic %half, %A, %B, %one, %D
+        parallel {{
+            %a = cooperative_matrix_load.n %A[%0, %0] : {a}
+            %b = cooperative_matrix_load.t %B[%0, %0] : {b}
+            %c = cooperative_matrix_load.n %C[%0, %0] : {c}
+            %d = cooperative_matrix_mul_add %a, %b, %c : {c}
+            cooperative_matrix_store.atomic_add %d, %D[%0, %0]
+        }}
+    }}"""
+    compare(cpu, text, lambda: arguments_for(fe.program(text).function(), np.random.default_rng(1), 3), TARGETS["one"])
 
 
 class TooLargeError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyopencl.array as cla
 import pytest
 
 import feinsum as fe
@@ -13,7 +14,7 @@ from feinsum.languages.tensor.recognising import UnrecognisedError, contractions
 
 HEAD = """func @f(%alpha: f64, %beta: f64, %K: memref<f64x5x7>, %A: memref<f64x3x3>, %x: memref<f64x3>, %y: memref<f64x7>,
         %G: group<memref<f64x7x3>x?>, %P: memref<f64x7x3x?>, %Q: memref<f64x5x3x?>, %R: memref<f64x5x?>,
-        %S: memref<f64x?x?>, %T: memref<f64x?x?>, %V: memref<f64x7x3>, %W: memref<f64x7x3,strided<1,8>>) {
+        %S: memref<f64x?x?>, %T: memref<f64x?x?>, %V: memref<f64x7x3>) {
     %id = builtin.group_id : index
     %one = constant 1.0 : f64
     %zero = constant 0.0 : f64
@@ -48,6 +49,11 @@ RECOGNISED = {
         ["a,b,b,cba->cba of %y, %x, %x, %G"],
     ),
     "a sum of columns": (TEMPORARY + "sum.n %one, %t, %zero, %r", ["ca,bdc->ba of %K, %P"]),
+    "blocks of what is read": (
+        "%b = subview %K[0:5, 1:6] : memref<f64x5x6>\n%c = subview %b[0:5, 1:4] : memref<f64x5x4>\n"
+        "%h = subview %g[1:4, 0:3] : memref<f64x4x3,strided<1,7>>\ngemm.n.n %one, %c, %h, %zero, %q",
+        ["da,cbd->cba of %K[:, 2:4], %G[:, 1:4, :]"],
+    ),
     "sizes that are unknown": (
         "%n = size %S[0] : index\n%m = size %S[1] : index\n%s = subview %S[0:%n, 0:%m] : memref<f64x?x?>\n"
         "axpby.t %one, %s, %zero, %T",
@@ -59,8 +65,16 @@ REFUSED = {
     "cumsum is no einsum": "⟦cumsum %one, %V, 0, %zero, %V⟧",
     "foreach is no einsum": "%i = constant 0 : index\n⟦foreach (%j) = (%i), (%i)⟧ {\nstore %one, %y[%j]\n}",
     "%V is read and written": "⟦axpby.n %one, %V, %one, %V⟧",
-    "a block that is a part of a mode": "%b = ⟦subview %K[0:4, 0:7] : memref<f64x4x7,strided<1,5>>⟧\n"
-    "%c = subview %Q[0:4, 0:3, %id] : memref<f64x4x3,strided<1,5>>\ngemm.n.n %one, %b, %p, %zero, %c",
+    "a part of %Q is written": "%b = subview %K[0:4, 0:7] : memref<f64x4x7,strided<1,5>>\n"
+    "%c = subview %Q[0:4, 0:3, %id] : memref<f64x4x3,strided<1,5>>\n⟦gemm.n.n %one, %b, %p, %zero, %c⟧",
+    "a part of %t is read, which is local memory": TEMPORARY
+    + "%b = subview %t[1:4, 0:3] : memref<f64x4x3,strided<1,5>,local>\n%u = alloca : memref<f64x4x3,local>\n"
+    "⟦axpby.n %one, %b, %zero, %u⟧",
+    "a part of a mode whose place or size depends on the call": "%n = size %S[0] : index\n"
+    "%b = ⟦subview %S[%n:4, 0:4] : memref<f64x4x4,strided<1,?>>⟧\naxpby.n %one, %b, %one, %b",
+    "it is 36 einsums, more than 16": TEMPORARY
+    + "hadamard_product %one, %t, %t, %one, %t\n" * 2
+    + "⟦hadamard_product %one, %t, %t, %one, %t⟧\naxpby.n %one, %t, %zero, %q",
     "%t is read before all of it was written": "%t = alloca : memref<f64x7x3,local>\n⟦axpby.n %one, %t, %zero, %p⟧",
     "%P is read after it was written": "axpby.n %one, %g, %zero, %p\n⟦gemm.n.n %one, %K, %p, %zero, %q⟧",
     "every instance writes all of %V": "⟦axpby.n %one, %p, %zero, %V⟧",
@@ -78,15 +92,14 @@ def test_what_is_recognised(name: str) -> None:
 
 
 def plain(body: str) -> Any:
-    """A function whose memref with gaps is not there."""
-    text = HEAD.replace(", %W: memref<f64x7x3,strided<1,8>>", "") + body + "\n}"
+    text = HEAD + body + "\n}"
     return fe.program(text).function()
 
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_is_not_recognised(why: str) -> None:
     """The reason, and the instruction."""
-    marked = HEAD.replace(", %W: memref<f64x7x3,strided<1,8>>", "") + REFUSED[why] + "\n}"
+    marked = HEAD + REFUSED[why] + "\n}"
     text = marked.replace("⟦", "").replace("⟧", "")
     with pytest.raises(UnrecognisedError) as caught:
         contractions(fe.program(text).function())
@@ -95,13 +108,45 @@ def test_what_is_not_recognised(why: str) -> None:
     assert text[slice(*caught.value.span)] == text[first:last]
 
 
-def test_gaps_are_not_recognised() -> None:
-    """Nor types for which no kernels of einsums were measured."""
-    with pytest.raises(UnrecognisedError, match="the elements of %W have gaps between them"):
-        contractions(fe.program(HEAD + "gemm.n.n %one, %K, %p, %zero, %q\n}").function())
+def test_types_without_kernels_of_einsums_are_not_recognised() -> None:
+    """For which none were measured."""
     ints = "func @f(%a: i32, %x: memref<i32x4>, %y: memref<i32x4>) { axpby.n %a, %x, %a, %y }"
     with pytest.raises(UnrecognisedError, match="%x is of i32"):
         contractions(fe.program(ints).function())
+
+
+GAPS = """func @gaps(%K: memref<f64x5x7,strided<1,8>>, %P: memref<f64x7x3x?>, %Q: memref<f64x4x3x?,strided<1,6,?>>) {
+    %id = builtin.group_id : index
+    %one = constant 1.0 : f64
+    %two = constant 2.0 : f64
+    %k = subview %K[1:4, 2:3] : memref<f64x4x3,strided<1,8>>
+    %p = subview %P[3:3, 0:3, %id] : memref<f64x3x3,strided<1,7>>
+    %q = subview %Q[0:4, 0:3, %id] : memref<f64x4x3,strided<1,6>>
+    gemm.n.n %one, %k, %p, %two, %q
+}"""
+
+
+@pytest.mark.parametrize("library", ["numpy", "pyopencl"])
+def test_blocks_and_gaps_are_copied(cpu: fe.Device, library: str) -> None:
+    """Those of numpy; where a result on the device has gaps, the general route is taken. Explanations name them."""
+    rng = np.random.default_rng(5)
+    K, P, Q = rng.random((7, 8)).T[:5], rng.random((11, 3, 7)).T, rng.random((11, 3, 6)).T[:4]
+    wanted = np.einsum("mk,kne->mne", K[1:5, 2:5], P[3:6]) + 2 * Q
+    kernel = fe.build(fe.program(GAPS), device=cpu, route="einsum" if library == "numpy" else "auto")
+    if library == "numpy":
+        np.testing.assert_allclose(kernel(K=K, P=P, Q=Q), wanted)
+        assert kernel.explain().splitlines()[-4:] == [
+            "copied at every call: %K[1:4, 2:3] is a block",
+            "copied at every call: %P[3:3, :, :] is a block",
+            "copied at every call: %K has gaps between its elements",
+            "copied at every call: %Q has gaps between its elements",
+        ]
+        return
+    place = {name: cla.to_device(cpu.queue, value) for name, value in (("K", K.base.T), ("P", P), ("Q", Q.base.T))}
+    kernel(K=place["K"][:5], P=place["P"], Q=place["Q"][:4])
+    np.testing.assert_allclose(place["Q"].get()[:4], wanted)
+    assert kernel.route == "general"
+    assert "of the first call an array on the device has gaps" in kernel.explain()
 
 
 CHAIN = """func @chain(%K: memref<f64x5x7>, %A: memref<f64x3x4>, %P: memref<f64x7x3x?>, %Q: memref<f64x5x4x?>) {

@@ -11,8 +11,8 @@ import pytest
 from feinsum.transforms.fused_chains.orders import orders
 from hypothesis import given
 from hypothesis import strategies as st
+from players import build_played
 from profiles import CPU, GPU
-from test_matrix_units import emulated, player
 
 import feinsum as fe
 from feinsum.compile.executable import build
@@ -29,8 +29,6 @@ from feinsum.skeletons.fused_chains.layouts import Access, padded
 from feinsum.space import Problem
 from feinsum.subscripts import parse_subscripts
 from feinsum.validate import Workload
-
-__all__ = ["player"]  # the fixture
 
 UNIT = "fp64-mma-m16n8k4"
 WEIGHTED = "1+3 0+4 2+5"
@@ -157,7 +155,6 @@ def test_what_is_read_was_written_before_a_barrier() -> None:
             written[target.array] = number
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("e", "choices"),
     [
@@ -177,7 +174,6 @@ def test_kernels_are_right_at_any_length(cpu: fe.Device, e: fe.BatchedEinsum, ch
         assert verdict.ok, verdict.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "choices"),
     [
@@ -191,12 +187,11 @@ def test_steps_on_a_matrix_unit_are_right(player: fe.Device, dtype: str, choices
     e = volume(1, dtype)
     c = configuration(e, unit=UNIT, elements=2, together=1, across=16, **choices)
     program = realize(e, {"E": 1000}, find_space("work_group_steps"), c, FEW)
-    executable = build(player.context, replace(program, source=emulated(program.source)))
+    executable = build_played(player, program)
     verdict = Workload(e, e.resolve({"E": 13}), player.queue).check(executable)
     assert verdict.ok, verdict.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", [",e,eb,b->eb", "a,ea,eb->eb"])
 def test_one_number_is_written_by_one_work_item(cpu: fe.Device, text: str) -> None:
     """As the bounds of its turns say, so that there is nothing to warn of."""

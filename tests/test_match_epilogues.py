@@ -7,14 +7,19 @@ from typing import Any
 import loopy as lp
 import numpy as np
 import pytest
-from kernels import make_kernel, run
+from kernels import ARRAYS, make_kernel, run
 from numpy.testing import assert_allclose
 
 import feinsum as fe
+from feinsum.candidates.ladder import Choice
+from feinsum.compile.codegen import generate_program
 from feinsum.devices import Device
 from feinsum.errors import MatchError
+from feinsum.generate import transform as module
+from feinsum.space import space
 
 SUM = "sum(j, D_(i, j)*u_(e, j))"
+X = fe.array("x", 4)
 
 SEEN = {
     "a factor": (f"y[e, i] = 2*{SUM}", "2*v"),
@@ -92,7 +97,14 @@ REFUSED = {
         "calls 'fmod', which is no function",
     ),
     "a wider type": (f"y[e, i] = h[e] + {SUM}", "reads 'h', which is complex128, and its output is float64"),
-    "two sums": (f"y[e, i] = {SUM} + sum(k, D_(i, k)*v_(e, k))", "it has 2 reductions in one expression"),
+    "two sums": (
+        f"y[e, i] = {SUM} + sum(k, D_(k, i)*v_(e, k))",
+        "it has 2 reductions in one expression, which are no rows",
+    ),
+    "a product of sums in one row of two": (
+        f"y[e, i] = {SUM}*sum(k, D_(i, k)*v_(e, k))\nz[e, i] = sum(j, D_(i, j)*v_(e, j))",
+        "it has 2 reductions in one expression",
+    ),
 }
 
 
@@ -103,8 +115,38 @@ def test_what_is_no_epilogue_is_refused(name: str) -> None:
     t_unit = kernel_of(text, arrays={"h": ("n",)}, dtypes={"h": "complex128"})
     with pytest.raises(MatchError, match=reason):
         fe.match_einsum(t_unit, epilogues=True)
-    if name != "another row's":
+    if "row" not in name:
         assert fe.find_einsums(t_unit, epilogues=True) == ()
+
+
+GATED = f"y[e, i] = {SUM}/(1 + exp(-{SUM}))*sum(k, D_(i, k)*v_(e, k)) + x[i]*y[e, i]"
+
+
+def test_several_sums_are_rows_of_which_one_output_is_made() -> None:
+    """Of one instruction; the sums are numbered as they stand there."""
+    t_unit = kernel_of(f"{GATED} {{id=gated}}\nz[e, i] = sum(j, D_(i, j)*u_(e, j)) {{id=other}}")
+    match = fe.match_einsum(t_unit, insn_match="id:gated", epilogues=True)
+    assert (match.einsum.subscripts, match.einsum.b) == ("ij,ej->ei", 2)
+    assert match.combines
+    assert match.outputs == ("y", "y")
+    assert match.epilogue is not None
+    assert match.epilogue.text("ei") == "x[i]*out + v1*(v0/(exp(-v0) + 1))"
+    described = fe.batched_einsum(match.einsum.subscripts, match.einsum.args).then("v0/(1 + exp(-v0))*v1 + x[i]*out", x=X)
+    assert described.epilogues == match.epilogues
+    assert [found.insn_ids for found in fe.find_einsums(t_unit, epilogues=True)] == [("gated", "gated"), ("other",)]
+    assert [found.insn_ids for found in fe.find_einsums(t_unit)] == [("other",)]
+
+
+def test_extraction_keeps_several_sums_of_one_einsum() -> None:
+    """And tells so; sums of others go to arrays, as before."""
+    changes: dict[str, str] = {}
+    text = "y[e, i] = exp(sum(j, D[i, j]*u[e, j]))*sum(k, D[i, k]*v[e, k])"
+    extracted = fe.extract_operands(make_kernel(text, rules=""), epilogues=True, changes=changes)
+    (match,) = fe.find_einsums(extracted, epilogues=True)
+    assert match.combines
+    assert match.epilogue is not None
+    assert match.epilogue.text("ei") == "v1*exp(v0)"
+    assert list(changes.values()) == ["its factors are substitution rules, and what is made of the sums is an epilogue"]
 
 
 EXTRACTED = {
@@ -125,7 +167,6 @@ def test_extraction_keeps_one_sum_with_its_epilogue(name: str) -> None:
     assert [match.epilogue and match.epilogue.text("ei") for match in matches] == expected
 
 
-@pytest.mark.slow
 def test_transformed_kernels_keep_their_epilogues(cpu: Device, store: str) -> None:
     """All in one kernel, one transformed after the other; what needs another's result comes after that."""
     text = f"""
@@ -145,3 +186,53 @@ def test_transformed_kernels_keep_their_epilogues(cpu: Device, store: str) -> No
     y = data["y"] * w + data["u"] @ data["D"].T * data["x"]
     assert_allclose(found["y"], y, rtol=1e-13)
     assert_allclose(found["z"], np.where(w < 1, 0, data["v"] @ data["D"].T) + y, rtol=1e-13)
+
+
+@space(pattern="ij,ej->ei", version=1, parameters={})
+def as_they_are(t_unit, match, problem):  # type: ignore[no-untyped-def]
+    """Kernels that store sums as they are, on one work-item."""
+    return t_unit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fused", [True, False], ids=["where they are stored", "by a launch"])
+@pytest.mark.parametrize("lengths", ["n", "2*n - 1"])
+def test_a_launch_makes_what_a_space_does_not(
+    fused: bool, lengths: str, cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between what the kernel does before and after; of one row, of two, and one output of two."""
+    if not fused:
+        monkeypatch.setattr(module, "candidates", lambda *_: [Choice("default", as_they_are, {})])
+    text = f"""
+    t[f] = 2*s {{id=before}}
+    {GATED} {{id=gated, dep=before}}
+    z[g, k] = t[g]*y[g, k] + z[g, k]*sum(l, D_(k, l)*v_(g, l)) {{id=update, dep=gated}}
+    w[h] = z[h, 0] + w[h] {{id=after, dep=update}}
+    """
+    domain = f"[n] -> {{[e, i, j, k, l, f, g, h]: 0 <= e, f, g, h < {lengths} and 0 <= i, j, k, l < 4}}"
+    shapes = {name: tuple(lengths if n == "n" else n for n in shape) for name, shape in ARRAYS.items()}
+    t_unit = make_kernel(text, domain=domain, arrays=shapes)
+    fast = t_unit
+    for insn_id in ("gated", "update"):
+        fast = fe.transform(fast, cpu, insn_match=f"id:{insn_id}", database=store, sizes={"n": 10_000}, epilogues=True)
+    assert len(generate_program(fast).launches) in ((4, 5) if fused else (6,))
+    rng = np.random.default_rng(0)
+    for n in (1, 67, 600):
+        rows = n if lengths == "n" else 2 * n - 1
+        data = {
+            name: rng.uniform(-1, 1, [rows if isinstance(x, str) else x for x in shape]) for name, shape in shapes.items()
+        }
+        found = run(fast, n=n, **{name: np.copy(values) for name, values in data.items()})
+        v0, v1 = data["u"] @ data["D"].T, data["v"] @ data["D"].T
+        y = v0 / (1 + np.exp(-v0)) * v1 + data["x"] * data["y"]
+        z = 2 * data["s"] * y + data["z"] * v1
+        for name, expected in (("y", y), ("z", z), ("w", z[:, 0] + data["w"])):
+            assert_allclose(found[name], expected, rtol=1e-12, atol=1e-13)
+
+
+def test_no_launch_is_put_into_a_kernel_that_others_call(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Barriers of all work-groups are for entry points; the error is that of the last way that was tried."""
+    monkeypatch.setattr(module, "candidates", lambda *_: [Choice("default", as_they_are, {})])
+    inner = kernel_of(f"y[e, i] = exp({SUM})")
+    with pytest.raises(fe.TransformError, match="no transformation applies"):
+        fe.transform(lp.merge([inner]).with_entrypoints(frozenset()), cpu, inner.default_entrypoint.name, epilogues=True)

@@ -7,11 +7,11 @@ from typing import Any
 import loopy as lp
 import numpy as np
 import pytest
-from form_kernels import FORMS, form_data, form_kernel
 from kernels import make_kernel, run
 from numpy.testing import assert_allclose
 
 import feinsum as fe
+from benchmarks.form_kernels import FORMS, form_data, form_kernel
 from feinsum.devices import Device
 from feinsum.errors import MatchError
 
@@ -22,6 +22,7 @@ SEEN = {
     "mass": ["ij,i,e,ik->ejk"],
     "laplace": ["tae,tij,i,e,bae,bik->ejk"],
     "mass action": ["ij,ir,er,i,e->ej"],
+    "laplace action": ["tir,er->tei", "tij,ate,abe,bei,i,e->ej"],
     "load": ["ij,i,e,->ej"],
     "hexahedron mass action": [CHAIN, "ef->ef"],
     "hexahedron laplace action": [CHAIN, "ef->ef"],
@@ -61,7 +62,6 @@ def test_forms_are_einsums_over_cells(cell: str, form: str, order: int) -> None:
 VALUES = [("triangle", "mass", 2), ("tetrahedron", "mass action", 2), ("hexahedron", "load", 2)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("cell", "form", "order"), VALUES, ids=str)
 def test_transformed_forms_compute_the_same(cell: str, form: str, order: int, cpu: Device, store: str) -> None:
     """As the kernel of one cell in a loop, for a number of cells that divides nothing; what A holds before is added to."""
@@ -75,7 +75,6 @@ def test_transformed_forms_compute_the_same(cell: str, form: str, order: int, cp
     assert_allclose(run(fast, **{name: np.copy(values) for name, values in data.items()})["A"], expected, rtol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "subscripts"), [(("hexahedron", "mass action", 1), CHAIN), (("tetrahedron", "laplace", 1), SEEN["laplace"][0])]
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pytest
 from loopy.kernel.array import FixedStrideArrayDimTag
+from players import UNOPTIMISED, build_played, played
 from profiles import CPU, GPU
 from pymbolic import evaluate
 
@@ -17,7 +19,7 @@ from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices.opencl import build_program
 from feinsum.devices.ptx import SUB_GROUP
-from feinsum.errors import DeviceError, TransformError
+from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
 from feinsum.registry import find_space
@@ -48,76 +50,6 @@ from feinsum.validate import Workload
 
 SHORT = "fp64-mma-m16n8k4"
 SPLIT = "tf32-mma-m16n8k8"
-
-
-STATEMENT = re.compile(r'asm\("mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f64|f32)[^"]*" : ([^;]*?) : ([^;]*?)\);')
-"""The statement of a unit: its depth, type, outputs and inputs."""
-
-ASYNC_COPY = re.compile(
-    r'asm volatile\("cp\.async\.c[ag][^"]*\], (\d+), %2;" : : "r"\(\(uint\)\(size_t\)\((.*?)\)\), '
-    r'"l"\(\(size_t\)\((.*?)\)\), "r"\(\(int\)\((\w+)\)\)\);'
-)
-"""An asynchronous copy: how many bytes it writes, where to and where from, and how many there are."""
-
-CUT = """
-static double first_bits(float a) { return as_float(as_uint(a) & 0xffffe000u); }
-static double cut(float a, float b) { return first_bits(a) * first_bits(b); }
-"""
-"""The product that a unit for tf32 makes of its operands: exact, of their first 11 bits."""
-
-
-def emulated(source: str) -> str:
-    """The same program with each unit, and the wait of a sub-group, in terms of OpenCL's sub-groups, and nothing hidden.
-
-    The unit for tf32 ignores the last 13 bits of its operands and rounds its sums towards zero.  Loops are not unrolled:
-    that changes no result, and with all that a unit is on a CPU its compiler would take five times as long.
-    """
-
-    def unit(match: re.Match[str]) -> str:
-        depth, double = int(match[1]), match[2] == "f64"
-        d = re.findall(r'"\+\w"\((\w+)\)', match[3])
-        inputs = re.findall(r'"\w"\((?:as_uint)?\(*(\w+)\)+', match[4])
-        a, b = inputs[: depth // 2], inputs[depth // 2 :]
-        lines = ["{ uint lane = get_sub_group_local_id(), g = lane / 4, t = lane % 4;"]
-        lines += [f"double e{i} = {d[i]};" for i in range(4)]
-        for k in range(depth):
-            for row in range(2):
-                lines.append(
-                    f"{{ {'double' if double else 'float'} x = sub_group_shuffle({a[row + 2 * (k // 4)]}, g * 4 + {k % 4});"
-                )
-                for column in range(2):
-                    y = f"sub_group_shuffle({b[k // 4]}, (2 * t + {column}) * 4 + {k % 4})"
-                    e = f"e{2 * row + column}"
-                    lines.append(f"{e} = fma(x, {y}, {e});" if double else f"{e} += cut(x, {y});")
-                lines.append("}")
-        return "\n".join([*lines, *(f"{d[i]} = {'' if double else 'convert_float_rtz'}(e{i});" for i in range(4)), "}"])
-
-    source = re.sub(r"opencl_unroll_hint(\(\d+\))?", "opencl_unroll_hint(1)", STATEMENT.sub(unit, source))
-    source = ASYNC_COPY.sub(
-        r"for (int at = 0; at < \1; ++at)"
-        r" ((__local char *) (\2))[at] = at < \4 ? ((__global char const *) (\3))[at] : (char) 0;",
-        source,
-    )
-    source = re.sub(r'asm volatile\("((cp\.async|nanosleep)\.[^;]*;)?" ?:[^;]*;', "", source)
-    source = re.sub(
-        r'asm volatile\("bar\.warp\.sync[^;]*;" ::: "memory"\);', "sub_group_barrier(CLK_LOCAL_MEM_FENCE);", source
-    )
-    size = f"__attribute__((intel_reqd_sub_group_size({SUB_GROUP})))"
-    source = re.sub(r"(__attribute__ *\(\(reqd_work_group_size\([^)]*\)\)\))", rf"\1 {size}", source)
-    return f"#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable\n{CUT}{source}"
-
-
-@pytest.fixture(scope="session")
-def player() -> fe.Device:
-    """A CPU device that can play a sub-group of 32 with shuffles."""
-    try:
-        device = fe.device("intel")
-    except DeviceError:
-        pytest.skip("no OpenCL runtime of Intel")
-    profile = device.profile
-    if SUB_GROUP not in profile.sub_group_sizes or "cl_khr_subgroup_shuffle" not in profile.extensions or not profile.fp64:
-        pytest.skip(f"{device} has no sub-groups of {SUB_GROUP} with shuffles")
-    return device
 
 
 def gradient(i: int, j: int, rows: int = 1, dtype: str = "float64") -> fe.BatchedEinsum:
@@ -179,7 +111,6 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
     assert {column for _, column in d} == {column for column, _ in b} == set(range(COLUMNS))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("i", "j", "rows", "dtype", "choices"),
     [
@@ -211,13 +142,12 @@ def test_the_gradient_is_right_at_any_length(
     e = gradient(i, j, rows, dtype)
     s, small = find_space("dg_gradient_mma"), replace(GPU, compute_units=2)
     program = realize(e, {"E": 1000}, s, configuration(**choices), small, wide=rows > 1)
-    executable = build(player.context, replace(program, source=emulated(program.source)))
+    executable = build_played(player, program)
     for length in (1, 67, 700):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
         assert verdict.ok, verdict.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
 def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> None:
@@ -225,7 +155,7 @@ def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> 
     e, s = operator(name, 2, dtype), find_space(name)
     small = replace(GPU, compute_units=2)
     program = realize(e, {"E": 1000}, s, s.default(s.problem(e, {"E": 1000}, small)), small)
-    executable = build(player.context, replace(program, source=emulated(program.source)))
+    executable = build_played(player, program)
     verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
     assert verdict.ok, verdict.message
 
@@ -233,7 +163,6 @@ def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> 
 IN_PARTS: dict[str, Any] = {"staged": False, "parts": 2, "weighted": True, "sub_groups": 8, "together": 1}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
 def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str, weighted: bool) -> None:
@@ -247,7 +176,7 @@ def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str, we
     shared = {"parts": 2, "weighted": True} if weighted else {"parts": 3}
     choices = configuration(staged=False, sub_groups=8, together=1, **shared, **own)
     program = realize(e, {"E": 1000}, s, choices, small)
-    executable = build(player.context, replace(program, source=emulated(program.source)))
+    executable = build_played(player, program)
     for length in (1, 131, 700):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
         assert verdict.ok, verdict.message
@@ -266,7 +195,6 @@ def test_parts_have_groups_by_their_columns() -> None:
     assert "as many columns" in (s.refusal(p, configuration(**{**IN_PARTS, "parts": 3}, slices=3)) or "")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "i", "j", "dtype", "choices"),
     [
@@ -301,13 +229,12 @@ def test_sums_may_go_slice_by_slice_and_values_be_copied(
     e, s = operator(name, 2, dtype, i=i, j=j), find_space(name)
     small = replace(GPU, compute_units=2)
     program = realize(e, {"E": 1000}, s, configuration(**choices), small)
-    executable = build(player.context, replace(program, source=emulated(program.source)))
+    executable = build_played(player, program)
     for length in (1, 131):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
         assert verdict.ok, verdict.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "i", "j", "choices"),
     [
@@ -329,7 +256,7 @@ def test_products_may_be_computed_in_turn(
     small = replace(GPU, compute_units=2)
     own = {"everywhere": True} if name == "dg_face_mass_mma" else {}
     program = realize(e, {"E": 1000}, s, configuration(in_turn=True, **own, **choices), small)
-    executable = build(player.context, replace(program, source=emulated(program.source)))
+    executable = build_played(player, program)
     for length in (1, 131, 256, 300, 700):
         verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
         assert verdict.ok, verdict.message
@@ -381,7 +308,6 @@ def test_matrices_of_120_nodes_are_shared_by_groups(name: str) -> None:
     assert s.default(s.problem(e, {"E": 1000}, GPU))["parts"] > 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("choices", [{}, {"staged": False, "wide": True}])
 def test_outputs_that_share_no_product_are_written_in_turn(player: fe.Device, choices: dict[str, Any]) -> None:
     """The three components of a gradient: each output has a metric of its own, and all pass through one place."""
@@ -390,12 +316,11 @@ def test_outputs_that_share_no_product_are_written_in_turn(player: fe.Device, ch
     e = fe.batched_einsum("re,rij,ej->ei", [[metric, matrix, field] for metric in metrics])
     small, c = replace(GPU, compute_units=2), configuration(sub_groups=8, together=1, **choices)
     program = realize(e, {"E": 1000}, find_space("dg_derivative_mma"), c, small)
-    executable = build(player.context, replace(program, source=emulated(program.source)))
+    executable = build_played(player, program)
     verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
     assert verdict.ok, verdict.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_right_on_the_unit_itself(name: str, dtype: str) -> None:
@@ -410,7 +335,6 @@ def test_operators_are_right_on_the_unit_itself(name: str, dtype: str) -> None:
         assert verdict.ok, verdict.message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_sum_over_two_indices_pads_the_last(player: fe.Device, everywhere: bool) -> None:
     """A face mass operator, whose instructions are the products themselves, with the metric held in registers."""
@@ -424,7 +348,7 @@ def test_a_sum_over_two_indices_pads_the_last(player: fe.Device, everywhere: boo
 
     e = lift(5, 3, 2)
     program = realize(e, {"E": 1000}, lift_space, {}, GPU)
-    executable = build(player.context, replace(program, source=emulated(program.source)))
+    executable = build_played(player, program)
     verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
     assert verdict.ok, verdict.message
 
@@ -497,11 +421,10 @@ def test_other_units_are_refused() -> None:
         write(t_unit, m, WarpTiles(tall(4, 4), SPLIT, 4, persistent_groups=2), None, m_letter, n_letter)
 
 
-def product_by(device: fe.Device, unit: str, a: np.ndarray, b: np.ndarray, play: bool, sums: str = "apart") -> np.ndarray:
-    """A B for a of 16 rows and b of 8 columns by a sub-group, step after step, as kernels call the unit."""
-    import pyopencl.array as cla
-
-    u = fragment_unit(unit)
+@lru_cache
+def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
+    """A kernel for A B, where A has 16 rows and B 8 columns, by a sub-group, step after step, as kernels call the unit."""
+    u = fragment_unit(SPLIT)
     na, nb, nd = u.registers
     kind = u.dtype
     at = [f"A[(g + {8 * (i % 2)}) * K + k + t + {4 * (i // 2)}]" for i in range(na)]
@@ -532,14 +455,20 @@ kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
   for (int k = 0; k < K; k += {u.k}) d0 = {call[0]}({", ".join([*numbers, *at, *(f"&{x}" for x in numbers[1:])])});
   {" ".join(f"{place} = {result} + {rest};" for place, result, rest in stored)}
 }}"""
-    program = build_program(device.queue.context, emulated(source) if play else source)
+    return build_program(device.context, *((played(source), UNOPTIMISED) if play else (source,))).product
+
+
+def product_by(device: fe.Device, play: bool, sums: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A B as the unit makes it, or a CPU that plays it."""
+    import pyopencl.array as cla
+
+    product = product_kernel(device, play, sums)
     out = cla.zeros(device.queue, (16, 8), a.dtype)
     left, right = (cla.to_device(device.queue, x) for x in (a, b))
-    program.product(device.queue, (SUB_GROUP,), (SUB_GROUP,), left.data, right.data, out.data, np.int32(a.shape[1]))
+    product(device.queue, (SUB_GROUP,), (SUB_GROUP,), left.data, right.data, out.data, np.int32(a.shape[1]))
     return out.get()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("k", [8, 64, 1024])
 @pytest.mark.parametrize("kind", ["signs", "spread", "worst"])
 @pytest.mark.parametrize("sums", SUMS)
@@ -561,7 +490,7 @@ def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, s
     bound = (split_error(u, k) if sums == "apart" else sum_error(u, k, sums)) * 2.0**-24 * scale
     own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
     for device, play in [(player, True), *((d, False) for d in own)]:
-        error = abs(product_by(device, SPLIT, a, b, play, sums) - exact)
+        error = abs(product_by(device, play, sums, a, b) - exact)
         assert (error <= bound).all(), (device, (error / bound).max())
 
 

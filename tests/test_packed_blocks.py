@@ -53,7 +53,6 @@ def prove(device: fe.Device, e: fe.BatchedEinsum, profile: DeviceProfile, sizes:
     assert verdict.ok, f"{e} {c}: {verdict.message}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("subscripts", "lengths"),
     [
@@ -72,7 +71,6 @@ def test_layouts_are_right(subscripts: str, lengths: dict[str, int], cpu: fe.Dev
     prove(cpu, product(subscripts, "float32", **axes), CPU, {})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("long", "profile"), [("a", AVX2), ("c", CRAMPED), ("d", CPU), ("g", SSE)])
 def test_long_axes_are_right(long: str, profile: DeviceProfile, cpu: fe.Device) -> None:
     """Rows, columns, sums or the batch of a length that is known when the kernel is called; two outputs."""

@@ -39,7 +39,6 @@ def test_layouts() -> None:
     assert strides((5, 40), "padded") == (48, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("columns", [33, 35, 38, 335, 500])
 def test_the_last_of_overlapping_tiles_may_be_unaligned(columns: int, cpu: Device, process: Apart) -> None:
     """Padded rows are aligned, but the last tile of a row begins anywhere: a store past the caches there is a crash."""
@@ -47,7 +46,6 @@ def test_the_last_of_overlapping_tiles_may_be_unaligned(columns: int, cpu: Devic
     assert process.outcome(case) is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["x0", "x1", "out"])
 def test_transform_takes_arrays_where_they_are(name: str, layout: str, cpu: Device, process: Apart) -> None:
@@ -56,7 +54,6 @@ def test_transform_takes_arrays_where_they_are(name: str, layout: str, cpu: Devi
     assert process.outcome(case) is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("s", SPACES, ids=by_name)
 def test_a_space_takes_arrays_with_gaps_or_refuses_them(s: TransformSpace, cpu: Device, process: Apart) -> None:
     """One operand and one result have gaps, by every layout in turn; numbers are numpy's, and those between left alone.
@@ -78,7 +75,6 @@ def test_a_space_takes_arrays_with_gaps_or_refuses_them(s: TransformSpace, cpu: 
         pytest.skip(f"{s.name} has no configuration for {cpu}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("s", SPACES, ids=by_name)
 def test_a_space_updates_padded_results(s: TransformSpace, cpu: Device, process: Apart) -> None:
     """What is made of sums and of the present content goes where that is; the numbers between rows are left alone."""
@@ -93,7 +89,6 @@ def test_a_space_updates_padded_results(s: TransformSpace, cpu: Device, process:
         pytest.skip(f"{s.name} has no configuration for {cpu}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("columns", [33, 335, 500])
 def test_ragged_rows_are_updated_once(columns: int, cpu: Device, process: Apart) -> None:
     """The last tile of a row must not begin where the one before has been: that would be updated twice."""

@@ -236,7 +236,6 @@ def workers(cpu: Device) -> Iterator[tuple[Worker, Worker]]:
     prover.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("s", SPACES, ids=by_name)
 def test_the_kernels_of_a_space_are_right(s: TransformSpace, cpu: Device, workers: tuple[Worker, Worker]) -> None:
     """The default and random configurations, for one and several rows, two types, fixed and long axes."""

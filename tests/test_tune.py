@@ -333,7 +333,8 @@ def test_a_trial_of_another_version_is_refused(worker: Worker, cpu: Device) -> N
     process = worker._process
     outcome = worker.build(gone, 60)
     assert isinstance(outcome, Outcome)
-    assert outcome.message.startswith("TransformError: no transform space is named 'gone'; there are ")
+    assert outcome.status == "refused"
+    assert outcome.message.startswith("no transform space is named 'gone'; there are ")
     assert worker._process is process
 
 

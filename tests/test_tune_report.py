@@ -34,7 +34,7 @@ TASK = make_task(GEMM, {"N": 1000}, CPU)
 
 def record(status: str, *samples_s: float, protocol: int = 1, **configuration: Any) -> fe.TuningRecord:
     """A record of a space that exists in this test only."""
-    trial = Trial(TASK.canonical.key, TASK.sizes, CPU.id, "tiles", 3, configuration)
+    trial = Trial(TASK.subject.canonical.key, TASK.sizes, CPU.id, "tiles", 3, configuration)
     return TASK.record(trial, Outcome(status, "<b>oops</b>" if status != "ok" else "", samples_s), protocol)
 
 
@@ -59,7 +59,7 @@ def report() -> TuningReport:
     best, tie = records[10:12]
     winner = record("ok", 1.01e-3, 1.0e-3, 1.02e-3, protocol=2, **best.configuration)
     final = Final(winner, ((tie, 1.0e-3), (best, 1.01e-3)), (tie,))
-    return TuningReport(GEMM, {"N": 1000}, CPU, records, winner, "records.sqlite", 12.0, final=final)
+    return TuningReport(TASK.subject, {"N": 1000}, CPU, records, winner, "records.sqlite", 12.0, final=final)
 
 
 def test_the_table_begins_with_the_winner(report: TuningReport) -> None:
@@ -102,7 +102,7 @@ def test_a_report_is_plain_data(report: TuningReport) -> None:
 
 def test_a_run_without_anything_right_has_a_report(tmp_path: Path) -> None:
     """Which says how the trials ended; plots are empty, but there, save that of what cannot be told."""
-    nothing = TuningReport(GEMM, {"N": 1000}, CPU, landscape()[-2:], None, "records.sqlite", 1.0)
+    nothing = TuningReport(TASK.subject, {"N": 1000}, CPU, landscape()[-2:], None, "records.sqlite", 1.0)
     assert nothing.table().splitlines()[1:] == ["2 configurations in 1 s; 1 wrong, 1 timeout; records in records.sqlite"]
     assert nothing.near_best() == []
     assert nothing.to_json()["best"] is None

@@ -78,7 +78,6 @@ WANTED: tuple[dict[str, int], ...] = (
 """Values that steps ask for: nothing, too many registers, fewer, a number of accumulators, one that is no choice."""
 
 
-@pytest.mark.slow
 def test_a_step_has_the_first_of_the_configurations_that_agree_best() -> None:
     """What is wanted of every step need not be possible in each: then as many of the values as can be together."""
     p = replace(problem("ij,ej->ei", "float32", i=24, j=3, e=20), device=AVX2)

@@ -65,7 +65,6 @@ def test_records_of_the_very_einsum_are_hidden() -> None:
     assert kinds()["lengths"]
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Untuned and tuned results are rows that say so; the same command measures only what is not there yet."""
     out = tmp_path / "wide.jsonl"

@@ -34,7 +34,13 @@ def estimate(p: Problem, c: Configuration) -> Work:
 
 
 @space(
-    pattern="xre,rij,ej->xei", version=1, parameters=parameters, constraint=constraint, estimate=estimate, epilogues=True
+    pattern="xre,rij,ej->xei",
+    version=1,
+    parameters=parameters,
+    constraint=constraint,
+    estimate=estimate,
+    epilogues=True,
+    combines=True,
 )
 def dg_gradient(t_unit, m, p, *, elements, unroll):  # type: ignore[no-untyped-def]
     """A work-item for each element; for each node i the derivatives along r are summed once and serve every x."""

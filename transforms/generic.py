@@ -77,6 +77,18 @@ def _step_work(p: Problem, indexing: Subscripts, c: Configuration) -> Work:
     return replace(work, lanes=1) if grouped and p.device.simd_bytes else work
 
 
+def divided(p: Problem, c: Configuration) -> dict[str, str]:
+    """Work-items of a group lie along one index; each does one entry, and sums term by term."""
+    found: dict[str, str] = {}
+    for step in schedule_of(p, c["schedule"]).steps:
+        output, summed = step.indexing.output, step.indexing.summed
+        if p.count(output) < c["items"] and summed:
+            found[max(summed, key=lambda x: p.sizes[x])] = "the work-items of a group share its sum"
+        elif output:
+            found[_lane(p, output, c["lane"])] = "the work-items of a group lie along it"
+    return found
+
+
 def _lane(p: Problem, output: str, lane: str) -> str:
     return output[-1] if lane == "last" else max(output, key=lambda index: p.sizes[index])
 
@@ -89,6 +101,8 @@ def _lane(p: Problem, output: str, lane: str) -> str:
     constraint=constraint,
     estimate=estimate,
     epilogues=True,
+    divides=divided,
+    combines=True,
 )
 def generic(t_unit, match, p, *, schedule, lane, items):  # type: ignore[no-untyped-def]
     """One work-item for each entry of the output, along the last or the longest output axis."""

@@ -54,6 +54,7 @@ def product_work(p: Problem, c: Configuration) -> Work:
     constraint=product_constraint,
     estimate=product_work,
     epilogues=True,
+    combines=True,
 )
 def matrix_product(t_unit, m, p, *, lanes, rows, columns, depth, local):  # type: ignore[no-untyped-def]
     """A work-item accumulates rows x columns entries of C, its columns `lanes` apart; a work-group is `lanes` wide.

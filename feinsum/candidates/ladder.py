@@ -10,22 +10,24 @@ cost model   what the cost model expects to be quickest, in all spaces that matc
 default      the default configuration of the most specific space that matches
 generic      the default configuration of the space that accepts every einsum
 
-Below the first, :mod:`feinsum.candidates.transfer` adapts what a record speaks for to what is asked.  A record of other
-types comes before what the cost model expects, unless that is clearly better here and was not there.
+Below the first, :mod:`feinsum.candidates.transfer` adapts what a record speaks for to what is asked.  A record of another
+einsum comes before what the cost model expects, unless that is clearly better here and was not there: twice as quick where
+what was measured can stay as it is, a tenth where it has to change.  Then it stands among the guesses by its time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from feinsum.candidates.composed import StepOrigin, compositions, origins
 from feinsum.candidates.origin import Origin
-from feinsum.candidates.predicted import SECONDS, favourites
+from feinsum.candidates.predicted import SECONDS, Favourite, favourites
 from feinsum.candidates.records import Inquiry, Question, time_at
-from feinsum.candidates.transfer import adapt, is_better
+from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better
 from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
 from feinsum.errors import TransformError
@@ -85,24 +87,33 @@ def _climb(
     matching: Mapping[str, TransformSpace],
     problems: Mapping[str, Problem],
 ) -> Iterator[Choice]:
-    question = Question.of(here, matching.values())
+    question, favoured = Question.of(here, matching.values()), _Favoured(here, tuple(matching.values()))
+    beaten: list[Choice] = []
     for rung, record in inquiry.precedents(question):
+        if any(rung == choice.rung for choice in beaten):
+            continue  # what is farther away than one that was beaten
         s = matching[record.space]
         adapted = None if rung == "exact" else adapt(record, here, s)
         if adapted is not None:
-            yield Choice(rung, s, adapted, record)
+            choice = Choice(rung, s, adapted, record)
+            as_measured = Choice(rung, s, record.configuration, record)
+            share = MUCH_BETTER if _accepts(as_measured, problems[s.name]) else WORTHWHILE
+            if record.einsum_key != question.einsum_key and favoured.beat(choice, share):
+                beaten.append(_at_our_lengths(choice, here))
+                continue
+            yield choice
         yield Choice(rung, s, record.configuration, record)
     composed = [c for name, s in matching.items() for c in compositions(s, problems[name], inquiry)]
     guesses = [Choice("steps", c.space, c.configuration, None, c.expected_s, c.origins) for c in composed]
-    favoured = favourites(here, tuple(matching.values()), seconds=SECONDS)
-    guesses += [Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in islice(favoured, _FAVOURITES)]
+    best = islice(favoured.all, _FAVOURITES)
+    guesses += [*beaten, *(Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in best)]
     guesses.sort(key=lambda choice: choice.expected_s or 0.0)
     for rung, record in inquiry.of_other_types(question):
         s = matching[record.space]
         adapted = adapt(record, here, s)
         if adapted is not None:
-            beaten = any(is_better(f, record, adapted, here, s) for f in favoured[:1])
-            guesses.insert(len(guesses) if beaten else 0, Choice(rung, s, adapted, record))
+            choice = Choice(rung, s, adapted, record)
+            guesses.insert(len(guesses) if favoured.beat(choice, WORTHWHILE) else 0, choice)
             break
     yield from guesses
     for s in matching.values():
@@ -111,6 +122,28 @@ def _climb(
             configuration = s.default(problems[s.name])
         if configuration is not None:
             yield Choice("default" if s.rank > 0 else "generic", s, configuration)
+
+
+class _Favoured:
+    """What the cost model expects to be quickest, looked for when somebody asks."""
+
+    def __init__(self, here: Instance, spaces: tuple[TransformSpace, ...]) -> None:
+        self._here, self._spaces = here, spaces
+
+    @cached_property
+    def all(self) -> list[Favourite]:
+        """The favourites, best first."""
+        return favourites(self._here, self._spaces, seconds=SECONDS)
+
+    def beat(self, choice: Choice, share: float) -> bool:
+        """Whether the first is expected to beat what was made of the record of a choice, beyond what the record refutes.
+
+        :param share: see :func:`is_better`.
+        """
+        record = choice.record
+        return record is not None and any(
+            is_better(f, record, choice.configuration, self._here, choice.space, share) for f in self.all[:1]
+        )
 
 
 def _with_steps(choice: Choice, here: Instance, problem: Problem, stores: Stores) -> Choice:

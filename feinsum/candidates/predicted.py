@@ -88,7 +88,7 @@ def finishing_work(here: Instance) -> Work:
     """The work of a launch that applies epilogues to sums in memory."""
     e = here.einsum
     entries = math.prod(here.lengths[x] for x in e.indexing.output)
-    rows = [dtype.itemsize for dtype, own in zip(e.dtypes, e.epilogues, strict=True) if own]
+    rows = [dtype.itemsize for dtype, own in zip(e.dtypes, e.epilogues, strict=True) if own] * (e.b if e.combines else 1)
     # Sums are written and read again, beside what the epilogues move.
     moved = e.min_bytes(here.sizes) - e.bare.min_bytes(here.sizes) + 2 * entries * sum(rows)
     operations = sum(own.operations for own in e.epilogues if own)
@@ -113,7 +113,7 @@ class Oracle:
         :param choices: the parameters of the space for this problem.
         """
         work = s.work(problem, configuration)
-        if self.here.einsum.epilogues and not s.epilogues:
+        if self.here.einsum.epilogues and not s.finishes(self.here.einsum, configuration):
             work = in_turn([work, finishing_work(self.here)])
         own = parameter_features(s.name, s.rank, choices, configuration, problem.sizes, problem.einsum.indexing)
         features = {**self._shared, **work_features(work, self.profile, problem.itemsize), **own}

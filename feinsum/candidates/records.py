@@ -198,17 +198,18 @@ def time_at(record: TuningRecord, configuration: Configuration, here: Instance, 
     there = instance_of(record, here.profile)
     with Missed(space, "for its work", expected=FeinsumError):
         ours, theirs = (expected_s(x.bare, space, c) for x, c in ((here, configuration), (there, record.configuration)))
-        return median_s * ours / theirs + added_s(here, space) - added_s(there, space)
+        return median_s * ours / theirs + added_s(here, space, configuration) - added_s(there, space, record.configuration)
     return median_s
 
 
-def added_s(here: Instance, space: TransformSpace) -> float:
+def added_s(here: Instance, space: TransformSpace, configuration: Configuration) -> float:
     """The seconds that epilogues are expected to add: those of the bytes that they move, and of a launch of their own."""
     e = here.einsum
     if not e.epilogues:
         return 0.0
-    added = e.min_bytes(here.sizes) - e.bare.min_bytes(here.sizes)
-    if space.epilogues:
+    # One output instead of several is less to store, which does not make a kernel quicker than its sums.
+    added = max(0, e.min_bytes(here.sizes) - e.bare.min_bytes(here.sizes))
+    if space.finishes(e, configuration):
         nothing = Work(flops=0, bytes=0).seconds(here.profile, 1)
         return Work(flops=0, bytes=added).seconds(here.profile, 1) - nothing
     return finishing_work(here).seconds(here.profile, e.dtype.itemsize)

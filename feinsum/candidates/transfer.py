@@ -6,7 +6,8 @@ expects to be quicker *here*, unless the model expected the same *there*, where 
 
     gain(x)  =  t_here(x) / t_here(c)  /  min(1, t_there(x) / t_there(c))          c: the configuration of the record
 
-By the same rule a favourite of the cost model in any space may beat the configuration of a record of other types.
+By the same rule a favourite of the cost model in any space may beat the configuration of a record of another einsum: one
+of other types, or one that its space refuses here as it was measured; or, if it is expected to take half the time, any.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.space import Choices, Configuration, Instance, Missed, Problem, TransformSpace, Value
 
-_WORTHWHILE = 0.9
+WORTHWHILE = 0.9
 """What is expected to take more than this share of the time is no reason to leave what was measured."""
+MUCH_BETTER = 0.5
+"""What is expected to take more than this share of the time is no reason to leave what can stay as it was measured: half of
+the predictions on a CPU are off by 1.4 and more."""
 _CHANGES = 3
 """Parameters that are changed at most because the cost model says so."""
 _TRIED = 300
@@ -54,7 +58,12 @@ def adapt(record: TuningRecord, wanted: Instance, space: TransformSpace) -> Conf
 
 
 def is_better(
-    rival: Favourite, record: TuningRecord, configuration: Configuration, wanted: Instance, space: TransformSpace
+    rival: Favourite,
+    record: TuningRecord,
+    configuration: Configuration,
+    wanted: Instance,
+    space: TransformSpace,
+    share: float = WORTHWHILE,
 ) -> bool:
     """Whether a favourite for an einsum is expected to beat what was made of a record, beyond what the record refutes.
 
@@ -63,6 +72,7 @@ def is_better(
 
     :param configuration: what :func:`adapt` made of `record`.
     :param space: that of the record.
+    :param share: of the time that a rival may take at most to be better.
     """
     gain = math.inf
     with Missed(space):
@@ -73,7 +83,7 @@ def is_better(
         if similar is not None:
             similar_s = expected_s(there, rival.space, similar)
             gain /= min(1.0, similar_s / expected_s(there, space, record.configuration))
-    return gain < _WORTHWHILE and (missed.error is None or isinstance(missed.error, FeinsumError))
+    return gain < share and (missed.error is None or isinstance(missed.error, FeinsumError))
 
 
 def nearest(problem: Problem, space: TransformSpace, configuration: Configuration) -> dict[str, Value] | None:
@@ -173,9 +183,9 @@ def _improved(start: Configuration, recorded: Configuration, here: _Place, there
             break
         gains = {}
         for k, t in enumerate(here.expected_s(accepted)):
-            if t / start_s < _WORTHWHILE * best_gain:
+            if t / start_s < WORTHWHILE * best_gain:
                 gains[k] = t / start_s / _expected_there(accepted[k], recorded_s, there)
-        if not gains or min(gains.values()) >= _WORTHWHILE * best_gain:
+        if not gains or min(gains.values()) >= WORTHWHILE * best_gain:
             break
         best_gain = min(gains.values())
         best = accepted[min(gains, key=gains.__getitem__)]

@@ -15,7 +15,7 @@ canonically (:mod:`~feinsum.canonicalization.labelling`).  Reading the graph in 
 from __future__ import annotations
 
 from feinsum.canonicalization.canonical import CanonicalEinsum, canonicalize_einsum, is_isomorphic, isomorphism
-from feinsum.canonicalization.form import parse_key
+from feinsum.canonicalization.form import is_key, parse_key
 from feinsum.canonicalization.renaming import Renaming
 
-__all__ = ["CanonicalEinsum", "Renaming", "canonicalize_einsum", "is_isomorphic", "isomorphism", "parse_key"]
+__all__ = ["CanonicalEinsum", "Renaming", "canonicalize_einsum", "is_isomorphic", "is_key", "isomorphism", "parse_key"]

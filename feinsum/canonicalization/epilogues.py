@@ -3,7 +3,8 @@
     1|ac,bc->ab|a=inf b=35 c=35||[float64,float64]|ω:y0=float64|s0*v + s1*out + y0[b]
 
 After ``ω:`` stand the types of the arrays that only epilogues read, and the epilogues in the canonical letters and names:
-one if all rows have the same, else one for each row, ``v`` where there is none.  Numbers given at the call are ``s0``, ...
+one if all rows have the same, or are for one output, which has their sums as ``v0``, ``v1``, ..., else one for each row,
+``v`` where there is none.  Numbers given at the call are ``s0``, ...
 
 Which of two equal operands or rows comes first is decided by what epilogues read: the einsum with its epilogues is a
 coloured graph, too, that is labelled before the bare einsum is brought to canonical form.  Arguments of commutative
@@ -42,14 +43,19 @@ def representative(e: BatchedEinsum) -> Renaming:
     places = [(k, p, x) for k, letters in enumerate(e.indexing.inputs) for p, x in enumerate(letters)]
     graph.add([p for _, p, _ in places], [(operands[k], index[x]) for k, _, x in places])
     array = _vertices(graph, [a.dtype.name for a in e.arrays], [a.name for a in e.arrays])
-    rows = graph.add([own.skeleton if own else "" for own in e.epilogues], [()] * e.b)
+    finished = e.epilogues * (e.b if e.combines else 1)
+    rows = graph.add([own.skeleton if own else "" for own in finished], [()] * e.b)
     entries = [(i, k, a.name) for i, row in enumerate(e.args) for k, entry in enumerate(row) for a in entry]
     graph.add([0] * len(entries), [(rows[i], operands[k], array[name]) for i, k, name in entries])
+    # An epilogue of several rows tells them apart by where it reads their sums, and is a thing of its own.
+    owners = graph.add(["rows"], [()]) if e.combines else rows
+    sums = [(s, row) for own in e.epilogues if own for s, row in enumerate(own.all_rows)]
+    graph.add([s for s, _ in sums], [(rows[row],) for _, row in sums])
     reads = [(i, s, read.array.name) for i, own in enumerate(e.epilogues) if own for s, read in enumerate(own.all_reads)]
-    graph.add([s for _, s, _ in reads], [(rows[i], array[name]) for i, s, name in reads])
+    graph.add([s for _, s, _ in reads], [(owners[i], array[name]) for i, s, name in reads])
     scalar = _vertices(graph, [0] * len(e.scalars), tuple(e.scalars))
     uses = [(i, s, name) for i, own in enumerate(e.epilogues) if own for s, name in enumerate(own.all_scalars)]
-    graph.add([s for _, s, _ in uses], [(rows[i], scalar[name]) for i, s, name in uses])
+    graph.add([s for _, s, _ in uses], [(owners[i], scalar[name]) for i, s, name in uses])
 
     ranks = graph.ranks()
     indices = [*output, *sorted(summed, key=lambda x: ranks[index[x]])]
@@ -87,8 +93,7 @@ def with_epilogues(bare: Renaming, e: BatchedEinsum) -> Renaming:
     :param e: the einsum with its epilogues, in the names that `bare` starts from.
     """
     arrays, scalars = dict(bare.arrays), dict[str, str]()
-    for i in bare.rows:
-        own = e.epilogues[i]
+    for own in e.epilogues if e.combines else [e.epilogues[i] for i in bare.rows]:
         for a in own.arrays if own else ():
             arrays.setdefault(a.name, f"y{len(arrays) - len(bare.arrays)}")
         for name in own.scalars if own else ():
@@ -122,8 +127,11 @@ def read_suffix(bare: BatchedEinsum, types: str, texts: str) -> BatchedEinsum:
     if len(rows) not in (1, bare.b):
         raise SubscriptError(f"the key has {len(rows)} epilogues for {bare.b} rows")
     output, axes = bare.indexing.output, bare.index_sizes
-    made = {text: parse_epilogue(text, output, {**arrays, **_read_arrays(text, new, output, axes)}) for text in set(rows)}
-    whole = replace(bare, epilogues=tuple(made[text] for text in rows) * (bare.b if len(rows) == 1 else 1))
+    count = bare.b if len(rows) == 1 else 1
+    made = {
+        text: parse_epilogue(text, output, {**arrays, **_read_arrays(text, new, output, axes)}, count) for text in set(rows)
+    }
+    whole = replace(bare, epilogues=tuple(made[text] for text in rows) * (1 if made[rows[0]].rows else count))
     if suffix(whole) != f"|{MARK}{types}|{texts}":
         raise SubscriptError(f"the epilogues {texts[:80]!r} in the key are not written as they would be again")
     return whole

@@ -104,6 +104,11 @@ class Form:
                 yield tuple(names)
 
 
+def is_key(text: str) -> bool:
+    """Whether the key of a record is that of an einsum; others are of programs."""
+    return text.startswith(f"{FORMAT}|")
+
+
 def parse_key(key: str) -> BatchedEinsum:
     """The canonical einsum that `key` describes.
 

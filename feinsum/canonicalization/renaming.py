@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from feinsum.arrays import Array, Axis
 from feinsum.canonicalization.axes import spelling
 from feinsum.einsum import BatchedEinsum
+from feinsum.epilogue import Epilogue
 from feinsum.errors import ShapeError, SubscriptError
 from feinsum.subscripts import Subscripts
 
@@ -122,7 +123,15 @@ class Renaming:
                 tuple(tuple(sorted((made[a.name] for a in e.args[i][k]), key=lambda a: a.name)) for k in self.operands)
                 for i in self.rows
             ),
-            tuple(own and own.renamed(made, self.scalars) for own in (e.epilogues[i] for i in self.rows if e.epilogues)),
+            self._epilogues(e, made),
+        )
+
+    def _epilogues(self, e: BatchedEinsum, arrays: Mapping[str, Array]) -> tuple[Epilogue | None, ...]:
+        """The epilogues of the target, of which one of several rows has these in their new order."""
+        if e.combines:
+            return tuple(own and own.renamed(arrays, self.scalars, _places(self.rows)) for own in e.epilogues)
+        return tuple(
+            own and own.renamed(arrays, self.scalars) for own in (e.epilogues[i] for i in self.rows if e.epilogues)
         )
 
     def _check(self, e: BatchedEinsum) -> None:
@@ -136,6 +145,11 @@ class Renaming:
         for what, count, expected in (("operands", e.n, len(self.operands)), ("rows", e.b, len(self.rows))):
             if count != expected:
                 raise SubscriptError(f"'{e}' has {count} {what} but the renaming is of {expected}")
+
+
+def _places(rows: tuple[int, ...]) -> dict[int, int]:
+    """Where each row of the source is in the target."""
+    return {row: place for place, row in enumerate(rows)}
 
 
 def _invert(permutation: tuple[int, ...]) -> tuple[int, ...]:

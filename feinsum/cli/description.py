@@ -73,7 +73,7 @@ def describe(
     if subscripts.endswith("-"):
         raise click.UsageError(f"the shell took what follows {subscripts!r} for a redirection; quote it, as in 'ij,jk->ik'")
     axes = _pairs("--shape", shapes, _axes)
-    lengths = _pairs("--size", (part for text in sizes for part in text.split(",")), _length)
+    lengths = read_lengths(sizes)
     marked = [letter.strip() for text in long for letter in text.split(",")]
     types = _pairs("--dtype", (text if "=" in text else f"={text}" for text in dtypes), lambda name, text: text)
     terms = subscripts.partition("->")[0].split(",")
@@ -97,6 +97,14 @@ def describe(
         if isinstance(e.index_sizes.get(letter, 0), int):
             raise click.UsageError(f"--long names '{letter}', but the indices are {', '.join(e.indexing.indices)}")
     return Request(e, _lengths_of_long_axes(e, lengths))
+
+
+def read_lengths(sizes: Iterable[str]) -> dict[str, int]:
+    """The lengths that texts like ``M=10,N=20`` give.
+
+    :raises click.UsageError: if one is no length, or is given twice.
+    """
+    return _pairs("--size", (part for text in sizes for part in text.split(",")), _length)
 
 
 def _read_arrays(e: BatchedEinsum, then: Sequence[str], types: Mapping[str, str]) -> dict[str, Array]:

@@ -92,7 +92,7 @@ def explain(request: Request, device: str | None, database: str | None, form: st
     sizes = expected_sizes(e, request.sizes)
     if form is not None:
         facts = _device_facts(request, fe.device(device), database, sizes)
-        say(_log(request, sizes, facts["candidates"][0]))
+        say(_log(request, fe.device(device), sizes, facts["candidates"][0]))
         return
     flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
     found = {
@@ -136,7 +136,7 @@ def _device_facts(request: Request, device: Device, database: str | None, sizes:
     return {"device": device.id, "least_s": least, "candidates": [_candidate(choice) for choice in choices]}
 
 
-def _log(request: Request, sizes: Mapping[str, int], first: Mapping[str, Any]) -> str:
+def _log(request: Request, device: Device, sizes: Mapping[str, int], first: Mapping[str, Any]) -> str:
     """The schedule that `generate` would try first."""
     from feinsum.languages.immediate.schedules import Kernel, known_schedule, write_schedule
     from feinsum.registry import find_space
@@ -144,7 +144,8 @@ def _log(request: Request, sizes: Mapping[str, int], first: Mapping[str, Any]) -
     kernel = Kernel(first["space"], find_space(first["space"]).version, first["configuration"])
     e = request.einsum
     lengths = {name: max(1, length) for name, length in sizes.items()}
-    return f"; {first['rung']}\n{write_schedule(e, known_schedule(e, kernel), lengths)}".rstrip()
+    known = known_schedule(e, kernel, device.profile, lengths)
+    return f"; {first['rung']}\n{write_schedule(e, known, lengths)}".rstrip()
 
 
 def _candidate(choice: Choice) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from feinsum.report.displays import given_letters, without_repetitions
 from feinsum.report.units import duration, listed, settings
 
 if TYPE_CHECKING:
-    from feinsum.contraction import ContractionSchedule
     from feinsum.database import TuningRecord
     from feinsum.query import QueryResult
     from feinsum.tune.batch import Result
@@ -44,6 +43,8 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
     def either(*, subscripts: str, **options: Any) -> None:
         if subscripts.endswith(".toml"):
             _tune_batch(subscripts, options)
+        elif subscripts.endswith(".decl"):
+            _tune_program(subscripts, options)
         elif options.pop("shard") is not None:
             raise click.UsageError("--shard divides the jobs of a job file; give one in place of the subscripts")
         else:
@@ -88,7 +89,7 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
     "--schedule",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Try this order of contraction first: a program of the immediate language, see `feinsum plan --order C`.",
+    help="Try this first: order, kernels and marks of a program of the immediate language, see `feinsum plan --order C`.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Let the workers of this dask.distributed scheduler do the trials.")
 @click.option("--shard", metavar="I/N", help="Of a job file: do every N-th job, from the I-th on.")
@@ -125,7 +126,11 @@ def tune(
     all, do the jobs of a file at once; equal devices share them.
 
     \b
+    A program of the declarative language, whose name ends in .decl, is tuned at the lengths that --size gives.
+
+    \b
     Examples:
+      feinsum tune tiles.decl --size M=1024,K=1024,N=1024 --timeout 30
       feinsum tune "xre,rij,ej->xei" --shape J=3,3,E --shape D=3,20,20 --shape u=E,20 --size E=100000 --timeout 40
       feinsum tune night.toml --shard 1/8
       feinsum tune night.toml --device all
@@ -139,8 +144,8 @@ def tune(
         _require_writable(html)
     elif beside is not None:
         raise click.UsageError("--beside says what a page is compared with; give --html FILE, too")
-    schedule = None if schedule is None else _read_schedule(request, schedule)
-    report = fe.autotune(request.einsum, device, database, request.sizes, schedule=schedule, **options)
+    own = {} if schedule is None else _read_schedule(request, schedule, device, database, options["scheduler"])
+    report = fe.autotune(request.einsum, device, database, request.sizes, **own, **options)
     if html is not None:
         report.write_html(html, beside)
     if as_json:
@@ -156,17 +161,29 @@ def tune(
         ctx.exit(1)
 
 
-def _read_schedule(request: Request, path: str) -> ContractionSchedule:
-    """The order of contraction that a file says."""
+def _read_schedule(
+    request: Request, path: str, device: str | None, database: str | None, scheduler: str | None
+) -> dict[str, Any]:
+    """What :func:`feinsum.autotune` is told of the schedule in a file."""
+    import feinsum as fe
+    from feinsum.database import open_stores
+    from feinsum.languages.immediate.attempts import attempts
     from feinsum.languages.immediate.schedules import read_schedule
     from feinsum.languages.program import program
 
-    found = read_schedule(program(path, "immediate"), request.einsum)
-    if len(found.steps.steps) < 2:
-        raise click.UsageError(f"{path} is one step, so there is no order to try")
-    if any(found.kernels):
-        say("the order is taken from the file; the kernels of its steps are those that records speak for", err=True)
-    return found.steps
+    e = request.einsum
+    found = read_schedule(program(path, "immediate"), e)
+    order = found.steps if len(found.steps.steps) > 1 else None
+    if not any(found.kernels) and (order is None or not any(found.marks)):
+        if order is None:
+            raise click.UsageError(f"{path} is one step without a kernel, so there is nothing to try")
+        return {"schedule": order}
+    if scheduler is not None:
+        raise click.UsageError("kernels and marks of a schedule are for the device of this machine, not for --scheduler")
+    own = attempts(e, found, fe.device(device).profile, open_stores(database), request.sizes)
+    for remark in own.remarks:
+        say(remark, err=True)
+    return {"schedule": order, "first": own.configurations}
 
 
 def _require_writable(path: str) -> None:
@@ -181,6 +198,32 @@ _OF_AN_EINSUM = (
     *("shapes", "sizes", "long", "rows", "dtypes", "then"),
     *("trials", "timeout", "space", "sampler", "seed", "steps", "schedule", "html", "beside"),
 )
+
+
+def _tune_program(path: str, options: Mapping[str, Any]) -> None:
+    """Search what a program leaves open, at the lengths of its arguments."""
+    from feinsum.cli.description import read_lengths
+    from feinsum.languages.program import program
+    from feinsum.tune.autotune import autotune
+
+    ctx = click.get_current_context()
+    given = [name for name in _OF_AN_EINSUM if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    if unknown := [name for name in given if name not in _OF_A_PROGRAM]:
+        flags = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+        raise click.UsageError(f"{flags[unknown[0]]} does not go with a program")
+    taken = {name: options[name] for name in ("trials", "timeout", "sampler", "seed", "workers", "scheduler")}
+    report = autotune(program(path), options["device"], options["database"], read_lengths(options["sizes"]), **taken)
+    if options["as_json"]:
+        print_json(report.to_json())
+    else:
+        say(report.table())
+    if report.interrupted:
+        raise KeyboardInterrupt
+    if report.best is None:
+        ctx.exit(1)
+
+
+_OF_A_PROGRAM = ("sizes", "trials", "timeout", "sampler", "seed")
 
 
 def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
@@ -282,13 +325,15 @@ def query(
 
 def _print_logs(request: Request, known: QueryResult, records: Sequence[TuningRecord]) -> None:
     """Records as programs of the immediate language."""
+    from feinsum.devices import devices
     from feinsum.languages.immediate.schedules import recorded_schedule, write_schedule
 
     e = request.einsum
+    profiles = {here.id: here.profile for here in devices()}
     for number, r in enumerate(records):
         time = "" if r.median_s is None else f", {duration(r.median_s)}"
         sizes = e.sizes_from({known.letters[letter]: length for letter, length in r.sizes.items()})
-        text = write_schedule(e, recorded_schedule(e, r), sizes, name=f"record{number}")
+        text = write_schedule(e, recorded_schedule(e, r, profiles.get(r.device), sizes), sizes, name=f"record{number}")
         say(f"; record {r.id} of {r.device}: {r.status}{time}\n{text}")
 
 

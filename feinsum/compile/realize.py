@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from loopy import AddressSpace
 from loopy.diagnostic import LoopyError
 
@@ -15,12 +16,12 @@ from feinsum.compile.pause import deprecations_paused
 from feinsum.compile.program import Extent, Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.epilogue import Epilogue
-from feinsum.epilogue.tree import Sum, walk
+from feinsum.epilogue.tree import Number, Sum, walk
 from feinsum.errors import FeinsumError, SpaceError
 from feinsum.lower import generate_loopy, sum_names
 from feinsum.lower.target import QuietTarget
 from feinsum.match import match_einsum, match_finished
-from feinsum.rewrites import finish_apart
+from feinsum.rewrites import finish_apart, finish_together
 from feinsum.space import Configuration, TransformSpace
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def _applied(
 ) -> lp.TranslationUnit:
     """See :func:`transformed`; a space that cannot make something of its sums where it stores them has them as they are."""
     parts = (e, sizes, space, configuration, profile)
-    if not e.epilogues or not space.epilogues or not all(own is None or _is_fused(own) for own in e.epilogues):
+    finishes = zip(e.epilogues, e.dtypes, strict=False)
+    fused = space.finishes(e, configuration) and all(own is None or _is_fused(own, dtype) for own, dtype in finishes)
+    if not e.epilogues or not fused:
         return _in_launches(*parts, apart=bool(e.epilogues), wide=wide, target=target)
     try:
         return _in_launches(*parts, apart=False, wide=wide, target=target)
@@ -86,9 +89,16 @@ def _applied(
         return _in_launches(*parts, apart=True, wide=wide, target=target)
 
 
-def _is_fused(epilogue: Epilogue) -> bool:
-    """Whether spaces can make an epilogue of finished sums: it depends on the sum."""
-    return any(isinstance(node, Sum) for node in walk(epilogue.expression))
+def _is_fused(epilogue: Epilogue, dtype: np.dtype[Any]) -> bool:
+    """Whether spaces can make an epilogue of finished sums: it depends on the sum.
+
+    Compilers leave out sums of integers that a zero multiplies.  Where only the output is read then, Intel's (2026.2)
+    forgets the bound of the loops; the launch of its own has a predicate for that.
+    """
+    if not any(isinstance(node, Sum) for node in walk(epilogue.expression)):
+        return False
+    zero = any(isinstance(node, Number) and node.value == 0 for node in walk(epilogue.expression))
+    return not (zero and epilogue.reads_output and dtype.kind in "iu")
 
 
 def _in_launches(
@@ -106,8 +116,11 @@ def _in_launches(
 
     :param apart: whether epilogues have a launch of their own.
     """
-    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=apart, inline=True)
-    match = match_einsum(t_unit) if apart else match_finished(t_unit)
+    unfinished = apart or e.combines
+    t_unit = generate_loopy(e, index_dtype="int64" if wide else "int32", target=target, unfinished=unfinished, inline=True)
+    match = match_einsum(t_unit) if unfinished else match_finished(t_unit)
+    if e.combines and not apart:
+        t_unit, match = finish_together(t_unit, match, e)
     if match.einsum.indexing == e.indexing:  # asked about the very same, a space remembers what it worked out
         problem = space.problem(e, sizes, profile)
     else:
@@ -116,10 +129,10 @@ def _in_launches(
         own = {axis: by_name[match.names[axis]] for axis in match.einsum.long_axes}
         problem = space.problem(match.einsum, own, profile)
     result = space.transform(t_unit, match, configuration, problem)
-    return finish_apart(result, match.kernel_name, e, sum_names(e), items=_items(profile)) if apart else result
+    return finish_apart(result, match.kernel_name, e, sum_names(e), items=finishing_items(profile)) if apart else result
 
 
-def _items(profile: DeviceProfile) -> int:
+def finishing_items(profile: DeviceProfile) -> int:
     """Work-items of a group that finishes sums: as many numbers as are worth one on a CPU, a few sub-groups elsewhere."""
     return min(_FINISHED_BY_GROUP if profile.kind == "cpu" else _FINISHED_BY_GPU_GROUP, profile.max_work_group_size)
 

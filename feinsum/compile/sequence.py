@@ -9,6 +9,7 @@ import numpy as np
 
 from feinsum.compile.buffers import check_queue, checked_events
 from feinsum.compile.hosted import LEAST_RESULT_BYTES, computes_in_host_memory, new_array, show_to_host, wrap
+from feinsum.compile.pages import large_pages
 from feinsum.devices import Device
 from feinsum.devices.opencl import build_program
 from feinsum.ending import calling
@@ -96,6 +97,9 @@ def new_device_array(shape: tuple[int, ...], dtype: Any, queue: Any, *, for_host
             found = cla.Array(queue, shape, dtype, data=buffer)
             found.host = value
             return found
+    pages = large_pages(queue.context)
+    if pages.pay(size):
+        return cla.Array(queue, shape, dtype, data=pages.new_buffer(size))
     return cla.empty(queue, shape, dtype) if size else cla.empty(queue, shape or (1,), dtype)
 
 

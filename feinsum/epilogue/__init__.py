@@ -17,7 +17,7 @@ from feinsum.arrays import Array, Axis
 from feinsum.epilogue.functions import FUNCTIONS
 from feinsum.epilogue.normal import normal_form, skeleton
 from feinsum.epilogue.text import parse, write
-from feinsum.epilogue.tree import Call, Node, Number, Read, Scalar, reads_output, rebuild, walk
+from feinsum.epilogue.tree import Call, Node, Number, Read, Scalar, Sum, reads_output, rebuild, walk
 from feinsum.errors import DTypeError
 
 __all__ = ["Epilogue", "check_types", "computed_in", "parse_epilogue", "uses_of"]
@@ -25,7 +25,8 @@ __all__ = ["Epilogue", "check_types", "computed_in", "parse_epilogue", "uses_of"
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is made of a row's sum before it is stored.  Made by :meth:`feinsum.BatchedEinsum.then`.
+    """What is made of a row's sum, or of those of all rows, before it is stored; made by
+    :meth:`feinsum.BatchedEinsum.then`.
 
     Which index of the output an array is read at is told by its position there, so that renaming indices changes nothing.
 
@@ -58,6 +59,16 @@ class Epilogue:
         return tuple(dict.fromkeys(read.array for read in self.reads))
 
     @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The rows whose sums are read by number, in order; none where it is an epilogue of one row."""
+        return tuple(sorted(set(self.all_rows)))
+
+    @cached_property
+    def all_rows(self) -> tuple[int, ...]:
+        """The same in order of appearance, each as often as it appears."""
+        return tuple(node.row for node in walk(self.expression) if isinstance(node, Sum) and node.row is not None)
+
+    @cached_property
     def scalars(self) -> tuple[str, ...]:
         """The names of the numbers that are given at the call, in order of appearance."""
         return tuple(dict.fromkeys(self.all_scalars))
@@ -88,14 +99,21 @@ class Epilogue:
         """The epilogue as text without names."""
         return skeleton(self.expression)
 
-    def renamed(self, arrays: Mapping[str, Array], scalars: Mapping[str, str] | None = None) -> Epilogue:
-        """The epilogue of other arrays and scalars, by the names of those that it has."""
+    def renamed(
+        self,
+        arrays: Mapping[str, Array],
+        scalars: Mapping[str, str] | None = None,
+        rows: Mapping[int, int] | None = None,
+    ) -> Epilogue:
+        """The epilogue of other arrays, scalars and rows, by the names and numbers of those that it has."""
 
         def change(node: Node) -> Node:
             if isinstance(node, Read):
                 return Read(arrays.get(node.array.name, node.array), node.axes)
             if isinstance(node, Scalar) and scalars is not None:
                 return Scalar(scalars.get(node.name, node.name))
+            if isinstance(node, Sum) and node.row is not None and rows is not None:
+                return Sum(rows[node.row])
             return node
 
         return Epilogue(rebuild(self.expression, change))
@@ -111,17 +129,18 @@ class Epilogue:
         )
 
 
-def parse_epilogue(text: str, output: str, arrays: Mapping[str, Array]) -> Epilogue:
+def parse_epilogue(text: str, output: str, arrays: Mapping[str, Array], rows: int = 1) -> Epilogue:
     """The epilogue that a text describes; see :meth:`feinsum.BatchedEinsum.then`.
 
     :param output: the indices of the output.
     :param arrays: what it may read, by the names in the text.
+    :param rows: of how many rows it may make one output.
     :raises SubscriptError: saying what in the text has no meaning.
 
     >>> parse_epilogue("out*beta + v*alpha", "ij", {}).text("ij")
     'alpha*v + beta*out'
     """
-    return Epilogue(parse(text, output, arrays))
+    return Epilogue(parse(text, output, arrays, rows))
 
 
 def uses_of(epilogues: Iterable[Epilogue | None], output: str) -> tuple[tuple[Array, str], ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from feinsum.epilogue.functions import FUNCTIONS
-from feinsum.epilogue.tree import Call, Node, Number, Present, Read, Scalar, Sum, reads_output, rebuild
+from feinsum.epilogue.tree import Call, Node, Number, Present, Read, Scalar, Sum, reads_output, rebuild, walk
 
 _WHOLE, _WIDEST = 2**53, 2**64
 _COMMUTATIVE = ("+", "*", "min", "max")
@@ -137,4 +137,9 @@ def _ordered(node: Call) -> Call:
     if node.function not in _COMMUTATIVE:
         return node
     ranks = _FIRST_IN_PRODUCTS if node.function == "*" else _FIRST_IN_SUMS
-    return Call(node.function, tuple(sorted(node.arguments, key=lambda x: (ranks.index(type(x)), skeleton(x)))))
+    return Call(node.function, tuple(sorted(node.arguments, key=lambda x: (ranks.index(type(x)), skeleton(x), _rows(x)))))
+
+
+def _rows(node: Node) -> tuple[int, ...]:
+    """The rows whose sums stand in a node; where nothing else decides, the sum of the first row comes first."""
+    return tuple(part.row for part in walk(node) if isinstance(part, Sum) and part.row is not None)

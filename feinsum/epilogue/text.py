@@ -1,7 +1,8 @@
 """Epilogues as text: Python's grammar of expressions, of which nothing is evaluated, and back.
 
-``v`` is the sum, ``out`` the present content of the output, ``b[j]`` an entry of an array at indices of the output, a name
-alone a scalar that is given at the call, or an array of no axes.  Operators are ``+ - * / **``, comparisons, ``and``,
+``v`` is the sum, or ``v0``, ``v1``, ... are those of several rows of which one output is made, ``out`` is the present
+content of the output, ``b[j]`` an entry of an array at indices of the output, a name alone a scalar that is given at the
+call, or an array of no axes.  Operators are ``+ - * / **``, comparisons, ``and``,
 ``or``, ``not`` and ``a if c else b``, which is ``where(c, a, b)``.
 """
 
@@ -29,11 +30,12 @@ _LENGTH = 10_000
 """Characters of a text at most."""
 
 
-def parse(text: str, output: str, arrays: Mapping[str, Array]) -> Node:
+def parse(text: str, output: str, arrays: Mapping[str, Array], rows: int = 1) -> Node:
     """The tree of a text, as it is written.
 
     :param output: the indices of the output.
     :param arrays: what may be read, by the names in the text.
+    :param rows: how many rows there are of whose sums one output may be made, as of ``v0`` and ``v1``.
     :raises SubscriptError: saying what in the text has no meaning.
     """
     if not isinstance(text, str):
@@ -45,7 +47,9 @@ def parse(text: str, output: str, arrays: Mapping[str, Array]) -> Node:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         message = error.msg if isinstance(error, SyntaxError) else str(error)
         raise SubscriptError(f"the epilogue '{text}' is no expression: {message}") from None
-    node = _Reader(text, output, arrays).read(body, 0)
+    reader = _Reader(text, output, arrays, rows)
+    node = reader.read(body, 0)
+    reader.check_rows(node)
     if _is_condition(node):
         raise SubscriptError(f"the epilogue '{text}' is a truth value; make a number of it with where(condition, 1, 0)")
     return node
@@ -74,14 +78,28 @@ class _Reader:
     """Reads one text.
 
     :ivar text: for errors.
+    :ivar rows: see :func:`parse`.
     """
 
     text: str
     output: str
     arrays: Mapping[str, Array]
+    rows: int = 1
 
     def refuse(self, reason: str) -> SubscriptError:
         return SubscriptError(f"the epilogue '{self.text}' {reason}")
+
+    def check_rows(self, node: Node) -> None:
+        """Refuse an epilogue of some rows' sums, or of the own row's and others'."""
+        read = {part.row for part in walk(node) if isinstance(part, Sum)}
+        if read <= {None}:
+            return
+        if None in read:
+            first = min(row for row in read if row is not None)
+            raise self.refuse(f"has 'v', the sum of each row, and 'v{first}', that of one; write v0, v1, ... or v alone")
+        missing = sorted(set(range(self.rows)) - read)
+        if missing:
+            raise self.refuse(f"makes one output of {self.rows} rows, but has no 'v{missing[0]}'; leave that row out")
 
     def read(self, at: ast.expr, depth: int, *, condition: bool = False) -> Node:
         """The node of an expression.
@@ -134,25 +152,36 @@ class _Reader:
             return Sum()
         if name == PRESENT:
             return Present()
-        if name in self.arrays:
+        if name in self.arrays and not (self._is_row(name) and self.arrays[name].shape):
             return self._read(name, ())
         if name in FUNCTIONS or name in EXPANDED:
             raise self.refuse(f"names the function '{name}' without calling it; write {name}(v)")
         if name[:1] == SUM and name[1:].isdigit():
-            raise self.refuse(f"has '{name}'; an epilogue is of the sum of its own row, v")
+            return self._row(name)
         if not is_identifier(name):
             raise self.refuse(f"names a scalar {name!r}; use an identifier of C that is no keyword")
         return Scalar(name)
+
+    def _is_row(self, name: str) -> bool:
+        """Whether a name is that of the sum of one of several rows."""
+        return self.rows > 1 and name[:1] == SUM and name[1:] in map(str, range(self.rows))
+
+    def _row(self, name: str) -> Sum:
+        if self._is_row(name):
+            return Sum(int(name[1:]))
+        if self.rows > 1:
+            raise self.refuse(f"has '{name}', but the sums of the {self.rows} rows are v0 to v{self.rows - 1}")
+        raise self.refuse(f"has '{name}'; an epilogue is of the sum of its own row, v, or one text of those of all rows")
 
     def _entry(self, at: ast.Subscript) -> Node:
         name = at.value.id if isinstance(at.value, ast.Name) else ""
         index = at.slice.elts if isinstance(at.slice, ast.Tuple) else [at.slice]
         letters = [x.id for x in index if isinstance(x, ast.Name)]
-        if name in (SUM, PRESENT):
+        if name in (SUM, PRESENT) or (self._is_row(name) and name not in self.arrays):
             if len(letters) < len(index) or "".join(letters) != self.output:
                 own = f"{name}[{', '.join(self.output)}]"
                 raise self.refuse(f"reads '{ast.unparse(at)}'; it is of {own}, the entry that it is worked out for, alone")
-            return Sum() if name == SUM else Present()
+            return self._name(name)
         if len(letters) < len(index) or any(x not in self.output for x in letters):
             own = f"of the output, {', '.join(self.output)}" if self.output else "of the output, which has none"
             raise self.refuse(f"reads '{ast.unparse(at)}'; arrays are read at indices {own}")
@@ -221,7 +250,7 @@ def _write(node: Node, output: str, least: int) -> str:
     """The text of a node, in parentheses where it binds less than `least`."""
     match node:
         case Sum():
-            return SUM
+            return SUM if node.row is None else f"{SUM}{node.row}"
         case Present():
             return PRESENT
         case Scalar():

@@ -15,7 +15,12 @@ from feinsum.arrays import Array
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of the row, ``v``."""
+    """The sum of the row, ``v``, or of one row of several, ``v0``, ``v1``, ...
+
+    :ivar row: which row; None for that of the epilogue itself.
+    """
+
+    row: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,22 +46,24 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
 
 def evaluate(
     epilogue: Epilogue,
-    sums: np.ndarray[Any, Any],
+    sums: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]],
     present: np.ndarray[Any, Any] | None,
     arrays: Mapping[str, np.ndarray[Any, Any]],
     scalars: Mapping[str, Any],
 ) -> np.ndarray[Any, Any]:
     """What is stored, for sums of the type of the output.
 
+    :param sums: those of the row, or of each row of which one output is made.
     :param present: the content of the output before; None if it is not read.
     """
-    stored, rank = sums.dtype, sums.ndim
+    rows = (sums,) if isinstance(sums, np.ndarray) else tuple(sums)
+    stored, rank = rows[0].dtype, rows[0].ndim
     dtype = computed_in(stored)
 
     def rec(node: tree.Node) -> Any:
         match node:
             case tree.Sum():
-                return sums.astype(dtype)
+                return rows[node.row or 0].astype(dtype)
             case tree.Present():
                 return np.asarray(present).astype(dtype)
             case tree.Read():
@@ -77,7 +79,7 @@ def evaluate(
         return call(*map(rec, node.arguments))
 
     with np.errstate(all="ignore"):
-        return np.broadcast_to(np.asarray(rec(epilogue.expression)).astype(stored), sums.shape)
+        return np.broadcast_to(np.asarray(rec(epilogue.expression)).astype(stored), rows[0].shape)
 
 
 def _along(values: np.ndarray[Any, Any], axes: tuple[int, ...], rank: int) -> np.ndarray[Any, Any]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
+from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import TransformError
 from feinsum.exploration.points import Comparison, SpacePoint
+from feinsum.lengths import require_mapping
 from feinsum.query import query
 from feinsum.registry import find_space, matching_spaces
 from feinsum.report.census import Census, take_census

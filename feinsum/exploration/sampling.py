@@ -32,7 +32,7 @@ def sample_here(x: Exploration, trials: int, seed: int, progress: bool) -> Tunin
     )
     records: list[TuningRecord] = []
     best: TuningRecord | None = None
-    with progress_bar(x.einsum, trials, None) if progress else contextlib.nullcontext(lambda *_: None) as report:
+    with progress_bar(x.einsum.subscripts, trials, None) if progress else contextlib.nullcontext(lambda *_: None) as report:
         while len(records) < trials and (configuration := sampler.ask()) is not None:
             record = task.record(task.trial(x.space, configuration), _outcome(x, configuration, task.proof_seed))
             sampler.tell(configuration, record.median_s)
@@ -41,7 +41,7 @@ def sample_here(x: Exploration, trials: int, seed: int, progress: bool) -> Tunin
                 best = record
             report(len(records), trials, best, record)
     return TuningReport(
-        einsum=x.einsum,
+        subject=task.subject,
         sizes=dict(x.sizes),
         device=x.device.profile,
         records=tuple(records),

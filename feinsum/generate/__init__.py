@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from feinsum.canonicalization import canonicalize_einsum
@@ -11,14 +11,16 @@ from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.opencl import wake_compiler
 from feinsum.devices.store import unwritable
-from feinsum.einsum import BatchedEinsum, require_einsum, require_mapping
+from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import DeviceError, FeinsumError, TransformError, ValidationError
+from feinsum.lengths import require_mapping
 
 if TYPE_CHECKING:
     import os
 
     import pyopencl as cl
 
+    from feinsum.candidates.ladder import Choice
     from feinsum.compile.executable import Executable
     from feinsum.database import Database
     from feinsum.generate.answers import Answer
@@ -40,6 +42,7 @@ def generate(
     tune: str = "never",
     *,
     timeout: float = 60.0,
+    looped: str = "",
 ) -> Kernel:
     """The fastest kernel known for `e` on a device.
 
@@ -51,8 +54,11 @@ def generate(
     :param sizes: lengths expected of long axes.  They rank records and never limit what the kernel accepts.
     :param tune: ``"never"``; ``"missing"`` to tune first where no record is exact; ``"always"`` to tune first.
     :param timeout: seconds of tuning; the first trial that succeeds is finished, however late that is.
+    :param looped: indices that a kernel is to take one value at a time of, outside of what it divides among vectors,
+        registers and tiles; a wish, which is passed over where kernels that do so are expected to take twice as long.
+        :meth:`Kernel.divides` says what came of it.
     :raises DeviceError: if there is no usable device, or none of our kernels runs on it.
-    :raises ValidationError: if `tune` is none of the three.
+    :raises ValidationError: if `tune` is none of the three, or `looped` names no index.
     """
     from feinsum.compile.pause import collector_paused
     from feinsum.generate.answers import hold, recall, store_answer, stored_answer
@@ -66,10 +72,12 @@ def generate(
     chosen = choose_device(device)
     # The text of a length tells what is no length from what is equal to one, and all of it can be a key.
     lengths = tuple(sorted((name, str(length)) for name, length in (sizes or {}).items()))
-    key = (e, lengths, chosen.queue, place_key(database))
+    if unknown := set(looped) - set(e.indexing.indices):
+        raise ValidationError(f"looped is {looped!r}; '{e.subscripts}' has no index '{min(unknown)}'")
+    key = (e, lengths, chosen.queue, place_key(database), "".join(sorted(looped)))
     if tune == "never" and (known := recall(key, database)) is not None:
         return known
-    job, expected = _job(e, sizes, chosen)
+    job, expected = _job(e, sizes, chosen, looped)
     place = Place(database)
     if tune == "always" or (tune == "missing" and _missing(job, place)):
         from feinsum.tune.autotune import autotune
@@ -135,13 +143,16 @@ def expectation(
     return origin.rung, known_s
 
 
-def _job(e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device) -> tuple[KernelJob, dict[str, int]]:
+def _job(
+    e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device, looped: str = ""
+) -> tuple[KernelJob, dict[str, int]]:
     """What to make a kernel for, and the lengths expected by index of `e`."""
     from feinsum.generate.workshop import KernelJob
 
     canonical = canonicalize_einsum(nonempty(e))
     expected = {letter: max(1, length) for letter, length in e.resolve(expected_sizes(e, sizes)).items()}
-    return KernelJob(canonical, canonical.renaming.lengths(expected), device), expected
+    letters = "".join(sorted({canonical.renaming.indices[x] for x in looped}))
+    return KernelJob(canonical, canonical.renaming.lengths(expected), device, letters), expected
 
 
 def nonempty(e: BatchedEinsum) -> BatchedEinsum:
@@ -166,7 +177,7 @@ def _climb(job: KernelJob, place: Place) -> tuple[Answer, Executable, bool]:
     stores, count = place.stores, place.count()
     inquiry = Inquiry(stores, job.device.profile)
     may_pass = False
-    for choice in candidates(job.instance, stores, inquiry):
+    for choice in _choices(job, candidates(job.instance, stores, inquiry)):
         try:
             executable, program = job.make(choice.origin, check=choice.rung != "exact")
         except FeinsumError as error:
@@ -179,6 +190,18 @@ def _climb(job: KernelJob, place: Place) -> tuple[Answer, Executable, bool]:
     given = job.canonical.given.subscripts
     full = unwritable()
     raise DeviceError(f"no kernel for '{given}' works on {job.device}; {full or 'the log says what was tried'}")
+
+
+def _choices(job: KernelJob, known: Iterator[Choice]) -> Iterator[Choice]:
+    """Those of the ladder, before which those come that loop over what they are to."""
+    if not job.looped:
+        yield from known
+        return
+    from feinsum.generate.looping import looping
+
+    ladder = list(known)
+    yield from looping(job.instance, job.looped, ladder)
+    yield from ladder
 
 
 def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[str, int]:

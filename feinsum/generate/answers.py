@@ -85,7 +85,8 @@ def store_answer(answer: Answer, job: KernelJob, place: Place) -> None:
 
 
 def _key(job: KernelJob, place: Place) -> str:
-    return make_key("answer", job.facts | {"store": repr(place.location), "curated": curated_fingerprint()})
+    wish = {"looped": job.looped} if job.looped else {}
+    return make_key("answer", job.facts | wish | {"store": repr(place.location), "curated": curated_fingerprint()})
 
 
 @dataclass

@@ -87,14 +87,15 @@ def check_outputs(
     :raises ShapeError, DTypeError, ValidationError: if there are too many or too few; if one is of another library than
         the inputs or of another shape or type than the result, is not C-contiguous or writable, or shares memory.
     """
-    if e.b == 1 and not isinstance(out, (tuple, list)):
+    count = len(e.output_names)
+    if count == 1 and not isinstance(out, (tuple, list)):
         given = [out]
     elif isinstance(out, Iterable) and not isinstance(out, (Mapping, str)):
         given = list(out)
     else:
-        raise ValidationError(f"out is a {type(out).__name__}; the kernel has {e.b} outputs; pass a tuple of arrays")
-    if len(given) != e.b:
-        raise ValidationError(f"out has {len(given)} arrays but the kernel has {e.b} outputs")
+        raise ValidationError(f"out is a {type(out).__name__}; the kernel has {count} outputs; pass a tuple of arrays")
+    if len(given) != count:
+        raise ValidationError(f"out has {len(given)} arrays but the kernel has {count} outputs")
     results = dict(zip(e.output_names, given, strict=True))
     for (name, value), dtype in zip(results.items(), e.dtypes, strict=True):
         if library_of(value) != library or isinstance(value, np.generic):

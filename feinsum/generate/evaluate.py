@@ -31,6 +31,8 @@ _COMPILED_IN_UP_TO = 64
 """Axes that may be lengths compiled into a kernel."""
 _WORTH_COMPILING = 1 << 20
 """Products from which a kernel is made for lengths of its own; below, one kernel serves all lengths."""
+_WORTH_A_KERNEL = 1 << 24
+"""Products from which a kernel is made that has one long axis among those which spaces take for one, no more."""
 _EXPECTED_POINTS, _EXPECTED_BITS = 1 << 20, 5
 """Long axes are expected to be 2⁵ long at least, shorter where an array or the loop nest would have more than 2²⁰ points;
 so small arrays of all shapes share a kernel."""
@@ -151,9 +153,7 @@ def _make_recipe(
 
 def _describe(step: PlannedStep, dtypes: Sequence[np.dtype[Any]]) -> tuple[BatchedEinsum, dict[str, int]]:
     """The einsum of a step, and the lengths expected of its long axes: the next powers of two, so that few differ."""
-    worth = math.prod(step.lengths.values()) >= _WORTH_COMPILING
-    fixed = {x: n for x, n in step.lengths.items() if worth and n <= _COMPILED_IN_UP_TO}
-    terms = step.subscripts.partition("->")[0].split(",")
+    terms, fixed = step.subscripts.partition("->")[0].split(","), _compiled_in(step)
     arrays = [
         Array(f"a{k}", tuple(fixed.get(x, math.inf) for x in term), dtype)
         for k, (term, dtype) in enumerate(zip(terms, dtypes, strict=True))
@@ -161,6 +161,39 @@ def _describe(step: PlannedStep, dtypes: Sequence[np.dtype[Any]]) -> tuple[Batch
     least = _least_length(step.lengths, (*terms, "".join(step.lengths)))
     expected = {x: 1 << (max(least, n) - 1).bit_length() for x, n in step.lengths.items() if x not in fixed}
     return einsum(step.subscripts, *arrays), expected
+
+
+def _compiled_in(step: PlannedStep) -> dict[str, int]:
+    """The lengths that are compiled into the kernel of a step.
+
+    Contractions in blocks fuse the rows, the columns and the sums of a product, each to one index, of whose parts at most
+    one may be long.  Of three and more operands any two may be multiplied first, so those of the output count as one.
+    A sum with more terms than the result has entries is divided among groups, for which all its lengths are known.
+    """
+    products = math.prod(step.lengths.values())
+    fixed = {x: n for x, n in step.lengths.items() if products >= _WORTH_COMPILING and n <= _COMPILED_IN_UP_TO}
+    inputs, _, output = step.subscripts.partition("->")
+    terms = inputs.split(",")
+    if products < _WORTH_A_KERNEL or len(terms) == 1:
+        return fixed
+    if _is_deep(step, terms, output):
+        fixed |= {x: n for x, n in step.lengths.items() if x not in output}
+    groups: dict[Any, list[str]] = {}
+    for x in step.lengths:
+        if x not in fixed:
+            own = tuple(x in term for term in terms) if len(terms) == 2 else None
+            groups.setdefault((x in output, own), []).append(x)
+    for group in groups.values():
+        stays = max(group, key=step.lengths.__getitem__)
+        fixed |= {x: step.lengths[x] for x in group if x != stays}
+    return fixed
+
+
+def _is_deep(step: PlannedStep, terms: Sequence[str], output: str) -> bool:
+    """Whether a step is a matrix product, the sum of which has at least as many terms as the result has entries."""
+    if len(terms) != 2 or not all(set(output) & set(terms[k]) - set(terms[1 - k]) for k in range(2)):
+        return False
+    return math.prod(n for x, n in step.lengths.items() if x not in output) >= math.prod(step.lengths[x] for x in output)
 
 
 def _least_length(lengths: Mapping[str, int], terms: Sequence[str]) -> int:

@@ -151,6 +151,44 @@ class Results:
     dtype: np.dtype[Any]
     computed: np.dtype[Any]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the caller gets the last value as it is; one without axes would be a number."""
+        return self.dtype == self.computed and not self.backwards and bool(self.shape)
+
+
+@dataclass(frozen=True)
+class QuickProduct:
+    """Products of arrays like two that were multiplied, which are :func:`numpy.matmul` and no more: what tiny ones wait for
+    is Python.
+
+    :ivar shapes, strides, dtypes: of both operands.
+    """
+
+    shapes: tuple[Shape, Shape]
+    strides: tuple[Shape, Shape]
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]]
+    swapped: bool
+
+    @staticmethod
+    def like(a: Any, b: Any, swapped: bool) -> QuickProduct:
+        return QuickProduct((a.shape, b.shape), (a.strides, b.strides), (a.dtype, b.dtype), swapped)
+
+    def __call__(self, values: Sequence[Any]) -> Any:
+        """The result; None of arrays that are others, and where results in between are shared."""
+        if len(values) != 2:
+            return None
+        a, b = values
+        if (
+            a.__class__ is b.__class__ is np.ndarray
+            and (a.shape, b.shape) == self.shapes
+            and (a.strides, b.strides) == self.strides
+            and (a.dtype, b.dtype) == self.dtypes
+            and current_cache() is None
+        ):
+            return np.matmul(b, a) if self.swapped else np.matmul(a, b)
+        return None
+
 
 class Evaluation:
     """A contraction of arrays that are like those it was prepared for; thread-safe.
@@ -181,6 +219,10 @@ class Evaluation:
         bound, alone = self.tasks[0].bound, on_host and len(self.tasks) == 1 and not constants
         self._single = bound if alone and bound is not None and not bound.empty else None
         self._product = self.tasks[0].product if alone else None
+        self.quick: QuickProduct | None = None
+        unchanged = len(self.tasks) == 1 and not constants and not any(layout.changes for layout in self.layouts)
+        there = unchanged and not on_host and bound is not None and not bound.empty and not self.tasks[0].e.updates[0]
+        self._single_there = bound if there else None
 
     @property
     def seconds(self) -> float:
@@ -221,8 +263,11 @@ class Evaluation:
             queue = next((q for a in arrays if (q := getattr(a, "queue", None)) is not None), None) or queue
         with calling:
             try:
-                if self._single is not None and cache is None:
-                    return self._at_once(self._single, arrays, out, direct, queue, numbers)
+                if cache is None:
+                    if self._single is not None:
+                        return self._at_once(self._single, arrays, out, direct, queue, numbers)
+                    if self._single_there is not None and out is None and not any(map(_is_of_host, arrays)):
+                        return self._at_once_there(self._single_there, arrays, queue, numbers)
                 return self._run(arrays, out, direct, queue, cache, numbers)
             except BaseException:
                 if self.on_host:  # memory of the caller may be gone before a kernel that is under way has ended
@@ -233,6 +278,10 @@ class Evaluation:
         """The result of one product of numpy arrays, for which no driver is called, with as little around it as may be."""
         given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self.layouts, arrays, strict=True)]
         first, second = _factors(self.tasks[0], given)
+        results = self._results
+        as_they_are = self.quick is None and first is arrays[0] and second is arrays[1]
+        if as_they_are and product.is_plain and results.is_plain and product.shape == results.shape:
+            self.quick = QuickProduct.like(first, second, product.swapped)
         return self._to_numpy(product(first, second), None, False, shared=False)
 
     def _at_once(
@@ -257,6 +306,21 @@ class Evaluation:
             room.fetch(queue, [])
         room.deliver(queue, bound.enqueue(queue, buffers, None, numbers))
         return self._to_numpy(result, out, direct, shared=False)
+
+    def _at_once_there(self, bound: Bound, arrays: Sequence[Any], queue: Any, numbers: Mapping[str, Any]) -> Any:
+        """The same for device arrays."""
+        room = self.tasks[0].room
+        if room is None:
+            raise AssertionError("results on a device have room")
+        result = room.make(queue, arrays[0].allocator)
+        buffers, events = [], []
+        for value, alignment in zip(arrays, bound.alignments, strict=False):
+            buffer, copy = input_buffer(value, queue, alignment)
+            buffers.append(buffer)
+            events += (value if copy is None else copy).events
+        buffers.append(result.base_data)
+        result.events.append(bound.enqueue(queue, buffers, events or None, numbers))
+        return self._as_seen(result)
 
     def _run(
         self,
@@ -417,6 +481,10 @@ class Evaluation:
         if out is not None and direct:
             out.events.extend(event for event in found.events if event not in out.events)
             return out
+        return self._as_seen(found)
+
+    def _as_seen(self, found: Any) -> Any:
+        """A device array in the shape and order of axes of the caller."""
         if found.shape != self._results.shape:
             found = found.reshape(self._results.shape)
         return found.T if self._results.backwards else found
@@ -440,6 +508,11 @@ class Evaluation:
             raise ValidationError(
                 f"out belongs to another context than {self.device}; make it with a queue of the operands"
             )
+
+
+def _is_of_host(value: Any) -> bool:
+    """Whether an operand beside device arrays is a number, which is no array of theirs yet."""
+    return isinstance(value, (np.ndarray, np.generic))
 
 
 def _factors(task: PreparedStep, hosts: Sequence[Any]) -> list[Any]:

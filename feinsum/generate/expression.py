@@ -34,6 +34,7 @@ class Equation:
 
     :param constants: the operands that are the same in every call.
     :param lasting: whether what was prepared stays, whatever records are added.
+    :ivar quick: tried first in each call: gives the result of arrays like earlier ones, and None of others.
     """
 
     def __init__(self, text: str, how: How, constants: frozenset[int] = frozenset(), *, lasting: bool = False) -> None:
@@ -46,7 +47,7 @@ class Equation:
         self._look_at_s = 0.0
         self._known: dict[Any, tuple[Evaluation, bool]] = {}
         self._known_elsewhere: dict[Any, Any] = {}
-        self._quick: Callable[[Sequence[Any]], Any] | None = None
+        self.quick: Callable[[Sequence[Any]], Any] | None = None
         self._last: tuple[Evaluation, tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
         self.copied: tuple[Copied, ...] = ()
@@ -60,10 +61,10 @@ class Equation:
         scaling: Scaling | None = None,
     ) -> Any:
         """The result for some operands, in `out` if that is given; see :func:`feinsum.contract`."""
-        if self._quick is not None and out is like is stream is scaling is None:
+        if self.quick is not None and out is like is stream is scaling is None:
             if not self._lasting:
                 self._look()
-            quick = self._quick
+            quick = self.quick
             if quick is not None and (found := quick(values)) is not None:
                 self.copied = ()
                 return found
@@ -97,7 +98,7 @@ class Equation:
         self._check_backend(received.library.name)
         if not self._lasting:
             self._look()
-        result, copied, self._last, self._quick = received.contract(self.text, self.how, stream, self._known_elsewhere)
+        result, copied, self._last, self.quick = received.contract(self.text, self.how, stream, self._known_elsewhere)
         self.copied = tuple(copied)
         return result
 
@@ -130,7 +131,10 @@ class Equation:
             evaluation.check(values, out)
         if scaling is not None:
             return evaluation.scaled(values, out, direct, scaling)
-        return evaluation.run(values, out, direct)
+        found = evaluation.run(values, out, direct)
+        if evaluation.quick is not None and key is not None and owner is None:
+            self.quick = evaluation.quick
+        return found
 
     def _check_backend(self, library: str | None) -> None:
         if self.how.backend not in ("auto", library):
@@ -187,7 +191,7 @@ class Equation:
         return found
 
     def _forget_elsewhere(self) -> None:
-        self._known_elsewhere, self._quick = {}, None
+        self._known_elsewhere, self.quick = {}, None
 
     def _look(self) -> None:
         """Forget what was prepared if records were added since."""

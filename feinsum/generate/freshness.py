@@ -79,7 +79,24 @@ def place_key(database: Any) -> Any:
     """What names a store, cheaper than a :class:`Place`."""
     if isinstance(database, Database):
         return database.location
-    return database if database is not None else os.environ.get(VARIABLE), os.environ.get("XDG_DATA_HOME")
+    return database if database is not None else variable(VARIABLE), variable("XDG_DATA_HOME")
+
+
+_variables: Any = getattr(os.environ, "_data", None)
+_names: dict[str, Any] = {}
+
+
+def variable(name: str) -> Any:
+    """What tells the values of a variable of the environment apart; None if it is not set.
+
+    ``os.environ.get`` raises and catches two errors for what is not set: 0.7 us, a third of a small product.
+    """
+    if _variables is None:
+        return os.environ.get(name)
+    key = _names.get(name)
+    if key is None:
+        key = _names[name] = os.environ.encodekey(name)  # as CPython keeps names
+    return _variables.get(key)
 
 
 def _status(name: str) -> tuple[int, int, int] | None:

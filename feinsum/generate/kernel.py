@@ -68,7 +68,7 @@ class Kernel:
         self._lock = threading.Lock()
         renaming, own = job.canonical.renaming, job.canonical.einsum
         place = {given: k for k, given in enumerate(renaming.rows)}
-        outputs = {name: own.output_names[place[row]] for row, name in enumerate(e.output_names)}
+        outputs = {name: own.output_names[0 if e.combines else place[row]] for row, name in enumerate(e.output_names)}
         self.array_names: Mapping[str, str] = {**renaming.arrays, **outputs}
         self.scalar_names: Mapping[str, str] = renaming.scalars
         back = renaming.inverse.indices
@@ -114,6 +114,17 @@ class Kernel:
 
         e, space = self._job.canonical.einsum, self._job.find_space(self._origin)
         return transformed(e, e.sizes_from(self._job.lengths), space, self.configuration, self.device.profile)
+
+    def divides(self, letter: str) -> str | None:
+        """How the kernel takes several values of an index at a time, in words; None if it loops over it, one by one.
+
+        :raises ValidationError: if the einsum has no such index.
+        """
+        from feinsum.generate.looping import why_not
+
+        if letter not in self.einsum.indexing.indices:
+            raise ValidationError(f"'{self.einsum.subscripts}' has no index '{letter}'")
+        return why_not(self._job, self._origin, letter)
 
     def __call__(
         self,

@@ -129,6 +129,11 @@ class PreparedProduct:
     axes_shape: Shape
     order: tuple[int, ...] | None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is :func:`numpy.matmul` of the operands as they are."""
+        return self.left.as_is and self.right.as_is and self.order is None and self.shape == self.axes_shape
+
     def __call__(self, first: Any, second: Any, out: Any = None) -> Any:
         """The result of C-contiguous arrays in the axes of the subscripts, C-contiguous too.
 

@@ -120,5 +120,5 @@ def einsum_from(data: Mapping[str, Any]) -> BatchedEinsum:
     texts = data.get("epilogues")
     if texts is None:
         return e
-    output = e.indexing.output
-    return replace(e, epilogues=tuple(text and parse_epilogue(text, output, arrays) for text in texts))
+    output, several = e.indexing.output, e.b if len(texts) == 1 else 1
+    return replace(e, epilogues=tuple(text and parse_epilogue(text, output, arrays, several) for text in texts))

@@ -6,6 +6,9 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from feinsum.candidates.ladder import candidates
@@ -13,19 +16,74 @@ from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.codegen import generate_program, is_for_opencl, type_limits
 from feinsum.compile.executable import build
 from feinsum.compile.pause import deprecations_paused
+from feinsum.compile.realize import finishing_items
 from feinsum.database import Database, open_stores
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.errors import TransformError
 from feinsum.generate import expected_sizes
-from feinsum.match import convert_operands, fence, isolate, match_einsum, set_aside, without_others
+from feinsum.match import (
+    Match,
+    convert_operands,
+    fence,
+    isolate,
+    leave_together,
+    match_einsum,
+    part_match,
+    set_aside,
+    without_others,
+)
 from feinsum.match.domain import evaluate_lengths
+from feinsum.rewrites import launch_rest
 from feinsum.space import Instance
 
 if TYPE_CHECKING:
     import loopy as lp
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Road:
+    """A way to a transformed kernel: what a space is given, and what is done with what it returns.
+
+    :ivar fenced: the kernel, in which barriers are between a match and the rest.
+    :ivar apart: whether a launch of its own makes something of sums that the space leaves in memory.
+    """
+
+    fenced: lp.TranslationUnit
+    match: Match
+    apart: bool
+
+    @cached_property
+    def start(self) -> tuple[lp.TranslationUnit, Match]:
+        """The kernel whose matched instructions have loops and rules of their own, and the match in it."""
+        t_unit, match = self.fenced, self.match
+        if not self.apart and not match.combines:
+            t_unit = set_aside(t_unit, match)
+        else:
+            t_unit, match = part_match(t_unit, match)
+            if not self.apart:
+                t_unit, match = leave_together(t_unit, self.match, match)
+            elif match.kernel_name not in t_unit.entrypoints:
+                raise TransformError(
+                    f"'{match.kernel_name}' is called by others, so it cannot have a launch for an epilogue"
+                )
+            else:
+                t_unit = fence(t_unit, match)
+        t_unit, match = isolate(t_unit, match)
+        return convert_operands(t_unit, match), match
+
+    def end(self, t_unit: lp.TranslationUnit, device: Device) -> lp.TranslationUnit:
+        """The kernel with all that is made of sums."""
+        if not self.apart:
+            return t_unit
+        return launch_rest(t_unit, self.match, self.match.axes, items=finishing_items(device.profile))
+
+
+def _roads(fenced: lp.TranslationUnit, match: Match) -> list[_Road]:
+    """The ways for a match: what it makes of its sums where these are stored, or else by a launch of its own."""
+    return [_Road(fenced, match, apart) for apart in ((False, True) if match.makes_more else (False,))]
 
 
 def _failure(device: Device, t_unit: lp.TranslationUnit) -> TransformError | None:
@@ -62,25 +120,27 @@ def transform(
     :param insn_match: the instructions, as loopy's ``within`` takes them; None for all.
     :param sizes: lengths expected of parameters of the kernel, on which long axes depend.
     :param epilogues: whether instructions may store what they make of their sums, as for :func:`feinsum.match_einsum`; the
-        transformation is that of the sums, the rest is done where these are stored.
+        transformation is that of the sums, the rest is done where these are stored, or, after a transformation that cannot,
+        by a launch of its own.
     :raises MatchError: if the instructions do not form a batched einsum; the message says why.
     :raises ShapeError: if `sizes` names what no long axis depends on.
     :raises TransformError: if no transformation applies, or other instructions cannot be kept apart.
     """
     chosen, given = choose_device(device), t_unit
     match = match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)
-    t_unit, match = isolate(set_aside(fence(t_unit, match), match), match)
-    t_unit = convert_operands(t_unit, match)
-    e = match.einsum
+    roads = _roads(fence(t_unit, match), match)
+    # A record of the sums speaks for what is made of them; where that is one output, it matters who has them together.
+    e = replace(match.einsum, epilogues=match.epilogues if match.combines else ())
     canonical = canonicalize_einsum(e)
     expected = expected_sizes(e, evaluate_lengths(match.axes, sizes or {}))
     here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(expected)), chosen.profile)
     unproved = given_builds = None
-    for choice in candidates(here, open_stores(database)):
+    for choice, road in product(candidates(here, open_stores(database)), roads):
         problem = choice.space.problem(e, expected, chosen.profile)
         try:
             with deprecations_paused:
-                transformed = choice.space.transform(t_unit, match, choice.configuration, problem)
+                start, own = road.start
+                transformed = road.end(choice.space.transform(start, own, choice.configuration, problem), chosen)
                 transformed = type_limits(transformed, match.kernel_name)
                 unproved = unproved or transformed
                 if not is_for_opencl(t_unit):
@@ -89,13 +149,13 @@ def transform(
                     given_builds = _failure(chosen, given) is None if given_builds is None else given_builds
                     if given_builds:
                         raise failure
-                    alone = without_others(t_unit, match)
-                    alone = choice.space.transform(alone, match, choice.configuration, problem)
+                    alone = choice.space.transform(without_others(start, own), own, choice.configuration, problem)
                     if (failure := _failure(chosen, alone)) is not None:
                         raise failure
             return transformed
         except TransformError as error:
-            logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
+            level = logging.INFO if road is not roads[-1] else logging.WARNING
+            logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
     if unproved is not None:
         return unproved  # what keeps every kernel from being built here may not do so where the compiler builds it
     raise TransformError(f"no transformation applies to '{e.subscripts}' in kernel '{match.kernel_name}'")

@@ -36,11 +36,13 @@ class KernelJob:
     """What a kernel is wanted for.
 
     :ivar lengths: the length expected of each index of the canonical einsum.
+    :ivar looped: the indices of it that kernels are to loop over, sorted.
     """
 
     canonical: CanonicalEinsum
     lengths: Mapping[str, int]
     device: Device
+    looped: str = ""
 
     @property
     def instance(self) -> Instance:

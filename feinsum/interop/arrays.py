@@ -137,10 +137,17 @@ def _check_one_library(
             names = {k: one.name if one is not None else _said(inputs[k]) for k, one in libraries.items()}
             shown = ", ".join(f"{called(k)}: {name}" for k, name in names.items())
             raise ValidationError(f"arrays of two libraries are mixed ({shown}); pass all of one")
+    for label, place in places.items():
+        if place in _WITHOUT_ELEMENTS:
+            raise ValidationError(_elsewhere(label, place))
     if len(set(places.values())) > 1:
         shown = ", ".join(f"{label}: {place}" for label, place in places.items())
         raise ValidationError(f"arrays are in two places ({shown}); bring all to one")
     return places
+
+
+_WITHOUT_ELEMENTS = ("tracing", "meta")
+"""Places of arrays that only an operator takes, whatever is beside them."""
 
 
 def _said(value: Any) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feinsum.errors import ShapeError
-from feinsum.subscripts import parse_symbols
+from feinsum.subscripts import from_names, parse_symbols
 
 Shape = Sequence[Any]
 """Lengths of axes: numbers, or symbols that a compiler computes with."""
@@ -61,6 +61,19 @@ def spell(subscripts: str, shapes: Sequence[Shape]) -> Spelled:
     return Spelled(terms, output, lengths)
 
 
+def from_interleaved_form(given: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """Subscripts and operands of the form in which a list of indices follows each operand, and maybe one for the result.
+
+    :raises SubscriptError: if one is no list of such.
+
+    >>> from_interleaved_form(["a", [0, 1], "b", [1, 2], [0, 2]])
+    ('ab,bc->ac', ('a', 'b'))
+    """
+    paired = len(given) // 2 * 2
+    output = given[paired] if len(given) > paired else None
+    return from_names(given[1:paired:2], output), tuple(given[:paired:2])
+
+
 @dataclass(frozen=True)
 class Derivative:
     """What to do for the cotangent of an operand.
@@ -100,6 +113,23 @@ def derivative(e: Spelled, k: int, shape: Shape) -> Derivative:
     repeated = tuple(indices.index(letter) for letter in term)
     lengths = tuple(own[letter] for letter in indices)
     return Derivative(",".join([e.output, *others]) + f"->{summed}", indices, summed, repeated, lengths)
+
+
+def steps(e: Spelled, path: Sequence[Sequence[int]]) -> list[tuple[tuple[int, ...], str]]:
+    """The einsums of a path: which values each takes out of the pool, to whose end its result is added, and how.
+
+    >>> steps(spell("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]), [(1, 2), (0, 1)])
+    [((1, 2), 'jk,kl->jl'), ((0, 1), 'ij,jl->il')]
+    """
+    pool, found = list(e.terms), []
+    for positions in path:
+        taken = [pool[k] for k in positions]
+        pool = [term for k, term in enumerate(pool) if k not in positions]
+        needed = set(e.output).union(*pool)
+        result = "".join(x for x in dict.fromkeys("".join(taken)) if x in needed) if pool else e.output
+        found.append((tuple(positions), f"{','.join(taken)}->{result}"))
+        pool.append(result)
+    return found
 
 
 def fresh_letter(e: Spelled) -> str:

@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 
 from feinsum.errors import ArgumentError
 from feinsum.generate.contract import contract
-from feinsum.interop.derivatives import derivative, fresh_letter, places, spell
+from feinsum.interop.derivatives import derivative, fresh_letter, from_interleaved_form, places, spell
 from feinsum.interop.host import host_device
 from feinsum.interop.library import CPU
 
@@ -27,20 +27,24 @@ _WIDE = {"float16": "float32", "bfloat16": "float32"}
 """In which types those are computed that devices have no numbers of; the result is rounded once."""
 
 
-def einsum(subscripts: str, *arrays: Any) -> jax.Array:
+def einsum(subscripts: Any, *arrays: Any) -> jax.Array:
     """An einsum of JAX's arrays by feinsum's kernels, in place of :func:`jax.numpy.einsum`.
 
     It has derivatives of any order in both modes, and works under ``jit``, ``vmap``, ``grad``, ``jvp`` and so on.
 
     :param subscripts: in the grammar of :func:`numpy.einsum`, with ellipses and implicit output.
     :param arrays: of JAX or numpy, on one device; axes of length one broadcast.  Types are promoted as JAX does; float16
-        and bfloat16 are computed in float32 and rounded once.
+        and bfloat16 are computed in float32 and rounded once.  Arrays each followed by a list of the numbers of its indices
+        are taken as :func:`jax.numpy.einsum` takes them.
     :raises SubscriptError, ShapeError, ValidationError: naming the operand or index at fault.
 
     Arrays on the host are computed with where ``FEINSUM_DEVICE`` says, or on the processor.
     """
-    if not arrays or not isinstance(subscripts, str):
-        raise ArgumentError("feinsum.jax.einsum takes subscripts and then arrays")
+    if not isinstance(subscripts, str) and arrays:
+        subscripts, arrays = from_interleaved_form((subscripts, *arrays))
+    if not arrays or any(isinstance(one, (list, tuple)) for one in arrays):
+        given = ", ".join(type(one).__name__ for one in arrays) or "none"
+        raise ArgumentError(f"feinsum.jax.einsum takes subscripts and then arrays; got {given}")
     dtype = reduce(jax.numpy.promote_types, [jax.numpy.result_type(one) for one in arrays])
     wide = np.dtype(_WIDE.get(dtype.name, dtype.name))
     operands = [jax.numpy.asarray(one, wide) for one in arrays]
@@ -58,8 +62,10 @@ def _bind(subscripts: str, operands: Sequence[Any]) -> Any:
 
 
 def _at_once(*operands: Any, subscripts: str) -> Any:
-    on_host = all(device.platform == "cpu" for one in operands for device in one.devices())
-    return contract(subscripts, *operands, device=host_device() if on_host else None)
+    # Constants of a traced function come as arrays of numpy's kind (jax 0.10).
+    arrays = [one if isinstance(one, jax.Array) else jax.numpy.asarray(one) for one in operands]
+    on_host = all(device.platform == "cpu" for one in arrays for device in one.devices())
+    return contract(subscripts, *arrays, device=host_device() if on_host else None)
 
 
 def _described(*operands: Any, subscripts: str) -> Any:

@@ -1,6 +1,7 @@
 """An einsum as an operator of torch: with derivatives of any order, under ``torch.compile`` and ``vmap``.
 
-The derivative in an operand is an einsum by the same operator, so it has derivatives and kernels, too.
+The derivative in an operand is an einsum by the same operator, so it has derivatives and kernels, too.  An einsum that is
+evaluated in steps is differentiated step by step, so that derivatives share what the steps before them have computed.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from feinsum.devices import Device
 from feinsum.errors import ArgumentError, ValidationError
 from feinsum.generate.evaluate import How
 from feinsum.generate.expression import Equation
-from feinsum.interop.derivatives import Derivative, derivative, fresh_letter, places, spell
+from feinsum.interop.derivatives import Derivative, derivative, fresh_letter, from_interleaved_form, places, spell, steps
 from feinsum.interop.host import host_device
 
+_REMEMBERED = 1024
+Steps = Sequence[tuple[tuple[int, ...], str]]
+"""See :func:`feinsum.interop.derivatives.steps`."""
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 """In which types those are computed that devices have no numbers of; the result is rounded once."""
 
 
-def einsum(subscripts: str, *tensors: torch.Tensor) -> torch.Tensor:
+def einsum(subscripts: Any, *tensors: Any) -> torch.Tensor:
     """An einsum of tensors by feinsum's kernels, in place of :func:`torch.einsum`.
 
     It has derivatives of any order, works under ``torch.compile`` without a graph break, and under ``torch.func``
@@ -31,12 +35,17 @@ def einsum(subscripts: str, *tensors: torch.Tensor) -> torch.Tensor:
 
     :param subscripts: in the grammar of :func:`numpy.einsum`, with ellipses and implicit output.
     :param tensors: on one device; axes of length one broadcast.  Types are promoted as torch does; float16 and bfloat16 are
-        computed in float32 and rounded once.
+        computed in float32 and rounded once.  A list of them, and the form of tensors each followed by a list of the
+        numbers of its indices, are taken as :func:`torch.einsum` takes them.
     :returns: a new tensor, contiguous.
     :raises SubscriptError, ShapeError, ValidationError: naming the operand or index at fault.
 
     Tensors on the host are computed with where ``FEINSUM_DEVICE`` says, or on the processor.
     """
+    if isinstance(subscripts, torch.Tensor) and tensors:
+        subscripts, tensors = from_interleaved_form((subscripts, *tensors))
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
     if not tensors or not all(isinstance(one, torch.Tensor) for one in tensors):
         given = ", ".join(type(one).__name__ for one in tensors) or "none"
         raise ArgumentError(f"feinsum.torch.einsum takes subscripts and then tensors; got {given}")
@@ -62,10 +71,11 @@ def _apply(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     elif torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         _check_forward_mode()
         found = _Function.apply(subscripts, *operands)
-    elif torch._C._len_torch_dispatch_stack() or not all(type(one) in _PLAIN for one in operands):
+    elif torch._C._len_torch_dispatch_stack() or not all(type(one) in _PLAIN and not one.is_meta for one in operands):
         found = _operator(subscripts, operands)
-    elif torch.is_grad_enabled() and any(one.requires_grad for one in operands):
-        found = _EagerFunction.apply(subscripts, *operands)
+    elif torch.is_grad_enabled() and (learnt := sum(one.requires_grad for one in operands)):
+        path = _steps(subscripts, operands) if learnt > 1 and len(operands) > 2 else ()
+        found = _step_by_step(path, operands) if len(path) > 1 else _EagerFunction.apply(subscripts, *operands)
     else:
         found = _evaluate(subscripts, operands)
     return found
@@ -89,14 +99,43 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 def _evaluate(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     """The einsum of tensors whose derivatives somebody else takes care of."""
-    equation = _equation(subscripts, None if operands[0].is_cuda else host_device())
-    result: torch.Tensor = equation.evaluate(operands)
+    result: torch.Tensor = _remembered(subscripts, None if operands[0].is_cuda else host_device()).evaluate(operands)
     return result
 
 
-@lru_cache(maxsize=1024)
-def _equation(subscripts: str, device: Device | None) -> Equation:
+@lru_cache(maxsize=_REMEMBERED)
+def _remembered(subscripts: str, device: Device | None) -> Equation:
     return Equation(subscripts, How(None, "K", "safe", True, device, None))
+
+
+_known_steps: dict[Any, Steps] = {}
+
+
+def _steps(subscripts: str, operands: Sequence[torch.Tensor]) -> Steps:
+    """The steps in which an einsum of tensors like these is evaluated; that is seen from evaluating it once."""
+    key = (subscripts, operands[0].device, operands[0].dtype, *((one.shape, one.stride()) for one in operands))
+    known = _known_steps.get(key)
+    if known is None:
+        device = None if operands[0].is_cuda else host_device()
+        equation = Equation(subscripts, How(None, "K", "safe", True, device, None))
+        equation.evaluate([one.detach() for one in operands])
+        evaluation = equation.last()
+        path = () if evaluation is None else [task.step.positions for task in evaluation.tasks]
+        known = steps(spell(subscripts, [one.shape for one in operands]), path)
+        if len(_known_steps) >= _REMEMBERED:
+            _known_steps.clear()
+        _known_steps[key] = known
+    return known
+
+
+def _step_by_step(path: Steps, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The einsum by its steps, each a function with derivatives."""
+    pool = list(operands)
+    for positions, text in path:
+        taken = [pool[k] for k in positions]
+        pool = [one for k, one in enumerate(pool) if k not in positions]
+        pool.append(_apply(text, taken))
+    return pool[0]
 
 
 def _compute(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -114,7 +153,7 @@ def _described(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tenso
     return operands[0].new_empty(shape, dtype=dtype)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_REMEMBERED)
 def _known_derivatives(subscripts: str, shapes: tuple[Any, ...]) -> tuple[Derivative, ...]:
     e = spell(subscripts, shapes)
     return tuple(derivative(e, k, shape) for k, shape in enumerate(shapes))

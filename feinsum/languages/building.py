@@ -52,6 +52,7 @@ class Built:
         count: int | None = None,
         queue: cl.CommandQueue | None = None,
         wait_for: Sequence[Any] | None = None,
+        out: Any = None,
         **named: Any,
     ) -> Any:
         """Run it on arrays, all of numpy or all of pyopencl; those that are written are updated in place.
@@ -61,12 +62,20 @@ class Built:
         :param count: the number of instances; by default what the sizes say that the group id is an index of, or 1.
         :param queue: the queue to use; by default the device's.
         :param wait_for: events to wait for.
+        :param out: of the declarative language, unless a parameter has this name: where to put the results, an array of
+            pyopencl or a tuple of them.
         :returns: the arrays that were written: one of them, or a tuple in order of declaration.  Arrays of numpy have the
             results on return, those of pyopencl when their events have happened.
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
         :raises LanguageError: if it was built with ``check="bounds"`` and an index is out of bounds, at its line.
         """
-        return self._runner.call({**(arguments or {}), **named}, count, queue, wait_for)
+        given = {**(arguments or {}), **named}
+        if out is None:
+            return self._runner.call(given, count, queue, wait_for)
+        takes = [p.name for p in self.program.function(self.function).parameters]
+        if "out" in takes or not hasattr(self._runner, "call_into"):  # then it is an argument as any other
+            return self._runner.call({**given, "out": out}, count, queue, wait_for)
+        return self._runner.call_into(out, given, queue, wait_for)
 
     @property
     def route(self) -> str:

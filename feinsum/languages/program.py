@@ -117,6 +117,18 @@ class Program:
             raise FeinsumError(f"the program has no function {name!r}; it has {known}")
         return self.functions[name]
 
+    def subject(self, sizes: Mapping[str, int] | None) -> Any:
+        """What :func:`feinsum.autotune` tunes: the program at these lengths; see :class:`feinsum.tune.subject.Tunable`.
+
+        :raises FeinsumError: if its language has nothing to tune.
+        """
+        language: Any = LANGUAGES[self.language].load()
+        if not hasattr(language, "subject_at"):
+            raise FeinsumError(
+                f"programs of the {self.language} language have no numbers to tune; their einsums have spaces"
+            )
+        return language.subject_at(self.function(), self.source, dict(sizes or {}), self.source.name)
+
     def interpret(
         self,
         function: str | None = None,

@@ -7,7 +7,8 @@
     out[e, i] = sum(j, D_0(i, j) * u_1(e, j))
 
 An epilogue stands around the sum, ``out[e, i] = alpha*sum(j, ...) + b[i]``, with the sum wherever it has ``v``, its arrays
-read at the loops of the output and its scalars as value arguments.
+read at the loops of the output and its scalars as value arguments.  One of several rows stands around their sums,
+``out[e, i] = sum(j, ...)*sum(j, ...)``.
 
 Operands are substitution rules, so that a transformation can move an operand without knowing what it is, and
 :mod:`feinsum.match` reads an einsum back out of any kernel of this form.
@@ -69,8 +70,8 @@ def generate_loopy(
     taken = names_of(e) | set(sum_names(e))
     rules, names = _operand_rules(e, taken)
     outputs = sum_names(e) if unfinished else e.output_names
-    finishes = [] if unfinished else [Finish.of_row(e, row) for row in range(e.b)]
-    steps = Steps(names, outputs, e.dtypes, lengths, taken, finishes=finishes, inline=inline)
+    finishes = [] if unfinished else [Finish.of_output(e, k) for k in range(len(e.output_names))]
+    steps = Steps(names, outputs, e.row_dtypes, lengths, taken, finishes=finishes, inline=inline)
     steps.add(schedule)
     t_unit = lp.make_kernel(
         steps.domains,
@@ -93,6 +94,8 @@ def names_of(e: BatchedEinsum) -> set[str]:
 def sum_names(e: BatchedEinsum) -> tuple[str, ...]:
     """The name of the sum of each row where it waits for its epilogue; that of the output where there is none."""
     taken = names_of(e)
+    if e.combines:
+        return tuple(fresh_name(f"{e.output_names[0].replace('out', 'sum', 1)}_{row}", taken) for row in range(e.b))
     epilogues = e.epilogues or (None,) * e.b
     return tuple(
         name if own is None else fresh_name(name.replace("out", "sum", 1), taken)
@@ -110,7 +113,7 @@ def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> li
     # Where sums are left unfinished, nothing writes to their outputs yet, but nothing else is to have their names.
     outputs += [
         lp.GlobalArg(name, dtype=dtype, shape=shape, is_input=False)
-        for name, dtype in zip(steps.outputs, e.dtypes, strict=True)
+        for name, dtype in zip(steps.outputs, steps.dtypes, strict=False)
         if name not in e.output_names
     ]
     return [*inputs, *outputs, *scalar_arguments(e), *(lp.ValueArg(name, dtype=index_dtype) for name in steps.parameters())]
@@ -124,7 +127,7 @@ def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.Substitut
     stem = "i"
     while any(name.startswith(stem) and name[len(stem) :].isdigit() for name in taken):
         stem += "_"
-    for row, dtype in zip(e.args, e.dtypes, strict=True):
+    for row, dtype in zip(e.args, e.row_dtypes, strict=True):
         for k, entry in enumerate(row):
             if (k, entry, dtype) not in rules:
                 formal = tuple(f"{stem}{axis}" for axis in range(len(entry[0].shape)))
@@ -134,7 +137,7 @@ def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.Substitut
                 rules[k, entry, dtype] = keep_apart(lp.SubstitutionRule(name, formal, value), known)
     names = [
         [str(rules[k, entry, dtype].name) for k, entry in enumerate(row)]
-        for row, dtype in zip(e.args, e.dtypes, strict=True)
+        for row, dtype in zip(e.args, e.row_dtypes, strict=True)
     ]
     return list(rules.values()), names
 

@@ -6,7 +6,7 @@ at the call is zero, what it multiplies is not looked at (the rule of the BLAS).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ _BUILT_IN: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Finish:
-    """Writes the epilogue of one row.
+    """Writes the epilogue of one output.
 
     :ivar epilogue: None where the sum is stored as it is.
     :ivar dtype: the type of the output.
@@ -63,8 +63,9 @@ class Finish:
     scalars: Mapping[str, np.dtype[Any]]
 
     @staticmethod
-    def of_row(e: BatchedEinsum, row: int) -> Finish:
-        return Finish(e.epilogues[row] if e.epilogues else None, e.dtypes[row], e.scalars)
+    def of_output(e: BatchedEinsum, output: int) -> Finish:
+        """That of an output of an einsum, which is of one row or of all."""
+        return Finish(e.epilogues[output] if e.epilogues else None, e.dtypes[output], e.scalars)
 
     @property
     def chooses(self) -> bool:
@@ -76,24 +77,24 @@ class Finish:
             for node in tree.walk(self.epilogue.expression)
         )
 
-    def write(self, value: Any, present: Any, reading: Reading, named: Callable[[str], str] = str) -> Any:
+    def write(self, values: Sequence[Any], present: Any, reading: Reading, named: Callable[[str], str] = str) -> Any:
         """The expression that is to be stored.
 
-        :param value: the finished sum; it stands wherever the epilogue has ``v``.
+        :param values: the finished sum of the row, which stands wherever the epilogue has ``v``; or of all rows.
         :param present: what reads the output at the same entry.
         :param reading: makes what reads an array of the epilogue.
         :param named: the name in the kernel of a number that is given at the call.
         """
         if self.epilogue is None:
-            return value
-        return _Writer(self.dtype, self.scalars, value, present, reading, named).rec(self.epilogue.expression)
+            return values[0]
+        return _Writer(self.dtype, self.scalars, values, present, reading, named).rec(self.epilogue.expression)
 
 
 @dataclass(frozen=True)
 class _Writer:
     dtype: np.dtype[Any]
     scalars: Mapping[str, np.dtype[Any]]
-    value: Any
+    values: Sequence[Any]
     present: Any
     reading: Reading
     named: Callable[[str], str]
@@ -101,7 +102,7 @@ class _Writer:
     def rec(self, node: tree.Node) -> Any:
         match node:
             case tree.Sum():
-                return self._cast(self.value, self.dtype)
+                return self._cast(self.values[node.row or 0], self.dtype)
             case tree.Present():
                 return self._cast(self.present, self.dtype)
             case tree.Read():
@@ -138,7 +139,11 @@ class _Writer:
         if node.function == "where":
             return p.If(*arguments)
         if node.function in COMPARISONS:
-            return p.Comparison(arguments[0], node.function, arguments[1])
+            first, second = arguments
+            if isinstance(second, np.unsignedinteger):
+                # loopy 2025.2 asks for the type of the difference, and numpy warns where it takes the negative of a number.
+                second = p.Product((self._real.type(1), second))
+            return p.Comparison(first, node.function, second)
         if node.function in _BUILT_IN:
             return _BUILT_IN[node.function](*arguments)
         return self._function(node.function, arguments)

@@ -53,12 +53,12 @@ class Steps:
     """The steps of a schedule while they are written down.
 
     :ivar rules: ``rules[row][k]``, the substitution rule of operand k of a row; equal names mean equal operands.
-    :ivar outputs: the array that each row writes.
+    :ivar outputs: the array that each row writes, or one that all rows are for.
     :ivar dtypes: the element type of each row.
     :ivar lengths: the length of each index, an int or the name of a parameter.
     :ivar taken: names that are not free.
     :ivar after: instructions that must come before the first step.
-    :ivar finishes: what is made of the last sum of each row; empty if nothing.
+    :ivar finishes: what is made of the last sum of each output; empty if nothing.
     :ivar inline: whether a sum stands in its instruction though something is chosen by it.
     """
 
@@ -85,12 +85,12 @@ class Steps:
             if s:
                 self._add_barrier(s)
             known: dict[object, str] = {}
+            if s == count - 1:
+                self._add_outputs([tuple(own[k] for k in step.operands) for own in operands])
+                continue
             for row, own in enumerate(operands):
                 factors = tuple(own[k] for k in step.operands)
                 result = (factors, self.dtypes[row])
-                if s == count - 1:
-                    self._add_instruction(factors, self.outputs[row], row, self.finishes[row] if self.finishes else None)
-                    continue
                 if result not in known:
                     known[result] = self._add_partial(factors, row)
                 own[len(self.rules[0]) + s] = known[result]
@@ -124,33 +124,58 @@ class Steps:
         self.instructions.append(barrier)
         self.after = frozenset([barrier.id])
 
-    def _add_instruction(self, factors: tuple[str, ...], name: str, row: int, finish: Finish | None = None) -> None:
+    def _add_outputs(self, factors: Sequence[tuple[str, ...]]) -> None:
+        """Add what stores each output, of its row or of all rows.
+
+        :param factors: of the last sum of each row.
+        """
+        finishes = self.finishes or (None,) * len(factors)
+        if len(finishes) < len(factors):
+            self._add_instruction(factors, self.outputs[0], 0, finishes[0])
+            return
+        for row, (own, finish) in enumerate(zip(factors, finishes, strict=True)):
+            self._add_instruction([own], self.outputs[row], row, finish)
+
+    def _value(self, factors: tuple[str, ...]) -> Any:
+        """The sum of a product of rules."""
         nest = self.nests[-1]
-        step = nest.step
-        insn_id = self.fresh(f"step_{len(self.nests) - 1}_{row}")
-        nest.results.append((factors, name, self.dtypes[row], insn_id))
-
-        def at(letters: str) -> tuple[Variable, ...]:
-            return tuple(Variable(nest.inames[letter]) for letter in letters)
-
-        calls = tuple(Call(Variable(f), at(x)) for f, x in zip(factors, step.indexing.inputs, strict=True))
+        indexing = nest.step.indexing
+        calls = tuple(Call(Variable(f), self._at(x)) for f, x in zip(factors, indexing.inputs, strict=True))
         value = calls[0] if len(calls) == 1 else Product(calls)
-        if step.indexing.summed:
-            value = Reduction(SumReductionOperation(), tuple(nest.inames[x] for x in step.indexing.summed), value)
-        target = read(name, at(step.indexing.output))
+        if not indexing.summed:
+            return value
+        return Reduction(SumReductionOperation(), tuple(nest.inames[x] for x in indexing.summed), value)
+
+    def _at(self, letters: str) -> tuple[Variable, ...]:
+        return tuple(Variable(self.nests[-1].inames[letter]) for letter in letters)
+
+    def _add_instruction(
+        self, factors: Sequence[tuple[str, ...]], name: str, row: int, finish: Finish | None = None
+    ) -> None:
+        """Add what stores a result.
+
+        :param factors: of its sum, or of that of each row.
+        """
+        nest = self.nests[-1]
+        insn_id = self.fresh(f"step_{len(self.nests) - 1}_{row}")
+        nest.results.append((factors[0], name, self.dtypes[row], insn_id))
+        output = self._at(nest.step.indexing.output)
+        values = [self._value(own) for own in factors]
+        target = read(name, output)
         after = self.after
         if finish is not None and finish.chooses and not self.inline:
-            after |= {self._add_sum(insn_id, value, at(step.indexing.output), row)}
-            value = Variable(self.temporaries[-1].name)
+            for k, value in enumerate(values):
+                after |= {self._add_sum(insn_id, value, output, row + k)}
+                values[k] = Variable(self.temporaries[-1].name)
+        value = values[0]
         if finish is not None:
-            output = at(step.indexing.output)
-            value = finish.write(value, target, lambda a, axes: read(a.name, tuple(output[k] for k in axes)))
+            value = finish.write(values, target, lambda a, axes: read(a.name, tuple(output[k] for k in axes)))
         self.instructions.append(
             lp.Assignment(
                 target,
                 value,
                 id=insn_id,
-                within_inames=frozenset(nest.inames[letter] for letter in step.indexing.output),
+                within_inames=frozenset(nest.inames[letter] for letter in nest.step.indexing.output),
                 within_inames_is_final=True,
                 depends_on=after,
                 depends_on_is_final=True,
@@ -188,7 +213,7 @@ class Steps:
                 address_space=lp.AddressSpace.GLOBAL,
             )
         )
-        self._add_instruction(factors, name, row)
+        self._add_instruction([factors], name, row)
         formal = tuple(f"i{axis}" for axis in range(len(step.indexing.output)))
         rule = lp.SubstitutionRule(self.fresh(f"{name}_"), formal, read(name, tuple(map(Variable, formal))))
         self.new_rules.append(rule)

@@ -16,6 +16,8 @@ from feinsum.match.finished import match_finished
 from feinsum.match.finishing import Finishing, set_aside
 from feinsum.match.isolate import isolate, without_others
 from feinsum.match.match import Match
+from feinsum.match.parting import leave_together, part_match
+from feinsum.match.spread import spread_loops
 
 __all__ = [
     "Finishing",
@@ -26,9 +28,12 @@ __all__ = [
     "fence",
     "find_einsums",
     "isolate",
+    "leave_together",
     "match_einsum",
     "match_finished",
     "match_t_unit_to_einsum",
+    "part_match",
     "set_aside",
+    "spread_loops",
     "without_others",
 ]

@@ -32,8 +32,8 @@ from feinsum.arrays import Array, Axis, is_identifier
 from feinsum.epilogue import Epilogue, check_types, tree
 from feinsum.epilogue.functions import COMPARISONS, NAMED
 from feinsum.errors import DTypeError, MatchError
-from feinsum.match.finished import match_finished, split
-from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, with_instructions
+from feinsum.match.finished import match_finished, split, split_several
+from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, value_of, with_instructions
 from feinsum.match.grammar import Rule, refuse
 from feinsum.match.match import Match, choose_instructions, match_bare
 from feinsum.match.source import Source
@@ -55,12 +55,25 @@ def match_einsum(
         instructions that do nothing are passed over.
     :param epilogues: whether instructions may store what they make of their sums entry by entry, ``2*sum(...)``,
         ``y[i] + sum(...)``, ``sin(sum(...))*b[i]``; :attr:`Match.epilogues` tells what, and the einsum is that of the sums.
+        A single instruction may make it of several sums, ``sum(...)*sum(...)``, which are the rows.
         Arrays are read at indices of the output; the output itself at the entry that is written.
     :raises MatchError: naming the instruction, the rule of the grammar that it breaks, and the reason.
     """
     if not epilogues:
         return match_bare(t_unit, kernel_name, insn_match)
     return with_epilogues(t_unit, match_finished(t_unit, kernel_name, insn_match))
+
+
+def find_whole(source: Source) -> list[Match]:
+    """The matches of instructions that make one output of several sums."""
+    found = []
+    for insn in choose_instructions(source, None):
+        try:
+            if split_several(source, insn) is not None:
+                found.append(match_einsum(source.t_unit, source.kernel.name, f"id:{insn.id}", epilogues=True))
+        except MatchError:
+            continue
+    return found
 
 
 def set_all_aside(source: Source) -> tuple[lp.TranslationUnit, dict[str, Finishing]]:
@@ -86,10 +99,13 @@ def with_epilogues(t_unit: lp.TranslationUnit, match: Match) -> Match:
         return match
     reader = _Reader(Source.of(t_unit, match.kernel_name), match)
     found: list[Epilogue | None] = []
-    for insn_id, output, dtype in zip(match.insn_ids, match.outputs, match.einsum.dtypes, strict=True):
+    rows = list(zip(match.insn_ids, match.outputs, match.einsum.dtypes, strict=True))
+    for insn_id, output, dtype in rows[:1] if match.combines else rows:
         finishing = match.finishing.get(output)
         try:
             found.append(None if finishing is None else reader.read(finishing, dtype))
+            if match.combines:
+                replace(match.einsum, epilogues=tuple(found))  # which says whether the rows can be one output
         except DTypeError as error:
             raise refuse(insn_id, Rule.READING, str(error)) from None
         except MatchError as error:
@@ -107,7 +123,9 @@ class _Reader:
         self._source, self._match = source, match
         plain = {a.name: a for a in match.einsum.arrays}
         self._known = {own: plain[name] for name, own in match.arrays.items() if source.is_array(own)}
+        self._sums = {value_of(row): tree.Sum(row) for row in range(match.einsum.b)}
         self._taken = {*plain, *match.axes, *match.einsum.output_names, "v", "out"}
+        self._taken |= {f"v{row}" for row in range(match.einsum.b)}
         self.sources: dict[str, str] = {}
         self._dtype = np.dtype(np.float64)
 
@@ -167,6 +185,8 @@ class _Reader:
     def _leaf(self, value: Any) -> tree.Node:
         if value == VALUE:
             return tree.Sum()
+        if value in self._sums:
+            return self._sums[value]
         if value == PRESENT:
             return tree.Present()
         name = value.aggregate.name if isinstance(value, Subscript) else value.name

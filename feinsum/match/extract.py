@@ -64,7 +64,8 @@ def extract_operands(
     :param reasons: takes, by its id, why an instruction that reduces or accumulates is left alone; the log has it, too.
     :param changes: takes, by its id, what was done with an instruction.
     :param epilogues: whether the last sum of an expression stays where it is, so that ``y[i] + sum(...)`` is an einsum with
-        an epilogue, for :func:`feinsum.match_einsum` and the others with the keyword of the same name.
+        an epilogue, for :func:`feinsum.match_einsum` and the others with the keyword of the same name.  If all its sums are
+        rows of one batched einsum, all stay.
     :raises MatchError: saying why an instruction chosen by `insn_match` is no einsum even so.
     """
     given, refused, done = Source.of(t_unit, kernel_name), dict[str, str](), dict[str, str]()
@@ -95,6 +96,10 @@ def _rewrite(
     for insn in choose_instructions(source, None):
         sums_up = insn.id in made or find_reductions(getattr(insn, "expression", None))
         if insn.id in chosen and (wanted or sums_up):
+            whole = sums.rewrite_whole(insn) if epilogues else None
+            if whole is not None and _is_finished(source, whole, factors):
+                found[insn.id] = whole
+                continue
             found[insn.id] = sums.rewrite(insn, epilogues=epilogues)
             if found[insn.id].finished and not _is_finished(source, found[insn.id], factors):
                 found[insn.id] = sums.rewrite(insn, epilogues=False)
@@ -136,7 +141,8 @@ def _accept(
                 raise MatchError(refused[insn_id])
             calls = [rule for einsum in made.einsums for rule, _ in reader.read(einsum).row.calls]
             for insn in made.rest if made.finished else ():
-                calls += match_einsum(t_unit, changed.name, f"id:{insn.id}", epilogues=True).rules[0]
+                seen = match_einsum(t_unit, changed.name, f"id:{insn.id}", epilogues=True)
+                calls += [rule for row in seen.rules for rule in row]
         except MatchError as error:
             if wanted:
                 raise
@@ -153,7 +159,8 @@ def _describe(made: Rewritten, before: str | None) -> str:
     """What was done with an instruction."""
     text = "its factors are substitution rules"
     if made.finished and not made.einsums:
-        text += ", and what is made of the sum is an epilogue"
+        count = len(find_reductions(made.rest[0].expression))
+        text += f", and what is made of {'the sum' if count == 1 else 'the sums'} is an epilogue"
     elif made.rest:
         text = f"its sum is '{made.einsums[0].id}'" if len(made.einsums) == 1 else "its sums are instructions of their own"
     return f"{before}; {text}" if before else text

@@ -18,20 +18,29 @@ from collections.abc import Collection, Iterable
 from functools import reduce
 from itertools import product
 from operator import or_
-from typing import Any
+from typing import Any, Protocol
 
 import loopy as lp
 from loopy.kernel.data import ConcurrentTag
 from loopy.match import Id, Or
 
 from feinsum.errors import TransformError
-from feinsum.match.match import Match
 from feinsum.match.neighbours import Neighbours
 from feinsum.match.rows import InstructionOrder
 from feinsum.match.source import Source
 
 
-def fence(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+class Fenced(Protocol):
+    """Some instructions of a kernel, as a :class:`~feinsum.match.Match` has them."""
+
+    @property
+    def kernel_name(self) -> str: ...
+
+    @property
+    def insn_ids(self) -> tuple[str, ...]: ...
+
+
+def fence(t_unit: lp.TranslationUnit, match: Fenced) -> lp.TranslationUnit:
     """Put global barriers before and after the matched instructions, where other instructions have none in between.
 
     Instructions that come after and share loops with some that come before get loops of their own.  Sequential ones that
@@ -56,7 +65,7 @@ def fence(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     return t_unit.with_kernel(kernel)
 
 
-def _sides(kernel: lp.LoopKernel, order: InstructionOrder, match: Match) -> tuple[list[str], list[str]]:
+def _sides(kernel: lp.LoopKernel, order: InstructionOrder, match: Fenced) -> tuple[list[str], list[str]]:
     """The instructions that come before the einsum and those that come after, without those behind barriers already."""
     instructions = kernel.instructions
     bit = {insn.id: order.mask([insn.id]) for insn in instructions}
@@ -86,7 +95,7 @@ def _find_loops(kernel: lp.LoopKernel, insn_ids: Iterable[str]) -> frozenset[str
 
 
 def _check_parting(
-    kernel: lp.LoopKernel, neighbours: Neighbours, match: Match, before: Iterable[str], after: Iterable[str]
+    kernel: lp.LoopKernel, neighbours: Neighbours, match: Fenced, before: Iterable[str], after: Iterable[str]
 ) -> None:
     """Check that iterations of shared loops depend on each other in no way that parting them would change."""
     for early, late in product(before, after):
@@ -133,7 +142,7 @@ def _keep_temporaries(kernel: lp.LoopKernel, neighbours: Neighbours, sides: Iter
     return kernel.copy(temporary_variables={**kernel.temporary_variables, **kept}) if kept else kernel
 
 
-def _put_barriers(kernel: lp.LoopKernel, match: Match, before: Collection[str], after: Collection[str]) -> lp.LoopKernel:
+def _put_barriers(kernel: lp.LoopKernel, match: Fenced, before: Collection[str], after: Collection[str]) -> lp.LoopKernel:
     fresh = kernel.get_instruction_id_generator()
     waits: dict[str, str] = {}
     barriers = []

@@ -8,7 +8,7 @@ from operator import or_
 import loopy as lp
 
 from feinsum.errors import MatchError
-from feinsum.match.epilogues import set_all_aside, with_epilogues
+from feinsum.match.epilogues import find_whole, set_all_aside, with_epilogues
 from feinsum.match.finished import with_finishing
 from feinsum.match.group import Group, Reader, Seen
 from feinsum.match.match import Match, choose_instructions, to_match
@@ -25,15 +25,18 @@ def find_einsums(
     nor after another.  Instructions that are no einsum are passed over; :func:`match_einsum` says why.
 
     :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
-    :param epilogues: as for :func:`match_einsum`.
+    :param epilogues: as for :func:`match_einsum`; an instruction that makes one output of several sums is an einsum by
+        itself.
     :raises MatchError: if there is no such kernel.
     """
     source = Source.of(t_unit, kernel_name)
     if not epilogues:
         return _find(source)
     bare, finishing = set_all_aside(source)
-    found = _find(Source.of(bare, source.kernel.name))
-    return tuple(with_epilogues(t_unit, with_finishing(source, match, finishing)) for match in found)
+    rows = _find(Source.of(bare, source.kernel.name))
+    found = [with_epilogues(t_unit, with_finishing(source, match, finishing)) for match in rows]
+    place = {insn.id: k for k, insn in enumerate(source.kernel.instructions)}
+    return tuple(sorted([*found, *find_whole(source)], key=lambda match: place[match.insn_ids[0]]))
 
 
 def _find(source: Source) -> tuple[Match, ...]:

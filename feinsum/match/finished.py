@@ -1,6 +1,7 @@
 """Functions of sums in loopy kernels, seen as einsums and what is made of them.
 
-out[i, j] = exp(sum(k, A(i, k)*B(k, j))) + b[j]        ik,kj->ij, of whose result exp(v) + b[j] is made
+out[i, j] = exp(sum(k, A(i, k)*B(k, j))) + b[j]                  ik,kj->ij, of whose result exp(v) + b[j] is made
+out[i, j] = sum(k, A(i, k)*B(k, j))*sum(k, A(i, k)*C(k, j))      two rows of it, of whose results v0*v1 is made
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 import loopy as lp
+from loopy.library.reduction import SumReductionOperation
 from loopy.symbolic import IdentityMapper
 from pymbolic.primitives import Call, Product, Subscript, Variable
 
+from feinsum.errors import MatchError
 from feinsum.match.expressions import find_uses, flatten_product
-from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, with_instructions
+from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, value_of, with_instructions
 from feinsum.match.grammar import Rule, refuse
 from feinsum.match.match import Match, choose_instructions, match_bare
 from feinsum.match.neighbours import Neighbours
+from feinsum.match.parting import Whole, part
 from feinsum.match.source import Source
 
 
@@ -29,7 +33,11 @@ def match_finished(t_unit: lp.TranslationUnit, kernel_name: str | None = None, i
     """
     source = Source.of(t_unit, kernel_name)
     bare, found = {}, {}
-    for insn in choose_instructions(source, insn_match):
+    chosen = choose_instructions(source, insn_match)
+    whole = split_several(source, chosen[0]) if len(chosen) == 1 else None
+    if whole is not None:
+        return _match_whole(source, whole)
+    for insn in chosen:
         value, finishing = split(source, insn)
         if finishing is not None:
             bare[insn.id] = insn.copy(expression=value)
@@ -40,6 +48,22 @@ def match_finished(t_unit: lp.TranslationUnit, kernel_name: str | None = None, i
     return with_finishing(source, match, found)
 
 
+def _match_whole(source: Source, whole: Whole) -> Match:
+    """The match of an instruction that makes one output of several sums."""
+    parted, insn_id, output = part(source, [whole]), whole.insn.id, str(whole.insn.assignee_name)
+    try:
+        match = match_bare(parted.t_unit, source.kernel.name, " or ".join(f"id:{own}" for own in parted.insn_ids))
+    except MatchError as error:
+        count = len(whole.sums)
+        reason = f"it has {count} reductions in one expression, which are no rows of one batched einsum: {error}"
+        raise refuse(insn_id, Rule.ONE_SUM, reason) from None
+    rows = [parted.insn_ids.index(own) for own in match.insn_ids]
+    if rows != sorted(rows):
+        raise refuse(insn_id, Rule.ROWS, "its sums are not rows in the order in which they stand there")
+    match = replace(match, insn_ids=(insn_id,) * len(rows), outputs=(output,) * len(rows))
+    return with_finishing(source, match, {insn_id: whole.finishing})
+
+
 def with_finishing(source: Source, match: Match, found: Mapping[str, Finishing]) -> Match:
     """A match of sums alone, with what instructions make of these.
 
@@ -47,7 +71,7 @@ def with_finishing(source: Source, match: Match, found: Mapping[str, Finishing])
     :param found: by instruction.
     :raises MatchError: if that reads an output elsewhere, or what other instructions write in other iterations of a loop.
     """
-    rows = [k for k, insn_id in enumerate(match.insn_ids) if insn_id in found]
+    rows = list({insn_id: k for k, insn_id in enumerate(match.insn_ids) if insn_id in found}.values())
     stored = {source.storage(name) for name in match.outputs}
     neighbours = Neighbours(source)
     for k in rows:
@@ -75,6 +99,25 @@ def split(source: Source, insn: Any) -> tuple[Any, Finishing | None]:
     bare = list(dict.fromkeys(found.values))
     if len(bare) != 1 or around == VALUE:
         return insn.expression, None
+    return bare[0], _finishing(source, insn, around)
+
+
+def split_several(source: Source, insn: Any) -> Whole | None:
+    """The sums of an instruction and what is made of them, where they are several; None where they are not.
+
+    :raises MatchError: as :func:`split` does.
+    """
+    if not isinstance(insn, lp.Assignment):
+        return None
+    sums = list(dict.fromkeys(find_uses(insn.expression).reductions))
+    if len(sums) < 2 or not all(isinstance(one.operation, SumReductionOperation) for one in sums):
+        return None
+    around = _Numbered(sums)(insn.expression)
+    return Whole(insn, tuple(sums), _finishing(source, insn, around))
+
+
+def _finishing(source: Source, insn: Any, around: Any) -> Finishing:
+    """What an instruction makes of its sums, of its expression in terms of what stands for them."""
     assignee = insn.assignee
     index = assignee.index_tuple if isinstance(assignee, Subscript) else ()
     mapper = _InPlaces(str(insn.assignee_name), index)
@@ -94,7 +137,18 @@ def split(source: Source, insn: Any) -> tuple[Any, Finishing | None]:
             Rule.PLAIN_INDICES,
             f"what it makes of its sum depends on the loop '{loops[0]}' by itself, not as an index",
         )
-    return bare[0], Finishing(expression, len(index))
+    return Finishing(expression, len(index))
+
+
+class _Numbered(IdentityMapper):  # type: ignore[misc]
+    """Puts :func:`value_of` in the place of several sums."""
+
+    def __init__(self, sums: list[Any]) -> None:
+        super().__init__()
+        self.sums = sums
+
+    def map_reduction(self, expr: Any) -> Any:
+        return value_of(self.sums.index(expr))
 
 
 class _Bare(IdentityMapper):  # type: ignore[misc]

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 VALUE, PRESENT = Variable("finished sum"), Variable("present content")
 
 
+def value_of(row: int) -> Variable:
+    """What stands for the finished sum of one of several rows."""
+    return Variable(f"finished sum {row}")
+
+
 def place(axis: int) -> Variable:
     """What stands for the index along an axis of the output."""
     return Variable(f"place {axis}")
@@ -32,9 +37,9 @@ def place(axis: int) -> Variable:
 
 @dataclass(frozen=True)
 class Finishing:
-    """What an instruction makes of its sum, in the names of a kernel.
+    """What an instruction makes of its sum, or of several, in the names of a kernel.
 
-    :ivar expression: in terms of :data:`VALUE`, :data:`PRESENT` and :func:`place`.
+    :ivar expression: in terms of :data:`VALUE`, or of :func:`value_of` several rows, of :data:`PRESENT` and :func:`place`.
     :ivar axes: how many the output has.
     """
 
@@ -61,17 +66,34 @@ class Finishing:
         return frozenset(k for k in range(self.axes) if place(k).name in names)
 
     def of(self, value: Any, assignee: Any) -> Any:
-        """What is made of a sum that is to be stored at an entry of the output."""
+        """What is made of a sum that is to be stored at an entry of the output.
+
+        :param value: the sum, or a tuple of the sums of several rows.
+        """
         return self.at(value, assignee, assignee.index_tuple if isinstance(assignee, Subscript) else ())
 
     def at(self, value: Any, present: Any, index: tuple[Any, ...]) -> Any:
         """What is made of a sum, by the present content of the output and an index tuple."""
-        values = {VALUE.name: value, PRESENT.name: present, **{place(k).name: at for k, at in enumerate(index)}}
+        sums = {value_of(k).name: own for k, own in enumerate(value)} if isinstance(value, tuple) else {VALUE.name: value}
+        values = {**sums, PRESENT.name: present, **{place(k).name: at for k, at in enumerate(index)}}
         return SubstitutionMapper(make_subst_func(values))(self.expression)
 
     def moved(self, index: tuple[Any, ...]) -> Finishing:
         """The same of an output whose entry at some places is what was at `index`, in terms of these places."""
         return replace(self, expression=self.at(VALUE, PRESENT, index), axes=len(index))
+
+
+@dataclass(frozen=True)
+class Together:
+    """One output that is to be made of the sums of all rows of a match, where these are stored.
+
+    :ivar sums: for each row the array that would hold its sum.
+    :ivar output: the array that is stored to instead.
+    """
+
+    sums: tuple[str, ...]
+    output: str
+    finishing: Finishing
 
 
 def set_aside(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
@@ -83,7 +105,7 @@ def set_aside(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     bare = {}
     for row, (insn_id, output) in enumerate(zip(match.insn_ids, match.outputs, strict=True)):
         if output in match.finishing:
-            bare[insn_id] = kernel.id_to_insn[insn_id].copy(expression=_bare_value(match, row))
+            bare[insn_id] = kernel.id_to_insn[insn_id].copy(expression=bare_value(match, row))
     return with_instructions(t_unit, kernel, bare)
 
 
@@ -95,7 +117,7 @@ def with_instructions(t_unit: lp.TranslationUnit, kernel: lp.LoopKernel, changed
     return t_unit.with_kernel(kernel.copy(instructions=instructions))
 
 
-def _bare_value(match: Match, row: int) -> Any:
+def bare_value(match: Match, row: int) -> Any:
     """``sum(summed, product of the operands of a row)``."""
     indexing, loops = match.einsum.indexing, match.loops[row]
     calls = tuple(

@@ -21,7 +21,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.epilogue import Epilogue
 from feinsum.errors import MatchError, SubscriptError
 from feinsum.match.describe import describe
-from feinsum.match.finishing import Finishing
+from feinsum.match.finishing import Finishing, Together
 from feinsum.match.group import Group, Reader
 from feinsum.match.source import Source
 from feinsum.subscripts import Subscripts
@@ -36,15 +36,18 @@ class Match:
 
     :ivar einsum: what was seen, in names of its own.
     :ivar kernel_name: the kernel of the translation unit in which it was seen.
-    :ivar insn_ids: ``insn_ids[row]`` is the instruction that computes output `row`.
+    :ivar insn_ids: ``insn_ids[row]`` is the instruction that computes output `row`; where one output is made of all rows,
+        they all have its instruction.
     :ivar rules: ``rules[row][k]`` is the substitution rule that is operand k of that row.
     :ivar loops: ``loops[row]`` maps index letters to the inames of that row.
     :ivar outputs: ``outputs[row]`` is the array that it writes.
     :ivar arrays: array of the einsum -> array of the kernel, or the substitution rule that stands for an array.
     :ivar axes: long axis of the einsum -> parameter of the kernel, or an affine expression of parameters.
     :ivar finishing: array of the kernel that is an output -> what is made of the sum that it gets, if anything is.
+    :ivar together: what is to be made of the sums of all rows, in place of storing these; None if it is nothing.
     :ivar epilogues: what is made of the sum of each row, in the names of the einsum; None where that is nothing, and empty
-        where it is nothing for all.  See :func:`feinsum.match_einsum`.
+        where it is nothing for all; a single one of several rows makes one output of all.  See
+        :func:`feinsum.match_einsum`.
     """
 
     einsum: BatchedEinsum
@@ -56,6 +59,7 @@ class Match:
     arrays: Mapping[str, str]
     axes: Mapping[str, str]
     finishing: Mapping[str, Finishing] = field(default_factory=dict)
+    together: Together | None = None
     epilogues: tuple[Epilogue | None, ...] = ()
 
     @property
@@ -69,14 +73,32 @@ class Match:
         return self.epilogues[0] if len(set(self.epilogues)) == 1 else None
 
     @property
+    def combines(self) -> bool:
+        """Whether one instruction makes one output of the sums of several rows."""
+        return len(self.insn_ids) > 1 and len(set(self.insn_ids)) == 1
+
+    @property
     def makes_more(self) -> bool:
         """Whether something is made of any of its sums before it is stored."""
-        return any(output in self.finishing for output in self.outputs)
+        return self.own_together is not None or any(output in self.finishing for output in self.outputs)
+
+    @property
+    def own_together(self) -> Together | None:
+        """What is to be made of the sums of all rows, if these are its outputs and not those of a later step."""
+        return self.together if self.together and set(self.outputs) <= set(self.together.sums) else None
 
     @property
     def updates_output(self) -> bool:
         """Whether what is made of a sum depends on what its output holds before."""
-        return any(output in self.finishing and self.finishing[output].reads_output for output in self.outputs)
+        own = self.own_together
+        updated = own is not None and own.finishing.reads_output
+        return updated or any(output in self.finishing and self.finishing[output].reads_output for output in self.outputs)
+
+    @property
+    def all_finishing(self) -> Mapping[str, Finishing]:
+        """By output what is made of the sums that it gets, of one row or of all."""
+        together = {} if self.together is None else {self.together.output: self.together.finishing}
+        return {**self.finishing, **together}
 
     @cached_property
     def names(self) -> Mapping[str, str]:

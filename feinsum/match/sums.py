@@ -69,6 +69,25 @@ class Sums:
         self._factors = factors
         self._fresh_id = source.kernel.get_instruction_id_generator()
 
+    def rewrite_whole(self, insn: Any) -> Rewritten | None:
+        """The instruction with several sums where they are and rules for their factors; None if it has not several.
+
+        The rest may be the epilogue of rows, of which one output is made.
+        """
+        value: Any = getattr(insn, "expression", None)
+        if not isinstance(insn, lp.Assignment) or self._is_flat(insn) or len(_sums(value)) < 2:
+            return None
+        merged = insn.copy(expression=merge_sums(value))
+        sums = _sums(merged.expression)
+        if (
+            len(set(sums)) < 2
+            or len(sums) < len(find_reductions(merged.expression))
+            or any(_sums(one.expr) for one in sums)
+        ):
+            return None
+        ruled = [self._factors.with_rules(insn.copy(expression=one)).expression for one in sums]
+        return Rewritten((), (merged.copy(expression=_WithoutSums(ruled)(merged.expression)),), finished=True)
+
     def rewrite(self, insn: Any, *, epilogues: bool) -> Rewritten:
         """The instruction with rules for factors and its sums apart; the same where nothing is to be done.
 

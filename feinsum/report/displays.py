@@ -101,9 +101,10 @@ def array_html(a: Array) -> str:
 
 def record_html(r: TuningRecord) -> str:
     """What was tried and what came of it, in the letters of the canonical einsum."""
-    from feinsum.canonicalization import parse_key
+    from feinsum.canonicalization import is_key, parse_key
 
     t = r.median_s
+    tuned = mathml(parse_key(r.einsum_key)) if is_key(r.einsum_key) else element("code", r.einsum_key)
     time = "" if t is None else f"{duration(t)} ± {(r.spread_s or 0.0) / t:.1%}, {number(len(r.samples_s), 'sample')}"
     shown = {
         "status": r.status,
@@ -118,7 +119,7 @@ def record_html(r: TuningRecord) -> str:
         "id": element("code", r.id),
     }
     versions = details("versions", facts(r.versions)) if r.versions else ""
-    return block(mathml(parse_key(r.einsum_key)), facts(shown), versions, title="record")
+    return block(tuned, facts(shown), versions, title="record")
 
 
 def roofline_html(r: Roofline) -> str:

@@ -31,7 +31,7 @@ def latex(e: BatchedEinsum) -> str:
     lines = []
     for row in _shown(e):
         factors = r"\, ".join(_latex_term(name, indices) for name, indices in _factors(e, row))
-        lines.append((_latex_term(e.output_names[row], e.indexing.output), sign + factors))
+        lines.append((_latex_term(_result(e, row), e.indexing.output), sign + factors))
     if len(lines) == 1:
         return " = ".join(lines[0])
     body = [f"{left} &= {right}" for left, right in lines]
@@ -56,12 +56,17 @@ def _mathml_row(e: BatchedEinsum, row: int) -> Markup:
         letters = [element("mi", letter) for letter in e.indexing.summed]
         listed = [part for letter in letters for part in (element("mo", ","), letter)][1:]
         sum_ = (element("munder", element("mo", "∑"), element("mrow", *listed)),)
-    left = _mathml_term(e.output_names[row], e.indexing.output)
+    left = _mathml_term(_result(e, row), e.indexing.output)
     right = [*sum_, *(_mathml_term(name, indices) for name, indices in _factors(e, row))]
     if e.b == 1:
         return element("mrow", left, element("mo", "="), *right)
     cells = (element("mtd", cell) for cell in (left, element("mrow", element("mo", "="), *right)))
     return element("mtr", *cells)
+
+
+def _result(e: BatchedEinsum, row: int) -> str:
+    """The output that a row is, or what its sum is called where one output is made of all rows."""
+    return f"v{row}" if e.combines else e.output_names[row]
 
 
 def _shown(e: BatchedEinsum) -> list[int]:

@@ -5,7 +5,7 @@ what it presumes, and returns the changed unit (and the changed match where oper
 """
 
 from feinsum.rewrites.algebra import contract_first, contract_in_steps, separate_rows, split_index
-from feinsum.rewrites.apart import finish_apart
+from feinsum.rewrites.apart import finish_apart, finish_together, launch_rest
 from feinsum.rewrites.finishing import finish, finished
 from feinsum.rewrites.fusion import fuse, fused, last_together, neighbours
 from feinsum.rewrites.joining import join, side_by_side
@@ -24,6 +24,7 @@ __all__ = [
     "expand_sum",
     "finish",
     "finish_apart",
+    "finish_together",
     "finished",
     "fuse",
     "fused",
@@ -31,6 +32,7 @@ __all__ = [
     "join",
     "last_together",
     "launch_in_turn",
+    "launch_rest",
     "materialize",
     "neighbours",
     "nest",

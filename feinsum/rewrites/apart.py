@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import islpy as isl
 import loopy as lp
 import numpy as np
 from loopy.kernel.data import Iname
-from pymbolic.primitives import Comparison, FloorDiv, Product, Remainder, Sum, Variable
+from loopy.symbolic import SubstitutionMapper
+from pymbolic import parse
+from pymbolic.mapper.substitutor import make_subst_func
+from pymbolic.primitives import Comparison, FloorDiv, Product, Remainder, Subscript, Sum, Variable
 
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.lower.epilogue import Finish, scalar_arguments, with_functions
 from feinsum.lower.steps import fresh_name, read
+from feinsum.match import Match
+from feinsum.match.domain import find_parameters
+from feinsum.match.finishing import PRESENT, Finishing, Together, place, value_of
 from feinsum.rewrites.loops import without_race_warnings, without_shared_slabs
 
 _GROUP_AXES = ("g.1", "g.2")
@@ -50,16 +56,68 @@ def finish_apart(
     in memory, however short the rows are, and compilers make vectors of them.  Where something is read along some axes of
     the output only, and its last one is not short, that one has the loop to itself, so that nothing need be divided.
 
-    :param sums: for each row the argument that holds its sum; the output itself for a row without an epilogue.
+    :param sums: for each row the argument that holds its sum; the output itself for a row without an epilogue.  Where one
+        output is made of all rows, the launch reads all of them.
     :param names: names in the kernel of arrays, outputs, scalars and long axes of `e`, where they differ; arguments that
         the kernel has not are added.
     :param items: work-items of a group.
     """
     known = dict(names or {})
     launch = _Launch.make(t_unit[kernel_name], e, lambda name: known.get(name, name), items)
-    kernel = _with_arguments(t_unit[kernel_name], e, sums, launch)
+    kernel = _with_arguments(t_unit[kernel_name], e, sums, launch.named)
     kernel = launch.added(kernel, sums)
     return with_functions(t_unit.with_kernel(kernel), e)
+
+
+def finish_together(t_unit: lp.TranslationUnit, match: Match, e: BatchedEinsum) -> tuple[lp.TranslationUnit, Match]:
+    """The kernel with the arguments of the one output that is made of all rows, and the match that is to make it.
+
+    :param match: of rows that store their sums, in the order of those of `e`.
+    """
+    kernel = _with_arguments(t_unit[match.kernel_name], e, (), str)
+    output = e.output_names[0]
+    values = [value_of(row) for row in range(e.b)]
+
+    def reading(a: Array, axes: tuple[int, ...]) -> Any:
+        return read(a.name, tuple(place(k) for k in axes))
+
+    expression = Finish.of_output(e, 0).write(values, PRESENT, reading)
+    together = Together(match.outputs, output, Finishing(expression, len(e.indexing.output)))
+    return with_functions(t_unit.with_kernel(kernel), e), replace(match, together=together)
+
+
+def launch_rest(
+    t_unit: lp.TranslationUnit, match: Match, axes: Mapping[str, str], *, items: int = 256
+) -> lp.TranslationUnit:
+    """Spread over the device what is made of sums in memory, by instructions that stand behind a barrier of their own.
+
+    Before::
+
+        sum[e, i] = ...
+        ... gbarrier
+        for e, i: out[e, i] = exp(sum[e, i]) + b[i]
+
+    After, as :func:`finish_apart`::
+
+        sum[e, i] = ...
+        ... gbarrier
+        q = 256*get_group_id(0) + get_local_id(0)
+        if q < 35*E: out[q // 35, q % 35] = exp(sum[q // 35, q % 35]) + b[q % 35]
+
+    :param match: whose instructions make something of sums that others store.
+    :param axes: the length of each long axis of its einsum, in parameters of the kernel.
+    """
+    kernel, e = t_unit[match.kernel_name], replace(match.einsum, epilogues=match.epilogues)
+    lengths = {
+        e.length_names[x]: axes[x if axis == math.inf else str(axis)]
+        for x, axis in e.index_sizes.items()
+        if not isinstance(axis, int)
+    }
+    launch = _Launch.make(kernel, e, lambda name: lengths.get(name, name), items)
+    rest = [
+        kernel.id_to_insn[insn_id] for row, insn_id in enumerate(match.insn_ids) if match.outputs[row] in match.finishing
+    ]
+    return t_unit.with_kernel(launch.instead(kernel, list({insn.id: insn for insn in rest}.values())))
 
 
 @dataclass(frozen=True)
@@ -100,8 +158,8 @@ class _Launch:
         domains = [_domain({loop: lengths[x]}) for x, loop in loops.items()]
         count = math.prod(lengths[x] for x in together[1:])
         first = lengths[together[0]]
-        total = count * first if isinstance(first, int) else Product((count, Variable(first)))
-        head, whole = (f"[{first}] -> ", f"{count} * {first}") if isinstance(first, str) else ("", str(total))
+        total = count * first if isinstance(first, int) else Product((count, parse(first)))
+        head, whole = (_head(first), f"{count} * ({first})") if isinstance(first, str) else ("", str(total))
         domains.append(f"{head}{{[{groups}]: 0 <= {groups} and {items} * {groups} < {whole}}}")
         domains.append(_domain({lanes: items}))
         own = {x: Variable(loop) for x, loop in loops.items()}
@@ -110,6 +168,22 @@ class _Launch:
         tags = {groups: "g.0", lanes: "l.0", **dict(zip(loops.values(), _GROUP_AXES, strict=False))}
         value = Sum((Product((items, Variable(groups))), Variable(lanes)))
         return _Launch(e, named, tuple(domains), tags, at, digits, (place, value, total), taken)
+
+    def instead(self, kernel: lp.LoopKernel, rest: Sequence[lp.Assignment]) -> lp.LoopKernel:
+        """The kernel with this launch in place of instructions that finish sums, entry by entry."""
+        after = frozenset[str]().union(*(insn.depends_on for insn in rest)) - {insn.id for insn in rest}
+        opened, inames, placing = self._opened(kernel, after)
+        names = {insn.id for insn in rest}
+        rows = []
+        for insn in rest:
+            index = insn.assignee.index_tuple if isinstance(insn.assignee, Subscript) else ()
+            places = {at.name: self.at[x] for at, x in zip(index, self.e.indexing.output, strict=True)}
+            moved = insn.with_transformed_expressions(SubstitutionMapper(make_subst_func(places)))
+            row = moved.copy(within_inames=inames, within_inames_is_final=True, depends_on=after, depends_on_is_final=True)
+            rows.append(self._guarded(row))
+        instructions = [insn for insn in opened.instructions if insn.id not in names]
+        closed = self._closed(opened.copy(instructions=[*instructions, *placing, *rows]), rows)
+        return lp.remove_unused_inames(closed)
 
     def added(self, kernel: lp.LoopKernel, sums: Sequence[str]) -> lp.LoopKernel:
         """The kernel with this launch after all that it does."""
@@ -121,6 +195,15 @@ class _Launch:
             within_inames=frozenset(),
             within_inames_is_final=True,
         )
+        opened, inames, placing = self._opened(kernel, frozenset([barrier.id]))
+        parts = [tuple(sums)] if self.e.combines else [(name,) for name in sums]
+        rows = [self._row(k, own, inames, barrier.id) for k, own in enumerate(parts) if self.e.epilogues[k]]
+        return self._closed(opened.copy(instructions=[*kernel.instructions, barrier, *placing, *rows]), rows)
+
+    def _opened(
+        self, kernel: lp.LoopKernel, after: frozenset[str]
+    ) -> tuple[lp.LoopKernel, frozenset[str], list[lp.Assignment]]:
+        """The kernel with the loops of the launch, these loops, and what says where they are."""
         sets = [isl.BasicSet(domain) for domain in self.domains]
         inames = frozenset(name for domain in sets for name in domain.get_var_dict(isl.dim_type.set))
         placing, temporaries = [], dict(kernel.temporary_variables)
@@ -134,18 +217,21 @@ class _Launch:
                 temporaries[variable] = lp.TemporaryVariable(
                     variable, dtype=dtype, shape=(), address_space=lp.AddressSpace.PRIVATE
                 )
-                placing.append(self._assignment(Variable(variable), value, variable, inames, barrier.id))
-        rows = [self._row(row, name, inames, barrier.id) for row, name in enumerate(sums) if self.e.epilogues[row]]
-        kernel = kernel.copy(
+                placing.append(self._assignment(Variable(variable), value, variable, inames, after))
+        opened = kernel.copy(
             domains=[*kernel.domains, *sets],
             inames={**kernel.inames, **{name: Iname(name, frozenset()) for name in inames}},
-            instructions=[*kernel.instructions, barrier, *placing, *rows],
             temporary_variables=temporaries,
         )
+        return opened, inames, placing
+
+    def _closed(self, kernel: lp.LoopKernel, rows: Sequence[lp.Assignment]) -> lp.LoopKernel:
+        """The kernel with its loops spread over the device."""
         kernel = lp.tag_inames(without_race_warnings(kernel, [row.id for row in rows]), dict(self.tags))
         return without_shared_slabs(kernel)
 
-    def _row(self, row: int, name: str, inames: frozenset[str], after: str) -> lp.Assignment:
+    def _row(self, row: int, sums: tuple[str, ...], inames: frozenset[str], after: str) -> lp.Assignment:
+        """What stores an output, of the sums that it is made of."""
         output = tuple(self.at[x] for x in self.e.indexing.output)
         target = read(self.named(self.e.output_names[row]), output)
         digits = tuple(self.digits[x] for x in self.e.indexing.output)
@@ -154,17 +240,23 @@ class _Launch:
             own = output if axes == tuple(range(len(output))) else digits
             return read(self.named(a.name), tuple(own[k] for k in axes))
 
-        value = Finish.of_row(self.e, row).write(read(name, output), target, reading, self.named)
-        insn = self._assignment(target, value, f"then_{row}", inames, after)
+        values = [read(name, output) for name in sums]
+        value = Finish.of_output(self.e, row).write(values, target, reading, self.named)
+        return self._guarded(self._assignment(target, value, f"then_{row}", inames, frozenset([after])))
+
+    def _guarded(self, insn: lp.Assignment) -> lp.Assignment:
+        """What stores an output, up to its end."""
         if self.place is None:
             return insn
         place, position, total = self.place
         # Not a bound of the loops, which loopy writes as -1 + -1024*gid(0) + -1*lid(0) + 35*E >= 0: with that Intel's
         # compiler (2026.2) lets lanes beyond the end update what is there, if all that they read is the output itself.
         guard = Comparison(position, "<", total)
-        return insn.copy(predicates=frozenset([guard]), depends_on=insn.depends_on | {place, _unsigned(place)})
+        return insn.copy(predicates=insn.predicates | {guard}, depends_on=insn.depends_on | {place, _unsigned(place)})
 
-    def _assignment(self, target: Any, value: Any, insn_id: str, inames: frozenset[str], after: str) -> lp.Assignment:
+    def _assignment(
+        self, target: Any, value: Any, insn_id: str, inames: frozenset[str], after: frozenset[str]
+    ) -> lp.Assignment:
         known = self.place is not None and insn_id in (self.place[0], _unsigned(self.place[0]))
         return lp.Assignment(
             target,
@@ -172,7 +264,7 @@ class _Launch:
             id=insn_id if known else fresh_name(insn_id, self.names),
             within_inames=inames,
             within_inames_is_final=True,
-            depends_on=frozenset([after]),
+            depends_on=after,
             depends_on_is_final=True,
         )
 
@@ -207,8 +299,13 @@ def _digits(place: Any, letters: str, lengths: Mapping[str, Any]) -> dict[str, A
 
 def _domain(loops: Mapping[str, Any]) -> str:
     ((loop, length),) = loops.items()
-    head = f"[{length}] -> " if isinstance(length, str) else ""
+    head = _head(length) if isinstance(length, str) else ""
     return f"{head}{{[{loop}]: 0 <= {loop} < {length}}}"
+
+
+def _head(length: str) -> str:
+    """The parameters of a set that has a length."""
+    return f"[{', '.join(sorted(find_parameters(length)))}] -> "
 
 
 def _output(kernel: lp.LoopKernel, name: str, dtype: Any, shape: tuple[Any, ...], *, update: bool) -> lp.GlobalArg:
@@ -218,10 +315,12 @@ def _output(kernel: lp.LoopKernel, name: str, dtype: Any, shape: tuple[Any, ...]
     return argument.copy(is_input=update, is_output=True)
 
 
-def _with_arguments(kernel: lp.LoopKernel, e: BatchedEinsum, sums: Sequence[str], launch: _Launch) -> lp.LoopKernel:
-    """The kernel with the arguments that epilogues need, and with sums in memory that launches share."""
-    named = launch.named
-    waiting = {name for name, own in zip(sums, e.epilogues, strict=True) if own}
+def _with_arguments(
+    kernel: lp.LoopKernel, e: BatchedEinsum, sums: Sequence[str], named: Callable[[str], str]
+) -> lp.LoopKernel:
+    """The kernel with the arguments that epilogues need, and with `sums` in memory that launches share."""
+    own_epilogues = e.epilogues * (len(sums) if e.combines else 1)
+    waiting = {name for name, own in zip(sums, own_epilogues, strict=True) if own}
     temporaries, arguments = dict(kernel.temporary_variables), []
     for argument in kernel.args:
         if argument.name in waiting:

@@ -3,21 +3,29 @@
 A space transforms the bare einsum; what is to be made of its sums waits in :attr:`feinsum.match.Match.finishing`.  At the
 end every instruction that stores an output stores what is made of its value instead.  A move that makes statements of C of
 an instruction that stores an output finishes it before, and marks what stores it with :class:`Finished`.
+
+One output that is made of several rows is stored by one instruction, which takes the place of those that would store the
+sums of these rows at the same entry: :func:`gather`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 import loopy as lp
+from loopy.symbolic import SubstitutionMapper
+from pymbolic.mapper.substitutor import make_subst_func
+from pymbolic.primitives import Call, Subscript, Variable
 from pytools.tag import Tag, tag_dataclass
 
 from feinsum.errors import TransformError
 from feinsum.lower.same_bytes import SameBytes
 from feinsum.match import Match
 from feinsum.match.expressions import find_uses
-from feinsum.match.finishing import Finishing
+from feinsum.match.finishing import Finishing, Together
+from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.reads import with_rules
 
 
@@ -59,6 +67,8 @@ def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = (
     """
     # Other outputs may be those of later steps, whose sums are not there yet.
     own = {output: match.finishing[output] for output in match.outputs if output in match.finishing}
+    if match.own_together is not None:
+        t_unit, own = gather(t_unit, match, others), {match.own_together.output: match.own_together.finishing}
     if not own:
         return t_unit
     for insn in t_unit[match.kernel_name].instructions:
@@ -67,6 +77,142 @@ def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = (
                 t_unit = _finish(t_unit, match, insn, own[output])
     updated = [output for output, finishing in own.items() if finishing.reads_output]
     return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated, others))
+
+
+_MOST_LOOPS = 3
+"""Loops that a store has to itself at most: those of a tile of registers."""
+_SEVERAL = Variable("several sums")
+"""What an instruction calls that stores something made of several sums, until it is said what."""
+
+
+def sums_of(value: Any) -> Any:
+    """The sums that an instruction stores, or is to make something of: a tuple if they are those of several rows."""
+    return value.parameters if isinstance(value, Call) and value.function == _SEVERAL else value
+
+
+def gather(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] | None = None) -> lp.TranslationUnit:
+    """Let one instruction have the sums of all rows of which one output is made, for :func:`finish` or a move to finish.
+
+    Before::
+
+        for i, j:
+            sum_0[i, j] = a[i, j]
+            sum_1[i, j] = b[i, j]
+
+    After::
+
+        for i, j: out[i, j] = several sums(a[i, j], b[i, j])
+
+    A match that has no such output, or a kernel in which that is done, stays as it is.
+
+    :param others: instructions that are no part of the match.
+    :raises TransformError: if rows do not store their sums by assignments side by side.
+    """
+    own = match.own_together
+    others = others_than(t_unit, match) if others is None else others
+    if own is None or not any(_stores(t_unit[match.kernel_name], name, others) for name in own.sums):
+        return t_unit
+    for name in own.sums:
+        for insn in _stores(t_unit[match.kernel_name], name, others):
+            if (
+                isinstance(insn, lp.Assignment)
+                and find_uses(with_rules(t_unit[match.kernel_name], insn.expression)).reductions
+            ):
+                t_unit, _ = _with_accumulator(t_unit, match, insn)
+    kernel = t_unit[match.kernel_name]
+    rows = [_by_place(kernel, name, others) for name in own.sums]
+    rows = [rows[0], *(_in_loops_of(kernel, rows[0], row) for row in rows[1:])]
+    if any(row.keys() != rows[0].keys() for row in rows):
+        raise TransformError(f"the sums that '{own.output}' is made of are not stored side by side")
+    merged = {at: _merged(own, [row[at] for row in rows]) for at in rows[0]}
+    names = {row[at].id: merged[at].id for row in rows for at in row}
+    last = {insn.id: insn for insn in merged.values()}
+    instructions = []
+    for insn in kernel.instructions:
+        if insn.id in names and insn.id not in last:
+            continue
+        made = last.get(insn.id, insn)
+        after = frozenset(names.get(other, other) for other in made.depends_on) - {made.id}
+        apart = frozenset((names.get(other, other), scope) for other, scope in made.no_sync_with)
+        instructions.append(made.copy(depends_on=after, no_sync_with=apart))
+    temporaries = {name: t for name, t in kernel.temporary_variables.items() if name not in own.sums}
+    arguments = [argument for argument in kernel.args if argument.name not in own.sums]
+    kernel = kernel.copy(instructions=instructions, temporary_variables=temporaries, args=arguments)
+    return t_unit.with_kernel(lp.remove_unused_inames(kernel))
+
+
+def _in_loops_of(
+    kernel: lp.LoopKernel, first: Mapping[Any, lp.Assignment], row: Mapping[Any, lp.Assignment]
+) -> dict[Any, lp.Assignment]:
+    """The stores of a row in the loops of those of the first one, where they have loops to themselves."""
+    found = {}
+    for at, insn in row.items():
+        for other in first.values() if at not in first else ():
+            moved = _renamed(kernel, insn, other)
+            if moved is not None:
+                at, insn = _place(moved), moved
+                break
+        found[at] = insn
+    return found
+
+
+def _renamed(kernel: lp.LoopKernel, insn: lp.Assignment, other: lp.Assignment) -> lp.Assignment | None:
+    """A store in the loops of another one at the same place; None if it is at another, or shares those of its loops."""
+    apart = sorted(insn.within_inames - other.within_inames)
+    wanted = sorted(other.within_inames - insn.within_inames)
+    users = kernel.iname_to_insns()
+    if len(apart) != len(wanted) or len(apart) > _MOST_LOOPS or any(users[loop] != {insn.id} for loop in apart):
+        return None
+    for loops in permutations(wanted):
+        if any(_loop(kernel, one) != _loop(kernel, its) for one, its in zip(apart, loops, strict=True)):
+            continue
+        rename = SubstitutionMapper(make_subst_func(dict(zip(apart, map(Variable, loops), strict=True))))
+        moved = insn.with_transformed_expressions(rename)
+        moved = moved.copy(within_inames=other.within_inames)
+        if _place(moved) == _place(other):
+            return moved
+    return None
+
+
+def _loop(kernel: lp.LoopKernel, iname: str) -> tuple[Any, Any]:
+    """How long a loop is, and how it runs."""
+    return fixed_length(kernel, iname), kernel.inames[iname].tags
+
+
+def _stores(kernel: lp.LoopKernel, name: str, others: Collection[str]) -> list[Any]:
+    return [insn for insn in kernel.instructions if insn.id not in others and name in insn.assignee_var_names()]
+
+
+def _by_place(kernel: lp.LoopKernel, name: str, others: Collection[str]) -> dict[Any, lp.Assignment]:
+    """What stores the sums of a row, by where that is: loops, conditions and index."""
+    found = {}
+    for insn in _stores(kernel, name, others):
+        if not isinstance(insn, lp.Assignment) or name in insn.read_dependency_names():
+            raise TransformError(f"'{insn.id}' does not simply assign to '{name}', so it cannot store what is made of it")
+        found[_place(insn)] = insn
+    if len(found) < len(_stores(kernel, name, others)):
+        raise TransformError(f"'{name}' is stored more than once at one place")
+    return found
+
+
+def _place(insn: lp.Assignment) -> tuple[Any, ...]:
+    """Where an instruction stores: its loops, conditions and index."""
+    index = insn.assignee.index_tuple if isinstance(insn.assignee, Subscript) else ()
+    return insn.within_inames, insn.predicates, index
+
+
+def _merged(own: Together, rows: Sequence[lp.Assignment]) -> lp.Assignment:
+    """The last of some stores, which has the sums of all of them."""
+    last, ids = rows[-1], {insn.id for insn in rows}
+    index = last.assignee.index_tuple if isinstance(last.assignee, Subscript) else ()
+    output = Variable(own.output)
+    return last.copy(
+        assignee=Subscript(output, index) if index else output,
+        expression=Call(_SEVERAL, tuple(insn.expression for insn in rows)),
+        depends_on=frozenset[str]().union(*(insn.depends_on for insn in rows)) - ids,
+        no_sync_with=frozenset[tuple[str, str]]().union(*(insn.no_sync_with for insn in rows)),
+        tags=frozenset(tag for tag in last.tags if not isinstance(tag, SameBytes)),
+    )
 
 
 def mark_finished(t_unit: lp.TranslationUnit, match: Match, others: Collection[str]) -> lp.TranslationUnit:
@@ -120,11 +266,12 @@ def _finish(t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Fini
         raise TransformError(f"'{insn.id}' stores '{name}' by a statement of C, so nothing can be made of what it stores")
     if name in insn.read_dependency_names():
         raise TransformError(f"'{insn.id}' adds to '{name}', so what it stores is not finished")
-    if find_uses(with_rules(kernel, insn.expression)).reductions:
+    sums = sums_of(insn.expression)
+    if sums is insn.expression and find_uses(with_rules(kernel, insn.expression)).reductions:
         t_unit, insn = _with_accumulator(t_unit, match, insn)
         kernel = t_unit[match.kernel_name]
     tags = frozenset(tag for tag in insn.tags if not isinstance(tag, SameBytes))  # it no longer is a copy
-    done = insn.copy(expression=finishing.of(insn.expression, insn.assignee), tags=tags | FINISHED)
+    done = insn.copy(expression=finishing.of(sums_of(insn.expression), insn.assignee), tags=tags | FINISHED)
     return t_unit.with_kernel(
         kernel.copy(instructions=[done if other.id == insn.id else other for other in kernel.instructions])
     )

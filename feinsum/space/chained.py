@@ -6,7 +6,7 @@ says all that its kernel is made of (:mod:`feinsum.space.chain`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,23 @@ class ChainSpace(TransformSpace):
         if parts := self.parts(problem, configuration):
             return in_turn([part.space.work(part.problem, part.configuration) for part in parts])
         return super().work(problem, configuration)
+
+    def fused(self, problem: Problem, configuration: Configuration) -> tuple[str, ...]:
+        """Those of no chain: groups are a matter of each step."""
+        return () if self.is_chain(configuration) else super().fused(problem, configuration)
+
+    def divided(self, problem: Problem, configuration: Configuration) -> Mapping[str, str] | None:
+        """What any step of a chain divides."""
+        if not self.is_chain(configuration):
+            return super().divided(problem, configuration)
+        found: dict[str, str] = {}
+        for part in self.parts(problem, configuration):
+            roles = part.space.roles(part.einsum)
+            own = part.space.divided(part.problem, part.configuration)
+            if own is None or roles is None:
+                return None
+            found |= {roles.indices[x]: f"{how}, in step '{part.einsum.indexing}'" for x, how in own.items()}
+        return found
 
     def apply(
         self, t_unit: lp.TranslationUnit, match: Match, problem: Problem, configuration: Configuration

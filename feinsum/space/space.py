@@ -91,6 +91,9 @@ class TransformSpace:
     :ivar plan: makes the plan of the skeleton that the space stands on; None if it is written with moves.
     :ivar epilogues: whether its kernels make functions of sums where these are stored, see :meth:`transform`; elsewhere
         another launch does (:func:`feinsum.rewrites.finish_apart`).  Problems are without epilogues in any case.
+    :ivar divides: of a space that is written with moves, what :meth:`divided` says; of others the plan may say it.
+    :ivar combines: whether they also do where one output is made of all rows; or of which configurations, where only some
+        have the sums of all rows together.
     """
 
     name: str
@@ -104,6 +107,14 @@ class TransformSpace:
     implied: Mapping[str, Value] = field(default_factory=dict, repr=False)
     plan: Callable[[Problem, Configuration], Any] | None = field(default=None, repr=False)
     epilogues: bool = False
+    divides: Callable[[Problem, Configuration], Mapping[str, str]] | None = field(default=None, repr=False)
+    combines: bool | Callable[[Configuration], bool] = False
+
+    def finishes(self, e: BatchedEinsum, configuration: Configuration) -> bool:
+        """Whether the kernel of a configuration makes what the epilogues of an einsum say where it stores its sums."""
+        if not e.combines:
+            return self.epilogues
+        return self.combines(self.completed(configuration)) if callable(self.combines) else self.combines
 
     @property
     def description(self) -> str:
@@ -197,6 +208,21 @@ class TransformSpace:
             return self.estimate(problem, self.completed(configuration))
         return Work(flops=problem.einsum.flops(problem.lengths), bytes=problem.einsum.min_bytes(problem.lengths))
 
+    def divided(self, problem: Problem, configuration: Configuration) -> Mapping[str, str] | None:
+        """Of which indices an accepted configuration takes several values at a time, and how; it loops over all others.
+
+        None if nobody wrote that down.
+        """
+        whole = self.completed(configuration)
+        if self.divides is not None:
+            return self.divides(problem, whole)
+        return getattr(self.plan(problem, whole), "divided", None) if self.plan else None
+
+    def fused(self, problem: Problem, configuration: Configuration) -> tuple[str, ...]:
+        """The groups of indices that an accepted configuration treats as one, as they lie in memory, outer ones first."""
+        plan = self.plan(problem, self.completed(configuration)) if self.plan else None
+        return tuple(getattr(plan, "fused", ()))
+
     def transform(
         self, t_unit: lp.TranslationUnit, match: Match, configuration: Configuration, problem: Problem
     ) -> lp.TranslationUnit:
@@ -219,7 +245,7 @@ class TransformSpace:
         self, t_unit: lp.TranslationUnit, match: Match, configuration: Configuration, problem: Problem
     ) -> lp.TranslationUnit:
         """The transformation of the sums, and what the match makes of them."""
-        if not self.epilogues:
+        if not (self.combines if match.together else self.epilogues):
             raise TransformError(f"space '{self.name}' stores sums as they are, and '{match}' makes something of them")
         bare = load("feinsum.match").set_aside(t_unit, match)
         others = t_unit[match.kernel_name].id_to_insn.keys() - set(match.insn_ids)
@@ -280,6 +306,8 @@ def space(
     implied: Mapping[str, Value] | None = None,
     plan: Callable[[Problem, Configuration], Any] | None = None,
     epilogues: bool = False,
+    divides: Callable[[Problem, Configuration], Mapping[str, str]] | None = None,
+    combines: bool | Callable[[Configuration], bool] = False,
     kind: type[TransformSpace] = TransformSpace,
     **more: Any,
 ) -> Callable[[Transform], TransformSpace]:
@@ -298,6 +326,9 @@ def space(
         :class:`~feinsum.errors.TransformError` that says why there is none; instead of `constraint`.  Its return type names
         the plan's class.  The transformation is called with the plan in place of the parameters.
     :param epilogues: whether kernels make functions of sums where these are stored; see :meth:`TransformSpace.transform`.
+    :param divides: a function of problem and configuration that says of which indices several values are taken at a time,
+        and how; the plan of a skeleton may have it as its attribute `divided`.  See :meth:`TransformSpace.divided`.
+    :param combines: whether they also make one output of the sums of several rows; or of which configurations that is so.
     :param kind: :class:`TransformSpace`, or a class of its own with `more` fields, such as :class:`ChainSpace`.
     """
     if plan is not None and constraint is not None:
@@ -322,6 +353,8 @@ def space(
             implied=dict(implied or {}),
             plan=plan,
             epilogues=epilogues,
+            divides=divides,
+            combines=combines,
             **more,
         )
 

@@ -10,13 +10,14 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from feinsum.contraction import ContractionSchedule
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.einsum import BatchedEinsum, require_einsum
+from feinsum.einsum import BatchedEinsum
 from feinsum.errors import SearchError
 from feinsum.registry import name_everywhere
 from feinsum.space import Configuration, TransformSpace
@@ -28,7 +29,8 @@ from feinsum.tune.final import Final
 from feinsum.tune.keeper import keep, refute, require_writable
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine, Runner
-from feinsum.tune.steps import StepTuning
+from feinsum.tune.steps import StepTuning, TuneStep
+from feinsum.tune.subject import Tunable, make_subject
 from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Outcome, Trial
 
@@ -38,8 +40,26 @@ if TYPE_CHECKING:
 Progress = Callable[[int, "int | None", "TuningRecord | None", "TuningRecord"], None]
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much a run of the tuner tries, and how; all but `begin` are parameters of :func:`autotune`.
+
+    :ivar begin: see :class:`feinsum.tune.jobs.Job`.
+    """
+
+    trials: int | None = None
+    timeout: float | None = None
+    sampler: str | None = None
+    seed: int | None = None
+    steps: str = "auto"
+    schedule: ContractionSchedule | None = None
+    first: Sequence[tuple[str, Configuration]] = ()
+    begin: Sequence[Configuration] = ()
+    progress: bool | Progress = False
+
+
 def autotune(
-    e: BatchedEinsum,
+    e: BatchedEinsum | Tunable,
     device: Device | str | cl.Device | cl.CommandQueue | None = None,
     database: Database | str | os.PathLike[str] | None = None,
     sizes: Mapping[str, int] | None = None,
@@ -54,9 +74,10 @@ def autotune(
     trial_timeout: float = 60.0,
     steps: str = "auto",
     schedule: ContractionSchedule | None = None,
+    first: Sequence[tuple[str, Configuration]] = (),
     progress: bool | Progress = True,
 ) -> TuningReport:
-    """Try configurations for an einsum on a device and record each of them.
+    """Try configurations for an einsum, or a program, on a device and record each of them.
 
     Configurations that the database already knows, on this device and driver, are not tried again.  At the end the best
     ten are timed again, in turns; see :mod:`feinsum.tune.final`.
@@ -64,9 +85,10 @@ def autotune(
     An einsum of three or more operands may be evaluated in steps, which are einsums with records of their own.  Where they
     are known, chains of the best of them are tried first; `steps` says whether to tune them, too.
 
+    :param e: an einsum, or a :class:`feinsum.Program` with numbers to :func:`tune <feinsum.program>`.
     :param device: see :func:`feinsum.device`.
     :param database: the store of records; None is that of the user, see :class:`Database`.
-    :param sizes: the lengths of long axes to tune at.
+    :param sizes: the lengths of long axes to tune at; of a program those of its arguments.
     :param space: the only space to search, or its name; None searches all that match.
     :param trials: how many configurations to try; None is as many as there are, or as `timeout` lets.
     :param timeout: seconds of the run, that final included; without `trials` and `timeout`, 60.  Trials that are not done
@@ -84,6 +106,8 @@ def autotune(
         unless `trials` is given; ``"always"``: tune them before all else; ``"never"``.
     :param schedule: an order of contraction of your own, whose chain of the best known steps is tried before all else;
         where steps are tuned, it is these.  `read_schedule` of the immediate language reads one from a text.
+    :param first: configurations to try before all else, each with the name of its space, in the letters in which records of
+        the space have them; chains among them.  `attempts` of the immediate language makes some of a text.
     :param progress: whether to show a progress bar on a terminal; or a function that is called after each trial with
         the number done, the number planned, the best record and the last.
     :raises SearchError: if there is no such sampler, or a number is out of range.
@@ -93,32 +117,20 @@ def autotune(
     :raises DeviceError: if no worker process can be started.
     :raises DatabaseError: if the store cannot be written; the message says where the last record is.
     """
-    require_einsum(e)
-    e.resolve(sizes)
-    if schedule is not None:
+    make_subject(e, sizes)
+    if schedule is not None and isinstance(e, BatchedEinsum):
         schedule.check(e.indexing)
     _check_range("trials", trials, 1)
     _check_range("timeout", timeout, 0)
     _check_range("workers", workers, 1)
     _check_range("trial_timeout", trial_timeout, 0)
     only = None if space is None else name_everywhere(space)
+    seconds = 60.0 if trials is None and timeout is None else timeout
+    effort = Effort(trials, seconds, sampler, seed, steps, schedule, first, progress=progress)
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(make_engine(scheduler, device, workers, trial_timeout))
         store = database if isinstance(database, Database) else stack.enter_context(Database(database))
-        return tune_on(
-            engine,
-            e,
-            store,
-            sizes,
-            only,
-            trials=trials,
-            timeout=60.0 if trials is None and timeout is None else timeout,
-            sampler=sampler,
-            seed=seed,
-            steps=steps,
-            schedule=schedule,
-            progress=progress,
-        )
+        return tune_on(engine, e, store, sizes, only, effort)
 
 
 def _check_range(name: str, value: float | None, least: int) -> None:
@@ -128,66 +140,34 @@ def _check_range(name: str, value: float | None, least: int) -> None:
 
 def tune_on(
     engine: Engine,
-    e: BatchedEinsum,
+    what: BatchedEinsum | Tunable,
     store: Database,
     sizes: Mapping[str, int] | None,
     space: str | None,
-    *,
-    trials: int | None,
-    timeout: float | None,
-    sampler: str | None,
-    seed: int | None,
-    progress: bool | Progress,
-    steps: str = "auto",
-    begin: Sequence[Configuration] = (),
-    schedule: ContractionSchedule | None = None,
+    effort: Effort,
 ) -> TuningReport:
-    """:func:`autotune` with processes that are there already, and a store that is open.
-
-    :param begin: see :class:`feinsum.tune.jobs.Job`.
-    """
-    start, budget = time.monotonic(), Budget(timeout)
-    task = make_task(e, sizes, engine.profile, seed)
+    """:func:`autotune` with processes that are there already, and a store that is open."""
+    start, budget = time.monotonic(), Budget(effort.timeout)
+    task = make_task(what, sizes, engine.profile, effort.seed)
     require_writable(store)
-    contest = Contest(task, store, space, trials, sampler, begin, schedule)
+    contest = Contest(task, store, space, effort.trials, effort.sampler, effort.begin, effort.schedule, effort.first)
+    tuning = StepTuning(effort.steps, effort.trials, effort.timeout, _step_tuner(engine, store, contest, effort, budget))
     records: list[TuningRecord] = []
     decided, interrupted = None, False
-
-    def tune_step(step: BatchedEinsum, lengths: dict[str, int], seconds: float | None) -> TuningReport:
-        """Tune a step as if it were alone, and go on with what the engine did before."""
-        done = tune_on(
-            engine,
-            step,
-            store,
-            lengths,
-            None,
-            trials=trials,
-            timeout=None if seconds is None else min(seconds, budget.search_left_s),
-            sampler=sampler,
-            seed=seed,
-            progress=False,
-            steps="never",
-        )
-        engine.best_s = None if contest.best is None else contest.best.median_s
-        if done.interrupted:
-            raise KeyboardInterrupt
-        return done
-
-    tuning = StepTuning(steps, trials, timeout, tune_step)
     with contextlib.ExitStack() as stack:
-        report = _notify(stack, progress, e, trials, timeout)
+        report = _notify(stack, task.subject.name, effort)
         try:
-            for record in _search_with_steps(task, contest, engine, trials, budget, tuning):
+            for record in _search_with_steps(task, contest, engine, effort.trials, budget, tuning):
                 keep(store, record)
                 records.append(record)
-                report(len(records), trials, contest.best, record)
+                report(len(records), effort.trials, contest.best, record)
             decided = _final(task, contest, engine, records, budget, store)
         except KeyboardInterrupt:
             interrupted = True
     if decided is not None:
         keep(store, decided.winner)
     return TuningReport(
-        einsum=e,
+        subject=task.subject,
         sizes=dict(sizes or {}),
         device=engine.profile,
         records=tuple(records),
@@ -198,6 +178,21 @@ def tune_on(
         final=decided,
         steps=tuple(tuning.reports),
     )
+
+
+def _step_tuner(engine: Engine, store: Database, contest: Contest, effort: Effort, budget: Budget) -> TuneStep:
+    """Tunes a step as if it were alone, after which the engine goes on with what it did before."""
+
+    def tune_step(step: BatchedEinsum, lengths: dict[str, int], seconds: float | None) -> TuningReport:
+        share_s = None if seconds is None else min(seconds, budget.search_left_s)
+        alone = replace(effort, timeout=share_s, steps="never", schedule=None, first=(), begin=(), progress=False)
+        done = tune_on(engine, step, store, lengths, None, alone)
+        engine.best_s = None if contest.best is None else contest.best.median_s
+        if done.interrupted:
+            raise KeyboardInterrupt
+        return done
+
+    return tune_step
 
 
 def make_engine(
@@ -296,14 +291,12 @@ def _final(
     return final.decide(rounds, contenders, contest.complexity, remember)
 
 
-def _notify(
-    stack: contextlib.ExitStack, progress: bool | Progress, e: BatchedEinsum, trials: int | None, timeout: float | None
-) -> Progress:
+def _notify(stack: contextlib.ExitStack, name: str, effort: Effort) -> Progress:
     """What to call after each trial."""
-    if callable(progress):
-        return progress
-    if not progress:
+    if callable(effort.progress):
+        return effort.progress
+    if not effort.progress:
         return lambda *_: None
     from feinsum.tune.progress import progress_bar
 
-    return stack.enter_context(progress_bar(e, trials, timeout))
+    return stack.enter_context(progress_bar(name, effort.trials, effort.timeout))

@@ -15,10 +15,9 @@ from typing import Any
 from feinsum.database import Database, TuningRecord, locate
 from feinsum.devices import Device
 from feinsum.errors import DatabaseError, FeinsumError, JobError
-from feinsum.registry import matching_spaces
 from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
-from feinsum.tune.autotune import Progress, make_engine, require_scheduler, tune_on
+from feinsum.tune.autotune import Effort, Progress, make_engine, require_scheduler, tune_on
 from feinsum.tune.jobs import Job
 from feinsum.tune.lanes import in_lanes
 from feinsum.tune.report import TuningReport
@@ -187,20 +186,8 @@ def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], p
         return Result(job, "done") if right else Result(job, "failed", "no configuration that was tried before is right")
     if job.trials is not None:
         job = replace(job, trials=left)
-    report = tune_on(
-        engine,
-        job.einsum,
-        store,
-        job.sizes,
-        job.space,
-        trials=job.trials,
-        timeout=job.timeout,
-        sampler=job.sampler,
-        seed=job.seed,
-        steps=job.steps,
-        begin=job.begin,
-        progress=progress,
-    )
+    effort = Effort(job.trials, job.timeout, job.sampler, job.seed, job.steps, begin=job.begin, progress=progress)
+    report = tune_on(engine, job.einsum, store, job.sizes, job.space, effort)
     return _result(job, report)
 
 
@@ -219,7 +206,7 @@ def _result(job: Job, report: TuningReport) -> Result:
 
 def _trials_left(job: Job, task: Task, store: Database) -> int:
     """How many trials a job still needs; a job that has a time only is done when its final was held."""
-    key, device, driver = task.canonical.key, task.profile.id, task.profile.driver
+    key, device, driver = task.subject.key, task.profile.id, task.profile.driver
     if job.trials is None:
         return 1 if _best(job, task, store, FINAL_PROTOCOL) is None else 0
     spaces = _spaces(job, task)
@@ -228,13 +215,13 @@ def _trials_left(job: Job, task: Task, store: Database) -> int:
 
 
 def _spaces(job: Job, task: Task) -> list[TransformSpace]:
-    return [s for s in matching_spaces(task.canonical.einsum) if job.space in (None, s.name)]
+    return [s for s in task.subject.spaces() if job.space in (None, s.name)]
 
 
 def _best(job: Job, task: Task, store: Database, protocol: int | None = None) -> TuningRecord | None:
     """The quickest record of a job in a store, of the present versions of its spaces."""
     current = [(s.name, s.version) for s in _spaces(job, task)]
-    key, profile = task.canonical.key, task.profile
+    key, profile = task.subject.key, task.profile
     return store.best(key, task.sizes, profile.id, driver=profile.driver, spaces=current, protocol=protocol)
 
 

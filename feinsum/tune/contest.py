@@ -29,9 +29,8 @@ from feinsum.candidates.transfer import nearest
 from feinsum.contraction import ContractionSchedule
 from feinsum.database import Database, TuningRecord, best_known, open_stores
 from feinsum.errors import FeinsumError, SearchError, SpaceError, TransformError
-from feinsum.registry import matching_spaces
 from feinsum.search.sampler import Sampler, make_sampler
-from feinsum.space import Configuration, Missed, Problem, TransformSpace, describe_failure
+from feinsum.space import Configuration, Instance, Missed, Problem, TransformSpace, describe_failure
 from feinsum.timing import PROTOCOL
 from feinsum.tune.task import Task
 from feinsum.tune.trial import Trial
@@ -84,6 +83,7 @@ class Contest:
     :param sampler: see :func:`feinsum.search.make_sampler`.
     :param begin: configurations to try first, or parts of some: see :class:`feinsum.tune.jobs.Job`.
     :param schedule: an order of contraction, in the letters of the given einsum, whose chain is tried before all others.
+    :param first: configurations to try before those, each with the name of its space.
     :ivar best: the winner of the last final, or else the quickest record; None while none is right.
     :raises TransformError: if no space takes part.
     :raises SearchError: if `begin` names what is no parameter of a space that does.
@@ -98,14 +98,13 @@ class Contest:
         sampler: str | None,
         begin: Sequence[Configuration] = (),
         schedule: ContractionSchedule | None = None,
+        first: Sequence[tuple[str, Configuration]] = (),
     ) -> None:
-        e = task.canonical.einsum
-        matching = [s for s in matching_spaces(e) if only in (None, s.name)]
+        able = task.subject.spaces()
+        matching = [s for s in able if only in (None, s.name)]
         if not matching:
-            able = ", ".join(s.name for s in matching_spaces(e))
-            raise TransformError(
-                f"no transform space named {only!r} applies to '{task.canonical.given.subscripts}'; {able} do"
-            )
+            names = ", ".join(s.name for s in able)
+            raise TransformError(f"no transform space named {only!r} applies to '{task.subject.name}'; {names} do")
         share = None if trials is None else max(1, trials // max(1, sum(s.rank > 0 for s in matching)))
         self._task, self._store, self._schedule = task, store, schedule
         self._contestants = {
@@ -114,10 +113,19 @@ class Contest:
         self._spaces = [(s.name, s.version) for s in matching]
         self.best = self._best_known()
         self.compose()
+        for name, configuration in reversed(first):
+            self._put_first(name, configuration)
 
     def _best_known(self) -> TuningRecord | None:
-        key, profile = self._task.canonical.key, self._task.profile
+        key, profile = self._task.subject.key, self._task.profile
         return best_known(self._store, key, self._task.sizes, profile.id, profile.driver, self._spaces)
+
+    def _put_first(self, name: str, configuration: Configuration) -> None:
+        """Have a configuration tried before all others, unless it was tried, or its space takes no part."""
+        c = self._contestants.get(name)
+        if c is not None and configuration not in [r.configuration for r in c.known]:
+            c.chains = [configuration, *(chain for chain in c.chains if chain != configuration)]
+            c.composed.append(configuration)
 
     def refute(self, record: TuningRecord) -> None:
         """Forget what turned out to be wrong, after the store has."""
@@ -127,6 +135,8 @@ class Contest:
 
     def compose(self) -> int:
         """Put chains together of what is known of their steps by now, to be asked next; and say how many are waiting."""
+        if self._task.instance is None:
+            return 0
         inquiry = Inquiry(open_stores(self._store), self._task.profile)
         for c in self._contestants.values():
             tried = [*(r.configuration for r in c.known), *c.composed]
@@ -140,10 +150,10 @@ class Contest:
 
     def asked(self, space: TransformSpace) -> tuple[ContractionSchedule, ...]:
         """The schedule that somebody asked for, in the letters of a space; none if there is none."""
-        canonical = self._task.canonical
-        roles = space.roles(canonical.einsum)
-        if self._schedule is None or roles is None:
+        instance = self._task.instance
+        if self._schedule is None or instance is None or (roles := space.roles(instance.einsum)) is None:
             return ()
+        canonical = instance.canonical
         given = roles.of_given(canonical.renaming)
         return (self._schedule.rename(given.reverse.indices, given.operands),)
 
@@ -236,7 +246,7 @@ def _contestant(
     problem, profile = task.problem(space), task.profile
     first = _first(space, problem)
     tried = store.configurations_tried(
-        task.canonical.key, task.sizes, profile.id, space.name, space.version, profile.driver, PROTOCOL
+        task.subject.key, task.sizes, profile.id, space.name, space.version, profile.driver, PROTOCOL
     )
     made = make_sampler(
         sampler,
@@ -246,8 +256,7 @@ def _contestant(
         trials=share,
         start=[
             *_asked_for(space, problem, first, begin),
-            *_alike(task, store, space, problem),
-            *_expected(task, space),
+            *_foreseen(task, store, space, problem),
             *first,
         ],
         known=[(space.completed(configuration), record.median_s) for configuration, record in tried.items()],
@@ -271,14 +280,22 @@ def _asked_for(
     return [configuration for configuration in found if configuration is not None]
 
 
-def _alike(task: Task, store: Database, space: TransformSpace, problem: Problem) -> list[Mapping[str, Any]]:
+def _foreseen(task: Task, store: Database, space: TransformSpace, problem: Any) -> list[Mapping[str, Any]]:
+    """What records of similar einsums, and then the cost model, let one expect to be quick; nothing of other subjects."""
+    instance = task.instance
+    if instance is None:
+        return []
+    return [*_alike(instance, store, space, problem), *_expected(instance, space)]
+
+
+def _alike(instance: Instance, store: Database, space: TransformSpace, problem: Problem) -> list[Mapping[str, Any]]:
     """What was best for similar einsums, on this device and others of the architecture, or by an older version.
 
     Each with those values changed that the problem has no use for.
     """
     versions = tuple((space.name, version) for version in range(1, space.version + 1))
-    question = replace(Question.of(task.instance, [space]), spaces=versions)
-    inquiry = Inquiry(open_stores(store), task.profile)
+    question = replace(Question.of(instance, [space]), spaces=versions)
+    inquiry = Inquiry(open_stores(store), instance.profile)
     found: list[Mapping[str, Any]] = []
     for _, record in chain(inquiry.precedents(question), inquiry.of_other_types(question)):
         fitting = nearest(problem, space, record.configuration)
@@ -289,9 +306,9 @@ def _alike(task: Task, store: Database, space: TransformSpace, problem: Problem)
     return found
 
 
-def _expected(task: Task, space: TransformSpace) -> list[Mapping[str, Any]]:
+def _expected(instance: Instance, space: TransformSpace) -> list[Mapping[str, Any]]:
     """What the cost model expects to be quickest."""
-    found = favourites(task.instance, [space], looked_at=_LOOKED_AT, seconds=_SECONDS, share=math.inf)
+    found = favourites(instance, [space], looked_at=_LOOKED_AT, seconds=_SECONDS, share=math.inf)
     return [f.configuration for f in found[:_FAVOURITES]]
 
 

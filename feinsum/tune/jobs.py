@@ -12,11 +12,18 @@
     dtypes = ["float32", "float64"]
     fixed = {n = [4, 10, 20]}             # lengths that are part of the einsum, each combination another one
     sizes = {E = [1000, 100_000]}         # lengths of long axes, each combination another job
+    then = "v + out"                      # what is made of each sum, see BatchedEinsum.then; or a list, one for each output
     space = "dg_gradient"                 # the only one to search; without it, all that match
     begin = [{elements = 32}]             # what to try first of it, the rest being that of its default
 
+    [[program]]
+    file = "softmax.decl"                 # a program with numbers to tune, beside the job file
+    sizes = {R = [1000, 10_000], C = 512} # lengths of its arguments, each combination another job
+
 What stands above the first ``[[einsum]]`` holds for all of them, unless one says otherwise.  Several outputs are ``rows``
-of names, where ``a*b`` is an elementwise product.  A job file is data: it is read by :mod:`tomllib` and checked key by key.
+of names, where ``a*b`` is an elementwise product.  Without rows the operands are the arrays of ``shapes`` in their order,
+but for those that only ``then`` reads, as ``b`` in ``then = "v + b[j]"``.  A job file is data: it is read by :mod:`tomllib`
+and checked key by key.
 """
 
 from __future__ import annotations
@@ -26,15 +33,18 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
+from feinsum.epilogue.text import read_at
 from feinsum.errors import FeinsumError, JobError
 from feinsum.search import SAMPLERS
 from feinsum.space import Value
 from feinsum.tune.steps import WHEN
+from feinsum.tune.subject import Tunable
 
 _MOST_JOBS = 100_000
 """Jobs of a file; more is a slip of the pen."""
@@ -43,7 +53,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Job:
-    """One tuning run of a job file: an einsum, lengths of its long axes, a device and a budget.
+    """One tuning run of a job file: an einsum, or a program, lengths of its long axes, a device and a budget.
 
     :ivar device: a word for :func:`feinsum.device`; None for the best one.
     :ivar trials: configurations to try in all, those of earlier runs included; None for as many as the time allows.
@@ -51,9 +61,10 @@ class Job:
     :ivar steps: whether to tune the steps, too; see :func:`feinsum.autotune`.
     :ivar begin: configurations of `space` to try before all else, or parts of some: what a part leaves open is that of the
         default, and what the space refuses, the nearest that it accepts.
+    :ivar file: of the program, as the job file names it; nothing for an einsum.
     """
 
-    einsum: BatchedEinsum
+    einsum: BatchedEinsum | Tunable
     sizes: Mapping[str, int]
     device: str | None = None
     trials: int | None = None
@@ -63,10 +74,12 @@ class Job:
     seed: int | None = None
     steps: str = "auto"
     begin: tuple[Mapping[str, Value], ...] = ()
+    file: str = ""
 
     def __str__(self) -> str:
         lengths = " ".join(f"{name}={length}" for name, length in self.sizes.items())
-        return f"{self.einsum}{' at ' if lengths else ''}{lengths}{f' on {self.device}' if self.device else ''}"
+        what = self.einsum if isinstance(self.einsum, BatchedEinsum) else self.file
+        return f"{what}{' at ' if lengths else ''}{lengths}{f' on {self.device}' if self.device else ''}"
 
 
 @dataclass(frozen=True)
@@ -102,29 +115,33 @@ def read_jobs(path: str | os.PathLike[str]) -> JobFile:
 
 
 def _job_file(data: Mapping[str, Any], directory: Path) -> JobFile:
-    common = {key: value for key, value in data.items() if key not in ("einsum", "database")}
+    common = {key: value for key, value in data.items() if key not in ("einsum", "program", "database")}
     _check_keys(common, _COMMON, "the top of the file", "; each einsum is a table [[einsum]]")
     database = _text("database", data["database"]) if "database" in data else None
     if database is not None and "://" not in database:
         database = str(directory / Path(database).expanduser())
-    tables = data.get("einsum")
-    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise JobError("there is no [[einsum]]; write one for each einsum")
     jobs: list[Job] = []
-    for number, table in enumerate(tables, 1):
-        _check_keys(table, _COMMON | _OWN, f"[[einsum]] {number}")
-        try:
-            for job in _jobs({**common, **table}):
-                jobs.append(job)
-                if len(jobs) > _MOST_JOBS:
-                    raise JobError(f"these are more than {_MOST_JOBS} jobs; split the file")
-        except FeinsumError as error:
-            raise JobError(f"[[einsum]] {number}: {error}") from None
+    for kind, own in (("einsum", _OWN), ("program", _OF_PROGRAMS)):
+        tables = data.get(kind, [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise JobError(f"there is no [[{kind}]]; write one for each {kind}")
+        for number, table in enumerate(tables, 1):
+            _check_keys(table, _COMMON | own, f"[[{kind}]] {number}")
+            try:
+                for job in _jobs({**common, **table}, directory):
+                    jobs.append(job)
+                    if len(jobs) > _MOST_JOBS:
+                        raise JobError(f"these are more than {_MOST_JOBS} jobs; split the file")
+            except FeinsumError as error:
+                raise JobError(f"[[{kind}]] {number}: {error}") from None
+    if not jobs:
+        raise JobError("there is no [[einsum]]; write one for each einsum")
     return JobFile(tuple(jobs), database)
 
 
 _COMMON = {"devices", "dtypes", "trials", "timeout", "space", "sampler", "seed", "steps"}
-_OWN = {"subscripts", "shapes", "rows", "fixed", "sizes", "begin"}
+_OWN = {"subscripts", "shapes", "rows", "then", "fixed", "sizes", "begin"}
+_OF_PROGRAMS = {"file", "sizes"}
 
 
 def _check_keys(table: Mapping[str, Any], known: set[str], where: str, hint: str = "") -> None:
@@ -133,7 +150,7 @@ def _check_keys(table: Mapping[str, Any], known: set[str], where: str, hint: str
             raise JobError(f"{where} has the key {key[:80]!r}; known are {', '.join(sorted(known))}{hint}")
 
 
-def _jobs(table: Mapping[str, Any]) -> Iterator[Job]:
+def _jobs(table: Mapping[str, Any], directory: Path) -> Iterator[Job]:
     """Every combination of what one table lists."""
     budget: dict[str, Any] = {
         "trials": _number("trials", table["trials"], int, 1) if "trials" in table else None,
@@ -149,6 +166,12 @@ def _jobs(table: Mapping[str, Any]) -> Iterator[Job]:
     if budget["trials"] is None and budget["timeout"] is None:
         budget["timeout"] = 60.0
     devices = _list("devices", table["devices"], _text) if "devices" in table else [None]
+    if "file" in table:
+        file = _text("file", table["file"])
+        program = import_module("feinsum.languages.program").program(directory / file)
+        for sizes, device in product(_combinations("sizes", table.get("sizes", {})), devices):
+            yield Job(program, sizes, device, **budget, file=file)
+        return
     dtypes = _list("dtypes", table.get("dtypes", ["float64"]), _text)
     for dtype, fixed in product(dtypes, _combinations("fixed", table.get("fixed", {}))):
         e = _einsum(table, dtype, fixed)
@@ -167,14 +190,23 @@ def _einsum(table: Mapping[str, Any], dtype: str, fixed: Mapping[str, int]) -> B
     arrays = {name: array(name, _shape(name, axes, fixed), dtype) for name, axes in shapes.items()}
     if used := fixed.keys() - {axis for axes in shapes.values() for axis in axes if isinstance(axis, str)}:
         raise JobError(f"fixed has {min(used)!r}, which is no axis of shapes")
+    then = _list("then", table["then"], _text) if "then" in table else []
+    read = {name for text in then for name in read_at(text)}
     matrix = []
-    for row in table.get("rows", [list(arrays)]):
+    for row in table.get("rows", [[name for name in arrays if name not in read]]):
         entries = _list("rows", row, _text)
         unknown = [name for entry in entries for name in entry.split("*") if name not in arrays]
         if unknown:
             raise JobError(f"rows has {unknown[0]!r}, but shapes has {', '.join(arrays)}")
         matrix.append([tuple(arrays[name] for name in entry.split("*")) for entry in entries])
-    return batched_einsum(_text("subscripts", table["subscripts"]), matrix)
+    e = batched_einsum(_text("subscripts", table["subscripts"]), matrix)
+    if not then:
+        return e
+    if missing := sorted(read - arrays.keys()):
+        raise JobError(f"then reads {missing[0]!r}, but shapes has {', '.join(arrays)}")
+    operands = {a.name for a in e.arrays}
+    own = {name: arrays[name] for name in read if name not in operands}
+    return e.then(then[0] if len(then) == 1 else then, **own)
 
 
 def _shape(name: str, axes: object, fixed: Mapping[str, int]) -> tuple[int | str | float, ...]:

@@ -9,17 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from feinsum.einsum import BatchedEinsum
-
 if TYPE_CHECKING:
     from feinsum.database import TuningRecord
 
 
 @contextlib.contextmanager
 def progress_bar(
-    e: BatchedEinsum, trials: int | None, timeout: float | None
+    name: str, trials: int | None, timeout: float | None
 ) -> Iterator[Callable[[int, int | None, TuningRecord | None, TuningRecord], None]]:
-    """While the context lasts, show what :func:`summary` says: on a terminal, or in the cell of a notebook."""
+    """While the context lasts, show what :func:`summary` says: on a terminal, or in the cell of a notebook.
+
+    :param name: of what is tuned.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -37,7 +38,7 @@ def progress_bar(
     live = LiveBar()
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         first = "the first" if trials is None else f"1 of {trials}"
-        task = bar.add_task(e.subscripts, total=trials or timeout, state=f"building {first}")
+        task = bar.add_task(name, total=trials or timeout, state=f"building {first}")
 
         def report(done: int, planned: int | None, best: TuningRecord | None, last: TuningRecord) -> None:
             if last.status != "ok":

@@ -13,10 +13,9 @@ from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.report.commands import command
-from feinsum.report.displays import given_letters
 from feinsum.report.units import listed, number, renamed, settings
 from feinsum.tune.final import Final
+from feinsum.tune.subject import EinsumSubject, Subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +31,7 @@ _NEAR = 0.05
 class TuningReport:
     """The outcome of :func:`feinsum.autotune`.  Jupyter shows it with its plots, if matplotlib is there.
 
-    :ivar einsum: what was tuned.
+    :ivar subject: what was tuned.
     :ivar sizes: the lengths of its long axes.
     :ivar device: the profile of the device.
     :ivar records: one for each configuration tried in this run, in order.
@@ -44,7 +43,7 @@ class TuningReport:
     :ivar steps: reports of steps that were tuned for themselves in the same run.
     """
 
-    einsum: BatchedEinsum
+    subject: Subject
     sizes: Mapping[str, int]
     device: DeviceProfile
     records: tuple[TuningRecord, ...] = field(repr=False)
@@ -54,6 +53,11 @@ class TuningReport:
     interrupted: bool = False
     final: Final | None = field(default=None, repr=False)
     steps: tuple[TuningReport, ...] = field(default=(), repr=False)
+
+    @property
+    def einsum(self) -> BatchedEinsum | None:
+        """What was tuned, as it was given; None if that is a program."""
+        return self.subject.canonical.given if isinstance(self.subject, EinsumSubject) else None
 
     @property
     def failures(self) -> dict[str, int]:
@@ -107,7 +111,7 @@ class TuningReport:
             figures["importance"] = plots.importance(self.records)
         peaks = remembered_peaks(self.device)
         if peaks is not None:
-            figures["roofline"] = plots.roofline(self.records, peaks, self.einsum.dtype)
+            figures["roofline"] = plots.roofline(self.records, peaks, self.subject.dtype)
         return figures
 
     def write_html(self, path: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None) -> None:
@@ -135,7 +139,7 @@ class TuningReport:
         records = list(self.records)
         if self.best is not None and self.best not in records:
             records.append(self.best)
-        letters = given_letters(self.einsum)
+        letters = self.subject.letters
         shown = {r.id: renamed(r.configuration, letters) for r in records}
         return run_data(self._title, self.facts, records, self.best, shown)
 
@@ -144,7 +148,7 @@ class TuningReport:
         """What was run, where, when and by which command, in words."""
         last = self.records[-1] if self.records else self.best
         return {
-            "einsum": str(self.einsum),
+            "einsum": str(self.subject),
             "lengths": listed(self.sizes) or "fixed",
             "device": f"{self.device.name} ({self.device.id})",
             "driver": f"{self.device.platform}, {self.device.driver}",
@@ -152,7 +156,7 @@ class TuningReport:
             "versions": "" if last is None else listed(last.versions),
             "tried": self._tried,
             "records in": self.database,
-            "command": command("tune", self.einsum, self.sizes, "--device", self.device.id),
+            "command": self.subject.command(self.sizes, "--device", self.device.id),
         }
 
     def _repr_html_(self) -> str:
@@ -167,7 +171,7 @@ class TuningReport:
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
         return {
-            "subscripts": self.einsum.subscripts,
+            "subscripts": self.subject.name,
             "sizes": dict(self.sizes),
             "device": self.device.id,
             "best": self.best.to_dict() if self.best else None,
@@ -186,7 +190,7 @@ class TuningReport:
     def summary(self) -> str:
         """The einsum, the best and what was tried, in a line."""
         best = "nothing right" if self.best is None else f"{1e3 * (self.best.median_s or 0.0):.4g} ms by {self.best.space}"
-        return f"{self.einsum.subscripts}: {best}; {self._tried}"
+        return f"{self.subject.name}: {best}; {self._tried}"
 
     @property
     def _tried(self) -> str:
@@ -200,12 +204,12 @@ class TuningReport:
     def __repr__(self) -> str:
         best = "nothing right" if self.best is None else f"best {1e3 * (self.best.median_s or 0.0):.4g} ms"
         tried = number(len(self.records), "configuration")
-        return f"<TuningReport {self.einsum.subscripts} on {self.device.id}: {tried}, {best}>"
+        return f"<TuningReport {self.subject.name} on {self.device.id}: {tried}, {best}>"
 
     @property
     def _title(self) -> str:
         lengths = " ".join(f"{name}={length}" for name, length in self.sizes.items())
-        return f"{self.einsum}{' at ' if lengths else ''}{lengths} on {self.device.name}"
+        return f"{self.subject}{' at ' if lengths else ''}{lengths} on {self.device.name}"
 
     def _notes(self) -> list[str]:
         notes = [f"step {step.summary}" for step in self.steps]
@@ -228,4 +232,4 @@ class TuningReport:
         return [f"{t * 1e3:.4g}", f"{spread:.1%}", *rates, self._kernel(r)]
 
     def _kernel(self, r: TuningRecord) -> str:
-        return f"{r.space}: {settings(r.configuration, given_letters(self.einsum))}"
+        return f"{r.space}: {settings(r.configuration, self.subject.letters)}"

@@ -71,9 +71,12 @@ class StepTuning:
 def _steps(task: Task, contest: Contest, spaces: list[TransformSpace]) -> list[tuple[BatchedEinsum, dict[str, int]]]:
     """The steps of the first chain of each space, each once, in the letters of the user, with the lengths of long axes."""
     found: dict[object, tuple[BatchedEinsum, dict[str, int]]] = {}
-    back = task.canonical.renaming.inverse.indices
+    instance = task.instance
+    if instance is None:
+        return []
+    back = instance.canonical.renaming.inverse.indices
     for space in spaces:
-        problem, roles = task.problem(space), space.roles(task.canonical.einsum)
+        problem, roles = task.problem(space), space.roles(instance.einsum)
         letters = {} if roles is None else {ours: back[own] for ours, own in roles.indices.items()}
         for schedule in [*contest.asked(space), *steps_of(space, problem)][:1]:
             for step in step_einsums(problem.einsum, schedule):

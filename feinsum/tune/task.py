@@ -1,4 +1,4 @@
-"""A task: one einsum at one set of lengths on one device, and what its trials and records have in common."""
+"""A task: one subject, at its lengths, on one device, and what its trials and records have in common."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from feinsum.canonicalization import CanonicalEinsum, canonicalize_einsum
 from feinsum.database import TuningRecord
 from feinsum.devices import Device, DeviceProfile
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import ShapeError
-from feinsum.space import Instance, Problem, TransformSpace
+from feinsum.space import Instance, TransformSpace
 from feinsum.timing import PROTOCOL
+from feinsum.tune.subject import Subject, Tunable, make_subject
 from feinsum.tune.trial import Outcome, Trial
 from feinsum.tune.versions import library_versions
 
@@ -22,43 +21,43 @@ from feinsum.tune.versions import library_versions
 class Task:
     """What a tuning run is about; made by :func:`make_task`.
 
-    :ivar sizes: the length of each index of the canonical einsum.
-    :ivar pattern_sizes: the length of each index of its pattern.
+    :ivar subject: what is tuned, at which lengths.
     :ivar seed: of the search.
     :ivar proof_seed: of the inputs, and of a length at which variants are proved; records keep it.
     """
 
-    canonical: CanonicalEinsum
-    sizes: Mapping[str, int]
-    pattern_sizes: Mapping[str, int]
+    subject: Subject
     profile: DeviceProfile
     seed: int
     proof_seed: int
 
     @property
-    def instance(self) -> Instance:
-        """What configurations are compared for."""
-        return Instance.of_canonical(self.canonical, self.sizes, self.profile)
+    def sizes(self) -> Mapping[str, int]:
+        """The lengths, as records have them."""
+        return self.subject.sizes
 
-    def problem(self, space: TransformSpace) -> Problem:
+    @property
+    def instance(self) -> Instance | None:
+        """The einsum that is tuned, on this device; None if it is none."""
+        return self.subject.instance(self.profile)
+
+    def problem(self, space: TransformSpace) -> Any:
         """What a space is asked about."""
-        return self.instance.problem(space)
+        return self.subject.problem(space, self.profile)
 
     def trial(self, space: TransformSpace, configuration: Mapping[str, Any]) -> Trial:
         """The trial of one configuration."""
         return Trial(
-            self.canonical.key, self.sizes, self.profile.id, space.name, space.version, dict(configuration), self.proof_seed
+            self.subject.key, self.sizes, self.profile.id, space.name, space.version, dict(configuration), self.proof_seed
         )
 
     def record(self, trial: Trial, outcome: Outcome, protocol: int = PROTOCOL) -> TuningRecord:
         """What is remembered of a trial."""
-        e = self.canonical.einsum
-        lengths = e.sizes_from(self.sizes)
         return TuningRecord(
-            einsum_key=self.canonical.key,
-            pattern_key=self.canonical.pattern.key,
-            sizes=self.sizes,
-            pattern_sizes=self.pattern_sizes,
+            einsum_key=self.subject.key,
+            pattern_key=self.subject.pattern_key,
+            sizes=self.subject.sizes,
+            pattern_sizes=self.subject.pattern_sizes,
             device=self.profile.id,
             architecture=self.profile.architecture,
             driver=self.profile.driver,
@@ -67,8 +66,8 @@ class Task:
             configuration=trial.configuration,
             status=outcome.status,
             message=outcome.message,
-            flops=e.flops(lengths),
-            bytes=e.min_bytes(lengths),
+            flops=self.subject.flops,
+            bytes=self.subject.bytes,
             protocol=protocol,
             samples_s=outcome.samples_s,
             versions=library_versions(),
@@ -82,27 +81,15 @@ def draw_seed() -> int:
 
 
 def make_task(
-    e: BatchedEinsum,
+    what: BatchedEinsum | Tunable,
     sizes: Mapping[str, int] | None,
     device: Device | DeviceProfile,
     seed: int | None = None,
 ) -> Task:
-    """The task of tuning `e` at these sizes.
+    """The task of tuning an einsum, or a program, at these sizes.
 
     :param seed: of the search and of the proofs; None is 0 for the search, and draws one for the proofs.
     :raises ShapeError: if a long axis has no length, or any axis is empty.
     """
-    lengths = e.resolve(sizes)
-    for letter, length in lengths.items():
-        if length == 0:
-            raise ShapeError(f"index '{letter}' of '{e.subscripts}' is empty, so there is nothing to tune")
-    canonical = canonicalize_einsum(e)
     profile = device.profile if isinstance(device, Device) else device
-    return Task(
-        canonical,
-        canonical.renaming.lengths(lengths),
-        canonical.pattern.renaming.lengths(lengths),
-        profile,
-        seed or 0,
-        draw_seed() if seed is None else seed,
-    )
+    return Task(make_subject(what, sizes), profile, seed or 0, draw_seed() if seed is None else seed)

@@ -12,24 +12,22 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
-from feinsum.canonicalization import parse_key
 from feinsum.compile.program import Program
-from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, SpaceError, TransformError
-from feinsum.registry import find_space
 from feinsum.tune.memory import limit_memory
+from feinsum.tune.subject import Subject, subject_of
 
 
 @dataclass(frozen=True)
 class Trial:
     """What to try, as plain data.
 
-    :ivar einsum_key: the canonical key of the einsum.
-    :ivar sizes: the length of each index of the canonical einsum.
+    :ivar key: of the subject.
+    :ivar sizes: its lengths.
     :ivar device: the id of a device profile.
     """
 
-    einsum_key: str
+    key: str
     sizes: Mapping[str, int]
     device: str
     space: str
@@ -102,23 +100,17 @@ def prepare(word: str, builds: bool) -> None:
 
 def build_trial(trial: Trial) -> Built | Outcome:
     """Transform and compile; an outcome means that this failed."""
-    from feinsum.compile.codegen import generate_program
     from feinsum.compile.executable import build
-    from feinsum.compile.realize import transformed
 
-    e, sizes = _einsum(trial.einsum_key), dict(trial.sizes)
     device = _device(trial.device)
-    space = find_space(trial.space)
-    if space.version != trial.version:
-        return Outcome("refused", f"space '{trial.space}' has version {space.version}, not {trial.version}")
     try:
-        t_unit = transformed(e, e.sizes_from(sizes), space, trial.configuration, device.profile)
+        program = _subject_of(trial).program(trial.space, trial.version, trial.configuration, device.profile)
     except SpaceError as error:
         return Outcome("compile-failed", str(error))
     except FeinsumError as error:
         return Outcome("refused", str(error))
     try:
-        executable = build(device.context, generate_program(t_unit))
+        executable = build(device.context, program)
     except TransformError as error:
         return Outcome("compile-failed", str(error))
     return Built(executable.program, executable.binary)
@@ -134,8 +126,8 @@ def prove_trial(trial: Trial, built: Built) -> Outcome | None:
         return None
     try:
         executable = build(_device(trial.device).context, built.program, built.binary)
-        for workload in _bench_of(trial).workloads:
-            verdict = workload.check(executable)
+        for case in _bench_of(trial).cases:
+            verdict = case.check(executable)
             if not verdict.ok:
                 return Outcome("wrong", verdict.message, tainted=verdict.escaped)
     except TransformError as error:
@@ -161,7 +153,7 @@ def time_trial(trial: Trial, give_up_s: float = math.inf, seconds: float = 0.3) 
         return Outcome("launch-failed", "the process that proved it is gone")
     device, bench = _device(trial.device), _bench_of(trial)
     try:
-        rotation, lengths = bench.rotation, bench.workloads[-1].parameters
+        rotation, lengths = bench.rotation, bench.cases[-1].parameters
         rotation.begin(executable)
         timing = time_executable(executable, device.queue, rotation, lengths, seconds=seconds, give_up_s=give_up_s)
         verdict = rotation.check(executable)
@@ -184,9 +176,13 @@ _proved: OrderedDict[str, Any] = OrderedDict()
 """Executables by the id of their trial, least recently used first."""
 
 
+def _subject_of(trial: Trial) -> Subject:
+    return _subject(trial.key, tuple(sorted(trial.sizes.items())))
+
+
 @lru_cache(maxsize=64)
-def _einsum(key: str) -> BatchedEinsum:
-    return parse_key(key)
+def _subject(key: str, sizes: tuple[tuple[str, int], ...]) -> Subject:
+    return subject_of(key, dict(sizes))
 
 
 _prepared: dict[str, Any] = {}
@@ -206,26 +202,24 @@ def _chosen(word: str) -> Any:
 
 @dataclass
 class _Bench:
-    """What all variants of one einsum are checked and timed with."""
+    """What all variants of one subject are checked and timed with."""
 
     device: Any
-    workloads: list[Any]
+    cases: list[Any]
 
     @cached_property
     def rotation(self) -> Any:
         """Sets of buffers to time with, enough to defeat the cache of the device."""
         from feinsum.validate import Rotation
 
-        return Rotation.make(self.workloads[-1], self.device.profile)
+        return Rotation.make(self.cases[-1], self.device.profile)
 
 
 def _bench_of(trial: Trial) -> _Bench:
-    return _bench(trial.einsum_key, tuple(sorted(trial.sizes.items())), trial.device, trial.seed)
+    return _bench(trial.key, tuple(sorted(trial.sizes.items())), trial.device, trial.seed)
 
 
 @lru_cache(maxsize=1)
 def _bench(key: str, sizes: tuple[tuple[str, int], ...], device_id: str, seed: int) -> _Bench:
-    from feinsum.validate import proof
-
     device = _device(device_id)
-    return _Bench(device, proof(_einsum(key), dict(sizes), device.queue, seed))
+    return _Bench(device, list(_subject(key, sizes).proof(device, seed)))

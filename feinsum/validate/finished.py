@@ -8,7 +8,7 @@ roundings, of ``alpha*v``, of ``beta*out`` and of their sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,26 +36,34 @@ class Known:
 
 
 def finished(
-    epilogue: Epilogue, dtype: np.dtype[Any], sums: Values, bound: Values, at: tuple[Values, ...], known: Known
+    epilogue: Epilogue,
+    dtype: np.dtype[Any],
+    sums: Sequence[Values],
+    bounds: Sequence[Values],
+    at: tuple[Values, ...],
+    known: Known,
 ) -> tuple[Values, Values]:
     """What the epilogue makes of sums, and the bound of its error.
 
     :param dtype: the type of the output.
-    :param sums: the sums at chosen positions of the output, in a wider type.
-    :param bound: how far from them those of a correct kernel may be.
+    :param sums: the sums at chosen positions of the output, in a wider type: of its row, or of all.
+    :param bounds: how far from them those of a correct kernel may be.
     :param at: the positions along each axis of the output.
     """
     with np.errstate(all="ignore"):
         if dtype.kind in "iu":
             wide = computed_in(dtype)
-            evaluation = _Evaluation(dtype, wide, sums.astype(wide), at, known, np.asarray, _integers)
-            return _whole(evaluation.rec(epilogue.expression), sums).astype(dtype), bound
+            whole = [row.astype(wide) for row in sums]
+            evaluation = _Evaluation(dtype, wide, whole, at, known, np.asarray, _integers)
+            return _whole(evaluation.rec(epilogue.expression), sums[0]).astype(dtype), bounds[0]
         kind: Any = Disk if dtype.kind == "c" else Interval
         arithmetic: Any = DiskArithmetic(dtype) if dtype.kind == "c" else IntervalArithmetic(dtype)
-        start = kind.around(sums, bound)
-        found = _Evaluation(dtype, sums.dtype, start, at, known, kind.exact, arithmetic.apply).rec(epilogue.expression)
-        # Where the sum is infinite or no number, what becomes of it may depend on the order of evaluation.
-        return _whole(found.mid, sums), np.where(np.isfinite(sums), _whole(found.bound, sums), np.inf)
+        start = [kind.around(row, bound) for row, bound in zip(sums, bounds, strict=True)]
+        evaluation = _Evaluation(dtype, sums[0].dtype, start, at, known, kind.exact, arithmetic.apply)
+        found = evaluation.rec(epilogue.expression)
+        # Where a sum is infinite or no number, what becomes of it may depend on the order of evaluation.
+        finite = np.logical_and.reduce([np.isfinite(row) for row in sums])
+        return _whole(found.mid, sums[0]), np.where(finite, _whole(found.bound, sums[0]), np.inf)
 
 
 def _whole(values: Any, like: Values) -> Values:
@@ -73,7 +81,7 @@ class _Evaluation:
 
     dtype: np.dtype[Any]
     wide: np.dtype[Any]
-    sums: Any
+    sums: Sequence[Any]
     at: tuple[Values, ...]
     known: Known
     exact: Callable[[Any], Any]
@@ -82,7 +90,7 @@ class _Evaluation:
     def rec(self, node: tree.Node) -> Any:
         match node:
             case tree.Sum():
-                return self.sums
+                return self.sums[node.row or 0]
             case tree.Present():
                 return self._exactly(_at_axes(self.known.present, tuple(range(len(self.at))), self.at))
             case tree.Read():

@@ -48,7 +48,7 @@ def _of_row(
         values = inputs[read.array.name]
         arrays[read.array.name] = values[np.ix_(*(few[k] for k in read.axes))] if read.axes else values
     rng = np.random.default_rng(row)
-    sums = np.asarray(4 * rng.random(content.shape) - 2, dtype)
+    sums = [np.asarray(4 * rng.random(content.shape) - 2, dtype) for _ in (e.args if e.combines else (row,))]
     start = 1.0 + float(abs(content).max(initial=0.0))
     sizes = []
     for count in range(1, _RUNS + 1):

@@ -134,18 +134,25 @@ def references(
     path = contraction_path(e, few)
     with np.errstate(invalid="ignore"):  # an infinity among the inputs may make what is no number
         sums = _references(e, lengths, inputs, chosen, path, exact=exact)
-    return [_finished(e, row, of, inputs, scalars) for row, of in enumerate(sums)] if e.epilogues else sums
+    if e.combines:
+        return [_finished(e, 0, sums, inputs, scalars)]
+    return [_finished(e, row, [of], inputs, scalars) for row, of in enumerate(sums)] if e.epilogues else sums
 
 
 def _finished(
-    e: BatchedEinsum, row: int, of: Reference, inputs: Mapping[str, np.ndarray[Any, Any]], scalars: Mapping[str, Any]
+    e: BatchedEinsum,
+    output: int,
+    of: list[Reference],
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    scalars: Mapping[str, Any],
 ) -> Reference:
-    """The reference of what the epilogue of a row makes of its sum."""
-    own = e.epilogues[row]
+    """The reference of what the epilogue of an output makes of the sums that it is `of`."""
+    own = e.epilogues[output]
     if own is None:
-        return of
-    known = Known(inputs.get(e.output_names[row]), inputs, scalars)
-    return Reference(of.at, *finished(own, e.dtypes[row], of.expected, of.bound, of.at, known))
+        return of[0]
+    known, at = Known(inputs.get(e.output_names[output]), inputs, scalars), of[0].at
+    sums, bounds = [sum_.expected for sum_ in of], [sum_.bound for sum_ in of]
+    return Reference(at, *finished(own, e.dtypes[output], sums, bounds, at, known))
 
 
 def _references(
@@ -160,7 +167,7 @@ def _references(
     """A reference for the sum of every row, at chosen positions along each axis of the output."""
     at = tuple(chosen[letter] for letter in e.indexing.output)
     results = []
-    for row, dtype in zip(e.args, e.dtypes, strict=True):
+    for row, dtype in zip(e.args, e.row_dtypes, strict=True):
         operands = []
         for entry, letters in zip(row, e.indexing.inputs, strict=True):
             parts = [_take(inputs[a.name], letters, chosen) for a in entry]

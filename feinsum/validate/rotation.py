@@ -31,17 +31,17 @@ from feinsum.validate.verdict import Verdict
 if TYPE_CHECKING:
     from feinsum.compile.executable import Executable
     from feinsum.devices import DeviceProfile
-    from feinsum.validate.workload import Workload
+    from feinsum.validate.case import Case
 
 
 class Rotation:
     """The sets for :func:`feinsum.timing.time_executable`; it remembers what each output was last computed from.
 
-    :param workloads: one, or two of the same einsum and lengths with different inputs, in turns.
+    :param workloads: one, or two of the same subject and lengths with different inputs, in turns.
     :param count: how many outputs there are; odd for two workloads.
     """
 
-    def __init__(self, workloads: Sequence[Workload], count: int) -> None:
+    def __init__(self, workloads: Sequence[Case], count: int) -> None:
         self._workloads = tuple(workloads)
         self._queue = workloads[0].queue
         self._outputs = [workloads[0].outputs() for _ in range(count)]
@@ -55,7 +55,7 @@ class Rotation:
         self._runs: dict[int, int] = {}
 
     @staticmethod
-    def make(workload: Workload, profile: DeviceProfile) -> Rotation:
+    def make(workload: Case, profile: DeviceProfile) -> Rotation:
         """One for a workload on a device: with a second draw of inputs, unless there is no room for it."""
         count, room = workload.sets_to_rotate(profile), workload.room(profile)
         if room < 2:

@@ -8,31 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.compile.filling import enqueue_fill
 from feinsum.einsum import BatchedEinsum
-from feinsum.timing import buffer_sets_needed
+from feinsum.validate.case import Case
 from feinsum.validate.draws import DRAWS, ZERO, scalars_of
 from feinsum.validate.growth import growth
-from feinsum.validate.guarded import Guarded, digest, finite_byte
 from feinsum.validate.lengths import length_values
 from feinsum.validate.reference import Reference, references
-from feinsum.validate.verdict import Verdict
 
 if TYPE_CHECKING:
-    from feinsum.compile.executable import Executable
-    from feinsum.devices import DeviceProfile
     from feinsum.epilogue import Epilogue
 
-_OUTPUT_BAND = 0xA5
-_POISON = {"f": 0xFF, "c": 0xFF, "i": 0x5A, "u": 0x5A}
-"""By kind of type.  All bits set are a NaN; as integers they would be -1, which sums of small numbers often are."""
-_MOST_BYTES_TO_ROTATE = 4 << 30
 
-
-class Workload:
+class Workload(Case):
     """The inputs of one einsum at one set of lengths on a device, with references for its outputs.
-
-    Made once for all variants.
 
     :param lengths: the length of every index.
     :param draw: how inputs are drawn; one of :data:`feinsum.validate.draws.DRAWS`.
@@ -41,19 +29,14 @@ class Workload:
     def __init__(self, e: BatchedEinsum, lengths: Mapping[str, int], queue: Any, seed: int = 0, draw: str = "even") -> None:
         self.einsum = e
         self.lengths = dict(lengths)
-        self.queue = queue
-        self.draw = draw
         self.shape = tuple(lengths[letter] for letter in e.indexing.output)
         self._seed = seed
         self._scalars = scalars_of(e, seed, draw)
         drawn = DRAWS[draw](e, lengths, seed)
-        self._inputs = {a.name: drawn[a.name] for a in e.arrays}
-        self._present = {name: self._before(drawn[name]) for name in drawn if name not in self._inputs}
-        self._guarded: dict[str, Guarded] = {}
-
-    def _before(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """What an output that is updated holds before: where zero multiplies it, no numbers."""
-        return np.full_like(values, np.nan) if self.draw == ZERO and values.dtype.kind in "fc" else values
+        inputs = {a.name: drawn[a.name] for a in e.arrays}
+        present = {name: _before(drawn[name], draw) for name in drawn if name not in inputs}
+        results = {name: (self.shape, dtype) for name, dtype in zip(e.output_names, e.dtypes, strict=True)}
+        super().__init__(queue, inputs, results, present, draw)
 
     def another(self) -> Workload:
         """The same with other numbers."""
@@ -72,46 +55,14 @@ class Workload:
         return {**length_values(self.einsum, self.lengths), **self._scalars}
 
     @property
-    def present(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """What outputs that are updated hold before a run, by name."""
-        return self._present
-
-    @property
     def nbytes(self) -> int:
         """Bytes of one set of inputs and outputs."""
         return self.einsum.array_bytes(self.einsum.sizes_from(self.lengths))
 
-    def sets_to_rotate(self, profile: DeviceProfile) -> int:
-        """How many sets of inputs and outputs keep timing from being served by the cache, in a quarter of the memory."""
-        used = self.einsum.min_bytes(self.einsum.sizes_from(self.lengths))
-        return buffer_sets_needed(used, self.nbytes, profile.cache_bytes, _most_bytes(profile))
-
-    def room(self, profile: DeviceProfile) -> int:
-        """How many sets of inputs and outputs take a quarter of the memory."""
-        return _most_bytes(profile) // max(self.nbytes, 1)
-
-    def upload(self) -> dict[str, Any]:
-        """A fresh copy of the inputs on the device, as buffers by name."""
-        import pyopencl as cl
-
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        return {
-            name: cl.Buffer(self.queue.context, flags, hostbuf=values)
-            if values.size
-            else cl.Buffer(self.queue.context, cl.mem_flags.READ_ONLY, 1)
-            for name, values in self._inputs.items()
-        }
-
-    def upload_present(self) -> dict[str, Any]:
-        """Buffers with what outputs that are updated hold before a run, by name."""
-        import pyopencl as cl
-
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        return {
-            name: cl.Buffer(self.queue.context, flags, hostbuf=np.ascontiguousarray(values))
-            for name, values in self._present.items()
-            if values.size
-        }
+    @property
+    def used_bytes(self) -> int:
+        """Bytes that a run must move at least."""
+        return self.einsum.min_bytes(self.einsum.sizes_from(self.lengths))
 
     @property
     def runs_until_large(self) -> int | None:
@@ -121,170 +72,25 @@ class Workload:
         ]
         return growth(self.einsum, self.references, self._inputs, self._present, self._scalars) if any(kinds) else None
 
-    def outputs(self) -> dict[str, Any]:
-        """Buffers for the outputs, by name."""
-        import pyopencl as cl
+    @property
+    def place(self) -> str:
+        """The lengths in words."""
+        return " ".join(f"{letter}={length}" for letter, length in self.lengths.items())
 
-        return {
-            name: cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, max(1, self._output_bytes(dtype)))
-            for name, dtype in zip(self.einsum.output_names, self.einsum.dtypes, strict=True)
-        }
-
-    def _output_bytes(self, dtype: np.dtype[Any]) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * dtype.itemsize
-
-    @cached_property
-    def _guarded_inputs(self) -> dict[str, Guarded]:
-        """The inputs, between bands of what spoils a result that they get into."""
-        found = {}
-        for name, values in self._inputs.items():
-            found[name] = Guarded(self.queue, values.nbytes, _POISON[values.dtype.kind])
-            found[name].put(values)
-        return found
-
-    @cached_property
-    def inputs(self) -> dict[str, Any]:
-        """The inputs that kernels are proved with, as buffers by name."""
-        return {name: guarded.view for name, guarded in self._guarded_inputs.items()}
-
-    @cached_property
-    def _digests(self) -> dict[str, bytes]:
-        return {name: digest(self.queue, guarded.whole) for name, guarded in self._guarded_inputs.items()}
-
-    def check(self, executable: Executable) -> Verdict:
-        """Run an executable once, and compare its outputs with the references and its inputs with what they were.
-
-        Inputs that it wrote to are renewed, since the next variant shares them.
-        """
-        inputs, known = self.inputs, self._digests
-        outputs = self._poisoned_outputs()
-        self._run(executable, inputs, {name: guarded.view for name, guarded in outputs.items()})
-        changed = [name for name, g in self._guarded_inputs.items() if digest(self.queue, g.whole) != known[name]]
-        verdict = self._judge_guarded(outputs)
-        return self._renew(changed, verdict) if changed else verdict
-
-    def _renew(self, names: list[str], verdict: Verdict) -> Verdict:
-        """Restore inputs; a verdict that says what became of them, unless outputs were worse off."""
-        escaped = verdict.escaped
-        for name in names:
-            guarded = self._guarded_inputs[name]
-            _, intact = guarded.read()
-            escaped = escaped or not intact
-            guarded.put(self._inputs[name])
-            guarded.renew_bands()
-        where = "out of bounds" if escaped else "though it is an input"
-        return verdict if not verdict.ok else Verdict(f"'{names[0]}' is written {where} {self._where()}", np.inf, escaped)
-
-    def _poisoned_outputs(self) -> dict[str, Guarded]:
-        """A buffer for each output, made at the first check.
-
-        Even numbers meet NaN where nothing was written, the others a finite number, so that what a kernel finds in its
-        output never says whether to write there.  One that is updated holds what the workload says.
-        """
-        for name, dtype in zip(self.einsum.output_names, self.einsum.dtypes, strict=True):
-            if name not in self._guarded:
-                self._guarded[name] = Guarded(self.queue, self._output_bytes(dtype), _OUTPUT_BAND)
-            else:
-                self._guarded[name].renew_bands()
-            if name in self._present:
-                self._guarded[name].put(self._present[name])
-            else:
-                self._guarded[name].fill(_POISON[dtype.kind] if self.draw == "even" else finite_byte())
-        return self._guarded
-
-    def _run(self, executable: Executable, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Run with poison where launches share memory."""
-        scratch = executable.scratch(self.queue.context, self.parameters)
-        for buffer in scratch.values():
-            enqueue_fill(self.queue, buffer, _POISON["f"] if self.draw == "even" else finite_byte(), 0, buffer.size)
-        executable.enqueue(self.queue, {**inputs, **outputs, **scratch}, self.parameters)
-        self.queue.finish()
-
-    def _judge_guarded(self, outputs: Mapping[str, Guarded]) -> Verdict:
-        """Compare outputs between bands with the references."""
-        worst = 0.0
-        for (name, guarded), dtype, reference in zip(outputs.items(), self.einsum.dtypes, self.references, strict=True):
-            raw, intact = guarded.read()
-            if not intact:
-                return Verdict(f"'{name}' is written out of bounds {self._where()}", np.inf, escaped=True)
-            verdict = self._compare(name, raw.view(dtype).reshape(self.shape), reference)
-            if not verdict.ok:
-                return verdict
-            worst = max(worst, verdict.worst)
-        return Verdict("", worst)
-
-    def judge(self, outputs: Mapping[str, Any]) -> Verdict:
-        """Compare buffers that an executable has filled, by the names of the outputs, with the references."""
-        import pyopencl as cl
-
-        worst = 0.0
-        for (name, buffer), dtype, reference in zip(outputs.items(), self.einsum.dtypes, self.references, strict=True):
-            values = np.empty(self.shape, dtype)
-            if values.size:
-                cl.enqueue_copy(self.queue, values, buffer)
-            verdict = self._compare(name, values, reference)
-            if not verdict.ok:
-                return verdict
-            worst = max(worst, verdict.worst)
-        return Verdict("", worst)
-
-    def _compare(self, name: str, values: np.ndarray[Any, Any], reference: Reference) -> Verdict:
-        suspicious = self.draw == "even" and self._is_finite(name) and not _surely_finite(values)
-        if suspicious and len(bad := np.argwhere(_is_poison(values))):
-            where = f"the first at {list(map(int, bad[0]))}, {self._where()}"
-            return Verdict(f"'{name}' has {len(bad)} entries not written or not finite, {where}", np.inf)
-        found = values[np.ix_(*reference.at)] if reference.at else values
-        definite = np.isfinite(reference.expected)
-        with np.errstate(invalid="ignore"):
-            error = np.where(definite, abs(found.astype(reference.expected.dtype) - reference.expected), 0)
-            wrong = np.where(definite, ~(error <= reference.bound), np.isfinite(found))
-        if self._epilogue(name) is not None:  # of which nothing may be known at some entries
-            wrong &= reference.bound < np.inf
-        if wrong.any():
-            first = tuple(int(axis[k]) for axis, k in zip(reference.at, np.argwhere(wrong)[0], strict=True))
-            at = tuple(np.argwhere(wrong)[0])
-            return Verdict(
-                f"'{name}'{list(first)} is {found[at]} instead of {reference.expected[at]}"
-                f" (allowed error {float(reference.bound[at]):.2e});"
-                f" {int(wrong.sum())} of {wrong.size} entries compared are wrong, {self._where()}",
-                np.inf,
-            )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = error.astype(np.float64) / reference.bound.astype(np.float64)
-        return Verdict("", float(np.nan_to_num(share, posinf=0.0).max(initial=0.0)))
-
-    def _is_finite(self, name: str) -> bool:
+    def is_finite(self, name: str) -> bool:
         """Whether an output is to be finite wherever its sum is."""
         own = self._epilogue(name)
         return own is None or own.is_total
+
+    def is_open(self, name: str) -> bool:
+        """Whether nothing may be known of some entries of an output: an epilogue may leave them so."""
+        return self._epilogue(name) is not None
 
     def _epilogue(self, name: str) -> Epilogue | None:
         """What is made of the sum that an output holds."""
         return self.einsum.epilogues[self.einsum.output_names.index(name)] if self.einsum.epilogues else None
 
-    def _where(self) -> str:
-        lengths = " ".join(f"{letter}={length}" for letter, length in self.lengths.items())
-        return f"at lengths {lengths}" + ("" if self.draw == "even" else f", of {self.draw} inputs")
 
-
-def _most_bytes(profile: DeviceProfile) -> int:
-    return min(profile.global_memory_bytes // 4, _MOST_BYTES_TO_ROTATE)
-
-
-def _surely_finite(values: np.ndarray[Any, Any]) -> bool:
-    """Whether a sum says that no value is infinite or NaN, at a quarter of what looking at each of them takes.
-
-    A sum may overflow, so that False says nothing.
-    """
-    with np.errstate(all="ignore"):
-        return values.dtype.kind in "fc" and bool(np.isfinite(values.sum()))
-
-
-def _is_poison(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Where nothing was written or, for floating-point types, no number; integers below 32 bits may be anything."""
-    if values.dtype.kind in "fc":
-        return np.asarray(~np.isfinite(values))
-    if values.dtype.itemsize < 4:
-        return np.zeros(values.shape, bool)
-    poison = np.full(values.dtype.itemsize, _POISON[values.dtype.kind], np.uint8).view(values.dtype)[0]
-    return np.asarray(values == poison)
+def _before(values: np.ndarray[Any, Any], draw: str) -> np.ndarray[Any, Any]:
+    """What an output that is updated holds before: where zero multiplies it, no numbers."""
+    return np.full_like(values, np.nan) if draw == ZERO and values.dtype.kind in "fc" else values

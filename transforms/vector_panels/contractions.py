@@ -53,7 +53,14 @@ def _rows(p: Problem) -> tuple[str, ...]:
 
 
 @space(
-    pattern=is_vectorizable, version=3, parameters=parameters, plan=panel_plan, estimate=panel_work, rank=3, epilogues=True
+    pattern=is_vectorizable,
+    version=3,
+    parameters=parameters,
+    plan=panel_plan,
+    estimate=panel_work,
+    rank=3,
+    epilogues=True,
+    combines=lambda c: c["rows"] == "together",
 )
 def vector_panels(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """S in private vectors, `together` iterations of the long index in registers, `tile` of them in a work-group.

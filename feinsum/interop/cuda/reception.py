@@ -250,8 +250,8 @@ class CudaRoad:
         :raises ValidationError, ShapeError, DTypeError: if one does not do.
         """
         given = list(out) if isinstance(out, (tuple, list)) else [out]
-        if len(given) != self._einsum.b:
-            raise ValidationError(f"out has {len(given)} arrays but the kernel has {self._einsum.b} outputs")
+        if len(given) != len(self._einsum.dtypes):
+            raise ValidationError(f"out has {len(given)} arrays but the kernel has {len(self._einsum.dtypes)} outputs")
         for value, dtype in zip(given, self._einsum.dtypes, strict=True):
             check_result(value, shape, dtype, held)
             if held.pointer(value) % max(bound.alignments[len(self._names) :]):

@@ -16,7 +16,7 @@ from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.source import Source
 
-__all__ = ["build", "interpret", "read", "result_names", "sample_arguments", "show"]
+__all__ = ["build", "interpret", "read", "result_names", "sample_arguments", "show", "subject_at"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -37,6 +37,13 @@ def build(function: Function, source: Source, device: Any, **request: Any) -> An
     from feinsum.languages.declarative.running import build as make
 
     return make(function, source, device, **request)
+
+
+def subject_at(function: Function, source: Source, sizes: Mapping[str, int], name: str) -> Any:
+    """What the tuner knows a program by; see :meth:`feinsum.Program.subject`."""
+    from feinsum.languages.declarative.tuning import subject_at as make
+
+    return make(function, source, sizes, name)
 
 
 def sample_arguments(

@@ -10,10 +10,11 @@ from feinsum.languages.diagnostics import Findings
 from feinsum.languages.immediate.arguments import bind, check_apart, instances, require_one_library, written, written_arrays
 from feinsum.languages.immediate.memory import arguments_in, lay_out, roots
 from feinsum.languages.immediate.notation import Notation
-from feinsum.languages.immediate.plan import Contraction, Plan, Repeat, Unit, as_written
+from feinsum.languages.immediate.plan import Contraction, Plan, Repeat, Unit, Wish, as_written
 from feinsum.languages.immediate.printing import show_instruction
 from feinsum.languages.immediate.raising import raised
 from feinsum.languages.immediate.reading import Reading
+from feinsum.languages.immediate.repeated import Repeated
 from feinsum.languages.immediate.resolve import resolve
 from feinsum.languages.immediate.running import Runner, Settings
 from feinsum.languages.immediate.syntax import Function
@@ -43,12 +44,15 @@ class ImmediateKernel:
         self._runner = Runner(settings, self.plan.is_batched)
         self._changed, self._roots, self._numbers = written(function), roots(self.plan.units), arguments_in(self.plan)
         self._remarks: dict[str, str] = {}
+        self._repeated = Repeated()
 
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
         """Execute the function for each work-item; see :class:`feinsum.Built`.
 
         A group has one axis more in front; one of pointers may be a list of arrays or ``(pool, offsets)``.
         """
+        if not wait_for and (done := self._repeated.enqueue(arguments, count, queue, self._device.context)) is not None:
+            return done
         bound = bind(self.function, arguments, self._changed)
         library = require_one_library(bound)
         check_apart(self.function, bound)
@@ -62,6 +66,8 @@ class ImmediateKernel:
         for finish in memory.later:
             finish()
         self._remarks = memory.remarks
+        if library == "pyopencl":
+            self._repeated.learn(arguments, count, self.plan, memory, self._runner, items)
         return written_arrays(bound)
 
     @property
@@ -119,8 +125,14 @@ class ImmediateKernel:
             lines += launch.kernel.explain().splitlines()
             if not launch.is_direct:
                 lines.append("  behind it alpha, beta and the place of the result are done in a launch of their own")
-            lines += [f"  ignored   {remark}" for remark in launch.remarks]
+            lines += [self._wish(*wish) for wish in launch.wishes]
         return lines or ["  no kernel yet"]
+
+    def _wish(self, wish: Wish, why: str) -> str:
+        """A line on a mark: whether it was obeyed, and if not, why."""
+        span = wish.mark.span
+        where = f" of line {self._source.place(span).line}" if span.end else ""
+        return f"  {'ignored' if why else 'obeyed '}   {wish.mark}{where}{': ' if why else ''}{why}"
 
 
 def formula(unit: Contraction) -> str:

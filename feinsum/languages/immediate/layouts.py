@@ -59,19 +59,14 @@ def make_layout(order: tuple[int, ...], letters: str, groups: Mapping[str, str])
     return Layout(names, plain, tuple(axes) if len(axes) < len(letters) else None)
 
 
-def find_groups(
-    wanted: Sequence[str], terms: Sequence[str], contiguous: Sequence[bool]
-) -> tuple[dict[str, str], list[str]]:
-    """The groups that lie in memory as one index, by their first letters, in the order there; and why others do not."""
+def find_groups(wanted: Sequence[str], terms: Sequence[str], contiguous: Sequence[bool]) -> dict[str, str]:
+    """The groups that lie in memory as one index, by their first letters, in the order there."""
     found: dict[str, str] = {}
-    remarks = []
     taken = ""
     for group in wanted:
         having = [(term, fine) for term, fine in zip(terms, contiguous, strict=True) if set(group) & set(term)]
         order = next((s for s in (group[::-1], group) if all(s in term and fine for term, fine in having)), None)
-        if order is None or set(group) & set(taken):
-            remarks.append(f"({group}): these indices do not lie in memory as one in every array")
-        else:
+        if order is not None and not set(group) & set(taken):
             found[order[0]] = order
             taken += group
-    return found, remarks
+    return found

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from feinsum.languages.immediate.maps import Mark
 from feinsum.languages.immediate.resolved import Action, Fence, Loop, Resolved, Step
 from feinsum.languages.immediate.syntax import Update
 from feinsum.languages.immediate.views import Root, Variable, View
@@ -78,6 +79,22 @@ class Term:
         )
 
 
+@dataclass(frozen=True)
+class Wish:
+    """A mark of an index map: letters that are to be treated as one, or one that is to be looped over.
+
+    :ivar letters: in the einsum.
+    :ivar mark: as it was written.
+    """
+
+    letters: str
+    mark: Mark
+
+    def renamed(self, letters: Mapping[str, str]) -> Wish:
+        """The same in other letters of the einsum."""
+        return replace(self, letters="".join(letters[x] for x in self.letters))
+
+
 @dataclass(frozen=True, eq=False)
 class Contraction:
     """An einsum of parts of tensors.
@@ -93,8 +110,8 @@ class Contraction:
     alpha: float
     beta: float
     sources: tuple[Update, ...] = ()
-    groups: tuple[str, ...] = ()
-    loops: str = ""
+    groups: tuple[Wish, ...] = ()
+    loops: tuple[Wish, ...] = ()
     folded: str = ""
 
     @property
@@ -160,9 +177,11 @@ def _contraction(step: Step) -> Contraction:
     *inputs, output = [term.letters for term in update.map.terms]
     terms = tuple(_term(view, letters) for view, letters in zip(step.operands, inputs, strict=True))
     result = _term(step.result, output)
-    return Contraction(
-        terms, result, update.alpha, update.beta, (update,), groups=update.map.groups, loops=update.map.loops
-    )
+    wishes: dict[str, Wish] = {}
+    for mark in (mark for term in update.map.terms for mark in term.marks):
+        wishes.setdefault(str(mark), Wish(mark.letters, mark))
+    groups, loops = (tuple(w for w in wishes.values() if w.mark.kind == kind) for kind in ("fuse", "loop"))
+    return Contraction(terms, result, update.alpha, update.beta, (update,), groups=groups, loops=loops)
 
 
 def _term(view: View, letters: str) -> Term:

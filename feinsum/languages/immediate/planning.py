@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from feinsum.einsum import Array, BatchedEinsum, require_einsum, require_mapping
+from feinsum.einsum import Array, BatchedEinsum, require_einsum
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.flops import contraction_path
 from feinsum.languages.immediate.maps import IndexMap as Map
@@ -25,6 +25,7 @@ from feinsum.languages.immediate.syntax import (
 )
 from feinsum.languages.immediate.types import SCALARS, Group, Memref, Scalar, memref
 from feinsum.languages.program import Program, program
+from feinsum.lengths import require_mapping
 
 ORDERS = ("F", "C")
 """Whether the first or the last index of an array is the fastest one in memory."""

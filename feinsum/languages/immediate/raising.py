@@ -123,15 +123,15 @@ def joined(producer: Contraction, consumer: Contraction) -> Contraction:
             names[letter] = letter if letter not in taken else next(x for x in LETTERS if x not in taken)
             taken.add(names[letter])
     terms = tuple(term.renamed(names) for term in producer.terms)
-    groups = tuple("".join(names[x] for x in group) for group in producer.groups)
-    loops = "".join(names[x] for x in producer.loops)
+    groups = tuple(wish.renamed(names) for wish in producer.groups)
+    loops = tuple(wish.renamed(names) for wish in producer.loops)
     return replace(
         consumer,
         terms=(*consumer.terms[:place], *terms, *consumer.terms[place + 1 :]),
         alpha=producer.alpha * consumer.alpha,
         sources=(*producer.sources, *consumer.sources),
-        groups=tuple(dict.fromkeys((*groups, *consumer.groups))),
-        loops="".join(dict.fromkeys(loops + consumer.loops)),
+        groups=(*groups, *consumer.groups),
+        loops=(*loops, *consumer.loops),
         folded=consumer.folded + "".join(names[x] for x in producer.folded),
     )
 

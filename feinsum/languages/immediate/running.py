@@ -18,7 +18,7 @@ from feinsum.einsum import BatchedEinsum, array, einsum
 from feinsum.generate import generate
 from feinsum.languages.immediate.layouts import Layout, find_groups, is_contiguous, make_layout, order_of
 from feinsum.languages.immediate.memory import Memory, new_like, ones_like
-from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit
+from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit, Wish
 from feinsum.languages.immediate.raising import LETTERS
 from feinsum.languages.immediate.views import Variable
 
@@ -51,14 +51,14 @@ class Launch:
     :ivar layouts: of its terms, and last of the result.
     :ivar is_direct: whether the kernel writes the result where it belongs.
     :ivar bound: the kernel for these lengths, if it can take the buffers of device arrays as they are.
-    :ivar remarks: marks of the text that could not be obeyed, and why.
+    :ivar wishes: marks of the text, each with the reason why it was not obeyed; an empty one if it was.
     """
 
     kernel: Kernel
     layouts: tuple[Layout, ...]
     is_direct: bool
     needs_ones: bool
-    remarks: tuple[str, ...]
+    wishes: tuple[tuple[Wish, str], ...]
     bound: Bound | None = None
 
 
@@ -77,6 +77,11 @@ class Runner:
             elif isinstance(unit, Repeat):
                 for value in unit.variable.values:
                     self.run(unit.body, memory, {**values, unit.variable: value}, count, queue)
+
+    def bound(self, unit: Contraction, parts: Sequence[Any], count: int) -> Bound | None:
+        """The kernel that buffers of device arrays were handed to as they are, if they were; of the result last."""
+        launch = self._launch(unit, parts[:-1], parts[-1], count)
+        return launch.bound if _begin_buffers(parts, self.settings.device.context) else None
 
     def _has_items(self, term: Term) -> bool:
         return self.is_batched and term.root.kind != "argument"
@@ -152,24 +157,43 @@ class Runner:
         ordered = ["".join(own[axis] for axis in order) for own, order in zip(letters, orders, strict=True)]
         fine = [is_contiguous(part, order) for part, order in zip(parts, orders, strict=False)]
         direct = target is None or is_contiguous(target, orders[-1])
-        groups, remarks = find_groups(unit.groups, ordered, [*fine, direct])
-        if unit.loops:
-            remarks.append(f"[{unit.loops}]: the kernel divides its loops as it was measured to be quickest")
+        groups = find_groups([wish.letters for wish in unit.groups], ordered, [*fine, direct])
         layouts = tuple(make_layout(order, own, groups) for order, own in zip(orders, ordered, strict=True))
         e = _statement(unit, layouts, groups)
         finish = epilogue(unit) if direct else ""
         e = e.then(finish) if finish else e
         sizes = {k: n for k, n in {ITEMS: count, **(self.settings.sizes or {})}.items() if k in e.long_axes}
-        kernel = generate(e, self.settings.device, self.settings.database, sizes, self.settings.tune)
+        alone = len(unit.sources) == 1
+        looped = "".join(wish.letters for wish in unit.loops) if alone else ""
+        kernel = generate(e, self.settings.device, self.settings.database, sizes, self.settings.tune, looped=looped)
         needs_ones, bound = e.n > len(parts), None
         if direct and target is not None and not isinstance(target, np.ndarray) and all(fine) and not needs_ones:
             bound = kernel.bind({x: n if isinstance(n, int) else count for x, n in e.index_sizes.items()})
-        return Launch(kernel, layouts, direct, needs_ones, tuple(remarks), bound)
+        wishes = [(wish, _why_apart(wish, groups)) for wish in unit.groups]
+        wishes += [(wish, _why_divided(wish, kernel, alone=alone)) for wish in unit.loops]
+        return Launch(kernel, layouts, direct, needs_ones, tuple(wishes), bound)
 
     def _default_order(self, term: Term) -> tuple[int, ...]:
         """Items, then the document's first index last: the layout that an alloca has by its type."""
         first = int(self._has_items(term))
         return (*range(first), *reversed(range(first, first + len(term.letters))))
+
+
+def _why_apart(wish: Wish, groups: Mapping[str, str]) -> str:
+    """Why letters are not one index of the einsum; nothing if they are."""
+    if any(set(sequence) == set(wish.letters) for sequence in groups.values()):
+        return ""
+    return "these indices do not lie in memory as one in every array"
+
+
+def _why_divided(wish: Wish, kernel: Kernel, *, alone: bool) -> str:
+    """Why the kernel takes several values of a letter at a time; nothing if it does not."""
+    how = kernel.divides(wish.letters)
+    if how is None:
+        return ""
+    if not alone:
+        return f"{how}, in a kernel of several instructions; with route='general' each has one of its own"
+    return f"{how}; no kernel that loops over it is expected to be nearly as quick"
 
 
 def _statement(unit: Contraction, layouts: Sequence[Layout], groups: Mapping[str, str]) -> BatchedEinsum:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from feinsum.contraction import Step
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import SubscriptError
-from feinsum.languages.immediate.maps import IndexMap, Indices, Mark
+from feinsum.languages.immediate.marks import Marks, marked
 from feinsum.languages.immediate.planning import element_of
 from feinsum.languages.immediate.printing import show_function
 from feinsum.languages.immediate.syntax import Alloca, Function, Instruction, Name, Opcode, Parameter, Update
 from feinsum.languages.immediate.types import Memref, memref
+
+NO_MARKS = Marks()
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,15 @@ class ScheduleWriter:
         self._parameters = tuple(Parameter(name, type_) for name, type_ in types.items())
         self._body: list[Instruction] = []
         self._remarks: dict[int, str] = {}
+        self._marks = NO_MARKS
 
     def text(self, name: str) -> str:
         """The program."""
         return show_function(Function(name, self._parameters, tuple(self._body)), self._remarks)
 
-    def step(self, step: Step, remark: str, *, is_last: bool) -> None:
+    def step(self, step: Step, remark: str, marks: Marks = NO_MARKS, *, is_last: bool) -> None:
         """Write the instructions of one step."""
-        begin = len(self._body)
+        begin, self._marks = len(self._body), marks
         pool = [self._known[k] for k in step.operands]
         kept = step.indexing.output[::-1]
         while len(pool) > 2:
@@ -97,7 +100,8 @@ class ScheduleWriter:
 
     def _update(self, opcode: Opcode, sources: list[_Tensor], target: _Tensor) -> None:
         tensors = [*sources, target]
-        terms = [Indices(tuple(Mark(x) for x in tensor.letters)) for tensor in tensors]
+        inputs, output = [tensor.letters for tensor in sources], target.letters
+        indices = marked(inputs, output, self._marks if opcode == "log" else NO_MARKS)
         types = tuple(self._type(tensor.letters) for tensor in tensors)
         names = tuple(tensor.name for tensor in sources)
-        self._body.append(Update(opcode, IndexMap(tuple(terms[:-1]), terms[-1]), 1.0, names, 0.0, target.name, types))
+        self._body.append(Update(opcode, indices, 1.0, names, 0.0, target.name, types))

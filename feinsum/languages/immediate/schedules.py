@@ -1,11 +1,11 @@
 """Schedules as text: an order of contraction is a program of this language, and a recorded chain one with remarks.
 
     ; @block_contraction 1 {"items":64,...}
-    log {ca, dc to da} 1.0, %A, %B, 0.0, %tmp0
+    log {ca[e], (db)c to (db)a[e]} 1.0, %A, %B, 0.0, %tmp0
 
 A remark in front of instructions says which space makes the kernel of a step, of which version, by which configuration;
 ``; @step`` says that somebody else is to choose.  All instructions up to the next remark are one step.  Without remarks,
-every instruction is one.
+every instruction is one.  Marks say which indices the kernel treats as one, and which it takes one value at a time of.
 
 Arrays of numpy have their last index the fastest, so their indices are in reverse here; a text that has them in the same
 order, as :func:`feinsum.plan` prints unless it is told otherwise, is understood, too.
@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final, NoReturn
 
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.contraction import ContractionSchedule, Step, fused_schedule
+from feinsum.contraction import ContractionSchedule, Step, fused_schedule, step_einsums
 from feinsum.database import TuningRecord
+from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import LanguageError, SubscriptError
 from feinsum.languages.diagnostics import Note, broken_rule
 from feinsum.languages.immediate.kernels import plan_of
+from feinsum.languages.immediate.marks import Marks, marks_of
 from feinsum.languages.immediate.plan import Contraction, Plan, Term
 from feinsum.languages.immediate.raising import joined
 from feinsum.languages.immediate.resolved import Fence
@@ -34,6 +37,7 @@ from feinsum.languages.immediate.syntax import Function
 from feinsum.languages.program import Program
 from feinsum.languages.source import Source
 from feinsum.registry import find_space
+from feinsum.space import Instance, Missed
 from feinsum.space.chain import STEPS, read_chain, schedule_of
 from feinsum.subscripts import Subscripts
 
@@ -55,22 +59,60 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Schedule:
-    """An order of contraction, and the kernel of each step where that is known.
+    """An order of contraction, and the kernel and the marks of each step where these are known.
 
     :ivar steps: in the letters and the order of operands of the einsum.
+    :ivar marks: of each step; none where nobody said any.
     """
 
     steps: ContractionSchedule
     kernels: tuple[Kernel | None, ...]
+    marks: tuple[Marks, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.marks:
+            object.__setattr__(self, "marks", (Marks(),) * len(self.kernels))
 
 
-def known_schedule(e: BatchedEinsum, kernel: Kernel) -> Schedule:
+def known_schedule(
+    e: BatchedEinsum,
+    kernel: Kernel,
+    profile: DeviceProfile | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Schedule:
     """What a configuration says of the schedule of an einsum, in the letters of the einsum.
 
     A chain has a kernel for each step; a kernel that does everything at once is one step.
 
+    :param profile: of the device that it is for; without it, nobody knows what it makes of the indices.
+    :param sizes: lengths of long axes.
     :raises TransformError, SubscriptError: if it is of a space that is not there, or does not apply.
     """
+    plain = _known_steps(e, kernel)
+    if profile is None:
+        return plain
+    whole = Instance.at(e, sizes, profile)
+    if len(plain.kernels) == 1:
+        return replace(plain, marks=(_known_marks(whole, kernel),))
+    steps = step_einsums(e, plain.steps)
+    return replace(
+        plain,
+        marks=tuple(
+            _known_marks(Instance.at(step, step.sizes_from(whole.lengths), profile), own) if own else Marks()
+            for step, own in zip(steps, plain.kernels, strict=True)
+        ),
+    )
+
+
+def _known_marks(here: Instance, kernel: Kernel) -> Marks:
+    """What a configuration of a space that there is makes of the indices of a step."""
+    found = find_space(kernel.space)
+    with Missed(found):
+        return marks_of(here, found, kernel.configuration) or Marks()
+    return Marks()
+
+
+def _known_steps(e: BatchedEinsum, kernel: Kernel) -> Schedule:
     if set(kernel.configuration) != {STEPS}:
         return Schedule(fused_schedule(e), (kernel,))
     canonical = canonicalize_einsum(e)
@@ -84,9 +126,14 @@ def known_schedule(e: BatchedEinsum, kernel: Kernel) -> Schedule:
     return Schedule(steps.rename(given.indices, given.reverse.operands), kernels)
 
 
-def recorded_schedule(e: BatchedEinsum, record: TuningRecord) -> Schedule:
+def recorded_schedule(
+    e: BatchedEinsum,
+    record: TuningRecord,
+    profile: DeviceProfile | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Schedule:
     """What a record of an einsum says of its schedule; see :func:`known_schedule`."""
-    return known_schedule(e, Kernel(record.space, record.space_version, record.configuration))
+    return known_schedule(e, Kernel(record.space, record.space_version, record.configuration), profile, sizes)
 
 
 def write_schedule(
@@ -103,8 +150,9 @@ def write_schedule(
     _require_plain(e)
     schedule.steps.check(e.indexing)
     writer = ScheduleWriter(e, e.resolve(sizes))
-    for number, (step, kernel) in enumerate(zip(schedule.steps.steps, schedule.kernels, strict=True)):
-        writer.step(step, str(kernel or f"@{_STEP}"), is_last=number == len(schedule.steps.steps) - 1)
+    whole = zip(schedule.steps.steps, schedule.kernels, schedule.marks, strict=True)
+    for number, (step, kernel, marks) in enumerate(whole):
+        writer.step(step, str(kernel or f"@{_STEP}"), marks, is_last=number == len(schedule.steps.steps) - 1)
     return writer.text(name)
 
 
@@ -147,19 +195,26 @@ class _Reader:
         """The schedule, of arrays whose indices are in reverse (-1) or not (1)."""
         groups = self._groups()
         terms = {k: letters[::step] for k, letters in enumerate(self._e.indexing.inputs)}
-        names = {a.name: k for k, a in enumerate(entry[0] for entry in self._e.args[0])}
+        names: dict[str, list[int]] = {}
+        for k, (a,) in enumerate(self._e.args[0]):
+            names.setdefault(a.name, []).append(k)
         made: dict[object, int] = {}
         self._batch = self._e.indexing.output[::step][-1:] if self._plan.is_batched else " "
         steps: list[Step] = []
+        marks: list[Marks] = []
         for number, (contraction, _) in enumerate(groups):
-            operands = [self._operand(contraction, term, names, made) for term in contraction.terms]
-            letters = self._letters(contraction, operands, terms)
+            taken = {k for step_ in steps for k in step_.operands}
+            able = [self._operands(contraction, term, names, made, taken) for term in contraction.terms]
+            operands, letters = self._letters(contraction, able, terms)
             batch = self._batch if any(self._batch in terms[k] for k in operands) else ""
             output = "".join(letters[x] for x in contraction.result.letters) + batch
             if number == len(groups) - 1:
                 self._check_output(contraction, output[::step])
             inputs = tuple(terms[k][::step] for k in operands)
-            steps.append(Step(tuple(operands), Subscripts(inputs, output[::step])))
+            steps.append(Step(operands, Subscripts(inputs, output[::step])))
+            fused = dict.fromkeys("".join(letters[x] for x in wish.letters[::step]) for wish in contraction.groups)
+            looped = sorted({letters[wish.letters] for wish in contraction.loops})
+            marks.append(Marks(tuple(fused), "".join(looped)))
             made[contraction.result.root] = self._e.n + number
             terms[self._e.n + number] = output
         schedule = ContractionSchedule(tuple(steps))
@@ -167,7 +222,7 @@ class _Reader:
             schedule.check(self._e.indexing)
         except SubscriptError as error:
             self._refuse(groups[-1][0], f"this is not '{self._e.subscripts}': {error}")
-        return Schedule(schedule, tuple(kernel for _, kernel in groups))
+        return Schedule(schedule, tuple(kernel for _, kernel in groups), tuple(marks))
 
     def _groups(self) -> list[tuple[Contraction, Kernel | None]]:
         """The instructions of each step as one contraction."""
@@ -205,37 +260,57 @@ class _Reader:
             left[readers[0]] = joined(first, left[readers[0]])
         return left[0]
 
-    def _operand(self, contraction: Contraction, term: Term, names: Mapping[str, int], made: Mapping[object, int]) -> int:
-        """Operand k of the einsum, or n + s for the result of step s."""
+    def _operands(
+        self,
+        contraction: Contraction,
+        term: Term,
+        names: Mapping[str, Sequence[int]],
+        made: Mapping[object, int],
+        taken: Collection[int],
+    ) -> list[int]:
+        """Operand k of the einsum, of which an array may be several, or n + s for the result of step s."""
         name = term.root.group or term.root.name
         if not term.is_whole:
             self._refuse(contraction, f"a schedule takes whole tensors, and this is a part of %{name}")
         if term.root in made:
-            return made[term.root]
+            return [made[term.root]]
         if term.root.kind == "alloca" or name not in names:
             self._refuse(contraction, f"%{name} is no operand of '{self._e.subscripts}', which has {', '.join(names)}")
-        return names[name]
+        left = [k for k in names[name] if k not in taken]
+        if not left:
+            self._refuse(contraction, f"%{name} is read more often than it is an operand of '{self._e.subscripts}'")
+        return left
 
-    def _letters(self, contraction: Contraction, operands: Sequence[int], terms: Mapping[int, str]) -> dict[str, str]:
-        """The index of the einsum that each letter of the contraction is; work-items have no letter."""
+    def _letters(
+        self, contraction: Contraction, able: Sequence[Sequence[int]], terms: Mapping[int, str]
+    ) -> tuple[tuple[int, ...], dict[str, str]]:
+        """Which operands these are, and the index of the einsum that each letter is; work-items have no letter."""
+        choices = [operands for operands in product(*able) if len(set(operands)) == len(operands)]
+        found = [(operands, self._matched(contraction, operands, terms)) for operands in choices]
+        for operands, letters in found:
+            if not isinstance(letters, str):
+                return operands, letters
+        reason = found[0][1] if found else "one operand of the einsum is read twice"
+        return self._refuse(contraction, str(reason))
+
+    def _matched(self, contraction: Contraction, operands: Sequence[int], terms: Mapping[int, str]) -> dict[str, str] | str:
+        """The index of the einsum that each letter is, if the terms are these operands; or why they are not."""
         letters: dict[str, str] = {}
         for k, term in zip(operands, contraction.terms, strict=True):
             whole = terms[k].removesuffix(self._batch) if term.root.kind != "argument" else terms[k]
             if len(whole) != len(term.letters):
-                self._refuse(contraction, f"{{{term.letters}}} has {len(term.letters)} indices, and '{whole}' {len(whole)}")
+                return f"{{{term.letters}}} has {len(term.letters)} indices, and '{whole}' {len(whole)}"
             for own, letter in zip(term.letters, whole, strict=True):
                 if letters.setdefault(own, letter) != letter:
-                    self._refuse(contraction, f"index '{own}' is both '{letters[own]}' and '{letter}' of the einsum")
-        if len(set(letters.values())) < len(letters):
-            self._refuse(contraction, "one index of the einsum has two letters here")
-        return letters
+                    return f"index '{own}' is both '{letters[own]}' and '{letter}' of the einsum"
+        return "one index of the einsum has two letters here" if len(set(letters.values())) < len(letters) else letters
 
     def _check_output(self, contraction: Contraction, found: str) -> None:
         wanted = self._e.indexing.output
         if contraction.result.root.kind == "alloca" or found != wanted:
             self._refuse(contraction, f"the last step gives '{found}', and the einsum '{wanted}'")
 
-    def _refuse(self, contraction: Contraction, message: str) -> None:
+    def _refuse(self, contraction: Contraction, message: str) -> NoReturn:
         hint = "print a schedule by `feinsum plan --order C`, or one that is recorded by `feinsum query --as log`"
         raise broken_rule(self._source, "schedule", contraction.sources[0].span, message, [Note(hint)])
 

@@ -141,7 +141,7 @@ def _find_temporaries(region: Region, instructions: Iterable[Any], substitution:
     used = frozenset[str]().union(*(insn.dependency_names() for insn in instructions))
     rules = region.source.kernel.substitutions
     used = used.union(*(region.source.rule(name).reads for name in rules))
-    found = dict(region.made)
+    found = {name: variable for name, variable in region.made.items() if name in used}
     for name, variable in region.source.kernel.temporary_variables.items():
         around = substitution.axes(name) if name in substitution.kept else None
         if name not in used:

@@ -4,13 +4,18 @@
                                   ──▶   sum((q, r), w[q]*K[r, e]*T[r, q, i]*X[q, j])
 
 with ``K[0, e]`` for what was ``a[e]`` and ``K[1, e]`` for ``b[e]``, and a table T of X and Y.  Terms within terms are loops
-within loops: ``a*X + b*Y`` and ``c*X + d*Y`` as terms themselves make K and T arrays of ``(s, r)`` and ``(r)``.
+within loops: ``a*X + b*Y`` and ``c*X + d*Y`` as terms themselves make K and T arrays of ``(s, r)`` and ``(r)``.  Sums of
+one form that became parts of one array become one statement in a loop of its own:
+
+    v = sum(k, X[q, k]*u[e, k])           ──▶   V[r, e, q] = sum(k, T[r, q, k]*u[e, k])
+    w = sum(k, Y[q, k]*u[e, k])
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import loopy as lp
@@ -20,6 +25,7 @@ from pymbolic.primitives import Product, Subscript, Sum, Variable
 
 from feinsum.match.expressions import flatten_product, flatten_sum
 from feinsum.match.factors import is_sum
+from feinsum.match.indices import rename
 from feinsum.match.merging import MOST
 from feinsum.match.normalize.statements import KernelStatement, Region
 
@@ -49,9 +55,40 @@ def reroll(region: Region, statements: list[KernelStatement], temporaries: set[s
             continue
         rolled = [*statements[:k], statement.then(value), *statements[k + 1 :]]
         statements = [_in_stacks(other, roller.places) for other in rolled]
+        for array in dict.fromkeys(array for array, _ in roller.places.values()):
+            statements = _as_one(region, roller, statements, array)
         region.made.update(roller.made)
         region.lengths.update(roller.lengths)
     return statements
+
+
+def _as_one(region: Region, roller: _Roller, statements: list[KernelStatement], array: str) -> list[KernelStatement]:
+    """Statements with those that make the parts of an array as one, if they are sums of one form of unchanged arrays."""
+    parts = sorted((s for s in statements if s.array == array), key=lambda s: s.at[0])
+    last = [s for s in statements if s.array == array][-1]
+    written = {statement.array for statement in statements}
+    alike = len({(s.at[1:], s.loops, tuple(region.lengths[x] for x in _summed(s))) for s in parts}) == 1
+    if not alike or any(not is_sum(s.value) or written & s.reads for s in parts):
+        return statements
+    inames = _summed(last)
+    terms = [_read(rename(s.value.expr, dict(zip(_summed(s), map(Variable, inames), strict=True)))) for s in parts]
+    rolled = None if any(term is None for term in terms) else _roll([term for term in terms if term is not None])
+    iname = region.fresh("term")
+    factors = None if rolled is None or len(rolled.lengths) > 1 else roller.write(rolled, [iname])
+    if factors is None:
+        return statements
+    roller.lengths[iname] = len(parts)
+    value = Reduction(last.value.operation, inames, Product(factors), last.value.allow_simultaneous)
+    merged = tuple(name for s in parts if s is not last for name in (s.insn_id, *s.merged))
+    one = replace(
+        last, at=(Variable(iname), *last.at[1:]), value=value, loops=last.loops | {iname}, merged=(*last.merged, *merged)
+    )
+    return [one if s is last else s for s in statements if s is last or s.array != array]
+
+
+def _summed(statement: KernelStatement) -> tuple[str, ...]:
+    """The inames of the sum that a statement is; none of any other."""
+    return tuple(statement.value.inames) if is_sum(statement.value) else ()
 
 
 class _Roller:
@@ -67,7 +104,7 @@ class _Roller:
         self.places: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.made: dict[str, Any] = {}
         self.lengths: dict[str, int] = {}
-        self._stacks: dict[tuple[str, ...], str] = {}
+        self._stacks: dict[str, Any] = {}
 
     def roll(self, value: Any) -> Any:
         """A value with the one sum in it rolled up; None if nothing can be."""
@@ -78,15 +115,22 @@ class _Roller:
         if rolled is None or not rolled.lengths or len(rolled.factors) > MOST:
             return None
         inames = [self._region.fresh("term") for _ in rolled.lengths]
+        factors = self.write(rolled, inames)
+        if factors is None:
+            return None
+        self.lengths = dict(zip(inames, rolled.lengths, strict=True))
+        total = Reduction(found.operation, (*found.inames, *inames), Product(factors), found.allow_simultaneous)
+        return _Replace(lambda one: total if one is found else None)(value)
+
+    def write(self, rolled: _Rolled, inames: list[str]) -> tuple[Any, ...] | None:
+        """The factors of what is rolled up, with inames for its axes; None if some are not of one kind."""
         factors = []
         for axes, entries in rolled.factors:
             factor = self._operand(entries, [Variable(inames[axis]) for axis in axes]) if axes else entries.item()
             if factor is None:
                 return None
             factors.append(factor)
-        self.lengths = dict(zip(inames, rolled.lengths, strict=True))
-        total = Reduction(found.operation, (*found.inames, *inames), Product(tuple(factors)), found.allow_simultaneous)
-        return _Replace(lambda one: total if one is found else None)(value)
+        return tuple(factors)
 
     def _operand(self, entries: Any, at: list[Any]) -> Any:
         """The read of an array with these entries along the first axes; None if they are not of one kind."""
@@ -95,12 +139,24 @@ class _Roller:
             return Subscript(Variable(self._table("signs", np.array(entries, np.float64))), tuple(at))
         if not all(isinstance(entry, Subscript) for entry in flat) or len({entry.index_tuple for entry in flat}) > 1:
             return None
-        names = tuple(entry.aggregate.name for entry in flat)
-        name = self._stacks.get((*map(str, entries.shape), *names)) or self._stack(names, entries.shape)
-        if name is None:
-            return None
-        self._stacks[(*map(str, entries.shape), *names)] = name
-        return Subscript(Variable(name), (*at, *flat[0].index_tuple))
+        names = np.array([entry.aggregate.name for entry in flat], object).reshape(entries.shape)
+        found = self._find_stack(names)
+        if found is None:
+            name = self._stack(tuple(names.flat), names.shape)
+            if name is None:
+                return None
+            self._stacks[name] = names
+            found = name, tuple(range(names.ndim))
+        name, order = found
+        return Subscript(Variable(name), (*(at[k] for k in order), *flat[0].index_tuple))
+
+    def _find_stack(self, names: Any) -> tuple[str, tuple[int, ...]] | None:
+        """The array that has these parts already, and which axis of `names` each of its axes is."""
+        for name, known in self._stacks.items():
+            for order in permutations(range(names.ndim)):
+                if known.shape == names.transpose(order).shape and (known == names.transpose(order)).all():
+                    return name, order
+        return None
 
     def _table(self, name: str, values: Any) -> str:
         name = self._region.fresh(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import loopy as lp
@@ -11,7 +12,7 @@ from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Comparison, If, LogicalAnd, Subscript, Variable
 
 from feinsum.match.expressions import find_uses
-from feinsum.match.finishing import VALUE, Finishing
+from feinsum.match.finishing import VALUE, Finishing, value_of
 from feinsum.rewrites.reads import subscripts_of
 from feinsum.rewrites.vectors.access import NAMES, at_lane, room_under, row_of
 from feinsum.rewrites.vectors.functions import own_functions, vector_code
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
     from feinsum.rewrites.vectors.vectorize import VectorLanes
 
 
-def finish_row(lanes: VectorLanes, insn: lp.Assignment, iname: str, finishing: Finishing, kept: str, ready: str) -> str:
-    """Statements that make of the sums of a row what is to be stored; the id of the last of them.
+def finish_row(
+    lanes: VectorLanes,
+    insn: lp.Assignment,
+    iname: str,
+    finishing: Finishing,
+    rows: Sequence[str],
+    ready: Sequence[str],
+) -> str:
+    """Statements that make of the sums of a row, or of several, what is to be stored; the id of the last of them.
 
     Before::
 
@@ -34,15 +42,19 @@ def finish_row(lanes: VectorLanes, insn: lp.Assignment, iname: str, finishing: F
         for b: y[b] = gelu(y[b] + bias_vectors[b])                    all lanes at once
 
     :param insn: the instruction that stores the row.
-    :param kept: the vectors of the row.
-    :param ready: the id of the instruction that fills them.
+    :param rows: the vectors of each; what is to be stored is put into the first ones.
+    :param ready: the ids of the instructions that fill them.
     """
     target = lanes.array(insn.assignee_name)
-    expression = finishing.of(VALUE, insn.assignee)
-    leaves: dict[Any, str] = {VALUE: f"{kept}[at]"}
-    names = find_uses(expression).values - {VALUE.name}
+    several = tuple(map(value_of, range(len(rows))))
+    expression = finishing.of(several if len(rows) > 1 else VALUE, insn.assignee)
+    leaves: dict[Any, str] = {
+        VALUE: f"{rows[0]}[at]",
+        **{own: f"{row}[at]" for own, row in zip(several, rows, strict=True)},
+    }
+    names = find_uses(expression).values - {leaf.name for leaf in leaves}
     numbers = {Variable(name) for name in names if isinstance(lanes.kernel.arg_dict.get(name), ArrayBase)}
-    reads = [kept, *sorted(names)]
+    kept, reads = rows[0], [*rows, *sorted(names)]
     loaded = []
     for read in sorted(subscripts_of(expression) | numbers, key=str):
         name, ids = _read(lanes, insn, iname, read)
@@ -61,7 +73,7 @@ def finish_row(lanes: VectorLanes, insn: lp.Assignment, iname: str, finishing: F
         within_inames=(insn.within_inames - {iname}) | {loop},
         within_inames_is_final=True,
         predicates=room_under(insn.predicates, iname)[0],
-        depends_on=frozenset([ready, *loaded]),
+        depends_on=frozenset([*ready, *loaded]),
         depends_on_is_final=True,
     )
     lanes.instructions.append(done)

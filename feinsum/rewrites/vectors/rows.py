@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,34 +88,40 @@ def store_row(
     iname: str,
     block: str,
     lane: str,
-    value: Any,
+    values: Sequence[Any],
     inside: frozenset[str],
-    finish: Callable[[str, str], str] | None = None,
+    finish: Callable[[Sequence[str], Sequence[str]], str] | None = None,
 ) -> None:
     """Compute the result in vectors and write them out: whole vectors first, then the rest by halves.
 
-    :param finish: adds what makes of these vectors what is to be stored: it takes their name and the id of what fills them,
-        and returns that of the last instruction.
+    :param values: the row, or rows of which one is made.
+    :param finish: adds what makes of these vectors what is to be stored, in the first of them: it takes their names and the
+        ids of what fills them, and returns that of the last instruction.
     """
     target = lanes.array(insn.assignee_name)
     scalar = scalar_name(target)
-    kept = lanes.vectors(target.name, target.dtype)
+    rows = [lanes.vectors(target.name, target.dtype) for _ in values]
+    kept = rows[0]
     row = row_of(target, insn.assignee, iname)
     if row is None:
         raise TransformError(f"'{insn.assignee}' is not indexed by lane '{iname}' alone along one axis")
     predicates, room = room_under(insn.predicates, iname)
-    compute = insn.copy(
-        id=lanes.fresh(f"{insn.id}_vectors"),
-        assignee=Subscript(Variable(kept.name), (Variable(block), Variable(lane))),
-        expression=value,
-        within_inames=inside,
-        predicates=predicates,
-    )
-    lanes.instructions.append(compute)
+    filled = [
+        insn.copy(
+            id=lanes.fresh(f"{insn.id}_vectors"),
+            assignee=Subscript(Variable(own.name), (Variable(block), Variable(lane))),
+            expression=value,
+            within_inames=inside,
+            predicates=predicates,
+        )
+        for own, value in zip(rows, values, strict=True)
+    ]
+    lanes.instructions += filled
     aligned = _aligned(lanes, target, insn.assignee, iname, row)
     covered = _pieces(lanes, target.name, row, aligned)
     ids = [lanes.fresh(f"{insn.id}_store") for _ in covered[1:]] + [insn.id]
-    previous = finish(kept.name, compute.id) if finish else compute.id
+    ready = [compute.id for compute in filled]
+    previous = finish([own.name for own in rows], ready) if finish else ready[0]
     for number, (size, count, start) in enumerate(covered):
         loop = lanes.piece_loop(iname, count, unroll=target.name in lanes.memory)
         at = Variable(loop) * size + start
@@ -137,7 +143,7 @@ def store_row(
             within_inames=(insn.within_inames - {iname}) | {loop},
             within_inames_is_final=True,
             predicates=predicates,
-            depends_on=insn.depends_on | {compute.id, previous},
+            depends_on=insn.depends_on | {*ready, previous},
             depends_on_is_final=True,
             no_sync_with=insn.no_sync_with | _apart(ids, number),
             tags=FINISHED if finish else None,

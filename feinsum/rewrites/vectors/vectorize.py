@@ -17,6 +17,7 @@ from pymbolic.primitives import Comparison, If, Product, Subscript, Variable
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.match.finishing import Finishing
+from feinsum.rewrites.finishing import sums_of
 from feinsum.rewrites.loops import fixed_length, iname_of
 from feinsum.rewrites.reads import subscripts_of, with_rules
 from feinsum.rewrites.vectors.access import MemoryRow, row_of
@@ -68,7 +69,9 @@ def vectorize(
     length = lengths.pop()
     if lengths:
         raise TransformError(f"loops {sorted(found)} have different lengths, so they cannot be the same lanes")
-    return t_unit.with_kernel(VectorLanes(kernel, found, length, width, streaming, axes, memory, match.finishing).result())
+    return t_unit.with_kernel(
+        VectorLanes(kernel, found, length, width, streaming, axes, memory, match.all_finishing).result()
+    )
 
 
 @dataclass
@@ -77,7 +80,7 @@ class VectorLanes:
 
     :ivar axes: private arrays that become arrays of vectors -> the axis of the lanes.
     :ivar memory: private arrays that stay arrays of numbers, their rows padded.
-    :ivar finishing: see :attr:`feinsum.match.Match.finishing`.
+    :ivar finishing: see :attr:`feinsum.match.Match.all_finishing`.
     """
 
     kernel: lp.LoopKernel
@@ -169,20 +172,21 @@ class VectorLanes:
             mapper = _Substitution(self, insn, iname, block, lane, loading=False)
             value = mapper(insn.expression)
         inside = (insn.within_inames - {iname}) | {block, lane}
+        values = sums_of(value) if isinstance(sums_of(value), tuple) else (value,)
         if mapper.escaped:
             self.tags[lane] = "unr"
             if self.length % self.width:
                 inbounds = Comparison(Variable(block) * self.width + Variable(lane), "<", self.length)
-                value = If(inbounds, value, 0)
+                values = tuple(If(inbounds, own, 0) for own in values)
         else:
             self.instructions += mapper.loads
             insn = insn.copy(depends_on=insn.depends_on | {load.id for load in mapper.loads})
         if insn.assignee_name in self.axes:
-            self.instructions.append(insn.copy(assignee=mapper(insn.assignee), expression=value, within_inames=inside))
+            self.instructions.append(insn.copy(assignee=mapper(insn.assignee), expression=values[0], within_inames=inside))
         else:
             finishing = self.finishing.get(insn.assignee_name)
             finish = partial(finish_row, self, insn, iname, finishing) if finishing else None
-            store_row(self, insn, iname, block, lane, value, inside, finish)
+            store_row(self, insn, iname, block, lane, values, inside, finish)
 
     def loops(self, iname: str) -> tuple[str, str]:
         """New loops over the vectors of a row and over their lanes."""

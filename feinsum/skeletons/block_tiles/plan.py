@@ -187,6 +187,21 @@ class BlockTiles:
         long, short = (self.depth, self.extents[side]) if self.along_sums[side] else (self.extents[side], self.depth)
         return short, self.fragments.stride(long, self.itemsize, along_sums=self.along_sums[side])
 
+    @property
+    def fused(self) -> tuple[str, ...]:
+        """The groups of indices that are one."""
+        return self.joined
+
+    @property
+    def divided(self) -> dict[str, str]:
+        """Of which indices several values are taken at a time, and how."""
+        found = {x: f"it is one index with its neighbours in '{group}'" for group in self.joined for x in group}
+        found |= {x: f"a tile holds {n} of it" for x in self.sums if (n := self.depths.get(x, 1)) > 1}
+        found |= dict.fromkeys(self.rows, "it is in the rows of a tile") | dict.fromkeys(
+            self.columns, "it is in the columns of a tile"
+        )
+        return found | (dict.fromkeys(self.batch, f"a block has {self.items} of it") if self.items > 1 else {})
+
     def local_bytes(self) -> int:
         """Local memory of a work-group."""
         return self.pipeline.stages * self.items * self.itemsize * sum(prod(self.layout(side)) for side in (0, 1))

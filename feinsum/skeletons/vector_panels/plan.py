@@ -177,6 +177,22 @@ class VectorPanels:
         """How many work-groups there are, where indices have these lengths."""
         return math.prod(-(-sizes[x] // tile.covered) for x, tile in self.block_tile.items())
 
+    @property
+    def fused(self) -> tuple[str, ...]:
+        """The groups of indices that are one."""
+        return (self.fused_axes,) if self.fused_axes else ()
+
+    @property
+    def divided(self) -> dict[str, str]:
+        """Of which indices several values are taken at a time, and how."""
+        found = dict.fromkeys(self.fused_axes, f"it is one index with its neighbours in '{self.fused_axes}'")
+        for number, tile in enumerate(self.register_tiles):
+            where = f" of step {number}" if len(self.register_tiles) > 1 else ""
+            found |= {x: f"{n} of it are summed at once{where}" for x, n in tile.held.items() if n > 1}
+        found |= {x: f"a work-group takes {t.at_once} of it at once" for x, t in self.block_tile.items() if t.at_once > 1}
+        found |= dict.fromkeys(self.staged_operands.values(), "what is copied lies along it")
+        return found | dict.fromkeys(self.lane_axes, "lanes of vectors run along it")
+
     def local_bytes(self) -> int:
         """None: copies and partial results are private to the one work-item of a group, and stay in its core's caches."""
         return 0

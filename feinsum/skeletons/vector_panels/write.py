@@ -18,6 +18,7 @@ import loopy as lp
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.algebra import contract_first, separate_rows
+from feinsum.rewrites.finishing import gather
 from feinsum.rewrites.fusion import fuse
 from feinsum.rewrites.loops import divide, divide_guarded, fixed_length, nest, place, with_own_names
 from feinsum.rewrites.memory import Kept, materialize
@@ -98,6 +99,7 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: VectorPanels) -> lp.Tr
             t_unit = _accumulate(t_unit, row, number, plan)
             lanes.setdefault(lane, []).append(row.kept[number].loops[lane])
         t_unit = _store(t_unit, row, plan)
+    t_unit = gather(t_unit, match)
     for lane, loops in lanes.items():
         scalars = _read_by_number(t_unit, match, rows, lane, plan)
         t_unit = vectorize(t_unit, match, loops, plan.width, scalars=scalars, streaming=plan.streaming_stores)

@@ -8,24 +8,37 @@ from math import prod
 from typing import Final
 
 from feinsum.languages.declarative.emitting.operators import is_vectorial
-from feinsum.languages.declarative.emitting.types import PREAMBLE, helpers, stored_type
+from feinsum.languages.declarative.emitting.types import PREAMBLE, c_type, helpers, numpy_type, stored_type
 from feinsum.languages.declarative.emitting.writer import Writer
 from feinsum.languages.declarative.lowering.steps import FlatStep
 from feinsum.languages.declarative.lowering.terms import Equation, Load, Variable
 
+_LINE_BYTES: Final = 64
+"""Of a cache, and of the longest vectors."""
 _GROUPS_PER_UNIT: Final = 32
 """Work-groups for each compute unit at most: others take several turns."""
 
 
 @dataclass(frozen=True)
 class KernelText:
-    """A kernel: its source, its name, the arrays it takes in order, and how it is launched."""
+    """A kernel: its text, its name, the arrays it takes in order, and how it is launched."""
 
-    source: str
+    text: str
     name: str
     arrays: tuple[str, ...]
     groups: int
     work_items: int
+
+    @property
+    def source(self) -> str:
+        """The text with all that it needs before it."""
+        return together([self])
+
+
+def together(kernels: Sequence[KernelText]) -> str:
+    """The source of several kernels."""
+    body = "\n".join(kernel.text for kernel in kernels)
+    return f"{PREAMBLE}{helpers(body)}{body}"
 
 
 @dataclass(frozen=True)
@@ -36,12 +49,14 @@ class Spread:
     :ivar units: compute units.
     :ivar tree: whether partial results are brought together by halves, or by every work-item for itself.
     :ivar vector_bytes: of vectors that a work-item computes in, or 0 where neighbouring work-items are the vector.
+    :ivar cache_bytes: arrays of more are written past the cache, vector by vector; 0 if there is no such way.
     """
 
     lanes: int
     units: int
     tree: bool
     vector_bytes: int = 0
+    cache_bytes: int = 0
 
     def width(self, dtype: str) -> int:
         """Numbers of a vector."""
@@ -57,6 +72,7 @@ class Emitter:
         self.on_chip: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.scalars: dict[str, str] = {}
         self.used: dict[str, bool] = {}
+        self.streamed: set[str] = set()
         self.width = 0
 
     def place(self, load: Load, indices: Sequence[str]) -> str:
@@ -72,7 +88,25 @@ class Emitter:
     def store(self, array: str, indices: Sequence[str], value: str) -> None:
         """Write an element to memory, or a vector from there on."""
         self.used[array] = True
-        self.put(f"{array}[{flat(indices, self.arrays[array][0])}]", value)
+        place = f"{array}[{flat(indices, self.arrays[array][0])}]"
+        if self.width and self._is_streamed(array):
+            self._stream(array, place, value)
+        else:
+            self.put(place, value)
+
+    def _is_streamed(self, array: str) -> bool:
+        """Whether an array is written past the cache: a vector of a line, at a line."""
+        shape, dtype = self.arrays[array]
+        size = numpy_type(dtype).itemsize
+        fits = shape[-1] * size % _LINE_BYTES == 0 and self.width * size == _LINE_BYTES
+        return fits and 0 < self.spread.cache_bytes < prod(shape) * size
+
+    def _stream(self, array: str, place: str, value: str) -> None:
+        """Write a vector past the cache, if the array begins where a line does: somebody else's may not."""
+        self.streamed.add(array)
+        target = f"(__global {c_type(self.arrays[array][1])}{self.width} *) &{place}"
+        self.writer.line(f"if (lined_{array}) __builtin_nontemporal_store({value}, {target});")
+        self.writer.line(f"else vstore{self.width}({value}, 0, &{place});")
 
     def put(self, place: str, value: str) -> None:
         """Write an element, or a vector."""
@@ -84,11 +118,12 @@ class Emitter:
         parameters = ", ".join(
             f"__global {'' if self.used[a] else 'const '}{stored_type(self.arrays[a][1])} *restrict {a}" for a in arrays
         )
-        body = "\n".join(self.writer.lines)
+        lined = [f"    const int lined_{a} = ((ulong) {a} & {_LINE_BYTES - 1}) == 0;" for a in sorted(self.streamed)]
+        body = "\n".join([*lined, *self.writer.lines])
         head = f"__attribute__((reqd_work_group_size({self.spread.lanes}, 1, 1)))"
-        source = f"{PREAMBLE}{helpers(body)}__kernel {head}\nvoid {self.name}({parameters})\n{{\n{body}\n}}\n"
+        text = f"__kernel {head}\nvoid {self.name}({parameters})\n{{\n{body}\n}}\n"
         most = _GROUPS_PER_UNIT * self.spread.units
-        return KernelText(source, self.name, arrays, max(1, min(groups, most)), self.spread.lanes)
+        return KernelText(text, self.name, arrays, max(1, min(groups, most)), self.spread.lanes)
 
     def begin(self, groups: int) -> str:
         """Lines at the start; the head of the loop over what groups take turns at."""

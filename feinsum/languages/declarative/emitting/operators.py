@@ -63,6 +63,16 @@ def better(operator: str, dtype: str, a: str, b: str) -> str:
     return f"{a} {sign} {b}" if is_integer(dtype) else f"({a} {sign} {b} || ({a} != {a} && {b} == {b}))"
 
 
+def _steps(index: Term, lane: Variable) -> bool:
+    """Whether an index goes on by one with another."""
+    match index:
+        case Apply(function="+", arguments=(a, b)):
+            return (_steps(a, lane) and lane not in b.free) or (_steps(b, lane) and lane not in a.free)
+        case Apply(function="-", arguments=(a, b)):
+            return _steps(a, lane) and lane not in b.free
+    return index == lane
+
+
 def is_vectorial(term: Term, lane: Variable, dtype: str) -> bool:
     """Whether what depends on an index can be computed in vectors of it: of one type, without conditions, side by side."""
     if lane not in term.free:
@@ -71,7 +81,7 @@ def is_vectorial(term: Term, lane: Variable, dtype: str) -> bool:
         return False
     match term:
         case Load(indices=indices):
-            return indices[-1] == lane and all(lane not in index.free for index in indices[:-1])
+            return _steps(indices[-1], lane) and all(lane not in index.free for index in indices[:-1])
         case Apply(function=function, arguments=arguments):
             return function in _VECTORIAL and all(is_vectorial(a, lane, dtype) for a in arguments)
         case Reduce(operator=operator, variables=variables, body=body):

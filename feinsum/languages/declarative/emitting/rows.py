@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Final
 
 from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decoded, elements, flat
 from feinsum.languages.declarative.emitting.operators import FIRST, VECTOR_OPERATORS, better, combined, is_vectorial
 from feinsum.languages.declarative.emitting.types import c_type
+from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
 from feinsum.languages.declarative.lowering.steps import RowStep
-from feinsum.languages.declarative.lowering.terms import Equation, Load, Reduce, walk
+from feinsum.languages.declarative.lowering.terms import Apply, Equation, Load, Reduce, substitute, walk
+
+_CHAINS: Final = 4
+"""Vectors of partial results: one alone would wait for itself."""
 
 
 def row_kernel(name: str, step: RowStep, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread) -> KernelText:
@@ -133,18 +138,24 @@ def _by_one(emitter: Emitter, body: Reduce) -> str:
     ):
         return writer.reduce(body, {})
     first = FIRST[body.operator](dtype)
-    name, wide = writer.fresh("acc"), writer.fresh("acc")
+    name, *parts = [writer.fresh("acc") for _ in range(1 + _CHAINS)]
     writer.line(f"{c_type(dtype)} {name} = {first};")
-    writer.line(f"{c_type(dtype)}{width} {wide} = {first};")
+    writer.line(f"{c_type(dtype)}{width} {', '.join(f'{part} = {first}' for part in parts)};")
     with writer.over(outer, {}):
         e = writer.fresh("e")
         writer.line(f"int {e} = 0;")
-        with writer.braces(f"for (; {e} + {width} <= {last.extent}; {e} += {width})"), writer.vectors(last, width, dtype):
-            writer.define(last, e)
-            writer.accumulate(wide, body, width)
+        for chains in (parts, parts[:1]):
+            step = width * len(chains)
+            with writer.braces(f"for (; {e} + {step} <= {last.extent}; {e} += {step})"), writer.vectors(last, width, dtype):
+                writer.define(last, e)
+                for count, part in enumerate(chains):
+                    place = fold(Apply(INDEX, "+", (last, integer(count * width))))
+                    term = substitute(body.body, {last: place})
+                    writer.accumulate(part, Reduce(dtype, body.operator, body.variables, term), width)
         with writer.braces(f"for (; {e} < {last.extent}; {e}++)"):
             writer.define(last, e)
             writer.accumulate(name, body)
+    wide = _halved(emitter, body, parts, width)
     while width > 1:
         half = width // 2
         narrow, suffix = writer.fresh("acc"), str(half) if half > 1 else ""
@@ -153,6 +164,16 @@ def _by_one(emitter: Emitter, body: Reduce) -> str:
         wide, width = narrow, half
     writer.line(f"{name} = {combined(body.operator, dtype, name, wide)};")
     return name
+
+
+def _halved(emitter: Emitter, body: Reduce, parts: Sequence[str], width: int) -> str:
+    """Vectors of partial results as one."""
+    while len(parts) > 1:
+        half = len(parts) // 2
+        for a, b in zip(parts[:half], parts[half:], strict=True):
+            emitter.writer.line(f"{a} = {combined(body.operator, body.dtype, a, b, width)};")
+        parts = parts[:half]
+    return parts[0]
 
 
 def _first_best(emitter: Emitter, body: Reduce, number: int) -> str:

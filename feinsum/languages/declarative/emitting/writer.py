@@ -83,6 +83,14 @@ class Writer:
         finally:
             self._lanes = None
 
+    def scalar(self, term: Term) -> str:
+        """An index, which is that of the first lane of a vector."""
+        lanes, self._lanes = self._lanes, None
+        try:
+            return self.value(term)
+        finally:
+            self._lanes = lanes
+
     def type_of(self, term: Term) -> str:
         """The type of the variable of a term."""
         if self._lanes is not None and self._lanes[0] in term.free:
@@ -105,9 +113,8 @@ class Writer:
 
     def _write(self, term: Term) -> str:
         if self._in_vectors(term) and isinstance(term, Load) and self._lanes is not None:
-            return self._named(
-                term, f"vload{self._lanes[1]}(0, &{self._place(term, [self.value(i) for i in term.indices])})"
-            )
+            width = self._lanes[1]
+            return self._named(term, f"vload{width}(0, &{self._place(term, [self.scalar(i) for i in term.indices])})")
         if self._in_vectors(term) and isinstance(term, Apply) and term.function not in PLAIN:
             return self._named(term, self._apply(term, [self.widened(a) for a in term.arguments]))
         match term:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from feinsum.languages.declarative import syntax
+from feinsum.languages.declarative.choices import default_number
 from feinsum.languages.declarative.forms import MAKERS, REDUCTIONS, SCALARS
 from feinsum.languages.declarative.interpreting.machine import Machine
 from feinsum.languages.declarative.interpreting.values import Value
@@ -16,8 +17,6 @@ from feinsum.languages.declarative.syntax import Call, Form, Node
 
 _MOST_ROUNDS: Final = 1_000_000
 """Of a `while`; one that takes more is taken not to end."""
-_LARGEST_DEFAULT: Final = 16
-"""The tuned numbers that the interpreter takes are at most this, unless it is told others."""
 _RELATIVE: Final = {4: 1e-3, 8: 1e-9}
 """How far apart ways of an alternative may be, relatively, by bytes of their type: their sums may run in other orders."""
 
@@ -177,9 +176,7 @@ class Forms(Machine):
         """The value of a tuned number: what the interpreter is told, or a power of two that is not large."""
         length = self.integer(node.arguments[0].value)
         choices = [self.integer(c) for c in getattr(node.arguments[-1].value, "items", ())]
-        value = self.tunes.get(
-            name, choices[0] if choices else 1 << (max(1, min(length, _LARGEST_DEFAULT)).bit_length() - 1)
-        )
+        value = self.tunes.get(name, choices[0] if choices else default_number(length))
         return Value(np.asarray(value), 0, "int")
 
     def _made(self, node: Call) -> Value:

@@ -8,6 +8,7 @@ moved, as what a condition guards may be out of range elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from feinsum.languages.declarative.lowering.terms import (
     Equation,
@@ -23,19 +24,21 @@ from feinsum.languages.declarative.lowering.terms import (
     walk,
 )
 from feinsum.languages.declarative.lowering.threads import ThreadScope
+from feinsum.languages.declarative.lowering.tiles import TileScope
+
+Definition: TypeAlias = Equation | ThreadScope | TileScope
+"""What makes arrays."""
 
 
-def normalize(
-    equations: Sequence[Equation | ThreadScope], results: Sequence[str], fresh: Callable[[str], str]
-) -> list[Equation | ThreadScope]:
+def normalize(equations: Sequence[Definition], results: Sequence[str], fresh: Callable[[str], str]) -> list[Definition]:
     """The equations with invariants hoisted, and elementwise ones put into the only equation that reads them.
 
     :param results: arrays that are wanted, and stay.
     :param fresh: makes names of arrays.
     """
-    hoisted: list[Equation | ThreadScope] = []
+    hoisted: list[Definition] = []
     for equation in equations:
-        hoisted += [equation] if isinstance(equation, ThreadScope) else _hoist(equation, fresh)
+        hoisted += _hoist(equation, fresh) if isinstance(equation, Equation) else [equation]
     return _needed(_fuse(hoisted, results), results)
 
 
@@ -67,20 +70,20 @@ def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
     return [*before, Equation(equation.array, equation.variables, body, equation.scan)]
 
 
-def _fuse(equations: Sequence[Equation | ThreadScope], results: Sequence[str]) -> list[Equation | ThreadScope]:
+def _fuse(equations: Sequence[Definition], results: Sequence[str]) -> list[Definition]:
     """The equations without those whose only reader takes each of their elements where it stands.
 
     A reduction goes only into what is elementwise around it: its reader must not evaluate it more than once.
     """
     left = list(equations)
     for equation in equations:
-        if isinstance(equation, ThreadScope):
+        if not isinstance(equation, Equation):
             continue
         readers = [other for other in left if equation.array in other.reads]
         if equation.array in results or equation.scan or len(readers) != 1 or readers[0].scan:
             continue
         (reader,) = readers
-        if isinstance(reader, ThreadScope):
+        if not isinstance(reader, Equation):
             continue
         loads = [t for t in walk(reader.body) if isinstance(t, Load) and t.array == equation.array]
         if any(load.indices != reader.variables for load in loads) or equation.shape != reader.shape:
@@ -99,10 +102,10 @@ def _has_reduction(equation: Equation) -> bool:
     return any(isinstance(term, Reduce) for term in walk(equation.body))
 
 
-def _needed(equations: Sequence[Equation | ThreadScope], results: Sequence[str]) -> list[Equation | ThreadScope]:
+def _needed(equations: Sequence[Definition], results: Sequence[str]) -> list[Definition]:
     """The equations that results depend on."""
     wanted = set(results)
-    found: list[Equation | ThreadScope] = []
+    found: list[Definition] = []
     for equation in reversed(equations):
         if wanted & set(equation.arrays):
             found.insert(0, equation)

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from feinsum.languages.declarative.forms import SCALARS
 from feinsum.languages.declarative.lowering.finishing import Finish
 from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
+from feinsum.languages.declarative.lowering.normal import Definition
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
@@ -28,6 +29,7 @@ from feinsum.languages.declarative.lowering.terms import (
     walk,
 )
 from feinsum.languages.declarative.lowering.threads import ThreadScope
+from feinsum.languages.declarative.lowering.tiles import TileScope
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _ROW_BYTES: Final = 24 * 1024
@@ -111,17 +113,34 @@ class ThreadStep:
         return ()
 
 
-Step: TypeAlias = EinsumStep | RowStep | FlatStep | ScanStep | ThreadStep
+@dataclass(frozen=True)
+class TileStep:
+    """A grid as tiles, each of which a work-group computes."""
+
+    scope: TileScope
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What it computes is said by no equation."""
+        return ()
 
 
-def partition(equations: Sequence[Equation | ThreadScope], results: Sequence[str], *, einsums: bool = True) -> list[Step]:
+Step: TypeAlias = EinsumStep | RowStep | FlatStep | ScanStep | ThreadStep | TileStep
+
+
+def partition(
+    equations: Sequence[Definition], results: Sequence[str], *, einsums: bool = True, plain: bool = False
+) -> list[Step]:
     """The steps of a program, in order.
 
     :param einsums: whether sums of products are left to the kernels of :func:`feinsum.generate`.
+    :param plain: whether each equation has a step of its own, as simple as it can be.
     """
-    staged: list[Equation | ThreadScope] = []
+    if plain:
+        return [_alone(e, einsums=False) or FlatStep(e) for e in equations]  # type: ignore[arg-type]
+    staged: list[Definition] = []
     for equation in equations:
-        if isinstance(equation, ThreadScope):
+        if not isinstance(equation, Equation):
             staged.append(equation)
         else:
             staged += [stage for one in (_split_einsum(equation) if einsums else [equation]) for stage in _stages(one)]
@@ -165,10 +184,12 @@ def find_finished(equation: Equation) -> EinsumStep | None:
     return EinsumStep(equation.array, inner.subscripts, inner.operands, equation, text, finish.read)
 
 
-def _alone(equation: Equation | ThreadScope, einsums: bool) -> Step | None:
+def _alone(equation: Definition, einsums: bool) -> Step | None:
     """The step of an equation that shares no kernel with others."""
     if isinstance(equation, ThreadScope):
         return ThreadStep(equation)
+    if isinstance(equation, TileScope):
+        return TileStep(equation)
     if equation.scan:
         return ScanStep(equation)
     return find_finished(equation) if einsums else None
@@ -313,7 +334,7 @@ def _inner_rank(row: Sequence[Equation], equation: Equation, lead: int) -> bool:
     )
 
 
-def _rows(row: Sequence[Equation], lead: int, all_: Sequence[Equation | ThreadScope], results: Sequence[str]) -> Step:
+def _rows(row: Sequence[Equation], lead: int, all_: Sequence[Definition], results: Sequence[str]) -> Step:
     """The step of equations that share a kernel, or of one that is alone."""
     if len(row) == 1 and not _along_rows(row[0]):
         return FlatStep(row[0])

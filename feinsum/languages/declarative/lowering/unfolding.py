@@ -9,17 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from feinsum.languages.declarative import syntax
+from feinsum.languages.declarative.choices import default_number
 from feinsum.languages.declarative.forms import FUNCTIONS, MAKERS, SCALARS
 from feinsum.languages.declarative.lowering.folding import apply_function, integer
-from feinsum.languages.declarative.lowering.terms import Constant, Load
-from feinsum.languages.declarative.lowering.threads import ThreadScope, UnfoldingThreads
+from feinsum.languages.declarative.lowering.terms import Constant, Equation, Load
+from feinsum.languages.declarative.lowering.tiles import UnfoldingTiles
 from feinsum.languages.declarative.lowering.unfolding_base import Tensor, casting, number
 from feinsum.languages.declarative.syntax import Block, Call, Form, Function, Let, Node
 from feinsum.languages.declarative.types import ANY_FLOAT
 
 
-class Unfolder(UnfoldingThreads):
-    """Unfolds one program at given lengths."""
+class Unfolder(UnfoldingTiles):
+    """Unfolds one program at given lengths.
+
+    :ivar tiles: whether grids become tiles of work-groups where that is possible.
+    """
+
+    tiles = True
 
     def program(self, function: Function) -> tuple[str, ...]:
         """Unfold the statements of a program; the arrays that it computes, in order."""
@@ -39,7 +45,7 @@ class Unfolder(UnfoldingThreads):
         variables = self.variables([f"{name}_i"] * len(value.shape), value.shape)
         body = value.at(*variables)
         for equation in self.equations:
-            if isinstance(equation, ThreadScope):
+            if not isinstance(equation, Equation):
                 if isinstance(body, Load) and body.array in equation.arrays and body.indices == variables:
                     return body.array
                 continue
@@ -55,13 +61,15 @@ class Unfolder(UnfoldingThreads):
         shape = None
         if isinstance(node.type, syntax.TensorType):
             shape = tuple(self.length(extent) for extent in node.type.extents)
-        value = self.evaluate(node.value, shape)
+        if top and self.tiles and shape is not None and isinstance(node.value, Form) and node.value.kind == "grid":
+            scope = self.tile_scope(node.name, node.value, shape)
+            if scope is not None:
+                self.equations.append(scope)
+                return self._converted(node, self.loaded(scope.array, Tensor(shape, scope.dtype, number(integer(0)).at)))
+        value = self.staged(node, self.evaluate(node.value, shape))
         if shape is not None and value.shape != shape:
             raise self.fail("run-shape", node, f"the shape is {list(value.shape)}, and said to be {list(shape)}")
-        word = node.type.name if isinstance(node.type, syntax.ScalarType) else getattr(node.type, "dtype", None)
-        dtype = word if word in SCALARS else self.types.get(word or "")
-        if dtype and dtype != "int":
-            value = Tensor(value.shape, dtype, casting(value, dtype))
+        value = self._converted(node, value)
         if isinstance(node.value, Call) and node.value.function == "empty":
             self.empty.add(node.name)
             return value
@@ -72,10 +80,18 @@ class Unfolder(UnfoldingThreads):
                 return self.loaded(self.array(node.name, variables, body), value)
         return value
 
+    def _converted(self, node: Let, value: Tensor) -> Tensor:
+        """A value in the type that it is said to have."""
+        word = node.type.name if isinstance(node.type, syntax.ScalarType) else getattr(node.type, "dtype", None)
+        dtype = word if word in SCALARS else self.types.get(word or "")
+        if dtype and dtype != "int":
+            return Tensor(value.shape, dtype, casting(value, dtype))
+        return value
+
     def _tuned(self, name: str, node: Call) -> int:
         length = self.length(node.arguments[0].value)
         choices = [self.length(c) for c in getattr(node.arguments[-1].value, "items", ())]
-        return self.tunes.get(name, choices[0] if choices else 1 << (max(1, min(length, 16)).bit_length() - 1))
+        return self.tunes.get(name, choices[0] if choices else default_number(length))
 
     def length(self, node: Node) -> int:
         """An integer that lengths decide."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from feinsum.errors import LanguageError
-from feinsum.languages.declarative.lowering.folding import INDEX, cast
+from feinsum.languages.declarative.lowering.folding import INDEX, cast, integer
 from feinsum.languages.declarative.lowering.ranges import Held
 from feinsum.languages.declarative.lowering.terms import Equation, Load, Term, Variable
 from feinsum.languages.declarative.syntax import Block, Let, Node
@@ -40,6 +40,7 @@ class UnfoldingBase(ABC):
 
     :ivar equations: of arrays that the program makes, and thread scopes, in order.
     :ivar empty: names of tensors that nobody has written.
+    :ivar asked_type: whether only the type of a value matters now, and not which of its elements is asked for.
     """
 
     def __init__(self, source: Source, tunes: Mapping[str, int]) -> None:
@@ -50,6 +51,7 @@ class UnfoldingBase(ABC):
         self.empty: set[str] = set()
         self._count = 0
         self.held: list[Held] = []
+        self.asked_type = False
 
     def refuse(self, node: Node, message: str) -> LanguageError:
         """What cannot be lowered, though the interpreter executes it."""
@@ -68,6 +70,14 @@ class UnfoldingBase(ABC):
             yield
         finally:
             self.names = names
+
+    def type_of(self, shape: Sequence[int], at: Callable[..., Term]) -> str:
+        """The type of the elements of a value."""
+        before, self.asked_type = self.asked_type, True
+        try:
+            return at(*(integer(0) for _ in shape)).dtype
+        finally:
+            self.asked_type = before
 
     @contextmanager
     def where(self, condition: Term, wanted: bool) -> Iterator[None]:

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 from feinsum.languages.declarative import syntax
+from feinsum.languages.declarative.choices import key_of
 from feinsum.languages.declarative.lowering.folding import (
     INDEX,
     alike,
@@ -62,7 +63,7 @@ class UnfoldingExpressions(UnfoldingBase):
             case Form():
                 return self.form(node, shape)
             case syntax.Alternative():
-                chosen = node.ways[self.tunes.get(f"alternative {node.span.start}", 0)]
+                chosen = node.ways[self.tunes.get(key_of(node), 0)]
                 return self.evaluate(chosen.value, shape)
             case syntax.Member():
                 return self.element_of(node)
@@ -96,8 +97,7 @@ class UnfoldingExpressions(UnfoldingBase):
         def at(*indices: Term) -> Term:
             return make([v.at(*indices) if v.shape else v.at() for v in values])
 
-        zero = integer(0)
-        return Tensor(shape, at(*(zero for _ in shape)).dtype, at)
+        return Tensor(shape, self.type_of(shape, at), at)
 
     def _operation(self, node: Operation) -> Tensor:
         if node.operator in ("and", "or"):

@@ -130,6 +130,9 @@ class UnfoldingForms(UnfoldingExpressions):
             self.names[node.binder[1].name] = carried
             return self.block(node.body), None
 
+        tiled = self.rounds(node, start, first, last)
+        if tiled is not None:
+            return tiled
         loop = self._loop if np.prod(start.shape, dtype=np.int64) <= _MOST_STATES else self._loop_of_elements
         return loop(start, body, node, index=index, count=integer(max(last - first, 0)))
 
@@ -177,7 +180,7 @@ class UnfoldingForms(UnfoldingExpressions):
             state = Variable(dtype, self.fresh("state"))
 
             def carried(*indices: Term, state: Variable = state) -> Term:
-                if indices != own:
+                if indices != own and not self.asked_type:
                     raise self.refuse(
                         node, "a loop that carries many numbers, and takes one from the place of another, is not lowered"
                     )
@@ -198,14 +201,22 @@ class UnfoldingForms(UnfoldingExpressions):
 
         return Tensor(start.shape, dtype, at)
 
+    def rounds(self, node: Form, start: Tensor, first: int, last: int) -> Tensor | None:
+        """A loop that carries a tile, in the body of a grid; None where it is not treated as one."""
+        return None
+
+    def require_cover(self, node: Form, grid: Sequence[Variable], tile: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        """Refuse tiles that do not cover all of the result."""
+        covered = [v.extent * t for v, t in zip(grid, tile, strict=False)] + list(tile[len(grid) :])
+        if any(c < n for c, n in zip(covered, shape, strict=True)):
+            raise self.fail("run-shape", node, f"tiles cover {covered}, not all of {list(shape)}")
+
     def _grid(self, node: Form, shape: tuple[int, ...] | None) -> Tensor:
         """Tiles side by side: an element is one of the tile in which it lies."""
         variables, tile = self._over(node, "dim")
         assert shape is not None
         count = len(variables)
-        covered = [v.extent * t for v, t in zip(variables, tile.shape, strict=False)] + list(tile.shape[count:])
-        if any(c < n for c, n in zip(covered, shape, strict=True)):
-            raise self.fail("run-shape", node, f"tiles cover {covered}, not all of {list(shape)}")
+        self.require_cover(node, variables, tile.shape, shape)
         lengths = [integer(length) for length in tile.shape]
 
         def at(*indices: Term) -> Term:

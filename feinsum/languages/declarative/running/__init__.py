@@ -10,19 +10,23 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.sequence import device_array, host_array, new_device_array, queue_and_events
+from feinsum.database import open_stores
 from feinsum.devices import Device
 from feinsum.errors import FeinsumError
 from feinsum.languages.declarative import syntax
+from feinsum.languages.declarative.choices import choices_of
 from feinsum.languages.declarative.emitting.types import numpy_type
 from feinsum.languages.declarative.interpreting import execute as interpret
-from feinsum.languages.declarative.lowering.steps import EinsumStep
-from feinsum.languages.declarative.running.alternatives import compare, key_of
+from feinsum.languages.declarative.lowering.steps import EinsumStep, TileStep
+from feinsum.languages.declarative.running.alternatives import compare
 from feinsum.languages.declarative.running.contents import Contents, examine
-from feinsum.languages.declarative.running.making import Made, Maker, describe
+from feinsum.languages.declarative.running.making import Made, Maker, describe, require_results
 from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.source import Source
 from feinsum.timing.races import Race
 
+_TUNING_S = 60.0
+"""For the choices of a program, where it is built with ``tune="missing"`` or ``"always"``."""
 _MOST_EMULATED = 1 << 16
 """Elements of arrays up to which thread scopes are emulated before they run."""
 
@@ -36,6 +40,8 @@ class DeclarativeKernel:
         self._maker = Maker(function, source, device, self.route == "einsum", request)
         self._made: dict[Any, Made] = {}
         self._chosen: dict[Contents, dict[str, int]] = {}
+        self._request = request
+        self._records: list[str] = []
         self._races: list[tuple[syntax.Alternative, Race, int]] = []
         self._lock = threading.RLock()
         self._emulated = ""
@@ -61,12 +67,24 @@ class DeclarativeKernel:
         :raises ValidationError: if arguments are missing or do not fit.
         :raises LanguageError: if something is not lowered, an index is not proved to be inside, or alternatives differ.
         """
+        return self._called(arguments, queue, wait_for, None)
+
+    def call_into(self, out: Any, arguments: Mapping[str, Any], queue: Any, wait_for: Any) -> Any:
+        """The same with arrays of pyopencl, where results go to: one, or a tuple of them.
+
+        :raises ValidationError: if these do not fit the results.
+        """
+        return self._called(arguments, queue, wait_for, out if isinstance(out, tuple) else (out,))
+
+    def _called(self, arguments: Mapping[str, Any], queue: Any, wait_for: Any, out: tuple[Any, ...] | None) -> Any:
         arrays, contents = self._examine(arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         with self._lock:
             tunes = self._choices(contents, arrays, arguments, chosen)
             made = self._last = self._make(contents, tunes)
-            return self._run(made, arrays, chosen, events)
+            if out is not None:
+                require_results(made, out, arrays)
+            return self._run(made, arrays, chosen, events, out=out)
 
     def _examine(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Contents]:
         """The arrays among the arguments, and what the program is to be made for, which is looked at once for each kind."""
@@ -89,17 +107,42 @@ class DeclarativeKernel:
         if contents in self._chosen:
             return self._chosen[contents]
         self._find_races(arrays, arguments, queue)
-        chosen: dict[str, int] = {}
-        for node in syntax.walk(self._function.body):
-            if isinstance(node, syntax.Alternative):
-                ways = [self._make(contents, {**chosen, key_of(node): k}) for k in range(len(node.ways))]
-                found = [self._run(made, arrays, queue, [], on_host=True) for made in ways]
-                results = [f if isinstance(f, tuple) else (f,) for f in found]
-                winner, race = compare(node, self._text, results, [self._sampler(made, arrays, queue) for made in ways])
-                chosen[key_of(node)] = winner
-                self._races.append((node, race, winner))
+        chosen = self._recorded(contents)
+        if chosen is None:
+            chosen = {}
+            for choice in choices_of(self._function):
+                if isinstance(node := choice.node, syntax.Alternative):
+                    ways = [self._make(contents, {**chosen, choice.key: k}) for k in range(len(node.ways))]
+                    found = [self._run(made, arrays, queue, [], on_host=True) for made in ways]
+                    results = [f if isinstance(f, tuple) else (f,) for f in found]
+                    samplers = [self._sampler(made, arrays, queue) for made in ways]
+                    winner, race = compare(node, self._text, results, samplers)
+                    chosen[choice.key] = winner
+                    self._races.append((node, race, winner))
         self._chosen[contents] = chosen
         return chosen
+
+    def _recorded(self, contents: Contents) -> dict[str, int] | None:
+        """What records say of all that the program leaves open, after tuning it if that is wanted."""
+        if not choices_of(self._function):
+            return None
+        from feinsum.languages.declarative.tuning import look_up, subject
+        from feinsum.tune.autotune import autotune
+
+        try:
+            own = subject(self._function, self._text, contents, self._text.name)
+        except FeinsumError:  # a function among the arguments, or an empty array: nothing to tune
+            return None
+        database, wanted = self._request.get("database"), self._request.get("tune", "never")
+        known = look_up(own, open_stores(database), self.device.profile)
+        if wanted == "always" or (wanted == "missing" and (known is None or not known.exact)):
+            autotune(own, self.device, database, own.sizes, timeout=_TUNING_S)
+            known = look_up(own, open_stores(database), self.device.profile)
+        if known is None:
+            return None
+        shown = ", ".join(f"{name} = {value}" for name, value in known.configuration.items())
+        self._records.append(f"{shown}, {known.words}")
+        return own.taken(known.configuration)
 
     def _find_races(self, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any) -> None:
         """Emulate thread scopes, where that does not take long.
@@ -130,19 +173,32 @@ class DeclarativeKernel:
             self._made[key] = self._maker.make(contents, tunes)
         return self._made[key]
 
-    def _run(self, made: Made, arrays: Mapping[str, Any], queue: Any, events: list[Any], *, on_host: bool = False) -> Any:
+    def _run(
+        self,
+        made: Made,
+        arrays: Mapping[str, Any],
+        queue: Any,
+        events: list[Any],
+        *,
+        on_host: bool = False,
+        out: tuple[Any, ...] | None = None,
+    ) -> Any:
         if (
             len(made.steps) == 1
             and isinstance(step := made.steps[0], EinsumStep)
             and set(_taken(step).values()) <= set(arrays)
         ):
             named = {name: arrays[source] for name, source in _taken(step).items()}
-            return made.actions[0][0](named, queue=queue, wait_for=events)
+            more = {} if out is None else {"out": out[0]}
+            return made.actions[0][0](named, queue=queue, wait_for=events, **more)
         to_host = on_host or not arrays or all(isinstance(value, (np.ndarray, list)) for value in arrays.values())
         held = {name: device_array(value, queue) for name, value in arrays.items()}
         events = [*events, *(event for array in held.values() for event in array.events)]
         for name, (shape, dtype) in made.arrays.items():
-            if name in made.results:
+            if name in made.results and out is not None:
+                held[name] = out[made.results.index(name)]
+                events = [*events, *held[name].events]
+            elif name in made.results:
                 held[name] = new_device_array(shape, numpy_type(dtype), queue, for_host=to_host)
             elif name not in held:
                 if name not in made.temporaries:
@@ -177,11 +233,14 @@ class DeclarativeKernel:
             return f"{self._function.name} on {self.device.id}: made when it is first called, for the lengths of that call"
         lines = [f"{self._function.name} on {self.device.id}, in {len(self._last.steps)} steps"]
         for count, (step, action) in enumerate(zip(self._last.steps, self._last.actions, strict=True)):
-            names = ", ".join(f"{e.array}{list(e.shape)}" for e in step.equations)
+            arrays = [(e.array, e.shape) for e in step.equations]
+            arrays += [(step.scope.array, step.scope.shape)] if isinstance(step, TileStep) else []
+            names = ", ".join(f"{array}{list(shape)}" for array, shape in arrays)
             lines.append(f"step {count} makes {names}: {describe(step)}")
             if isinstance(step, EinsumStep):
                 lines += [f"  {line}" for line in action[0].explain().splitlines()[1:]]
         lines += [self._emulated] if self._emulated else []
+        lines += self._records
         for node, race, winner in self._races:
             lines.append(f"alternative of line {self._text.place(node.span).line}: {node.ways[winner].name}; {race}")
         return "\n".join(lines)

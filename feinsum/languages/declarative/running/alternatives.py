@@ -18,11 +18,6 @@ _DIFFER: Final = {"f32": 1e-3, "f64": 1e-9}
 """How far apart ways may be, relatively to the largest of their elements."""
 
 
-def key_of(node: syntax.Alternative) -> str:
-    """The name of an alternative among choices."""
-    return f"alternative {node.span.start}"
-
-
 def compare(
     node: syntax.Alternative, source: Source, results: Sequence[Any], samplers: Sequence[Callable[[], float]]
 ) -> tuple[int, Race]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from feinsum.compile.sequence import KernelSequence
-from feinsum.devices import Device
+from feinsum.devices import Device, DeviceProfile
 from feinsum.errors import DeviceError, ValidationError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.emitting.kernels import KernelText, Spread, flat_kernel
 from feinsum.languages.declarative.emitting.rows import row_kernel
 from feinsum.languages.declarative.emitting.scans import scan_kernels, scan_sizes
 from feinsum.languages.declarative.emitting.threads import thread_kernel
+from feinsum.languages.declarative.emitting.tiles import tile_bytes, tile_kernel
 from feinsum.languages.declarative.emitting.types import numpy_type
 from feinsum.languages.declarative.lowering.folding import integer
 from feinsum.languages.declarative.lowering.normal import normalize
@@ -26,6 +27,7 @@ from feinsum.languages.declarative.lowering.steps import (
     ScanStep,
     Step,
     ThreadStep,
+    TileStep,
     partition,
 )
 from feinsum.languages.declarative.lowering.terms import Constant, Load
@@ -36,8 +38,25 @@ from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.source import Source
 
 _LONG_AXIS: Final = 1024
-"""Lengths from here on are long axes of einsums, so that one kernel serves all of them."""
+"""Lengths of results from here on are long axes of einsums, so that one kernel serves all of them.  Those of sums are
+compiled in: a kernel divides a sum among groups, and among blocks that stay in a cache, only where it knows the length."""
 _MOST_ELEMENTS: Final = 2**31
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program at given lengths as steps and the texts of kernels, for which no device is asked.
+
+    :ivar results: the names of arrays that are returned.
+    :ivar arrays: lengths and type of every array.
+    :ivar kernels: of each step the numbers of its kernels in `texts`; none of an einsum.
+    """
+
+    steps: tuple[Step, ...]
+    results: tuple[str, ...]
+    arrays: Mapping[str, tuple[tuple[int, ...], str]]
+    kernels: tuple[tuple[int, ...], ...]
+    texts: tuple[KernelText, ...]
 
 
 @dataclass
@@ -48,12 +67,12 @@ class Made:
     :ivar actions: a kernel of :func:`feinsum.generate` and its operands, or numbers of kernels in `sequence`.
     """
 
-    steps: list[Step]
+    steps: tuple[Step, ...]
     results: tuple[str, ...]
     result_shapes: tuple[tuple[int, ...], ...]
-    arrays: dict[str, tuple[tuple[int, ...], str]]
+    arrays: Mapping[str, tuple[tuple[int, ...], str]]
     actions: list[Any]
-    texts: list[KernelText]
+    texts: tuple[KernelText, ...]
     sequence: KernelSequence
     temporaries: dict[str, Any] = field(default_factory=dict)
 
@@ -74,80 +93,16 @@ class Maker:
     def make(self, contents: Contents, tunes: Mapping[str, int]) -> Made:
         """A program for some lengths.
 
-        :param tunes: which way of each alternative to take.
+        :param tunes: tuned numbers, and which way of each alternative to take.
         """
-        unfolder = Unfolder(self.source, tunes)
-        arrays: dict[str, tuple[tuple[int, ...], str]] = {}
-        for name, shape, dtype in contents.shapes:
-            arrays[name] = (shape, dtype)
-            unfolder.names[name] = Tensor(shape, dtype, _loading(name, dtype))
-            type_ = next(p.type for p in self.function.parameters if p.name == name)
-            if isinstance(type_, syntax.TensorType):
-                unfolder.types.setdefault(type_.dtype or "dtype", dtype)
-        for name, value in contents.lengths:
-            unfolder.names[name] = number(integer(value))
-        for name, (word, value) in contents.numbers:
-            unfolder.names[name] = number(_constant(word, value, unfolder.types))
-        for name, function in contents.functions:
-            unfolder.names[name] = _function_of(function)
-        names = unfolder.program(self.function)
-        inlined = normalize(unfolder.equations, names, unfolder.fresh)
-        steps = partition(inlined, names, einsums=self.einsums)
-        for step in steps:
-            for equation in step.equations:
-                arrays[equation.array] = (equation.shape, equation.dtype)
-            if isinstance(step, ThreadStep):
-                self._require_threads(step.scope.thread.extent)
-                arrays |= {m.array: (m.shape, m.dtype) for m in step.scope.memory if m.kind == "shared"}
-        self._require_small(arrays)
-        return self._build(steps, names, arrays)
-
-    def _require_threads(self, threads: int) -> None:
-        most = self.device.profile.max_work_group_size
-        if threads > most:
-            raise DeviceError(
-                f"a thread scope has {threads} threads; {self.device.profile.name} has {most} in a work-group"
-            )
-
-    def _require_small(self, arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> None:
-        for name, (shape, dtype) in arrays.items():
-            if np.prod(shape, dtype=np.float64) >= _MOST_ELEMENTS:
-                raise ValidationError(
-                    f"array {name} has the shape {list(shape)}: 2^31 elements and more are not indexed here"
-                )
-            if dtype == "f64" and not self.device.profile.fp64:
-                raise DeviceError(f"{self.device.profile.name} has no f64, the type of {name}")
-
-    def _build(self, steps: list[Step], results: tuple[str, ...], arrays: dict[str, tuple[tuple[int, ...], str]]) -> Made:
-        actions: list[Any] = []
-        texts: list[KernelText] = []
-        spread = self.spread()
-        for count, step in enumerate(steps):
-            name = f"step{count}"
-            if isinstance(step, EinsumStep):
-                actions.append((self._einsum_kernel(step, arrays), step))
-                continue
-            if isinstance(step, ThreadStep):
-                made = [thread_kernel(name, step.scope, arrays, spread)]
-            elif isinstance(step, ScanStep):
-                made = scan_kernels(name, step, arrays, spread)
-                rows, blocks, _ = scan_sizes(step, spread)
-                arrays[f"{name}_totals"] = ((rows, blocks), step.equation.dtype)
-            elif isinstance(step, RowStep):
-                made = [row_kernel(name, step, arrays, spread)]
-            else:
-                made = [flat_kernel(name, step, arrays, spread)]
-            actions.append(tuple(range(len(texts), len(texts) + len(made))))
-            texts += made
-        shapes = tuple(arrays[name][0] for name in results)
-        return Made(steps, results, shapes, arrays, actions, texts, KernelSequence(self.device, texts))
-
-    def spread(self) -> Spread:
-        """How the device likes work spread."""
-        profile = self.device.profile
-        if profile.kind == "cpu":
-            return Spread(1, profile.compute_units, tree=False, vector_bytes=64)
-        return Spread(256, profile.compute_units, tree=True)
+        lowered = lower(self.function, self.source, contents, tunes, self.device.profile, einsums=self.einsums)
+        actions: list[Any] = [
+            (self._einsum_kernel(step, lowered.arrays), step) if isinstance(step, EinsumStep) else kernels
+            for step, kernels in zip(lowered.steps, lowered.kernels, strict=True)
+        ]
+        shapes = tuple(lowered.arrays[name][0] for name in lowered.results)
+        sequence = KernelSequence(self.device, lowered.texts)
+        return Made(lowered.steps, lowered.results, shapes, lowered.arrays, actions, lowered.texts, sequence)
 
     def _einsum_kernel(self, step: EinsumStep, arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> Any:
         """The kernel of :func:`feinsum.generate` for an einsum."""
@@ -155,12 +110,12 @@ class Maker:
         from feinsum.einsum import einsum
         from feinsum.generate import generate
 
-        inputs, _ = step.subscripts.split("->")
+        inputs, output = step.subscripts.split("->")
         sizes: dict[str, int] = {}
 
         def described(name: str, letters: str, source: str) -> Any:
             shape, dtype = arrays[source]
-            long = {letter: length for letter, length in zip(letters, shape, strict=True) if length >= _LONG_AXIS}
+            long = {x: length for x, length in zip(letters, shape, strict=True) if length >= _LONG_AXIS and x in output}
             sizes.update({f"n_{letter}": length for letter, length in long.items()})
             axes = [f"n_{x}" if x in long else length for x, length in zip(letters, shape, strict=True)]
             return array(name, tuple(axes), numpy_type(dtype))
@@ -172,6 +127,128 @@ class Maker:
         return generate(e, self.device, self.request.get("database"), sizes, self.request.get("tune", "never"))
 
 
+def lower(
+    function: Function,
+    source: Source,
+    contents: Contents,
+    tunes: Mapping[str, int],
+    profile: DeviceProfile | None,
+    *,
+    einsums: bool,
+    plain: bool = False,
+) -> Lowered:
+    """A program for some lengths, as kernels for a kind of device.
+
+    :param tunes: tuned numbers, and which way of each alternative to take.
+    :param profile: of the device; None where nothing is going to run.
+    :param einsums: whether sums of products are left to :func:`feinsum.generate`.
+    :param plain: whether every element is computed for itself, without rows and stages.
+    :raises LanguageError: if something is not lowered, or an index is not proved to be inside.
+    :raises DeviceError: if the device is too small for it.
+    """
+    unfolder = Unfolder(source, tunes)
+    unfolder.tiles = not plain
+    arrays: dict[str, tuple[tuple[int, ...], str]] = {}
+    for name, shape, dtype in contents.shapes:
+        arrays[name] = (shape, dtype)
+        unfolder.names[name] = Tensor(shape, dtype, _loading(name, dtype))
+        type_ = next(p.type for p in function.parameters if p.name == name)
+        if isinstance(type_, syntax.TensorType):
+            unfolder.types.setdefault(type_.dtype or "dtype", dtype)
+    for name, value in contents.lengths:
+        unfolder.names[name] = number(integer(value))
+    for name, (word, value) in contents.numbers:
+        unfolder.names[name] = number(_constant(word, value, unfolder.types))
+    for name, argument in contents.functions:
+        unfolder.names[name] = _function_of(argument)
+    names = unfolder.program(function)
+    inlined = normalize(unfolder.equations, names, unfolder.fresh)
+    steps = partition(inlined, names, einsums=einsums, plain=plain)
+    for step in steps:
+        for equation in step.equations:
+            arrays[equation.array] = (equation.shape, equation.dtype)
+        if isinstance(step, TileStep):
+            arrays[step.scope.array] = (step.scope.shape, step.scope.dtype)
+            if profile is not None:
+                _require_local(tile_bytes(step.scope), profile)
+        if isinstance(step, ThreadStep):
+            if profile is not None:
+                _require_threads(step.scope.thread.extent, profile)
+            arrays |= {m.array: (m.shape, m.dtype) for m in step.scope.memory if m.kind == "shared"}
+    if profile is not None:
+        _require_small(arrays, profile)
+    spread = Spread(1, 1, tree=False) if profile is None else spread_of(profile)
+    texts: list[KernelText] = []
+    kernels = []
+    for count, step in enumerate(steps):
+        made = _kernels(f"step{count}", step, arrays, spread)
+        kernels.append(tuple(range(len(texts), len(texts) + len(made))))
+        texts += made
+    return Lowered(tuple(steps), names, arrays, tuple(kernels), tuple(texts))
+
+
+def _kernels(name: str, step: Step, arrays: dict[str, tuple[tuple[int, ...], str]], spread: Spread) -> Sequence[KernelText]:
+    """The kernels of a step; the arrays that they share besides those of equations are added."""
+    if isinstance(step, EinsumStep):
+        return ()
+    if isinstance(step, ThreadStep):
+        return (thread_kernel(name, step.scope, arrays, spread),)
+    if isinstance(step, ScanStep):
+        made = scan_kernels(name, step, arrays, spread)
+        rows, blocks, _ = scan_sizes(step, spread)
+        arrays[f"{name}_totals"] = ((rows, blocks), step.equation.dtype)
+        return made
+    if isinstance(step, TileStep):
+        return (tile_kernel(name, step.scope, arrays, spread),)
+    if isinstance(step, RowStep):
+        return (row_kernel(name, step, arrays, spread),)
+    return (flat_kernel(name, step, arrays, spread),)
+
+
+def _require_threads(threads: int, profile: DeviceProfile) -> None:
+    most = profile.max_work_group_size
+    if threads > most:
+        raise DeviceError(f"a thread scope has {threads} threads; {profile.name} has {most} in a work-group")
+
+
+def _require_local(size: int, profile: DeviceProfile) -> None:
+    most = profile.static_local_memory_bytes
+    if size > most:
+        raise DeviceError(f"tiles take {size} bytes of local memory; a work-group of {profile.name} has {most}")
+
+
+def _require_small(arrays: Mapping[str, tuple[tuple[int, ...], str]], profile: DeviceProfile) -> None:
+    for name, (shape, dtype) in arrays.items():
+        if np.prod(shape, dtype=np.float64) >= _MOST_ELEMENTS:
+            raise ValidationError(f"array {name} has the shape {list(shape)}: 2^31 elements and more are not indexed here")
+        if dtype == "f64" and not profile.fp64:
+            raise DeviceError(f"{profile.name} has no f64, the type of {name}")
+
+
+def spread_of(profile: DeviceProfile) -> Spread:
+    """How a device likes work spread."""
+    if profile.kind == "cpu":
+        return Spread(1, profile.compute_units, tree=False, vector_bytes=64, cache_bytes=profile.cache_bytes)
+    return Spread(256, profile.compute_units, tree=True)
+
+
+def require_results(made: Made, out: Sequence[Any], arrays: Mapping[str, Any]) -> None:
+    """Refuse arrays into which the results do not go.
+
+    :raises ValidationError: naming the first that does not fit.
+    """
+    if len(out) != len(made.results):
+        raise ValidationError(f"out has {len(out)} arrays; the program computes {len(made.results)}")
+    if any(isinstance(value, (np.ndarray, list)) for value in arrays.values()):
+        raise ValidationError("out goes with arguments that are arrays of pyopencl")
+    for name, array in zip(made.results, out, strict=True):
+        shape, dtype = made.arrays[name][0], np.dtype(numpy_type(made.arrays[name][1]))
+        if not hasattr(array, "base_data") or array.shape != shape or array.dtype != dtype:
+            raise ValidationError(f"out is not an array of pyopencl with the shape {list(shape)} and the type {dtype}")
+        if array.offset or not array.flags.c_contiguous:
+            raise ValidationError("out has its elements side by side, from the beginning of its buffer")
+
+
 def describe(step: Step) -> str:
     """A step in words."""
     match step:
@@ -181,6 +258,9 @@ def describe(step: Step) -> str:
             return f"one kernel for {step.rows} rows, a work-group for each"
         case FlatStep():
             return "a work-item for each element"
+        case TileStep(scope=scope):
+            tile = "x".join(str(v.extent) for v in scope.variables)
+            return f"a work-group for each tile of {tile}"
         case ThreadStep(scope=scope):
             return f"a thread scope, one work-group of {scope.thread.extent}"
     return "a running reduction, in three launches"

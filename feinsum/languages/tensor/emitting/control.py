@@ -78,7 +78,8 @@ def _spread(context: Context, region: Region, lower: list[str], upper: list[str]
         for begin, end in zip(lower, upper, strict=True)
     ]
     total = context.declare("long const", "total", " * ".join(sizes))
-    items = context.target.work_items
+    # PoCL 3.1 drops parts of later sums where a loop of a known step is no more than a branch
+    items = str(context.target.work_items) if context.target.shuffles else "(long)get_local_size(0)"
     base = context.fresh("base")
     meets = _talks(context, region)
     start = "0" if meets else "lid"

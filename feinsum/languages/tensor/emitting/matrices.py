@@ -1,6 +1,7 @@
 """Cooperative matrices: how the work-items of a sub-group hold them, and what they do with them.
 
-    matrix_a, matrix_acc    work-item l of s holds rows l, l + s, l + 2 s, ...; one alone holds all, in vectors
+    matrix_a, matrix_acc    work-item l of s holds rows l, l + s, l + 2 s, ...; one alone holds all, in vectors, of
+                            which the last holds rows of the one before it again where it were not full else
     matrix_b                every work-item holds all of it: products read it with one index for the whole sub-group
 
 so that a product needs nothing of other work-items.  Element q of an array is piece q mod P of column q div P.  Small
@@ -44,15 +45,38 @@ class Matrix:
         """The C type of a vector."""
         return c_type(self.type.component) + (str(self.width) if self.width > 1 else "")
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether the last piece begins inside the one before it, so that it is a whole vector in memory too."""
+        rows, width = self.type.rows, self.width
+        return self.step == 1 and not self.replicated and 1 < width < rows and rows % width != 0
+
+    def first(self, piece: Amount) -> Amount:
+        """The first row of a piece, which is one vector of rows."""
+        if not self.overlaps:
+            return times(piece, self.width)
+        last = self.type.rows - self.width
+        return min(piece * self.width, last) if isinstance(piece, int) else f"min({times(piece, self.width)}, {last})"
+
     def row(self, piece: Amount, lane: int) -> Amount:
         """The row of an element of a piece."""
         if self.replicated or self.step == 1:
-            return plus(times(piece, self.width), lane)
+            return plus(self.first(piece), lane)
         return plus("lane", times(piece, self.step))
+
+    def component(self, row: int, column: int) -> str:
+        """An element of a matrix whose pieces are vectors of rows."""
+        piece = row // self.width
+        vector = f"{self.name}[{column * self.pieces + piece}]"
+        first = self.first(piece)
+        assert isinstance(first, int)
+        return component_of(vector, self.width, row - first)
 
     @property
     def may_lack_rows(self) -> bool:
         """Whether some elements of the pieces are of no row."""
+        if self.overlaps:
+            return False
         return self.pieces * (self.width if self.step == 1 or self.replicated else self.step) != self.type.rows
 
 
@@ -190,12 +214,10 @@ def cast_into(context: Context, source: Matrix, matrix: Matrix) -> None:
         for piece in range(matrix.pieces):
             components = []
             for lane in range(matrix.width):
-                other, rest = divmod(piece * matrix.width + lane, source.width)
-                if other < source.pieces:
-                    vector = f"{source.name}[{column * source.pieces + other}]"
-                    components.append(conversion(component_of(vector, source.width, rest), before, after))
-                else:
-                    components.append(zero(after))
+                row = matrix.row(piece, lane)
+                assert isinstance(row, int)
+                there = row < source.type.rows
+                components.append(conversion(source.component(row, column), before, after) if there else zero(after))
             context.put(f"{matrix.name}[{column * matrix.pieces + piece}] = {vector_of(matrix, components)}")
 
 

@@ -63,12 +63,12 @@ class _Access:
     def vectors(self, piece: Amount) -> list[tuple[int, int]]:
         """The vectors of which a piece is made in memory: first lane and length; empty if elements lie apart.
 
-        Of a piece that the matrix does not fill these are fewer: 7 rows of 8 are vectors of 4, 2 and 1.
+        Of a vector that the matrix does not fill these are fewer: 7 rows of 8 are vectors of 4, 2 and 1.
         """
         matrix = self.matrix
         if matrix.width == 1 or not isinstance(piece, int) or self.strides[0] != 1 or self.rows_checked:
             return []
-        left = min(matrix.type.rows - piece * matrix.width, matrix.width)
+        left = matrix.width if matrix.overlaps else min(matrix.type.rows - piece * matrix.width, matrix.width)
         found, lane = [], 0
         while lane < left:
             length = 1 << ((left - lane).bit_length() - 1)
@@ -99,7 +99,7 @@ def emit_load(context: Context, operation: Operation) -> None:
     def body(q: Amount) -> None:
         column, piece = split(q, matrix.pieces)
         if vectors := access.vectors(piece):
-            first = times(piece, matrix.width)
+            first = matrix.first(piece)
             loads = [_vector_loaded(view, access.place(plus(first, lane), column), n) for lane, n in vectors]
             missing = matrix.width - sum(n for _, n in vectors)
             text = (
@@ -185,7 +185,7 @@ def emit_store(context: Context, operation: Operation) -> None:
     def body(q: Amount) -> None:
         column, piece = split(q, matrix.pieces)
         if (vectors := access.vectors(piece)) and not atomic:
-            first = times(piece, matrix.width)
+            first = matrix.first(piece)
             with context.guard(access.condition(0, column) if access.columns_checked else None):
                 for lane, length in vectors:
                     part = f"{matrix.name}[{q}]"
@@ -198,6 +198,8 @@ def emit_store(context: Context, operation: Operation) -> None:
             conditions = [access.condition(row, column)]
             if conditions[0] == "0":
                 continue
+            if matrix.overlaps and atomic:
+                conditions.append(f"{row} >= {times(piece, matrix.width)}")
             if matrix.replicated and not context.target.is_alone:
                 conditions.append(f"lane == {within(q)} % {context.target.subgroup_size}")
             component = component_of(f"{matrix.name}[{q}]", matrix.width, lane)

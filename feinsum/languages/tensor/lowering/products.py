@@ -32,7 +32,13 @@ from feinsum.languages.tensor.types import I32, INDEX, Coopmatrix, Extent, Memre
 
 _UNROLLED = 256
 """Multiplications of vectors that a loop over k may have in its body."""
+_UNROLLED_ALONE = 64
+"""The same where one work-item computes all tiles, whose code should fit the cache of instructions together."""
 _DEEPEST = 8
+_LATENCY = 8
+"""Multiplications of vectors that are under way at a time."""
+_LOAD = 0.25
+"""What a load costs of a multiplication beside which it is done."""
 
 
 def lower_products(function: Function, target: Target) -> Function:
@@ -89,15 +95,12 @@ class _Product:
     def _tile_sizes(self) -> tuple[int, int]:
         """Rows and columns of a tile, as even as can be, whose sums fit the vector registers beside an operand's."""
         target = self.target
-        tall = self.rows or 64
+        tall, wide = self.rows or 64, self.columns or 64
         width = target.vector_width(tall, self.type)
-        registers = target.vectors - 2
         pieces = -(-tall // width)
-        best = max(
-            ((p, c) for p in range(1, 5) for c in range(1, 13) if p * c + p <= registers),
-            key=lambda tile: _intensity(tile, pieces, self.columns),
-        )
-        return min(best[0], pieces) * width, best[1]
+        fitting = ((p, c) for p in range(1, 7) for c in range(1, 13) if p * c + p < target.vectors)
+        rows, columns = min(fitting, key=lambda tile: (_cycles(tile, pieces, wide), tile[0] * tile[1]))
+        return min(rows, pieces) * width, columns
 
     def _along(
         self, b: Builder, mode: int, size: Extent, step: int, body: Callable[[Builder, Value, int, bool], None]
@@ -163,7 +166,8 @@ class _Product:
         type_ = Coopmatrix(self.type, tile.rows, tile.columns, "matrix_acc")
         width = self.target.vector_width(tile.rows, self.type)
         pieces = -(-tile.rows // (width if self.target.is_alone else self.target.subgroup_size))
-        deepest = max(min(_UNROLLED // max(pieces * tile.columns * (4 if self.type.is_complex else 1), 1), _DEEPEST), 1)
+        most = _UNROLLED_ALONE if self.target.is_alone else _UNROLLED
+        deepest = max(min(most // max(pieces * tile.columns * (4 if self.type.is_complex else 1), 1), _DEEPEST), 1)
         if any(tile.checked):
             # tiles at an end are few, or lie in global memory; what checks them is long
             deepest = 1 if self.target.is_alone else min(deepest, 4)
@@ -190,6 +194,11 @@ class _Product:
 
     def _step(self, b: Builder, tile: _Tile, m: Value, n: Value, k: Value, deep: int, total: Value) -> Value:
         """`total` plus the product of `deep` columns of op(A) and rows of op(B)."""
+        if self.target.is_alone and deep > 1:
+            # what is loaded early would push sums out of the registers
+            for number in range(deep):
+                total = self._step(b, tile, m, n, b.arith("add", k, b.index(number)) if number else k, 1, total)
+            return total
         down, across = tile.checked
         a = self._loaded(b, self.A, self.turned[0], (m, k), (tile.rows, deep), "matrix_a", "rows" if down else "")
         c = self._loaded(b, self.B, self.turned[1], (k, n), (deep, tile.columns), "matrix_b", "cols" if across else "")
@@ -245,14 +254,20 @@ class _Product:
         return b.arith("add", total, old)
 
 
-def _intensity(tile: tuple[int, int], pieces: int, columns: Extent) -> tuple[float, int]:
-    """Multiplications for each load, by tiles that cover a result and little more."""
-    p, c = min(tile[0], pieces), tile[1]
-    waste = -(-pieces // p) * p / pieces
-    if columns is not None:
-        c = min(c, columns)
-        waste *= -(-columns // tile[1]) * c / columns
-    return p * c / (p + c) / waste, -tile[0] * tile[1]
+def _cycles(tile: tuple[int, int], pieces: int, columns: int) -> float:
+    """What a column of A costs tile by tile: its multiplications, or their latency, and some of the loads."""
+    down, across = _parts(pieces, tile[0]), _parts(columns, tile[1])
+    return sum(max(p * c, _LATENCY) + _LOAD * (p + c) for p in down for c in across)
+
+
+def _parts(whole: int, step: int) -> list[int]:
+    """Steps, and what is left.
+
+    >>> _parts(9, 4)
+    [4, 4, 1]
+    """
+    full, rest = divmod(whole, step)
+    return [step] * full + [rest] * (rest > 0)
 
 
 def _operand_type(element: Scalar, total: Scalar) -> Scalar:

@@ -19,7 +19,7 @@ from feinsum.languages.source import Span
 from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.passes import PASSES
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Term, UnrecognisedError, Update, recognise
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Term, UnrecognisedError, Update, recognise
 from feinsum.languages.tensor.types import F32, F64, Extent, Group, Memref
 
 _BATCH: Final = "E"
@@ -33,7 +33,7 @@ class Contraction:
 
     :ivar einsum: of the parameters by their :func:`name_of`, transposed.
     :ivar output: the parameter that is written.
-    :ivar operands: those that are read, in order.
+    :ivar operands: those that are read, in order, each with the block that is read of it.
     :ivar epilogue: what is made of the sum; empty where it is stored as it is.
     :ivar scalars: parameters that are given at the call.
     :ivar spans: the instructions that it stands for.
@@ -42,7 +42,7 @@ class Contraction:
 
     einsum: BatchedEinsum
     output: Value
-    operands: tuple[Value, ...]
+    operands: tuple[tuple[Value, Block], ...]
     epilogue: str
     scalars: tuple[Value, ...]
     spans: tuple[Span, ...]
@@ -51,14 +51,32 @@ class Contraction:
     @property
     def formula(self) -> str:
         """The einsum as text."""
-        operands = ", ".join(f"%{value.name}" for value in self.operands)
+        operands = ", ".join(f"%{value.name}{_shown(block)}" for value, block in self.operands)
         epilogue = re.sub(r"\bp_", "%", self.epilogue)
         return f"{self.einsum.subscripts} of {operands}" + (f", then {epilogue}" if epilogue else "")
 
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What does not lie in memory as einsums have it."""
+        blocks = [f"%{value.name}{_shown(block)} is a block" for value, block in self.operands if any(block)]
+        values = dict.fromkeys([*(value for value, _ in self.operands), self.output])
+        return (
+            *dict.fromkeys(blocks),
+            *(f"%{v.name} has gaps between its elements" for v in values if not _memref(v).is_packed),
+        )
 
-def name_of(value: Value) -> str:
+
+def name_of(value: Value, block: Block = ()) -> str:
     """The name of a parameter in einsums and epilogues, where a few names mean something else."""
-    return "p_" + re.sub(r"\W", "_", value.name)
+    parts = "".join("_all" if part is None else f"_{part[0]}_{part[1]}" for part in block) if any(block) else ""
+    return "p_" + re.sub(r"\W", "_", value.name) + parts
+
+
+def _shown(block: Block) -> str:
+    """A block as ``subview`` has it; empty for all of an array."""
+    if not any(block):
+        return ""
+    return f"[{', '.join(':' if part is None else f'{part[0]}:{part[1]}' for part in block)}]"
 
 
 def contractions(function: Function) -> tuple[Contraction, ...]:
@@ -75,14 +93,12 @@ def contractions(function: Function) -> tuple[Contraction, ...]:
 
 
 def _check_types(function: Function) -> None:
-    """All arrays are of one type, in which everything is computed, and lie without gaps."""
+    """All arrays are of one type, in which everything is computed."""
     elements = set()
     memrefs = [(value, _memref(value)) for value in function.parameters if isinstance(value.type, (Memref, Group))]
     memrefs += [(op.results[0], _memref(op.results[0])) for op in function.body.walk() if op.name == "alloca"]
     for value, memref in memrefs:
         elements.add(memref.element)
-        if not memref.is_packed:
-            raise UnrecognisedError(f"the elements of %{value.name} have gaps between them", value.span)
         if memref.element not in _TYPES:
             raise UnrecognisedError(f"%{value.name} is of {memref.element}", value.span)
         if isinstance(value.type, Group) and (None in memref.shape or value.type.offset != 0):
@@ -128,14 +144,17 @@ def _contraction(update: Update, term: Term, scale: Term | None, sizes: Mapping[
     for factor in term.factors:
         own = _reversed(factor.root, factor.letters)
         inputs.append(subscript(own))
-        arrays[name_of(factor.root)] = _array(factor.root, own, letters, sizes)
+        name = name_of(factor.root, factor.block)
+        arrays[name] = _array(name, _memref(factor.root), own, letters, sizes)
     output = subscript(_reversed(update.root, update.letters))
     try:
-        e = einsum(f"{','.join(inputs)}->{output}", *(arrays[name_of(factor.root)] for factor in term.factors))
+        e = einsum(
+            f"{','.join(inputs)}->{output}", *(arrays[name_of(factor.root, factor.block)] for factor in term.factors)
+        )
     except FeinsumError as error:
         raise UnrecognisedError(str(error), update.spans[-1]) from None
     scalars = dict.fromkeys([*term.scalars, *(scale.scalars if scale else ())])
-    operands = tuple(factor.root for factor in term.factors)
+    operands = tuple((factor.root, factor.block) for factor in term.factors)
     axes: dict[str, str] = {}
     for root, own in ((update.root, update.letters), *((factor.root, factor.letters) for factor in term.factors)):
         axes.update(_axes(root, own, letters, sizes))
@@ -161,14 +180,14 @@ def _reversed(root: Value, letters: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(letters))
 
 
-def _array(root: Value, own: Sequence[int], letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
+def _array(name: str, memref: Memref, own: Sequence[int], letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
     def axis(letter: int) -> Any:
         if letter == GROUP_ID:
             return _BATCH
         known = sizes[letter]
         return known if known is not None else f"n_{letters[letter]}"
 
-    return array(name_of(root), tuple(axis(letter) for letter in own), np.dtype(dtype_of(_memref(root).element)).name)
+    return array(name, tuple(axis(letter) for letter in own), np.dtype(dtype_of(memref.element)).name)
 
 
 def _epilogue(term: Term, scale: Term | None) -> str:

@@ -20,6 +20,10 @@ from feinsum.languages.tensor.types import Extent, Group, Memref
 
 GROUP_ID: Final = 0
 Letters: TypeAlias = tuple[int, ...]
+Block: TypeAlias = tuple[tuple[int, int] | None, ...]
+"""For each mode of a parameter, offset and size of what is read of it; None for all of it."""
+_MOST_TERMS: Final = 16
+"""Einsums that a function may be; more of them read and write the same arrays too often to be worth it."""
 
 
 class UnrecognisedError(Exception):
@@ -32,10 +36,11 @@ class UnrecognisedError(Exception):
 
 @dataclass(frozen=True)
 class Factor:
-    """A parameter at letters: of a group, the first is that of its memrefs."""
+    """A parameter at letters, or a block of it: of a group, the first is that of its memrefs."""
 
     root: Value
     letters: Letters
+    block: Block
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Term:
         return Term(self.number * other.number, self.scalars + other.scalars, self.factors + other.factors)
 
     def renamed(self, letters: Mapping[int, int]) -> Term:
-        factors = (Factor(f.root, tuple(letters.get(x, x) for x in f.letters)) for f in self.factors)
+        factors = (replace(f, letters=tuple(letters.get(x, x) for x in f.letters)) for f in self.factors)
         return replace(self, factors=tuple(factors))
 
 
@@ -75,6 +80,11 @@ class _Access:
 
     root: Value
     fixed: tuple[int | None, ...]
+    block: Block
+
+    @classmethod
+    def of_all(cls, root: Value, order: int, *fixed: int) -> _Access:
+        return cls(root, (*fixed, *[None] * order), (None,) * (len(fixed) + order))
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,7 @@ class _Walker:
         self._letters = count(1)
         for parameter in function.parameters:
             if isinstance(parameter.type, Memref):
-                self.accesses[parameter] = _Access(parameter, (None,) * parameter.type.order)
+                self.accesses[parameter] = _Access.of_all(parameter, parameter.type.order)
             elif not isinstance(parameter.type, Group):
                 self.numbers[parameter] = Term(1, (parameter,))
 
@@ -148,13 +158,13 @@ class _Walker:
             raise UnrecognisedError("single elements are loaded", operation.span)
         if indices[0] not in self.group_ids:
             raise UnrecognisedError("the index of a group is not the group id", operation.span)
-        self.accesses[operation.results[0]] = _Access(source, (GROUP_ID, *[None] * source.type.memref.order))
+        self.accesses[operation.results[0]] = _Access.of_all(source, source.type.memref.order, GROUP_ID)
 
     def _subview(self, operation: Operation) -> None:
         source, *dynamic = operation.operands
         outer, left = self._access(source, operation), iter(dynamic)
         own = [mode for mode, letter in enumerate(outer.fixed) if letter is None]
-        fixed = list(outer.fixed)
+        fixed, block = list(outer.fixed), list(outer.block)
         assert isinstance(source.type, Memref)
         bounds = zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True)
         for mode, (offset, size) in enumerate(bounds):
@@ -167,8 +177,11 @@ class _Walker:
                     raise UnrecognisedError("two modes are indexed by the group id", operation.span)
                 fixed[own[mode]] = GROUP_ID
             elif start != 0 or not self._is_whole(extent, source, mode):
-                raise UnrecognisedError("a block that is a part of a mode", operation.span)
-        self.accesses[operation.results[0]] = _Access(outer.root, tuple(fixed))
+                if not isinstance(start, int) or not isinstance(extent, int) or not extent:
+                    raise UnrecognisedError("a part of a mode whose place or size depends on the call", operation.span)
+                before = block[own[mode]]
+                block[own[mode]] = (start + before[0] if before else start, extent)
+        self.accesses[operation.results[0]] = _Access(outer.root, tuple(fixed), tuple(block))
 
     def _is_whole(self, extent: Any, source: Value, mode: int) -> bool:
         assert isinstance(source.type, Memref)
@@ -177,7 +190,7 @@ class _Walker:
     def _alloca(self, operation: Operation) -> None:
         (result,) = operation.results
         assert isinstance(result.type, Memref)
-        self.accesses[result] = _Access(result, (None,) * result.type.order)
+        self.accesses[result] = _Access.of_all(result, result.type.order)
 
     def _lifetime_stop(self, operation: Operation) -> None:
         self.contents.pop(operation.operands[0], None)
@@ -253,6 +266,8 @@ class _Walker:
         for memref, own in factors:
             read = self._read(memref, own, operation)
             terms = [term.times(other) for term in terms for other in read]
+        if len(terms) > _MOST_TERMS:
+            raise UnrecognisedError(f"it is {len(terms)} einsums, more than {_MOST_TERMS}", operation.span)
         self._write(operation, terms, self._number(beta, operation), target, letters)
 
     def _number(self, value: Value, operation: Operation) -> Term:
@@ -267,7 +282,9 @@ class _Walker:
             if access.root in self.updates:
                 raise UnrecognisedError(f"%{access.root.name} is read after it was written", operation.span)
             self.read.add(access.root)
-            return [Term(1, (), (Factor(access.root, full),))]
+            return [Term(1, (), (Factor(access.root, full, access.block),))]
+        if any(access.block):
+            raise UnrecognisedError(f"a part of %{access.root.name} is read, which is local memory", operation.span)
         content = self.contents.get(access.root)
         if content is None:
             raise UnrecognisedError(f"%{access.root.name} is read before all of it was written", operation.span)
@@ -286,6 +303,8 @@ class _Walker:
         access = self._access(target, operation)
         full = _filled(access, letters)
         root = access.root
+        if any(access.block):
+            raise UnrecognisedError(f"a part of %{root.name} is written", operation.span)
         fresh = not beta.scalars and beta.number == 0
         if root not in self.function.parameters:
             old: Sequence[Term] = ()

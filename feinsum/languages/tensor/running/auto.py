@@ -24,8 +24,10 @@ class AutoKernel:
 
     def __init__(self, general: GeneralKernel, einsum: EinsumKernel) -> None:
         self.general, self.einsum = general, einsum
-        self._chosen: GeneralKernel | EinsumKernel | None = einsum if einsum.is_recorded else None
-        self.why = "its einsums were measured on this device" if einsum.is_recorded else "nobody has called it yet"
+        # what is copied first was not measured
+        known = einsum.is_recorded and not einsum.copies
+        self._chosen: GeneralKernel | EinsumKernel | None = einsum if known else None
+        self.why = "its einsums were measured on this device" if known else "nobody has called it yet"
         self._lock = threading.Lock()
 
     @property
@@ -60,9 +62,9 @@ class AutoKernel:
 
     def _decide(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> None:
         """Time both; whatever the arguments break is raised by the general route."""
-        copies = {name: _copied(value) for name, value in arguments.items()}
         samples: dict[str, list[float]] = {"einsum": [], "general": []}
         try:
+            copies = {name: _copied(value) for name, value in arguments.items()}
             # in turn, so that what else the machine does slows both
             for _ in range(_CALLS):
                 for kernel in (self.einsum, self.general):
@@ -95,7 +97,10 @@ def _wait_for(result: Any) -> None:
 
 
 def _copied(value: Any) -> Any:
-    """An argument of its own; the arrays of a group stay as far from each other as they are."""
+    """An argument of its own; the arrays of a group stay as far from each other as they are.
+
+    :raises UnsuitedError: if it is a device array with gaps, which no library copies in one piece.
+    """
     if isinstance(value, np.ndarray):
         return value.copy(order="K")
     if isinstance(value, list | tuple):
@@ -104,4 +109,7 @@ def _copied(value: Any) -> Any:
             whole = np.stack([one.T for one in arrays])
             return [whole[number].T for number in range(len(arrays))]
         return [_copied(one) for one in arrays]
+    flags = getattr(value, "flags", None)
+    if flags is not None and not flags.forc:
+        raise UnsuitedError("an array on the device has gaps")
     return value.copy() if hasattr(value, "copy") else value

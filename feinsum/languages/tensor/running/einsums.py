@@ -18,6 +18,7 @@ from feinsum.languages.source import Source
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.recognising import Contraction
 from feinsum.languages.tensor.recognising.einsums import name_of
+from feinsum.languages.tensor.recognising.terms import Block
 from feinsum.languages.tensor.running.arguments import Given, examine
 from feinsum.languages.tensor.types import Group
 
@@ -62,6 +63,11 @@ class EinsumKernel:
         return all(kernel.rung in RECORDED for kernel in self.kernels)
 
     @property
+    def copies(self) -> bool:
+        """Whether arrays do not lie as kernels have them."""
+        return any(one.gaps for one in self.contractions)
+
+    @property
     def source(self) -> str:
         """The OpenCL C source of all kernels."""
         return "\n".join(kernel.source for kernel in self.kernels)
@@ -73,6 +79,7 @@ class EinsumKernel:
             numbers = ", ".join(dict.fromkeys(str(self.text.place(span).line) for span in one.spans))
             lines.append(f"%{one.output.name} by line {numbers}: {one.formula}")
             lines.append(f"  {kernel.space} by {kernel.rung}")
+        lines += dict.fromkeys(f"copied at every call: {what}" for one in self.contractions for what in one.gaps)
         return "\n".join(lines)
 
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
@@ -86,7 +93,7 @@ class EinsumKernel:
         results = {one: _Result(batches[one]) for one in self.written}
         numbers = {one: found.number[()] for one, found in given.items() if found.number is not None}
         for one, kernel in zip(self.contractions, self.kernels, strict=True):
-            inputs = {name_of(value): batches[value] for value in one.operands}
+            inputs = {name_of(value, block): _block(batches[value], value, block) for value, block in one.operands}
             scalars = {name_of(value): numbers[value] for value in one.scalars}
             kernel({**inputs, **scalars}, out=results[one.output].array, queue=queue, wait_for=wait_for)
         for result in results.values():
@@ -130,6 +137,16 @@ def _transposed(given: Given) -> Any:
     if not isinstance(given.parameter.type, Group):
         return given.arrays[0].T
     return _together([array.T for array in given.arrays], given.name)
+
+
+def _block(transposed: Any, value: Value, block: Block) -> Any:
+    """A block of a transposed array."""
+    if not any(block):
+        return transposed
+    parts = [slice(None) if part is None else slice(part[0], sum(part)) for part in block]
+    if isinstance(value.type, Group):
+        return transposed[(parts[0], *reversed(parts[1:]))]
+    return transposed[tuple(reversed(parts))]
 
 
 def are_equally_far(arrays: Sequence[Any]) -> bool:

@@ -1,0 +1,123 @@
+"""Arrays of torch, JAX, CuPy and numpy beside the bare kernels, and derivatives beside torch's: what doc/arrays.rst states.
+
+    python -m benchmarks arrays                                   # on the CPU, a minute or two
+    python -m benchmarks arrays --groups calls host               # a part
+    python -m benchmarks arrays --side gpu --processes 14 --report doc/arrays-gpu.rst
+    python -m benchmarks arrays --read doc/arrays-gpu.jsonl       # the tables of what was measured
+
+calls: one kernel called in every way, beside its raw launch.  host: how long the caller is busy with small arrays.  copies:
+the memory that a call takes besides its result.  leaks: what stays of ten thousand calls.  streams: that nothing waits
+(on CUDA).  gradcheck: random einsums, seeded.  training: forward and backward of layers, and the einsums they consist of.
+devices: two equal GPUs told apart, each computing what lies on it, both tuned at once (where there are two).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import feinsum as fe
+from benchmarks.results import Row
+from benchmarks.suite import machine
+
+GROUPS = ("calls", "host", "copies", "leaks", "streams", "gradcheck", "training", "devices")
+_PACKAGES = ("numpy", "torch", "jax", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "opt_einsum")
+
+
+def main() -> None:
+    arguments = _parser().parse_args()
+    from benchmarks.arrays_table import print_tables, write_page
+
+    rows = [row for path in arguments.read for row in read_lines(path)] if arguments.read else run(arguments)
+    print_tables(rows)
+    if arguments.report:
+        write_page(rows, arguments.report)
+    if any("failed" in row for row in rows):
+        sys.exit(1)
+
+
+def run(arguments: argparse.Namespace) -> list[Row]:
+    """Measure the groups that are asked for, and add their rows to the file of results; gives the rows."""
+    # JAX takes three quarters of a GPU's memory at its first array unless it is told not to.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)  # torch 2.13, of itself
+    from benchmarks.arrays_clock import Side
+
+    side = Side(arguments.side, fe.device(arguments.device or arguments.side), arguments.rounds)
+    about = {"side": side.name, "machine": machine(side.device), "versions": dict(_versions())}
+    rows = []
+    with open(arguments.out, "a", encoding="utf-8") as out:
+        for group in arguments.groups:
+            begin = time.monotonic()
+            for found in measured(group, side, arguments):
+                date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+                row = {"group": group, **found, "date": date, "load": round(os.getloadavg()[0], 1), **about}
+                out.write(json.dumps(row) + "\n")
+                out.flush()
+                rows.append(row)
+            print(f"{group}: {time.monotonic() - begin:.0f} s", flush=True)
+    return rows
+
+
+def measured(group: str, side: Any, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows of a group; what ends with an error is a row that says so, and the others are measured."""
+    from benchmarks import arrays_calls, arrays_devices, arrays_training
+
+    ways: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
+        "calls": lambda: arrays_calls.calls(side),
+        "host": lambda: arrays_calls.host(side),
+        "copies": lambda: arrays_calls.copies(side),
+        "leaks": lambda: arrays_calls.leaks(side, arguments.repeat),
+        "streams": lambda: arrays_calls.streams(side),
+        "gradcheck": lambda: arrays_training.gradchecks(side, arguments.einsums, arguments.processes),
+        "training": lambda: arrays_training.training(side, arguments.processes),
+        "devices": lambda: arrays_devices.devices(side),
+    }
+    try:
+        yield from ways[group]()
+    except Exception:  # one group's error must not take the figures of the others along
+        yield {"name": group, "failed": traceback.format_exc()}
+
+
+def read_lines(path: str | Path) -> list[Row]:
+    """The rows of a file; of several for one thing on one device the last."""
+    rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    return list({(row["group"], row["name"], row["machine"]["device"]): row for row in rows}.values())
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in _PACKAGES:
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--groups", nargs="+", choices=GROUPS, default=GROUPS, help="(default: all)")
+    add("--side", choices=("cpu", "gpu"), default="cpu", help="whose sizes (default: cpu)")
+    add("--device", help="see feinsum.device; by default the side")
+    add("--rounds", type=int, default=15, help="samples of each way, in turns (default: 15)")
+    add("--repeat", type=int, default=10_000, help="calls that must leave nothing behind (default: 10000)")
+    add("--einsums", type=int, default=100, help="random einsums for gradcheck (default: 100)")
+    add("--processes", type=int, default=1, help="for gradcheck, and to make kernels beforehand (default: 1)")
+    add("--out", default="arrays.jsonl", help="results are appended here (default: arrays.jsonl)")
+    add("--read", nargs="+", metavar="FILE", help="only show the results of these files")
+    add("--report", metavar="FILE.rst", help="write the tables as a page")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

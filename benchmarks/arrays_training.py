@@ -1,0 +1,192 @@
+"""Derivatives: random einsums beside differences, and training steps of layers beside torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+import feinsum as fe
+from benchmarks.arrays_clock import Side, Way
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An einsum of which every operand is learnt.
+
+    :ivar lengths: of each index.
+    """
+
+    name: str
+    subscripts: str
+    lengths: Mapping[str, int]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        terms = self.subscripts.partition("->")[0].split(",")
+        return [tuple(self.lengths[letter] for letter in term) for term in terms]
+
+    def operands(self, side: Side) -> list[Any]:
+        """Random tensors in float32, so that the result has about the size of one."""
+        rng = np.random.default_rng(21)
+        made = [side.tensor(rng.normal(size=shape).astype("float32")) for shape in self.shapes]
+        for one in made[1:]:
+            one.div_(one.shape[0] ** 0.5)
+        return [one.requires_grad_() for one in made]
+
+
+def layers(side: Side) -> tuple[Layer, ...]:
+    """Those of tensor networks, at sizes of the device."""
+    many, long, n = (8192, 256, 16) if side.on_gpu else (256, 64, 8)
+    short = dict.fromkeys("abcijk", n)
+    return (
+        Layer("Tucker of a batch", "nabc,ai,bj,ck->nijk", {"n": many, **short}),
+        Layer("Tucker", "abc,ai,bj,ck->ijk", dict.fromkeys("abc", long) | dict.fromkeys("ijk", 32)),
+        Layer("MTTKRP", "ijk,jr,kr->ir", {**dict.fromkeys("ijk", long), "r": 32}),
+        Layer("CP of a batch", "nabc,ar,br,cr->nr", {"n": many, **short, "r": 32}),
+    )
+
+
+def training(side: Side, processes: int) -> Iterator[dict[str, Any]]:
+    """Forward and backward of each layer, untuned, beside torch's; then each einsum of it alone."""
+    import torch
+
+    known = layers(side)
+    if processes > 1:  # their kernels are made at the same time, and found on disk below
+        with _processes(processes) as pool:
+            list(pool.map(_prepare, [side.name] * len(known), [side.device.word] * len(known), range(len(known))))
+    for layer in known:
+        operands = layer.operands(side)
+        cotangent = torch.randn_like(torch.einsum(layer.subscripts, *operands))
+        ways = {
+            "feinsum.torch.einsum": _step(fe.torch.einsum, layer.subscripts, operands, cotangent),
+            "torch.einsum": _step(torch.einsum, layer.subscripts, operands, cotangent),
+        }
+        ours, theirs = (way() for way in ways.values())
+        yield {
+            "name": layer.name,
+            "einsum": layer.subscripts,
+            "sizes": dict(layer.lengths),
+            "error": max(_distance(a, b) for a, b in zip(ours, theirs, strict=True)),
+            "step": side.compare(ways, side.back_to_back),
+            "einsums": [_alone(side, text, shapes) for text, shapes in evaluated(ways["feinsum.torch.einsum"])],
+        }
+
+
+def _step(einsum: Callable[..., Any], subscripts: str, operands: Sequence[Any], cotangent: Any) -> Callable[[], Any]:
+    import torch
+
+    return lambda: torch.autograd.grad(einsum(subscripts, *operands), operands, cotangent)
+
+
+def evaluated(step: Callable[[], Any]) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """The einsums that a step consists of, in order: subscripts, and the shapes of operands."""
+    from feinsum.interop import torch_operator
+
+    found = []
+    evaluate = torch_operator._evaluate
+
+    def watched(subscripts: str, operands: Sequence[Any]) -> Any:
+        found.append((subscripts, [tuple(one.shape) for one in operands]))
+        return evaluate(subscripts, operands)
+
+    torch_operator._evaluate = watched
+    try:
+        step()
+    finally:
+        torch_operator._evaluate = evaluate
+    return found
+
+
+def _distance(found: Any, expected: Any) -> float:
+    """Of two tensors, by the largest element of the second."""
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+def _alone(side: Side, subscripts: str, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+    """One einsum beside torch's, and the kernels that do it."""
+    import torch
+
+    rng = np.random.default_rng(21)
+    operands = [side.tensor(rng.normal(size=shape).astype("float32")) for shape in shapes]
+    expression = fe.contract_expression(subscripts, *shapes, dtype="float32", device=side.device)
+    ways: dict[str, Way] = {
+        "feinsum": lambda: expression(*operands),
+        "torch.einsum": lambda: torch.einsum(subscripts, *operands),
+    }
+    times = side.compare(ways, side.back_to_back)
+    steps = [
+        {"einsum": "numpy's BLAS"}
+        if kernel is None
+        else {"einsum": str(kernel.einsum), "space": kernel.space, "rung": kernel.rung}
+        for kernel in expression.kernels
+    ]
+    return {"subscripts": subscripts, "shapes": shapes, **times, "kernels": steps}
+
+
+def _prepare(name: str, word: str, number: int) -> None:
+    """Have the kernels of a layer made."""
+    import torch
+
+    side = Side(name, fe.device(word), 1)
+    layer = layers(side)[number]
+    operands = layer.operands(side)
+    result = fe.torch.einsum(layer.subscripts, *operands)
+    torch.autograd.grad(result, operands, torch.ones_like(result))
+    side.wait()
+
+
+def gradchecks(side: Side, count: int, processes: int) -> Iterator[dict[str, Any]]:
+    """Random einsums whose derivatives are compared with differences by ``torch.autograd.gradcheck``."""
+    shares = [list(range(first, count, max(1, processes))) for first in range(max(1, processes))]
+    if processes > 1:
+        with _processes(processes) as pool:
+            answers = list(pool.map(check_derivatives, [side.name] * processes, shares))
+    else:
+        answers = [check_derivatives(side.name, shares[0])]
+    wrong = dict(pair for answer in answers for pair in answer.items())
+    yield {"name": f"{count} random einsums", "right": count - len(wrong), "wrong": wrong}
+
+
+def check_derivatives(name: str, numbers: Sequence[int]) -> dict[str, str]:
+    """What is wrong with some of the random einsums, by their subscripts and shapes."""
+    import torch
+
+    wrong = {}
+    for number in numbers:
+        subscripts, shapes, dtype = random_einsum(number)
+        torch.manual_seed(number)
+        operands = [
+            torch.randn(shape, dtype=getattr(torch, dtype), device="cuda" if name == "gpu" else "cpu", requires_grad=True)
+            for shape in shapes
+        ]
+        try:
+            torch.testing.assert_close(fe.torch.einsum(subscripts, *operands), torch.einsum(subscripts, *operands))
+            torch.autograd.gradcheck(lambda *x, text=subscripts: fe.torch.einsum(text, *x), operands)
+        except Exception as error:  # whatever it is, it is what is wrong
+            wrong[f"{number}: {subscripts} {shapes} {dtype}"] = f"{type(error).__name__}: {error}"[:500]
+    return wrong
+
+
+def random_einsum(seed: int) -> tuple[str, list[tuple[int, ...]], str]:
+    """Subscripts, shapes and type of one to three small operands, with diagonals and indices of one operand only.
+
+    >>> random_einsum(3) == random_einsum(3)
+    True
+    """
+    rng = np.random.default_rng([21, seed])
+    letters = "ijkl"[: rng.integers(1, 5)]
+    lengths = {letter: int(rng.integers(1, 5)) for letter in letters}
+    terms = ["".join(rng.choice(list(letters), rng.integers(0, 4))) for _ in range(rng.integers(1, 4))]
+    used = sorted(set("".join(terms)))
+    output = "".join(letter for letter in rng.permutation(used) if rng.random() < 0.5) if used else ""
+    shapes = [tuple(lengths[letter] for letter in term) for term in terms]
+    return f"{','.join(terms)}->{output}", shapes, str(rng.choice(["float64", "complex128"]))
+
+
+def _processes(count: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))

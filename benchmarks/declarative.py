@@ -1,0 +1,348 @@
+"""``python -m benchmarks declarative``: programs of the declarative language beside torch, JAX and numba, in one run.
+
+Of each program the built kernel, what it is measured against, and what peers make of the same are timed in turn; a round
+times each of them once, and ratios are medians over rounds (:mod:`feinsum.timing.races`).  What it is measured against is
+the kernel of :func:`feinsum.generate` for a program that is an einsum, or a tile of one; a copy of the same array for what
+reads one and writes one; the matrix product alone where more is made of it.  ``--page`` writes a table of the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import feinsum as fe
+from feinsum.timing.races import Race, run_race
+
+MATMUL: Final = """
+A: Tensor<M, K; f32>
+B: Tensor<K, N; f32>
+y = compute (shape = [M, N]) |i, j| reduce (shape = [K], op = sum) |k| A[i, k] * B[k, j]
+"""
+SOFTMAX: Final = """
+A: Tensor<R, C; f32>
+t = compute (shape = [R, C]) |i, j| {
+    most = reduce (shape = [C], op = max) |k| A[i, k]
+    exp(A[i, j] - most)
+}
+y = compute (shape = [R, C]) |i, j| {
+    total = reduce (shape = [C], op = sum) |k| t[i, k]
+    t[i, j] / total
+}
+"""
+LAYER_NORM: Final = """
+A: Tensor<R, C; f32>
+gamma: Tensor<C; f32>
+beta: Tensor<C; f32>
+y = compute (shape = [R, C]) |i, j| {
+    mean = reduce (shape = [C], op = sum) |k| A[i, k] / C
+    variance = reduce (shape = [C], op = sum) |k| (A[i, k] - mean) * (A[i, k] - mean) / C
+    (A[i, j] - mean) * rsqrt(variance + 1e-5) * gamma[j] + beta[j]
+}
+"""
+GELU: Final = """
+A: Tensor<M, K; f32>
+B: Tensor<K, N; f32>
+b: Tensor<N; f32>
+y = compute (shape = [M, N]) |i, j| {
+    v = (reduce (shape = [K], op = sum) |k| A[i, k] * B[k, j]) + b[j]
+    v * 0.5 * (1 + erf(v * 0.7071067811865476))
+}
+"""
+ATTENTION: Final = """
+Q: Tensor<H, S, E; f32>
+K: Tensor<H, T, E; f32>
+V: Tensor<H, T, E; f32>
+scores = compute (shape = [H, S, T]) |h, s, t| reduce (shape = [E], op = sum) |e| Q[h, s, e] * K[h, t, e]
+weights = compute (shape = [H, S, T]) |h, s, t| {
+    most = reduce (shape = [T], op = max) |u| scores[h, s, u]
+    exp(scores[h, s, t] - most)
+}
+y = compute (shape = [H, S, E]) |h, s, e| {
+    total = reduce (shape = [T], op = sum) |t| weights[h, s, t]
+    (reduce (shape = [T], op = sum) |t| weights[h, s, t] * V[h, t, e]) / total
+}
+"""
+TILED: Final = """
+A: Tensor<M, K; f32>
+B: Tensor<K, N; f32>
+tile_m = tune(M, [128, 64])
+tile_n = tune(N, [128, 64])
+tile_k = tune(K, [TILE_K])
+y: Tensor<M, N; f32> = grid (dim = [cdiv(M, tile_m), cdiv(N, tile_n)]) |gm, gn| {
+    affine_for (end = cdiv(K, tile_k), init = zeros([tile_m, tile_n])) |gk, sums| {
+        a = compute (shape = [tile_m, tile_k]) |m, k| {
+            if m + gm * tile_m < M and k + gk * tile_k < K then A[m + gm * tile_m, k + gk * tile_k] else 0
+        }
+        b = compute (shape = [tile_k, tile_n]) |k, n| {
+            if k + gk * tile_k < K and n + gn * tile_n < N then B[k + gk * tile_k, n + gn * tile_n] else 0
+        }
+        sums + compute (shape = [tile_m, tile_n]) |m, n| reduce (shape = [tile_k], op = sum) |k| a[m, k] * b[k, n]
+    }
+}
+"""
+_PRODUCT = {"M": 0, "K": 1, "N": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program at given lengths.
+
+    :ivar against: what it is measured against: "generate", "copy" or "bare".
+    :ivar bar: the part of that speed that is aimed at.
+    """
+
+    name: str
+    text: str
+    shapes: Mapping[str, tuple[int, ...]]
+    against: str
+    bar: float | None = None
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Random arguments."""
+        rng = np.random.default_rng(0)
+        return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in self.shapes.items()}
+
+    @property
+    def lengths(self) -> str:
+        return " ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in self.shapes.items())
+
+
+def _product(name: str, text: str, m: int, k: int, n: int, against: str, bar: float, **more: tuple[int, ...]) -> Case:
+    return Case(name, text, {"A": (m, k), "B": (k, n), **more}, against, bar)
+
+
+def cases(gpu: bool) -> tuple[Case, ...]:
+    """The programs, with lengths for the kind of device."""
+    rows, columns = (65536, 2048) if gpu else (8192, 2048)
+    n = 4096 if gpu else 1024
+    heads = (16, 2048, 64) if gpu else (8, 512, 64)
+    return (
+        _product("matrix product", MATMUL, n, n, n, "generate", 1 / 1.03),
+        _product("matrix product, thin", MATMUL, 65536, 64, 64, "generate", 1 / 1.03),
+        _product("tiled product", TILED.replace("TILE_K", "16" if gpu else "128"), n, n, n, "generate", 0.5),
+        Case("softmax", SOFTMAX, {"A": (rows, columns)}, "copy", 0.8),
+        Case("layer norm", LAYER_NORM, {"A": (rows, columns), "gamma": (columns,), "beta": (columns,)}, "copy", 0.8),
+        _product("gelu(x@W + b)", GELU, 8192, 512, 64, "bare", 1 / 1.05, b=(64,)),
+        _product("gelu(x@W + b)", GELU, 2048, 512, 512, "bare", 1 / 1.05, b=(512,)),
+        Case("attention", ATTENTION, dict.fromkeys("QKV", heads), "", None),
+    )
+
+
+def samplers(case: Case, device: fe.Device, database: str | None) -> dict[str, Callable[[], float]]:
+    """What times the program, what it is measured against, and each peer once."""
+    import pyopencl.array as cla
+
+    queue, arrays = device.queue, case.arrays()
+    held = {name: cla.to_device(queue, value) for name, value in arrays.items()}
+    built = fe.build(fe.program(case.text, "declarative"), device=device, database=database)
+    result = built(held)
+    found = {"program": timed(lambda: built(held, out=result), queue.finish)}
+    if case.against in ("generate", "bare"):
+        operands = [fe.array(name, case.shapes[name], "float32") for name in "AB"]
+        kernel = fe.generate(fe.einsum("ik,kj->ij", *operands), device, database)
+        out = cla.empty(queue, (case.shapes["A"][0], case.shapes["B"][1]), np.float32)
+        own = {name: held[name] for name in "AB"}
+        found[case.against] = timed(lambda: kernel(own, out=out), queue.finish)
+    elif case.against == "copy":
+        kernel = fe.generate(fe.einsum("ij->ij", fe.array("A", case.shapes["A"], "float32")), device, database)
+        out = cla.empty(queue, case.shapes["A"], np.float32)
+        found["copy"] = timed(lambda: kernel({"A": held["A"]}, out=out), queue.finish)
+    found |= dict(peers(case, arrays, device.profile.kind != "cpu", result.get()))
+    return found
+
+
+def timed(run: Callable[[], object], finish: Callable[[], object] = lambda: None) -> Callable[[], float]:
+    """What returns the seconds of a run: of several in a row, where one takes less than a millisecond."""
+    run()
+    finish()
+    begin = time.perf_counter()
+    run()
+    finish()
+    count = max(1, min(100, int(2e-3 / max(time.perf_counter() - begin, 1e-6))))
+
+    def sample() -> float:
+        begin = time.perf_counter()
+        for _ in range(count):
+            run()
+        finish()
+        return (time.perf_counter() - begin) / count
+
+    return sample
+
+
+def peers(
+    case: Case, arrays: Mapping[str, np.ndarray[Any, Any]], gpu: bool, result: np.ndarray[Any, Any]
+) -> Iterator[tuple[str, Callable[[], float]]]:
+    """torch, as it is and compiled, JAX, and numba where it has the program, if they are installed.
+
+    :raises AssertionError: if what one computes is not what we do.
+    """
+
+    def require_same(name: str, value: Any) -> None:
+        assert np.allclose(value, result, rtol=1e-2, atol=1e-2 * float(np.abs(result).max())), (case.name, name)
+
+    with suppress(ImportError):
+        import torch
+
+        where = "cuda" if gpu else "cpu"
+        given = [torch.from_numpy(value).to(where) for value in arrays.values()]
+        function = _torch(case, torch)
+        compiled = torch.compile(function)
+        finish = torch.cuda.synchronize if gpu else (lambda: None)
+        for name, called in (("torch", function), ("torch.compile", compiled)):
+            try:
+                require_same(name, called(*given).cpu().numpy())
+            except (RuntimeError, AttributeError) as error:  # as where torch.compile finds no compiler
+                print(f"{name}: {type(error).__name__}")
+                continue
+            yield name, timed(lambda called=called: called(*given), finish)
+    with suppress(ImportError):
+        import jax
+
+        jax.config.update("jax_default_matmul_precision", "highest")
+        own = [jax.numpy.asarray(value) for value in arrays.values()]
+        jitted = jax.jit(_jax(case, jax))
+        require_same("jax", np.asarray(jitted(*own)))
+        yield "jax", timed(lambda: jitted(*own).block_until_ready())
+    if not gpu and case.name in _NUMBA:
+        with suppress(ImportError):
+            import numba
+
+            loops = numba.njit(parallel=True, fastmath=True)(_NUMBA[case.name])
+            require_same("numba", loops(*arrays.values()))
+            yield "numba", timed(lambda: loops(*arrays.values()))
+
+
+def _torch(case: Case, torch: Any) -> Callable[..., Any]:
+    functional = torch.nn.functional
+    return {
+        "softmax": lambda A: torch.softmax(A, 1),
+        "layer norm": lambda A, gamma, beta: functional.layer_norm(A, A.shape[1:], gamma, beta),
+        "gelu(x@W + b)": lambda A, B, b: functional.gelu(A @ B + b),
+        "attention": lambda Q, K, V: torch.softmax(Q @ K.transpose(1, 2), 2) @ V,
+    }.get(case.name, lambda A, B: A @ B)
+
+
+def _jax(case: Case, jax: Any) -> Callable[..., Any]:
+    def layer_norm(A: Any, gamma: Any, beta: Any) -> Any:
+        mean = A.mean(1, keepdims=True)
+        variance = ((A - mean) ** 2).mean(1, keepdims=True)
+        return (A - mean) * jax.lax.rsqrt(variance + 1e-5) * gamma + beta
+
+    return {
+        "softmax": lambda A: jax.nn.softmax(A, axis=1),
+        "layer norm": layer_norm,
+        "gelu(x@W + b)": lambda A, B, b: jax.nn.gelu(A @ B + b, approximate=False),
+        "attention": lambda Q, K, V: jax.nn.softmax(Q @ K.transpose(0, 2, 1), axis=2) @ V,
+    }.get(case.name, lambda A, B: A @ B)
+
+
+def _softmax(A):  # type: ignore[no-untyped-def]  # numba makes sense of it
+    import numba
+
+    y = np.empty_like(A)
+    for i in numba.prange(A.shape[0]):
+        most = A[i].max()
+        total = np.float32(0)
+        for j in range(A.shape[1]):
+            y[i, j] = np.exp(A[i, j] - most)
+            total += y[i, j]
+        for j in range(A.shape[1]):
+            y[i, j] /= total
+    return y
+
+
+def _layer_norm(A, gamma, beta):  # type: ignore[no-untyped-def]  # as above
+    import numba
+
+    y = np.empty_like(A)
+    for i in numba.prange(A.shape[0]):
+        mean = A[i].sum() / np.float32(A.shape[1])
+        variance = np.float32(0)
+        for j in range(A.shape[1]):
+            variance += (A[i, j] - mean) * (A[i, j] - mean)
+        scale = np.float32(1) / np.sqrt(variance / np.float32(A.shape[1]) + np.float32(1e-5))
+        for j in range(A.shape[1]):
+            y[i, j] = (A[i, j] - mean) * scale * gamma[j] + beta[j]
+    return y
+
+
+_NUMBA: Final = {"softmax": _softmax, "layer norm": _layer_norm}
+
+
+def told(case: Case, device: fe.Device, race: Race) -> dict[str, Any]:
+    """A line of results: seconds of each way, and how fast the program is beside each other."""
+    seconds = {name: float(np.median([r[name] for r in race.rounds if name in r])) for name in race.names}
+    ratios = {name: race.compare("program", name).ratio for name in race.names if name != "program"}
+    return {
+        "program": case.name,
+        "lengths": case.lengths,
+        "device": device.id,
+        "date": time.strftime("%Y-%m-%d"),
+        "seconds": seconds,
+        "times_as_fast_as": ratios,
+        "against": case.against,
+        "bar": case.bar,
+        "rounds": len(race.rounds),
+    }
+
+
+def page(lines: list[dict[str, Any]]) -> str:
+    """A table of results, the newest of each program."""
+    newest = {(line["device"], line["program"], line["lengths"]): line for line in lines}
+    peers = ["torch", "torch.compile", "jax", "numba"]
+    rows = [["program", "lengths", "time", "of what it is measured against", "aim", *peers]]
+    for line in newest.values():
+        ratios = line["times_as_fast_as"]
+        against = f"{ratios[line['against']]:.2f} ({line['against']})" if line["against"] else ""
+        bar = f"{line['bar']:.2f}" if line["bar"] else ""
+        told = [f"{ratios[name]:.2f}" if name in ratios else "" for name in peers]
+        rows.append([line["program"], line["lengths"], f"{line['seconds']['program'] * 1e3:.3g} ms", against, bar, *told])
+    text = [".. list-table::", "   :header-rows: 1", ""]
+    for row in rows:
+        text += [f"   {'* -' if k == 0 else '  -'} {cell}".rstrip() for k, cell in enumerate(row)]
+    devices = sorted({f"{line['device']}, {line['date']}" for line in newest.values()})
+    note = f"Made by ``python -m benchmarks declarative --page``, on {'; '.join(devices)}."
+    return "\n".join([".. " + "this file is written by the command that it names", "", note, "", *text, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", help="as `feinsum --device` takes it")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each case")
+    parser.add_argument("--case", default="", help="only programs whose name has this in it")
+    parser.add_argument("--database", help="where records of einsums and programs are")
+    parser.add_argument("--out", help="a file to which a line of JSON is added for each case")
+    parser.add_argument("--page", help="write a table of the lines of --out to this file, and measure nothing")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if arguments.page:
+        lines = [json.loads(line) for line in Path(arguments.out).read_text(encoding="utf-8").splitlines()]
+        Path(arguments.page).write_text(page(lines), encoding="utf-8")
+        return
+    device = fe.device(arguments.device)
+    for case in cases(device.profile.kind != "cpu"):
+        if arguments.case not in case.name:
+            continue
+        found = samplers(case, device, arguments.database)
+        # All ways are timed in all rounds: which one is the fastest is not the question.
+        line = told(case, device, run_race(found, seconds=arguments.seconds, looks=(64,)))
+        shown = "  ".join(f"{name} {ratio:.2f}" for name, ratio in line["times_as_fast_as"].items())
+        print(f"{case.name:22} {case.lengths:44} {line['seconds']['program'] * 1e3:8.3f} ms  {shown}", flush=True)
+        if arguments.out:
+            with open(arguments.out, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

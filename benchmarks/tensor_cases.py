@@ -1,0 +1,200 @@
+"""Programs of the tensor language that are timed, with the same work as their peers are asked for it.
+
+All arrays of a case are listed as the program has them, column-major; peers get the same memory as C-contiguous batches,
+so that ``C = A B`` of the program is ``c = b @ a`` of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import comb
+from typing import Any
+
+import numpy as np
+
+PERIOD = 1024
+"""After so many instances the numbers are the same again."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program beside what peers do.
+
+    :ivar text: the program.
+    :ivar dtype: of all arrays.
+    :ivar shapes: of the arrays in column-major order; "E" is the number of instances.
+    :ivar output: the array that is written.
+    :ivar numbers: scalars that are given at the call.
+    :ivar einsum: the subscripts and operands that `generate` is asked for, in C order, and the epilogue; None for what is
+        several einsums.
+    :ivar compute: the new output from C-contiguous batches, written with ``@`` and ``+``; any library's arrays.
+    :ivar in_place: the same by torch's functions that write a given array; None where `compute` is all there is.
+    """
+
+    name: str
+    text: str
+    dtype: str
+    shapes: Mapping[str, tuple[int | str, ...]]
+    output: str
+    numbers: Mapping[str, float]
+    einsum: tuple[str, tuple[str, ...], str] | None
+    compute: Callable[[Any], Any]
+    in_place: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def instance_bytes(self) -> int:
+        """What an instance reads and writes, each array once."""
+        own = [shape[:-1] for shape in self.shapes.values() if shape[-1] == "E"]
+        return sum(int(np.prod([int(n) for n in shape])) for shape in own) * np.dtype(self.dtype).itemsize
+
+    def arrays(self, count: int) -> dict[str, Any]:
+        """Random arrays of both signs, in order F, of which :data:`PERIOD` instances differ."""
+        rng = np.random.default_rng(0)
+        lengths = {name: tuple(count if n == "E" else int(n) for n in shape) for name, shape in self.shapes.items()}
+        return {name: _numbers(rng, shape, self.dtype) for name, shape in lengths.items()}
+
+
+def _numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    """Random numbers; those of the first instances again and again."""
+    first, *rest = shape[::-1]
+    values = rng.standard_normal((min(first, PERIOD), *rest), dtype="float32").astype(dtype)
+    return np.resize(values, (first, *rest)).T
+
+
+def gemm(n: int, dtype: str, beta: int) -> Case:
+    """``C := A B + β C`` for a batch of square matrices."""
+    t = _type(dtype)
+    lines = [f"%beta = constant {beta}.0 : {t}", f"%alpha = constant 1.0 : {t}", "%id = builtin.group_id : index"]
+    lines += [f"%{x.lower()} = subview %{x}[0:{n}, 0:{n}, %id] : memref<{t}x{n}x{n}>" for x in "ABC"]
+    lines += ["gemm.n.n %alpha, %a, %b, %beta, %c"]
+    parameters = ", ".join(f"%{x}: memref<{t}x{n}x{n}x?>" for x in "ABC")
+    shapes = dict.fromkeys("ABC", (n, n, "E"))
+
+    def compute(x: Any) -> Any:
+        return x.B @ x.A + x.C if beta else x.B @ x.A
+
+    def in_place(torch: Any, x: Any) -> Any:
+        return torch.baddbmm(x.C, x.B, x.A, out=x.C) if beta else torch.bmm(x.B, x.A, out=x.C)
+
+    einsum = "enk,ekm->enm", ("B", "A"), "v + out" if beta else ""
+    name = f"gemm {n}^3 {dtype} beta {beta}"
+    return Case(name, _function(parameters, lines), dtype, shapes, "C", {}, einsum, compute, in_place)
+
+
+def chain(dtype: str, rows: int = 56, columns: int = 9) -> Case:
+    """``Q := K P A + Q``, of which K is the same for all."""
+    t, m, q = _type(dtype), rows, columns
+    lines = [f"%one = constant 1.0 : {t}", f"%zero = constant 0.0 : {t}", "%id = builtin.group_id : index"]
+    lines += [f"%{x.lower()} = subview %{x}[0:{m}, 0:{q}, %id] : memref<{t}x{m}x{q}>" for x in "PQ"]
+    lines += [f"%a = subview %A[0:{q}, 0:{q}, %id] : memref<{t}x{q}x{q}>", f"%t = alloca : memref<{t}x{m}x{q},local>"]
+    lines += ["gemm.n.n %one, %p, %a, %zero, %t", "gemm.n.n %one, %K, %t, %one, %q"]
+    batches = f"%P: memref<{t}x{m}x{q}x?>, %A: memref<{t}x{q}x{q}x?>, %Q: memref<{t}x{m}x{q}x?>"
+    shapes: dict[str, tuple[int | str, ...]]
+    shapes = {"K": (m, m), "P": (m, q, "E"), "A": (q, q, "E"), "Q": (m, q, "E")}
+    return Case(
+        f"chain {m}x{q} {dtype}",
+        _function(f"%K: memref<{t}x{m}x{m}>, {batches}", lines),
+        dtype,
+        shapes,
+        "Q",
+        {},
+        ("lk,eql,epq->epk", ("K", "P", "A"), "v + out"),
+        lambda x: x.Q + x.A @ (x.P @ x.K),
+        lambda torch, x: torch.baddbmm(x.Q, x.A, x.P @ x.K, out=x.Q),
+    )
+
+
+def volume(dtype: str, rows: int = 56, columns: int = 9) -> Case:
+    """ADER-DG's volume integral ``Q := Σ_d K_d P A_d + Q``."""
+    t, m, q = _type(dtype), rows, columns
+    lines = [f"%one = constant 1.0 : {t}", f"%zero = constant 0.0 : {t}", "%id = builtin.group_id : index"]
+    lines += [f"%{x.lower()} = subview %{x}[0:{m}, 0:{q}, %id] : memref<{t}x{m}x{q}>" for x in "PQ"]
+    for d in range(3):
+        lines += [f"%a{d} = subview %A{d}[0:{q}, 0:{q}, %id] : memref<{t}x{q}x{q}>"]
+        lines += [f"%t{d} = alloca : memref<{t}x{m}x{q},local>"]
+        lines += [f"gemm.n.n %one, %p, %a{d}, %zero, %t{d}", f"gemm.n.n %one, %K{d}, %t{d}, %one, %q"]
+    parameters = [f"%K{d}: memref<{t}x{m}x{m}>" for d in range(3)]
+    parameters += [f"%A{d}: memref<{t}x{q}x{q}x?>" for d in range(3)]
+    parameters += [f"%{x}: memref<{t}x{m}x{q}x?>" for x in "PQ"]
+    shapes: dict[str, tuple[int | str, ...]] = {f"K{d}": (m, m) for d in range(3)}
+    shapes |= {f"A{d}": (q, q, "E") for d in range(3)} | dict.fromkeys("PQ", (m, q, "E"))
+
+    def compute(x: Any) -> Any:
+        return x.Q + x.A0 @ (x.P @ x.K0) + x.A1 @ (x.P @ x.K1) + x.A2 @ (x.P @ x.K2)
+
+    def in_place(torch: Any, x: Any) -> Any:
+        for A, K in ((x.A0, x.K0), (x.A1, x.K1), (x.A2, x.K2)):
+            torch.baddbmm(x.Q, A, x.P @ K, out=x.Q)
+        return x.Q
+
+    name = f"volume {m}x{q} {dtype}"
+    return Case(name, _function(", ".join(parameters), lines), dtype, shapes, "Q", {}, None, compute, in_place)
+
+
+def derivatives(dtype: str, order: int = 5, columns: int = 9) -> Case:
+    """ADER-DG's time integral ``I := t_0 D_0 + Σ_j t_j D_j`` with ``D_j = Σ_d K_d D_{j-1} A_d`` of fewer and fewer rows."""
+    t, q = _type(dtype), columns
+    rows = [comb(order - j + 2, 3) for j in range(order)]
+    m = rows[0]
+    lines = [f"%one = constant 1.0 : {t}", f"%zero = constant 0.0 : {t}", "%id = builtin.group_id : index"]
+    lines += [f"%{x} = subview %{x.upper()}[0:{m}, 0:{q}, %id] : memref<{t}x{m}x{q}>" for x in "qi"]
+    lines += [f"%a{d} = subview %A{d}[0:{q}, 0:{q}, %id] : memref<{t}x{q}x{q}>" for d in range(3)]
+    lines += ["axpby.n %t0, %q, %zero, %i"]
+    before = "%q"
+    for j in range(1, order):
+        above, here = rows[j - 1], rows[j]
+        lines += [f"%d{j} = alloca : memref<{t}x{here}x{q},local>"]
+        for d in range(3):
+            strides = f",strided<1,{m}>" if here < m else ""
+            lines += [f"%k{j}{d} = subview %K{d}[0:{here}, 0:{above}] : memref<{t}x{here}x{above}{strides}>"]
+            lines += [f"%s{j}{d} = alloca : memref<{t}x{here}x{q},local>"]
+            lines += [f"gemm.n.n %one, %k{j}{d}, {before}, %zero, %s{j}{d}"]
+            lines += [f"gemm.n.n %one, %s{j}{d}, %a{d}, %{'one' if d else 'zero'}, %d{j}"]
+        lines += [f"%i{j} = subview %i[0:{here}, 0:{q}] : memref<{t}x{here}x{q},strided<1,{m}>>"]
+        lines += [f"axpby.n %t{j}, %d{j}, %one, %i{j}"]
+        before = f"%d{j}"
+    parameters = [f"%K{d}: memref<{t}x{m}x{m}>" for d in range(3)]
+    parameters += [f"%A{d}: memref<{t}x{q}x{q}x?>" for d in range(3)]
+    parameters += [f"%{x}: memref<{t}x{m}x{q}x?>" for x in "QI"] + [f"%t{j}: {t}" for j in range(order)]
+    shapes: dict[str, tuple[int | str, ...]] = {f"K{d}": (m, m) for d in range(3)}
+    shapes |= {f"A{d}": (q, q, "E") for d in range(3)} | dict.fromkeys("QI", (m, q, "E"))
+    numbers = {f"t{j}": 1 / (j + 1) ** 2 for j in range(order)}
+
+    def stages(x: Any) -> Iterator[tuple[int, Any]]:
+        last = x.Q
+        for j in range(1, order):
+            above, here = rows[j - 1], rows[j]
+            kernels = (x.K0, x.K1, x.K2)
+            parts = [A @ (last @ K[:above, :here]) for A, K in zip((x.A0, x.A1, x.A2), kernels, strict=True)]
+            last = parts[0] + parts[1] + parts[2]
+            yield here, numbers[f"t{j}"] * last
+
+    def compute(x: Any) -> Any:
+        result = numbers["t0"] * x.Q
+        if hasattr(result, "at"):
+            for here, part in stages(x):
+                result = result.at[..., :here].add(part)
+            return result
+        for here, part in stages(x):
+            result[..., :here] += part
+        return result
+
+    name = f"derivatives {m}x{q} {dtype}"
+    return Case(name, _function(", ".join(parameters), lines), dtype, shapes, "I", numbers, None, compute)
+
+
+def _type(dtype: str) -> str:
+    return {"float32": "f32", "float64": "f64"}[dtype]
+
+
+def _function(parameters: str, lines: list[str]) -> str:
+    return "\n".join([f"func @case({parameters}) {{", *(f"    {line}" for line in lines), "}", ""])
+
+
+def cases() -> tuple[Case, ...]:
+    """All of them."""
+    types = ("float32", "float64")
+    products = [gemm(n, dtype, beta) for n in (4, 8, 16, 32, 64) for dtype in types for beta in (0, 1)]
+    programs = [make(dtype) for make in (chain, volume, derivatives) for dtype in types]
+    return (*products, *programs)

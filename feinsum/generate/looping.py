@@ -1,0 +1,82 @@
+"""Kernels that loop over an index: they take one value of it at a time, whatever they divide beside it.
+
+Somebody who wants an index outside of the matrix product (``[k]`` of the immediate language) gets the best such kernel that
+is known, unless that is expected to cost much: it is a wish, and never changes what is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from feinsum.candidates.ladder import Choice
+from feinsum.candidates.predicted import expected_s, favourites
+from feinsum.registry import matching_spaces
+from feinsum.space import Configuration, Instance, Missed, TransformSpace
+
+if TYPE_CHECKING:
+    from feinsum.candidates.origin import Origin
+    from feinsum.generate.workshop import KernelJob
+
+TOLERATED = 2.0
+"""Times slower than the best that a kernel may be expected to be because it loops over what somebody wants it to."""
+_LOOKED_AT = 200
+"""Configurations of all spaces that the cost model is asked about."""
+_SECONDS = 1.0
+_TRIED = 500
+"""Configurations of a space that are looked through where no search came across one."""
+
+
+def divided(here: Instance, space: TransformSpace, configuration: Configuration) -> Mapping[str, str] | None:
+    """Of which indices of an einsum a kernel takes several values at a time, and how; None if that is not known."""
+    with Missed(space):
+        roles = space.roles(here.einsum)
+        own = space.divided(here.problem(space), configuration)
+        if roles is not None and own is not None:
+            return {roles.indices[x]: how for x, how in own.items() if x in roles.indices}
+    return None
+
+
+def loops_over(here: Instance, choice: Choice, letters: str) -> bool:
+    """Whether a choice is known to loop over all of some indices."""
+    found = divided(here, choice.space, choice.configuration)
+    return found is not None and not set(letters) & found.keys()
+
+
+def looping(here: Instance, letters: str, known: Iterable[Choice]) -> Iterator[Choice]:
+    """The choices that loop over some indices, those of the ladder first, unless they are expected to cost too much."""
+    first: float | None = None
+    for choice in (*known, *searched(here, letters, matching_spaces(here.einsum))):
+        if first is None:
+            first = _seconds(here, choice)
+        if loops_over(here, choice, letters) and _seconds(here, choice) <= TOLERATED * first:
+            yield choice
+
+
+def searched(here: Instance, letters: str, spaces: Sequence[TransformSpace]) -> Iterator[Choice]:
+    """What the cost model comes across, best first, and then the first configuration of each space that will do."""
+    for f in favourites(here, spaces, looked_at=_LOOKED_AT, seconds=_SECONDS, share=float("inf")):
+        yield Choice("cost model", f.space, f.configuration, None, f.expected_s)
+    for s in spaces:
+        with Missed(s):
+            for configuration in islice(s.configurations(here.problem(s)), _TRIED):
+                choice = Choice("default" if s.rank > 0 else "generic", s, configuration)
+                if loops_over(here, choice, letters):
+                    yield choice
+                    break
+
+
+def _seconds(here: Instance, choice: Choice) -> float:
+    with Missed(choice.space):
+        return expected_s(here, choice.space, choice.configuration)
+    return float("inf")
+
+
+def why_not(job: KernelJob, origin: Origin, letter: str) -> str | None:
+    """Why a kernel does not loop over an index of the einsum that was given; None if it does."""
+    own = job.canonical.renaming.indices[letter]
+    found = divided(job.instance, job.find_space(origin), origin.configuration)
+    if found is None:
+        return f"'{origin.space}' does not say what it divides"
+    return found.get(own)

@@ -1,0 +1,454 @@
+"""Kernels of grids: a work-group for each tile, with what it reads often in local memory and what it sums in registers.
+
+The elements of a tile are computed in blocks: on a device whose work-items compute in vectors, ``rows`` x ``columns``
+vectors at a time; elsewhere each work-item has one block, whose rows and columns are dealt like cards::
+
+    for k:  a[0..rows], b[0..columns] = tile_a[n + r, k], tile_b[k, m + c]
+            sum[r, c] += a[r] * b[c]
+
+Conditions that keep a tile within its array are looked at once for the tile: inside, elements are read without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import Final
+
+from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decoded, flat
+from feinsum.languages.declarative.emitting.operators import FIRST, VECTOR_OPERATORS, is_vectorial
+from feinsum.languages.declarative.emitting.types import c_type
+from feinsum.languages.declarative.extents import Extent
+from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
+from feinsum.languages.declarative.lowering.ranges import polynomial
+from feinsum.languages.declarative.lowering.terms import (
+    Apply,
+    Constant,
+    Load,
+    Reduce,
+    Select,
+    Term,
+    Variable,
+    rebuild,
+    substitute,
+    walk,
+)
+from feinsum.languages.declarative.lowering.tiles import Fill, Rounds, Tile, TileScope
+
+_ROWS: Final = 8
+"""Rows of a block of vectors, as many as leave registers for what is multiplied."""
+_COLUMNS: Final = 2
+_LANES: Final = 16
+"""Work-items of a group along each of two axes."""
+_FEWEST_LANES: Final = 8
+"""Work-items that blocks are worth: where fewer divide a tile, its elements are dealt one by one."""
+_MOST_CELLS: Final = 128
+"""Elements of a block of one work-item."""
+_QUAD: Final = 4
+"""Neighbouring columns of a work-item: what it reads of local memory at once."""
+_BARRIER: Final = "barrier(CLK_LOCAL_MEM_FENCE);"
+
+
+@dataclass(frozen=True)
+class Block:
+    """How the elements of a tile are divided.
+
+    :ivar rows, columns: of a block: elements, or vectors of `width`.
+    :ivar row_lanes, column_lanes: work-items along each axis.
+    """
+
+    rows: int
+    columns: int
+    width: int = 0
+    row_lanes: int = 1
+    column_lanes: int = 1
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One element of a block, or a vector of them.
+
+    :ivar offset: in an array of all elements.
+    """
+
+    indices: tuple[Term, ...]
+    offset: str = ""
+    row: int = 0
+    column: int = 0
+
+
+def lanes_of(scope: TileScope, spread: Spread) -> int:
+    """Work-items of a group."""
+    block = _block(scope, spread)
+    return spread.lanes if block is None else block.row_lanes * block.column_lanes
+
+
+def _block(scope: TileScope, spread: Spread) -> Block | None:
+    """How tiles of the result's shape are divided; None where each element is computed for itself."""
+    shape = tuple(v.extent for v in scope.variables)
+    *_, n, m = (1, *shape)
+    terms = [(s.following, s.variables) for s in scope.stages if isinstance(s, Rounds)] + [(scope.value, scope.variables)]
+    if any(tuple(v.extent for v in variables) != shape for _, variables in terms):
+        return None
+    if any(not _is_blocked(term) for term, _ in terms):
+        return None
+    if spread.lanes > 1:
+        if len(shape) > 2:
+            return None
+        row_lanes, column_lanes = gcd(n, _LANES), gcd(m, _LANES)
+        found = Block(n // row_lanes, m // column_lanes, 0, row_lanes, column_lanes)
+        enough = row_lanes * column_lanes >= _FEWEST_LANES
+        return found if enough and found.rows * found.columns <= _MOST_CELLS else None
+    width = spread.width(scope.dtype)
+    while width > 1 and m % width:
+        width //= 2
+    if width < 2 or any(not is_vectorial(term, variables[-1], scope.dtype) for term, variables in terms):
+        return None
+    rows = max(r for r in range(1, _ROWS + 1) if n % r == 0)
+    return Block(rows, max(c for c in range(1, _COLUMNS + 1) if m // width % c == 0), width)
+
+
+def _is_blocked(term: Term) -> bool:
+    """Whether reductions in a term can go on for many elements at once: none stands in another, or under a condition."""
+    for part in walk(term):
+        if isinstance(part, Reduce) and (part.operator not in VECTOR_OPERATORS or _reductions(part.body)):
+            return False
+        if isinstance(part, Select) and (_reductions(part.then) or _reductions(part.otherwise)):
+            return False
+    return True
+
+
+def _reductions(term: Term) -> list[Reduce]:
+    return [part for part in walk(term) if isinstance(part, Reduce)]
+
+
+def tile_bytes(scope: TileScope) -> int:
+    """Local memory of a group."""
+    fills = [f for s in scope.stages for f in (s.fills if isinstance(s, Rounds) else (s,))]
+    return sum(prod(f.tile.shape) * {"f64": 8, "i64": 8, "u64": 8}.get(f.tile.dtype, 4) for f in fills)
+
+
+def tile_kernel(
+    name: str, scope: TileScope, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread
+) -> KernelText:
+    """The kernel of a grid."""
+    lanes = lanes_of(scope, spread)
+    return _Tiles(name, scope, arrays, replace(spread, lanes=lanes), _block(scope, spread)).write()
+
+
+class _Tiles:
+    """One kernel on its way."""
+
+    def __init__(
+        self,
+        name: str,
+        scope: TileScope,
+        arrays: Mapping[str, tuple[tuple[int, ...], str]],
+        spread: Spread,
+        block: Block | None,
+    ) -> None:
+        self.emitter = Emitter(name, arrays, spread)
+        self.writer = self.emitter.writer
+        self.scope, self.block, self.lanes = scope, block, spread.lanes
+        self._carried: dict[str, Tile] = {}
+
+    def write(self) -> KernelText:
+        writer, scope = self.writer, self.scope
+        groups = prod(v.extent for v in scope.grid)
+        for stage in scope.stages:
+            for fill in stage.fills if isinstance(stage, Rounds) else (stage,):
+                self.emitter.on_chip[fill.tile.array] = (0, fill.tile.shape)
+                size = max(prod(fill.tile.shape), 1)
+                aligned = " __attribute__((aligned(64)))"
+                writer.line(f"__local {c_type(fill.tile.dtype)} row_{fill.tile.array}[{size}]{aligned};")
+        with writer.braces(self.emitter.begin(groups)):
+            decoded(self.emitter, scope.grid, "group")
+            if self.block is not None and self.lanes > 1:
+                writer.line(f"const int row_lane = lid / {self.block.column_lanes};")
+                writer.line(f"const int column_lane = lid % {self.block.column_lanes};")
+            for stage in scope.stages:
+                if isinstance(stage, Fill):
+                    self._fill(stage)
+                    self._meet()
+                else:
+                    self._rounds(stage)
+            self._finish()
+            self._meet()
+        return self.emitter.finish(groups)
+
+    def _meet(self) -> None:
+        if self.lanes > 1:
+            self.writer.line(_BARRIER)
+
+    # fills
+
+    def _fill(self, fill: Fill) -> None:
+        """The elements of a tile, without conditions where these hold for all of them."""
+        free = unguarded(fill.body, fill.variables)
+        if free is None:
+            self._elements(fill, fill.body)
+            return
+        conditions, body = free
+        texts = [self._inequality(c) for c in conditions]
+        with self.writer.braces(f"if ({' && '.join(texts) or '1'})"):
+            self._elements(fill, body)
+        if texts:
+            with self.writer.braces("else"):
+                self._elements(fill, fill.body)
+
+    def _inequality(self, extent: Extent) -> str:
+        """That a polynomial in indices of the grid and of loops is not negative."""
+        known = {v.name: v for v in self._around}
+        parts = []
+        for monomial, coefficient in extent.terms:
+            factors = [self.writer.value(known[atom]) for atom in monomial]
+            parts.append(" * ".join([str(int(coefficient)), *factors]))
+        return f"{' + '.join(parts) or '0'} >= 0"
+
+    @property
+    def _around(self) -> list[Variable]:
+        return [*self.scope.grid, *(s.index for s in self.scope.stages if isinstance(s, Rounds))]
+
+    def _elements(self, fill: Fill, body: Term) -> None:
+        writer, emitter, (*outer, last) = self.writer, self.emitter, fill.variables
+        width = emitter.spread.width(fill.tile.dtype)
+
+        def put(indices: Sequence[str], value: str) -> None:
+            emitter.put(f"row_{fill.tile.array}[{flat(indices, fill.tile.shape)}]", value)
+
+        if self.lanes > 1:
+            size, e = prod(fill.tile.shape), writer.fresh("e")
+            with writer.braces(f"for (int {e} = lid; {e} < {size}; {e} += {self.lanes})"):
+                put(decoded(emitter, fill.variables, e), writer.value(body))
+            return
+        while width > 1 and last.extent % width:
+            width //= 2
+        e = writer.fresh("e")
+        with writer.braces(""), writer.over(outer, {}):
+            indices = [writer.value(v) for v in outer]
+            if width < 2 or not is_vectorial(body, last, fill.tile.dtype):
+                with writer.braces(f"for (int {e} = 0; {e} < {last.extent}; {e}++)"):
+                    writer.define(last, e)
+                    put([*indices, e], writer.value(body))
+                return
+            head = f"for (int {e} = 0; {e} < {last.extent}; {e} += {width})"
+            with writer.braces(head), writer.vectors(last, width, fill.tile.dtype):
+                writer.define(last, e)
+                emitter.width = width
+                put([*indices, e], writer.widened(body))
+                emitter.width = 0
+
+    # loops
+
+    def _rounds(self, stage: Rounds) -> None:
+        writer, state = self.writer, stage.state
+        self._declare(stage)
+        self._compute(stage.variables, stage.first, lambda cell, value: self._put(state.array, cell, value))
+        number = writer.fresh("i")
+        with writer.braces(f"for (int {number} = 0; {number} < {stage.index.extent}; {number}++)"):
+            writer.define(stage.index, number)
+            for fill in stage.fills:
+                self._fill(fill)
+            self._meet()
+            self._compute(stage.variables, stage.following, lambda cell, value: self._put(state.array, cell, value))
+            self._meet()
+
+    def _declare(self, stage: Rounds) -> None:
+        """Memory for what a loop carries: registers of a block, or an array."""
+        state, c = stage.state, c_type(stage.state.dtype)
+        self._carried[state.array] = state
+        if self.block is not None and self.lanes > 1:
+            names = [f"{state.array}_{r}_{k}" for r in range(self.block.rows) for k in range(self.block.columns)]
+            self.writer.line(f"{c} {', '.join(names)};")
+            return
+        size = -(-prod(state.shape) // self.lanes)
+        self.writer.line(f"{c} own_{state.array}[{size}]{' __attribute__((aligned(64)))' if self.lanes == 1 else ''};")
+
+    # blocks
+
+    def _compute(self, variables: Sequence[Variable], term: Term, store: Callable[[_Cell, str], None]) -> None:
+        """The values of a term for all elements of a tile, block by block."""
+        writer, width = self.writer, self.block.width if self.block is not None else 0
+        with self._blocks(variables) as cells:
+            terms = [substitute(term, dict(zip(variables, cell.indices, strict=True))) for cell in cells]
+            for cell, own in zip(cells, terms, strict=True):
+                self._recall(cell, own)
+            if self.block is not None:
+                for count in range(len(_reductions(terms[0]))):
+                    self._reduce([_reductions(own)[count] for own in terms], width)
+            values = [writer.widened(own) if width else writer.value(own) for own in terms]
+            for cell, value in zip(cells, values, strict=True):
+                store(cell, value)
+
+    def _reduce(self, terms: Sequence[Reduce], width: int) -> None:
+        """A reduction for all cells of a block at once."""
+        writer, (first, *_) = self.writer, terms
+        sums = [writer.fresh("acc") for _ in terms]
+        for name in sums:
+            kind = f"{c_type(first.dtype)}{width or ''}"
+            writer.line(f"{kind} {name} = {FIRST[first.operator](first.dtype)};")
+        with writer.over(first.variables, {}):
+            for name, term in zip(sums, terms, strict=True):
+                writer.accumulate(name, term, width)
+        for name, term in zip(sums, terms, strict=True):
+            writer.define(term, name)
+
+    def _recall(self, cell: _Cell, term: Term) -> None:
+        """Read what a loop carries."""
+        writer, width = self.writer, self.block.width if self.block is not None else 0
+        for part in sorted({t for t in walk(term) if isinstance(t, Load) and t.array in self._carried}, key=str):
+            text = self._own(part.array, cell)
+            if width:
+                name = writer.fresh()
+                writer.line(f"const {c_type(part.dtype)}{width} {name} = vload{width}(0, &{text});")
+                text = name
+            writer.define(part, text)
+
+    def _own(self, array: str, cell: _Cell) -> str:
+        """Where an element of what a loop carries is."""
+        if self.block is not None and self.lanes > 1:
+            return f"{array}_{cell.row}_{cell.column}"
+        return f"own_{array}[{cell.offset}]"
+
+    def _put(self, array: str, cell: _Cell, value: str) -> None:
+        width = self.block.width if self.block is not None else 0
+        place = self._own(array, cell)
+        self.writer.line(f"vstore{width}({value}, 0, &{place});" if width else f"{place} = {value};")
+
+    @contextmanager
+    def _blocks(self, variables: Sequence[Variable]) -> Iterator[list[_Cell]]:
+        """The loops around a block, and its cells."""
+        writer, block = self.writer, self.block
+        shape = tuple(v.extent for v in variables)
+        if block is None:
+            size, k, e = prod(shape), writer.fresh("k"), writer.fresh("e")
+            with writer.braces(f"for (int {k} = 0; {k} < {-(-size // self.lanes)}; {k}++)"):
+                writer.line(f"const int {e} = {k} * {self.lanes} + lid;")
+                with writer.braces(f"if ({e} < {size})"):
+                    decoded(self.emitter, variables, e)
+                    yield [_Cell(tuple(variables), k)]
+            return
+        *outer, n, m = variables if len(shape) > 1 else (Variable(INDEX, "row", 1), *variables)
+        row, column = Variable(INDEX, f"{n.name}_block", n.extent), Variable(INDEX, f"{m.name}_block", m.extent)
+        if self.lanes > 1:
+            with writer.braces(""):
+                quad = _QUAD if block.columns % _QUAD == 0 else 1
+                writer.define(row, "row_lane")
+                writer.line(f"const int column_first = column_lane * {quad};")
+                writer.define(column, "column_first")
+                yield self._cells(outer, row, column, block.row_lanes, quad, quad * block.column_lanes, len(shape))
+            return
+        step = block.width * block.columns
+        with (
+            writer.over(outer, {}),
+            writer.over([column], {column: ("0", str(step))}),
+            writer.over([row], {row: ("0", str(block.rows))}),
+            writer.vectors(column, block.width, self.scope.dtype),
+        ):
+            yield self._cells(outer, row, column, 1, 1, block.width, len(shape))
+
+    def _cells(
+        self, outer: Sequence[Variable], row: Variable, column: Variable, rows_apart: int, quad: int, apart: int, rank: int
+    ) -> list[_Cell]:
+        """The cells of a block: `quad` columns side by side, then `apart` on."""
+        assert self.block is not None
+        found = []
+        for r in range(self.block.rows):
+            for c in range(self.block.columns):
+                n = fold(Apply(INDEX, "+", (row, integer(r * rows_apart))))
+                m = fold(Apply(INDEX, "+", (column, integer(c // quad * apart + c % quad))))
+                indices = (*outer, n, m)[-rank:]
+                offset = ""
+                if self.lanes == 1:
+                    extents = [v.extent for v in (*outer, row, column)][-rank:]
+                    offset = flat([self.writer.scalar(i) for i in indices], extents)
+                found.append(_Cell(indices, offset, r, c))
+        return found
+
+    # the result
+
+    def _finish(self) -> None:
+        """Write the tile, as much of it as is within the result."""
+        writer, scope = self.writer, self.scope
+        width = self.block.width if self.block is not None else 0
+        edges = []
+        for axis, (variable, length) in enumerate(zip(scope.variables, scope.shape, strict=True)):
+            if axis < len(scope.grid) and scope.grid[axis].extent * variable.extent != length:
+                edges.append(axis)
+
+        def store(cell: _Cell, value: str) -> None:
+            own: dict[Term, Term] = dict(zip(scope.variables, cell.indices, strict=True))
+            places = [writer.scalar(substitute(place, own)) for place in scope.places]
+            inside = [f"{places[axis]} < {scope.shape[axis]}" for axis in edges]
+            if not width:
+                with writer.braces(f"if ({' && '.join(inside)})" if inside else ""):
+                    self.emitter.store(scope.array, places, value)
+                return
+            last = len(places) - 1
+            if last in edges:
+                inside[-1] = f"{places[last]} + {width} <= {scope.shape[last]}"
+            with writer.braces(f"if ({' && '.join(inside)})" if inside else ""):
+                self.emitter.width = width
+                self.emitter.store(scope.array, places, value)
+                self.emitter.width = 0
+            if last in edges:
+                rows = [f"{places[axis]} < {scope.shape[axis]}" for axis in edges[:-1]]
+                with writer.braces(f"else if ({' && '.join(rows) or '1'})"):
+                    kind, lanes = c_type(scope.dtype), writer.fresh("lanes")
+                    writer.line(f"{kind} {lanes}[{width}];")
+                    writer.line(f"vstore{width}({value}, 0, {lanes});")
+                    head = f"for (int t = 0; t < {width} && {places[last]} + t < {scope.shape[last]}; t++)"
+                    with writer.braces(head):
+                        self.emitter.store(scope.array, [*places[:-1], f"{places[last]} + t"], f"{lanes}[t]")
+
+        self._compute(scope.variables, scope.value, store)
+
+
+def unguarded(term: Term, variables: Sequence[Variable]) -> tuple[list[Extent], Term] | None:
+    """What has to hold for all conditions in a term to hold for all values of variables, and the term without them.
+
+    What has to hold is that polynomials in other variables are not negative.  None if a condition is no such thing.
+    """
+    conditions: list[Extent] = []
+    own = {v.name: v.extent for v in variables}
+
+    def change(part: Term) -> Term:
+        if isinstance(part, Select):
+            found = _worst(part.condition, own)
+            if found is None:
+                raise ValueError
+            conditions.extend(c for c in found if c not in conditions)
+            return change(part.then)
+        if isinstance(part, Reduce) and any(isinstance(t, Select) for t in walk(part)):
+            raise ValueError
+        return rebuild(part, change)
+
+    try:
+        body = change(term)
+    except ValueError:
+        return None
+    return [c for c in conditions if c.constant is None or c.constant < 0], body
+
+
+def _worst(condition: Term, own: Mapping[str, int]) -> list[Extent] | None:
+    """Polynomials that are not negative where a condition holds for all values of indices; None for other conditions."""
+    match condition:
+        case Select(condition=first, then=then, otherwise=Constant(value=False)):
+            both = [_worst(first, own), _worst(then, own)]
+            return None if None in both else [extent for found in both for extent in found or ()]
+        case Apply(function="<" | "<=" | ">" | ">=" as function, arguments=(left, right)):
+            a, b = polynomial(left), polynomial(right)
+            if a is None or b is None:
+                return None
+            difference = b - a if function[0] == "<" else a - b
+            difference = difference - Extent.of(1) if len(function) == 1 else difference
+            least: dict[str, int] = {}
+            for monomial, coefficient in difference.terms:
+                if coefficient.denominator != 1 or (set(monomial) & set(own) and len(monomial) > 1):
+                    return None
+                if len(monomial) == 1 and monomial[0] in own:
+                    least[monomial[0]] = 0 if coefficient > 0 else own[monomial[0]] - 1
+            return [difference.at(least)]
+    return None

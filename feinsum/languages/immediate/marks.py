@@ -1,0 +1,75 @@
+"""Marks of a step: which indices a kernel treats as one, and of which it takes one value at a time.
+
+{i[k]m, m(jn) to i(jn)[k]}         k is looped over, j and n are one index
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from feinsum.generate.looping import divided
+from feinsum.languages.immediate.maps import IndexMap, Indices, Mark
+from feinsum.space import Instance, TransformSpace
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Marks in the letters of an einsum.
+
+    :ivar fused: groups of letters, outer ones first.
+    :ivar looped: letters, sorted.
+    """
+
+    fused: tuple[str, ...] = ()
+    looped: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.fused or self.looped)
+
+    def missed(self, found: Marks | None) -> list[str]:
+        """Which of these marks are not among others, as the language writes them; all if nobody knows the others."""
+        known = found or Marks()
+        groups = [f"({group[::-1]})" for group in self.fused if not any(group in other for other in known.fused)]
+        return groups + [f"[{x}]" for x in self.looped if x not in known.looped]
+
+
+def marks_of(here: Instance, space: TransformSpace, configuration: Mapping[str, Any]) -> Marks | None:
+    """What a configuration makes of the indices of an einsum, in its letters; None if that is not known."""
+    roles, found = space.roles(here.einsum), divided(here, space, configuration)
+    if roles is None or found is None:
+        return None
+    groups = ("".join(roles.indices[x] for x in group) for group in space.fused(here.problem(space), configuration))
+    looped = sorted(x for x in here.einsum.indexing.indices if x not in found)
+    return Marks(tuple(group for group in groups if len(group) > 1), "".join(looped))
+
+
+def marked(inputs: Sequence[str], output: str, marks: Marks) -> IndexMap:
+    """The index map of a product with those marks that it may have.
+
+    :param inputs: the indices of each operand, the fastest one first, as in `output`.
+    """
+    plain = IndexMap(tuple(_indices(term, (), "") for term in inputs), _indices(output, (), ""))
+    terms = (*inputs, output)
+    groups = [group[::-1] for group in marks.fused if _may_be_one(group[::-1], plain, terms)]
+    looped = "".join(x for x in marks.looped if not any(x in group for group in groups))
+    shown = [_indices(term, groups, looped) for term in terms]
+    return IndexMap(tuple(shown[:-1]), shown[-1])
+
+
+def _may_be_one(group: str, plain: IndexMap, terms: Sequence[str]) -> bool:
+    """Whether letters are of one class, and stand together in this order wherever they are."""
+    same = len({plain.letter_class(x) for x in group}) == 1
+    return same and all(group in term for term in terms if set(group) & set(term))
+
+
+def _indices(term: str, groups: Sequence[str], looped: str) -> Indices:
+    """The indices of a term with these marks."""
+    found: list[Mark] = []
+    k = 0
+    while k < len(term):
+        run = next((group for group in groups if term.startswith(group, k)), term[k])
+        found.append(Mark(run, "fuse" if len(run) > 1 else "loop" if run in looped else ""))
+        k += len(run)
+    return Indices(tuple(found))

@@ -1,0 +1,81 @@
+"""Kernels for NVIDIA devices on a CPU, whose sub-groups play the matrix units and whose work-items copy at once."""
+
+from __future__ import annotations
+
+import re
+
+import feinsum as fe
+from feinsum.compile.executable import Executable
+from feinsum.compile.program import Program
+from feinsum.devices.opencl import build_program
+from feinsum.devices.ptx import SUB_GROUP
+
+UNOPTIMISED = ("-cl-opt-disable",)
+"""What is proved is which lane computes what from where; Intel's compiler takes 15 times as long to make it quick."""
+
+STATEMENT = re.compile(r'asm\("mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f64|f32)[^"]*" : ([^;]*?) : ([^;]*?)\);')
+"""The statement of a unit: its depth, type, outputs and inputs."""
+
+ASYNC_COPY = re.compile(
+    r'asm volatile\("cp\.async\.c[ag][^"]*\], (\d+), %2;" : : "r"\(\(uint\)\(size_t\)\((.*?)\)\), '
+    r'"l"\(\(size_t\)\((.*?)\)\), "r"\(\(int\)\((\w+)\)\)\);'
+)
+"""An asynchronous copy: how many bytes it writes, where to and where from, and how many there are."""
+
+COPY_FUNCTION = re.compile(r"(static inline void feinsum_copy_float\d\dx?(\d?)\([^)]*\))\n\{.*?\n\}", re.DOTALL)
+"""The same as a function, of one number or several."""
+
+CUT = """
+static double first_bits(float a) { return as_float(as_uint(a) & 0xffffe000u); }
+static double cut(float a, float b) { return first_bits(a) * first_bits(b); }
+"""
+"""The product that a unit for tf32 makes of its operands: exact, of their first 11 bits."""
+
+
+def played(source: str) -> str:
+    """The same program with each unit, and the wait of a sub-group, in terms of OpenCL's sub-groups, and nothing hidden.
+
+    The unit for tf32 ignores the last 13 bits of its operands and rounds its sums towards zero.  Every work-item copies at
+    once what a GPU would copy meanwhile.
+    """
+
+    def unit(match: re.Match[str]) -> str:
+        depth, double = int(match[1]), match[2] == "f64"
+        d = re.findall(r'"\+\w"\((\w+)\)', match[3])
+        inputs = re.findall(r'"\w"\((?:as_uint)?\(*(\w+)\)+', match[4])
+        a, b = inputs[: depth // 2], inputs[depth // 2 :]
+        lines = ["{ uint lane = get_sub_group_local_id(), g = lane / 4, t = lane % 4;"]
+        lines += [f"double e{i} = {d[i]};" for i in range(4)]
+        for k in range(depth):
+            for row in range(2):
+                lines.append(
+                    f"{{ {'double' if double else 'float'} x = sub_group_shuffle({a[row + 2 * (k // 4)]}, g * 4 + {k % 4});"
+                )
+                for column in range(2):
+                    y = f"sub_group_shuffle({b[k // 4]}, (2 * t + {column}) * 4 + {k % 4})"
+                    e = f"e{2 * row + column}"
+                    lines.append(f"{e} = fma(x, {y}, {e});" if double else f"{e} += cut(x, {y});")
+                lines.append("}")
+        return "\n".join([*lines, *(f"{d[i]} = {'' if double else 'convert_float_rtz'}(e{i});" for i in range(4)), "}"])
+
+    def copy(match: re.Match[str]) -> str:
+        return f"{match[1]} {{ for (int i = 0; i < {match[2] or 1}; ++i) to[i] = bytes ? from[i] : 0; }}"
+
+    source = COPY_FUNCTION.sub(copy, STATEMENT.sub(unit, source))
+    source = ASYNC_COPY.sub(
+        r"for (int at = 0; at < \1; ++at)"
+        r" ((__local char *) (\2))[at] = at < \4 ? ((__global char const *) (\3))[at] : (char) 0;",
+        source,
+    )
+    source = re.sub(r'asm volatile\("((cp\.async|nanosleep)\.[^;]*;)?" ?:[^;]*;', "", source)
+    source = re.sub(
+        r'asm volatile\("bar\.warp\.sync[^;]*;" ::: "memory"\);', "sub_group_barrier(CLK_LOCAL_MEM_FENCE);", source
+    )
+    size = f"__attribute__((intel_reqd_sub_group_size({SUB_GROUP})))"
+    source = re.sub(r"(__attribute__ *\(\(reqd_work_group_size\([^)]*\)\)\))", rf"\1 {size}", source)
+    return f"#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable\n{CUT}{source}"
+
+
+def build_played(device: fe.Device, program: Program) -> Executable:
+    """A program for a CPU that plays what it needs; see :data:`UNOPTIMISED`."""
+    return Executable(program, build_program(device.context, played(program.source), UNOPTIMISED))

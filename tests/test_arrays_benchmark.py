@@ -1,0 +1,54 @@
+"""`python -m benchmarks arrays`: its pages are those of its results, and a part of it runs.  No test asserts a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import feinsum as fe
+from benchmarks import arrays
+from benchmarks.arrays import read_lines
+from benchmarks.arrays_table import tables, write_page
+from benchmarks.arrays_training import evaluated, random_einsum
+from feinsum.interop.derivatives import spell
+
+DOC = Path(__file__).parents[1] / "doc"
+
+
+def test_the_page_is_that_of_its_results(tmp_path: Path) -> None:
+    """The tables of doc/arrays.rst are what the command makes of the results beside them."""
+    write_page(read_lines(DOC / "arrays-gpu.jsonl"), tmp_path / "page.rst")
+    assert (tmp_path / "page.rst").read_text() == (DOC / "arrays-gpu.rst").read_text()
+
+
+def test_what_fails_is_a_row_that_says_so() -> None:
+    """An error of one group is told in a table of its own."""
+    [row] = arrays.measured("calls", None, arrays._parser().parse_args([]))
+    assert "AttributeError" in row["failed"]
+    [(title, _, [line])] = tables([{"group": "calls", **row}])
+    assert title == "calls: failed"
+    assert "AttributeError" in line[1]
+
+
+def test_random_einsums_are_seeded_and_valid() -> None:
+    """The same einsum for a number in every run; diagonals, sums of one operand and numbers are among the hundred."""
+    drawn = [random_einsum(number) for number in range(100)]
+    assert drawn == [random_einsum(number) for number in range(100)]
+    terms = [spell(text, shapes).terms for text, shapes, _ in drawn]
+    assert any(len(set(term)) < len(term) for own in terms for term in own)
+    assert {len(own) for own in terms} == {1, 2, 3}
+    assert any("" in own for own in terms)
+
+
+def test_what_a_step_evaluates() -> None:
+    """An einsum and its two derivatives, in order, and the operator is as it was afterwards."""
+    torch = pytest.importorskip("torch")
+    from feinsum.interop import torch_operator
+
+    evaluate = torch_operator._evaluate
+    a, b = (torch.ones(shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 4), (4, 2)))
+    seen = evaluated(lambda: fe.torch.einsum("ij,jk->ik", a, b).sum().backward())
+    assert [text for text, _ in seen] == ["ij,jk->ik", "ik,jk->ij", "ik,ij->jk"]
+    assert seen[0][1] == [(3, 4), (4, 2)]
+    assert torch_operator._evaluate is evaluate
