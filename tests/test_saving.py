@@ -64,7 +64,7 @@ def test_an_expression_can_be_pickled_and_copied(cpu: Device, library: bool) -> 
             found = restored(np.ones((4, 5)))
             assert (found == 5).all()
             assert found.flags.f_contiguous
-            assert restored.explain() == expression.explain()
+            assert explanation(restored) == explanation(expression)
 
 
 def assert_equal(loaded: fe.Kernel, kernel: fe.Kernel) -> None:
@@ -72,10 +72,15 @@ def assert_equal(loaded: fe.Kernel, kernel: fe.Kernel) -> None:
     e = kernel.einsum
     assert loaded.einsum == e
     assert (loaded.source, loaded.rung, loaded.space) == (kernel.source, kernel.rung, kernel.space)
-    assert loaded.explain() == kernel.explain()
+    assert explanation(loaded) == explanation(kernel)
     assert str(loaded.t_unit) == str(kernel.t_unit)
     arrays = inputs(e, dict.fromkeys(e.long_axes, 7))
     check_against_numpy(e, arrays, loaded(arrays))
+
+
+def explanation(kernel: fe.Kernel | fe.ContractExpression) -> str:
+    """What a kernel says of itself, but for its share of the peaks: another process may measure these meanwhile."""
+    return re.sub(r"\d+% of what the device can do", "a share of what the device can do", kernel.explain())
 
 
 def test_a_kernel_is_proved_as_it_is_loaded(cpu: Device, store: str, tmp_path: Path) -> None:

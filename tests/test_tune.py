@@ -347,6 +347,27 @@ def test_a_closed_worker_stays_closed(cpu: Device) -> None:
     assert closed._process is None
 
 
+def test_a_worker_closed_while_it_starts_leaves_no_process(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a run has no time at all, its end meets processes that are being made."""
+    begun, made, spawn = threading.Event(), list[subprocess.Popen[str]](), worker_module._spawn
+
+    def spawned(*arguments: Any) -> subprocess.Popen[str]:
+        begun.set()
+        time.sleep(0.2)
+        made.append(spawn(*arguments))
+        return made[0]
+
+    monkeypatch.setattr(worker_module, "_spawn", spawned)
+    worker = Worker("build", cpu.id)
+    starting = threading.Thread(target=worker.start)
+    starting.start()
+    assert begun.wait(10)
+    worker.close()
+    starting.join()
+    assert made[0].poll() == -signal.SIGKILL
+    assert worker._process is None
+
+
 def test_a_worker_that_cannot_start_is_no_failure_of_a_configuration(
     cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ class Worker:
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._log: IO[str] | None = None
         self._ended = False
+        self._starting = threading.Lock()  # no process is born behind the back of close()
         self._clock = _Clock()
 
     def start(self) -> None:
@@ -167,7 +168,8 @@ class Worker:
 
     def close(self) -> None:
         """End the process, and start none any more.  May be called while another thread waits for an answer."""
-        self._ended = True
+        with self._starting:
+            self._ended = True
         self._stop()
 
     def abandon(self) -> None:
@@ -234,22 +236,13 @@ class Worker:
                     raise
 
     def _start(self) -> None:
-        if self._ended:
-            raise WorkerLostError("the run has ended", "ended")
-        root = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        self._log = tempfile.TemporaryFile("a+", errors="replace")  # noqa: SIM115 (closed with the process)
-        self._answers = queue.SimpleQueue()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "feinsum.tune.worker"],  # -P: no module of the working directory gets in
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # so that it can be ended with all that it started, and Ctrl-C is for the tuner alone
-        )
-        threading.Thread(target=_follow, args=(self._process, self._answers), daemon=True).start()
+        with self._starting:
+            if self._ended:
+                raise WorkerLostError("the run has ended", "ended")
+            self._log = tempfile.TemporaryFile("a+", errors="replace")  # noqa: SIM115 (closed with the process)
+            self._answers = queue.SimpleQueue()
+            self._process = _spawn(self._log)
+            threading.Thread(target=_follow, args=(self._process, self._answers), daemon=True).start()
         try:
             answer = self._exchange(self._prepare, _START_TIMEOUT_S)
         except WorkerLostError as lost:
@@ -275,6 +268,21 @@ class Worker:
         except ValueError:  # closed by another thread
             return ""
         return f"; it said: {text[-600:]}" if text else ""
+
+
+def _spawn(log: IO[str]) -> subprocess.Popen[str]:
+    """A worker process, which says in `log` what nobody asked it."""
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "feinsum.tune.worker"],  # -P: no module of the working directory gets in
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,  # so that it can be ended with all that it started, and Ctrl-C is for the tuner alone
+    )
 
 
 def _follow(process: subprocess.Popen[str], answers: queue.SimpleQueue[str | None]) -> None:
