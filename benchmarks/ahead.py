@@ -13,7 +13,7 @@ from typing import Any
 
 import feinsum as fe
 from benchmarks.cases import Case, describe, long_sizes
-from benchmarks.problem import write_problem
+from benchmarks.engines.problem import write_problem
 from benchmarks.suite import Options
 
 
@@ -21,7 +21,7 @@ class Ahead:
     """Prepares problems in processes of its own, a few more than there are processes ahead of the one that is taken.
 
     :param todo: cases and types, in the order in which they will be taken.
-    :param how: see :meth:`benchmarks.ours.Feinsum.load`; ``programs``, whether einsums are run as programs, too.
+    :param how: see :meth:`benchmarks.engines.ours.Feinsum.load`; ``programs``, whether einsums are run as programs, too.
     :param processes: 0 prepares nothing.
     """
 
@@ -66,7 +66,7 @@ class Ahead:
 
 def prepare(case: Case, dtype: str, side: str, device: str, directory: str, how: Mapping[str, Any]) -> None:
     """Write a problem, and have its kernel generated; what fails now fails again, and is told, when its turn comes."""
-    from benchmarks.ours import unseen
+    from benchmarks.engines.ours import unseen
 
     e, sizes = describe(case, side, dtype, long=True), long_sizes(case, side)
     chosen = fe.device(device)
@@ -74,6 +74,6 @@ def prepare(case: Case, dtype: str, side: str, device: str, directory: str, how:
     with contextlib.suppress(fe.FeinsumError), unseen(e) if how.get("hidden") else contextlib.nullcontext():
         fe.generate(e, chosen, how.get("database"), sizes)
         if how.get("programs"):
-            from benchmarks.programs import warm
+            from benchmarks.engines.programs import warm
 
             warm(e, chosen, how.get("database"), sizes)

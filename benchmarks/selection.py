@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.cases import CASES, SHORT_LIST, Case
-from benchmarks.seissol_cases import seissol_cases
+from benchmarks.seissol.cases import seissol_cases
 
 
 def select(names: Iterable[str]) -> list[Case]:

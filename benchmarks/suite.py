@@ -28,9 +28,9 @@ from typing import Any
 
 import feinsum as fe
 from benchmarks.cases import Case, describe, long_sizes
-from benchmarks.peers import PEERS
-from benchmarks.problem import write_problem
-from benchmarks.process import CutOffError, EngineProcess, FailedError
+from benchmarks.engines.peers import PEERS
+from benchmarks.engines.problem import write_problem
+from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
 from benchmarks.report import write_report
 from benchmarks.results import OURS, Row, read_results, summary
 from benchmarks.selection import select

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import feinsum as fe
-from benchmarks import arrays
-from benchmarks.arrays import read_lines
-from benchmarks.arrays_table import tables, write_page
-from benchmarks.arrays_training import evaluated, random_einsum
+from benchmarks.arrays import __main__ as arrays
+from benchmarks.arrays.__main__ import read_lines
+from benchmarks.arrays.table import tables, write_page
+from benchmarks.arrays.training import evaluated, random_einsum
 from feinsum.interop.derivatives import spell
 
 DOC = Path(__file__).parents[1] / "doc"

@@ -12,15 +12,15 @@ import pytest
 
 import feinsum as fe
 from benchmarks.cases import CASES, describe, long_sizes
-from benchmarks.loops import loops_source
-from benchmarks.peers import Engine, Numpy, OptEinsum
-from benchmarks.problem import Problem, write_problem
-from benchmarks.process import CutOffError, EngineProcess, FailedError
-from benchmarks.programs import Language, in_program, plan_of_elements
+from benchmarks.engines.loops import loops_source
+from benchmarks.engines.peers import Engine, Numpy, OptEinsum
+from benchmarks.engines.problem import Problem, write_problem
+from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
+from benchmarks.engines.programs import Language, in_program, plan_of_elements
 from benchmarks.report import write_report
 from benchmarks.results import Row, best_peer, fraction, geometric_mean, read_results, speed_up, summary
-from benchmarks.seissol_cases import WORKLOADS, seissol_cases
-from benchmarks.seissol_table import missed, write_page
+from benchmarks.seissol.cases import WORKLOADS, seissol_cases
+from benchmarks.seissol.table import missed, write_page
 from benchmarks.selection import select
 from benchmarks.table import HEADINGS, case_table, cells
 

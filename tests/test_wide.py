@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cases import describe, long_sizes
-from benchmarks.ours import unseen
+from benchmarks.engines.ours import unseen
 from benchmarks.results import read_results
-from benchmarks.wide_cases import CLASSES, wide_cases
-from benchmarks.wide_table import means
+from benchmarks.wide.cases import CLASSES, wide_cases
+from benchmarks.wide.table import means
 from feinsum.candidates.records import Inquiry, Question
 from feinsum.database.stores import open_stores
 from feinsum.registry import matching_spaces
@@ -43,7 +43,7 @@ def test_parts_of_the_list() -> None:
     """Some of each class, spread over it, and cases by what their names begin with."""
     assert Counter(case["family"] for case in wide_cases(limit=2)) == dict.fromkeys(CLASSES, 4)
     assert [case["name"] for case in wide_cases(["rich"], ["turned"], ["tccg_4", "experts"], 1)] == ["tccg_40.turned"]
-    with pytest.raises(ValueError, match=r"no case of benchmarks/wide.csv is called nothing"):
+    with pytest.raises(ValueError, match=r"no case of benchmarks/wide/cases.csv is called nothing"):
         wide_cases(names=["nothing"])
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from benchmarks.arrays_calls import gradient
-from benchmarks.arrays_clock import Side
+from benchmarks.arrays.calls import gradient
+from benchmarks.arrays.clock import Side
 from feinsum.tune.batch import Result, run_batch
 from feinsum.tune.jobs import Job
 from feinsum.tune.lanes import several

@@ -25,12 +25,12 @@ from pathlib import Path
 import feinsum as fe
 from benchmarks.ahead import Ahead
 from benchmarks.cases import Case
-from benchmarks.peers import PEERS
-from benchmarks.process import EngineProcess
+from benchmarks.engines.peers import PEERS
+from benchmarks.engines.process import EngineProcess
 from benchmarks.results import OURS, Row, read_results
 from benchmarks.suite import Options, installed, machine, measure
-from benchmarks.wide_cases import CLASSES, DTYPES, LAYOUTS, base, wide_cases
-from benchmarks.wide_table import TUNED, print_row, print_tables, write_page
+from benchmarks.wide.cases import CLASSES, DTYPES, LAYOUTS, base, wide_cases
+from benchmarks.wide.table import TUNED, print_row, print_tables, write_page
 
 
 def main() -> None:

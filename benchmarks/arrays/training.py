@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from benchmarks.arrays_clock import Side, Way
+from benchmarks.arrays.clock import Side, Way
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The wide list: benchmarks/wide.csv as cases of the suite, each in two layouts.
+"""The wide list: benchmarks/wide/cases.csv as cases of the suite, each in two layouts.
 
 All 48 contractions of TCCG (Springer and Bientinesi, Design of a High-Performance GEMM-like Tensor-Tensor Multiplication,
 ACM TOMS 44, 2018) and 60 from the literature.  It is a list to measure on: no curated record may come from it.
@@ -35,7 +35,7 @@ def wide_cases(
     """
     rows = [row for row in _rows() if not names or row["name"].startswith(tuple(names))]
     if unknown := [name for name in names if not any(row["name"].startswith(name) for row in rows)]:
-        raise ValueError(f"no case of benchmarks/wide.csv is called {', '.join(unknown)}")
+        raise ValueError(f"no case of benchmarks/wide/cases.csv is called {', '.join(unknown)}")
     found = []
     for group in classes:
         own = [row for row in rows if row["class"] == group]
@@ -69,7 +69,7 @@ def turn(einsum: str, sizes: Mapping[str, int]) -> str:
 
 
 def _rows() -> list[dict[str, str]]:
-    with (Path(__file__).parent / "wide.csv").open(encoding="utf-8", newline="") as file:
+    with (Path(__file__).parent / "cases.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

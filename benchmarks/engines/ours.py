@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from benchmarks.peers import CORES, Engine
-from benchmarks.problem import Problem, Values
+from benchmarks.engines.peers import CORES, Engine
+from benchmarks.engines.problem import Problem, Values
 
 if TYPE_CHECKING:
     import feinsum as fe

@@ -1,4 +1,4 @@
-"""The other end of benchmarks/worker.py: a process that can be cut off, and is started again when it is next needed."""
+"""The other end of worker.py: a process that can be cut off, and is started again when it is next needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -42,8 +42,9 @@ class EngineProcess:
     """An engine in a process of its own.
 
     :param python: the interpreter that has the engine installed.
-    :param engine: that of :func:`benchmarks.worker.make_engine`, where several processes have the same; by default `name`.
-    :param how: what to tell it with every problem, see :meth:`benchmarks.peers.Engine.load`.
+    :param engine: that of :func:`benchmarks.engines.worker.make_engine`, where several processes have the same; by
+        default `name`.
+    :param how: what to tell it with every problem, see :meth:`benchmarks.engines.peers.Engine.load`.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class EngineProcess:
         }
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
-            [self._python, "-m", "benchmarks.worker", self._engine],
+            [self._python, "-m", "benchmarks.engines.worker", self._engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

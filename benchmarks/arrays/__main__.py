@@ -36,7 +36,7 @@ _PACKAGES = ("numpy", "torch", "jax", "cupy-cuda12x", "cupy-cuda13x", "cuda-bind
 
 def main() -> None:
     arguments = _parser().parse_args()
-    from benchmarks.arrays_table import print_tables, write_page
+    from benchmarks.arrays.table import print_tables, write_page
 
     rows = [row for path in arguments.read for row in read_lines(path)] if arguments.read else run(arguments)
     print_tables(rows)
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
     # JAX takes three quarters of a GPU's memory at its first array unless it is told not to.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)  # torch 2.13, of itself
-    from benchmarks.arrays_clock import Side
+    from benchmarks.arrays.clock import Side
 
     side = Side(arguments.side, fe.device(arguments.device or arguments.side), arguments.rounds)
     about = {"side": side.name, "machine": machine(side.device), "versions": dict(_versions())}
@@ -71,17 +71,17 @@ def run(arguments: argparse.Namespace) -> list[Row]:
 
 def measured(group: str, side: Any, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The rows of a group; what ends with an error is a row that says so, and the others are measured."""
-    from benchmarks import arrays_calls, arrays_devices, arrays_training
+    from benchmarks.arrays import calls, devices, training
 
     ways: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
-        "calls": lambda: arrays_calls.calls(side),
-        "host": lambda: arrays_calls.host(side),
-        "copies": lambda: arrays_calls.copies(side),
-        "leaks": lambda: arrays_calls.leaks(side, arguments.repeat),
-        "streams": lambda: arrays_calls.streams(side),
-        "gradcheck": lambda: arrays_training.gradchecks(side, arguments.einsums, arguments.processes),
-        "training": lambda: arrays_training.training(side, arguments.processes),
-        "devices": lambda: arrays_devices.devices(side),
+        "calls": lambda: calls.calls(side),
+        "host": lambda: calls.host(side),
+        "copies": lambda: calls.copies(side),
+        "leaks": lambda: calls.leaks(side, arguments.repeat),
+        "streams": lambda: calls.streams(side),
+        "gradcheck": lambda: training.gradchecks(side, arguments.einsums, arguments.processes),
+        "training": lambda: training.training(side, arguments.processes),
+        "devices": lambda: devices.devices(side),
     }
     try:
         yield from ways[group]()

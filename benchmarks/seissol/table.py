@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.programs import LANGUAGE
+from benchmarks.engines.programs import LANGUAGE
 from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, seconds, speed_up
-from benchmarks.seissol_cases import WORKLOADS
+from benchmarks.seissol.cases import WORKLOADS
 from feinsum.cli.output import print_table
 
 BARS = {

@@ -1,4 +1,4 @@
-"""The process of one engine: ``python -m benchmarks.worker ENGINE``.
+"""The process of one engine: ``python -m benchmarks.engines.worker ENGINE``.
 
 It reads requests, one JSON object a line, from its standard input and answers each with one line, until the input ends.
 """
@@ -10,18 +10,18 @@ import os
 import sys
 from typing import Any
 
-from benchmarks.peers import PEERS, Engine
-from benchmarks.problem import Problem, read_problem
+from benchmarks.engines.peers import PEERS, Engine
+from benchmarks.engines.problem import Problem, read_problem
 
 
 def make_engine(name: str) -> Engine:
     """The engine called so."""
     if name == "feinsum":
-        from benchmarks.ours import Feinsum
+        from benchmarks.engines.ours import Feinsum
 
         return Feinsum()
     if name == "language":
-        from benchmarks.programs import Language
+        from benchmarks.engines.programs import Language
 
         return Language()
     return PEERS[name]()

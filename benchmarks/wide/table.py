@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, seconds, speed_up
-from benchmarks.wide_cases import CLASSES, base
+from benchmarks.wide.cases import CLASSES, base
 from feinsum.cli.output import print_table
 
 TUNED = "tuned"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.ours import einsum_of
-from benchmarks.peers import CORES, Engine
-from benchmarks.problem import Problem, Values
+from benchmarks.engines.ours import einsum_of
+from benchmarks.engines.peers import CORES, Engine
+from benchmarks.engines.problem import Problem, Values
 
 if TYPE_CHECKING:
     import feinsum as fe

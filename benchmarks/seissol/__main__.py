@@ -25,12 +25,12 @@ from pathlib import Path
 import feinsum as fe
 from benchmarks.ahead import Ahead
 from benchmarks.cases import Case, describe
-from benchmarks.peers import PEERS
-from benchmarks.process import CutOffError, EngineProcess, FailedError
-from benchmarks.programs import LANGUAGE, plan_of_elements
+from benchmarks.engines.peers import PEERS
+from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
+from benchmarks.engines.programs import LANGUAGE, plan_of_elements
 from benchmarks.results import OURS, Row, read_results
-from benchmarks.seissol_cases import DTYPES, ORDERS, WORKLOADS, seissol_cases
-from benchmarks.seissol_table import print_row, print_tables, write_page
+from benchmarks.seissol.cases import DTYPES, ORDERS, WORKLOADS, seissol_cases
+from benchmarks.seissol.table import print_row, print_tables, write_page
 from benchmarks.suite import Options, installed, machine, measure
 
 _START_S = 120.0

@@ -21,7 +21,7 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks.epilogues import timed
-from benchmarks.tensor_cases import PERIOD, Case, cases
+from benchmarks.tensor.cases import PERIOD, Case, cases
 from feinsum.timing.races import Race, run_race
 
 OURS = ("general", "einsum", "generate")

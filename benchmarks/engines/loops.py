@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.problem import Problem
+from benchmarks.engines.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """``python -m benchmarks forms``: kernels in the style of a form compiler, as given and with their einsums transformed.
 
-Each kernel of :mod:`benchmarks.form_kernels` gets a loop over cells (``fe.add_loop``).  *Given* is what loopy makes of
+Each kernel of :mod:`benchmarks.forms.kernels` gets a loop over cells (``fe.add_loop``).  *Given* is what loopy makes of
 that; *transformed* has its sums transformed (``fe.extract_operands``, ``fe.transform``) and what is left spread over the
 device (``fe.spread_loops``).  Both are called in turn, by loopy's executor with arrays on the device and a pool for
 temporaries, and once more as bare launches with buffers that are there; ratios are medians over rounds
@@ -20,7 +20,7 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks.epilogues import timed
-from benchmarks.form_kernels import FORMS, form_data, form_kernel
+from benchmarks.forms.kernels import FORMS, form_data, form_kernel
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.executable import build
 from feinsum.timing.races import run_race

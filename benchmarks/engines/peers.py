@@ -1,4 +1,4 @@
-"""Engines: feinsum's peers behind one interface, each run in a process of its own (benchmarks/worker.py).
+"""Engines: feinsum's peers behind one interface, each run in a process of its own (benchmarks/engines/worker.py).
 
 Each is used as its manual advises for speed: arrays stay where it wants them, compilation and the search for an order of
 contraction are done beforehand, and float32 means float32 (no TF32).
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.loops import loops_source
-from benchmarks.problem import Problem, Values
+from benchmarks.engines.loops import loops_source
+from benchmarks.engines.problem import Problem, Values
 
 CORES = len(os.sched_getaffinity(0))
 _BATCH_S = 5e-3
@@ -253,7 +253,7 @@ class Jax(Engine):
 
 
 class Numba(Engine):
-    """The loops of :mod:`benchmarks.loops`, compiled in parallel with fast mathematics."""
+    """The loops of :mod:`benchmarks.engines.loops`, compiled in parallel with fast mathematics."""
 
     packages = ("numba", "numpy")
 

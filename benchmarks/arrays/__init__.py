@@ -1,0 +1,1 @@
+"""Arrays of torch, JAX, CuPy and numpy beside the bare kernels."""

@@ -1,0 +1,1 @@
+"""Kernels of SeisSol as programs of the immediate language."""

@@ -1,0 +1,1 @@
+"""Programs of the tensor language by both routes."""

@@ -1,0 +1,1 @@
+"""The wide list: einsums that nobody tuned."""
