@@ -109,7 +109,7 @@ ERRORS = [
     _e("subview-range", "%a: memref<f32x4>", "%0 = subview %a[⟦0:5⟧] : memref<f32x4> to memref<f32x5>"),
     _e("subview-index", "%a: memref<f32x4>",
        "for i8 %i = 0 to 5 {\n%0 = subview %a[⟦i8 %i⟧] : memref<f32x4> to memref<f32>\n}"),
-    _e("subview-type", "%a: memref<f32x4x5>", "%0 = ⟦subview %a[0, :] : memref<f32x4x5> to memref<f32x5>⟧"),
+    _e("subview-type", "%a: memref<f32x4x5>", "%0 = subview %a[0, :] : memref<f32x4x5> to ⟦memref<f32x5>⟧"),
     _e("for-type", "", "for ⟦f32 %i = 0 to 2⟧ {\n}"),
     _e("for-range", "", "for ⟦i8 %i = 0 to 129⟧ {\n}"),
     _e("lifetime-alloca", _V, "lifetime_stop ⟦%a⟧"),

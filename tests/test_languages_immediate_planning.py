@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import combinations, permutations, product
 from string import ascii_lowercase
 from typing import Any
 
@@ -17,7 +17,8 @@ import feinsum as fe
 from feinsum.cli import cli
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.languages.immediate.orders import Costs
-from feinsum.languages.immediate.planner import Expression, Planner
+from feinsum.languages.immediate.planner import Expression, Planner, Tree, tree_of
+from feinsum.languages.immediate.together import total_work, trees_together
 
 
 def described(text: str, sizes: dict[str, Any], dtype: str = "float64") -> fe.BatchedEinsum:
@@ -105,7 +106,8 @@ def paths(count: int) -> Iterator[list[tuple[int, int]]]:
 def test_no_order_of_contraction_is_cheaper(e: Expression) -> None:
     """Among all orders of up to four operands, none has fewer operations, or as many and a lower cost."""
     best = Planner(e)
-    found = min((p.flops, p.best[0][:4]) for p in (Planner(e, path) for path in paths(len(e.terms))))
+    trees = (tree_of(path, len(e.terms)) for path in paths(len(e.terms)))
+    found = min((p.flops, p.best[0][:4]) for p in (Planner(e, tree) for tree in trees))
     assert (best.flops, best.best[0][:4]) == found
 
 
@@ -170,6 +172,92 @@ def test_several_outputs_share_partial_results() -> None:
     out = program.interpret(**values, out_0=np.zeros((3, 6)), out_1=np.zeros((3, 6)))
     for got, last in zip(out, "CD", strict=True):
         np.testing.assert_allclose(got, values["A"] @ values["B"] @ values[last])
+
+
+def every_tree(operands: frozenset[int]) -> Iterator[Tree]:
+    """Every tree of pairwise products, written down once more."""
+    if len(operands) == 1:
+        yield {}
+    for size in range(1, len(operands)):
+        for left in map(frozenset, combinations(sorted(operands), size)):
+            if min(operands) in left:
+                for one, other in product(every_tree(left), every_tree(operands - left)):
+                    yield {operands: (left, operands - left), **one, **other}
+
+
+@settings(max_examples=40, deadline=None)
+@given(expressions(), st.data())
+def test_no_orders_of_several_outputs_have_fewer_operations(e: Expression, data: st.DataObject) -> None:
+    """Every choice of a tree for each of them, what is the same counted once; and plans have no more than the best one."""
+    n = len(e.terms)
+    most = 2 if n > 3 else 3
+    rows = data.draw(st.lists(st.tuples(*(st.sampled_from("xy") for _ in range(n))), min_size=2, max_size=most))
+    planner = Planner(e, tree_of([(0, 1)] * (n - 1), n))
+    trees = list(every_tree(frozenset(range(n))))
+    least = min(_shared_work(planner, rows, choice) for choice in product(trees, repeat=len(rows)))
+    found = trees_together(planner, rows, trees[-1])
+    assert total_work(planner, rows, found) == _shared_work(planner, rows, found) == least
+    shapes = [tuple(e.lengths[x] for x in term) for term in e.terms]
+    arrays = [[fe.array(f"{name}{k}", shapes[k]) for k, name in enumerate(row)] for row in rows]
+    program = fe.plan(fe.batched_einsum(f"{','.join(e.terms)}->{e.output}", arrays))
+    assert _operations(program) <= least
+
+
+def _shared_work(planner: Planner, rows: Any, trees: Any) -> int:
+    """Operations of some outputs; a partial result is known by how it is made."""
+    seen: dict[Any, int] = {}
+    for number, (row, tree) in enumerate(zip(rows, trees, strict=True)):
+
+        def how(operands: frozenset[int], row: Any = row, tree: Any = tree) -> Any:
+            if operands in tree:
+                return frozenset(how(part) for part in tree[operands])
+            (k,) = operands
+            return k, row[k]
+
+        for operands, work in planner.work_of(tree).items():
+            seen[how(operands), number if len(operands) == len(row) else -1] = work
+    return sum(seen.values())
+
+
+def _operations(program: fe.Program) -> int:
+    """Multiplications and additions of a plan."""
+    total = 0
+    for update in program.function().walk():
+        if hasattr(update, "map") and update.opcode != "axpby":
+            terms, shapes = update.map.terms, (type_.shape for type_ in update.types)
+            lengths = {
+                x: n for term, own in zip(terms, shapes, strict=True) for x, n in zip(term.letters, own, strict=True)
+            }
+            is_product_and_sum = update.opcode == "log"
+            total += int(np.prod(list(lengths.values()), dtype=int)) * (1 + is_product_and_sum)
+    return total
+
+
+def test_outputs_take_orders_of_their_own_where_they_share_more() -> None:
+    """Two of them have the first product in common, and two the second one; the order is not the same for all."""
+    arrays = {name: fe.array(name, (4, 4)) for name in "ABCDEFG"}
+    rows = [[arrays[name] for name in row] for row in ("ABC", "ABD", "EFG", "DFG")]
+    program = fe.plan(fe.batched_einsum("ij,jk,kl->il", rows))
+    assert len(maps(program)) == 6
+    rng = np.random.default_rng(0)
+    values = {name: rng.random((4, 4)) for name in "ABCDEFG"}
+    out = program.interpret(**values, **{f"out_{k}": np.zeros((4, 4)) for k in range(4)})
+    for got, (a, b, c) in zip(out, ("ABC", "ABD", "EFG", "DFG"), strict=True):
+        np.testing.assert_allclose(got, values[a] @ values[b] @ values[c])
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_many_operands_are_never_costlier_than_in_the_order_given(outputs: int) -> None:
+    """Of twelve matrices, which are too many to look at every set of them."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        sizes = [int(n) for n in rng.integers(1, 30, 13)]
+        arrays = [fe.array(f"A{k}", (sizes[k], sizes[k + 1])) for k in range(12)]
+        text = ",".join(ascii_lowercase[k : k + 2] for k in range(12)) + "->am"
+        rows = [arrays, [*arrays[:-1], fe.array("B", arrays[-1].shape)]][:outputs]
+        left_to_right = sum(2 * sizes[0] * sizes[k] * sizes[k + 1] for k in range(1, 12))
+        last = 2 * sizes[0] * sizes[11] * sizes[12] * (outputs - 1)
+        assert _operations(fe.plan(fe.batched_einsum(text, rows))) <= left_to_right + last
 
 
 def test_products_of_arrays_in_one_operand() -> None:

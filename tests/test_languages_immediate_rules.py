@@ -67,6 +67,29 @@ def test_the_sample_of_the_document_in_strict_mode() -> None:
     ]
 
 
+FIXES = {
+    "integer-range", "constant-form", "name-redefined", "function-redefined", "type-void", "memref-length", "stride-count",
+    "stride-order", "distance", "map-modifiers", "loop-everywhere", "operand-type", "alloca-type", "subview-type",
+    "for-type", "for-range", "lenient-type",
+}  # fmt: skip
+"""The rules where it is known what to write instead."""
+
+
+@pytest.mark.parametrize("example", [*ERRORS, LENIENT[0]], ids=lambda example: example.rule)
+def test_a_refusal_says_what_to_do(example: Example) -> None:
+    """In a note; and what is to be written in the place of what is marked breaks no rule there."""
+    with pytest.raises(LanguageError) as caught:
+        fe.program(example.text, "immediate", strict=True)
+    texts = [note.message for note in caught.value.notes]
+    assert texts or example.rule == "syntax", str(caught.value)
+    fixes = [text.removeprefix("write ") for text in texts if text.startswith("write ")]
+    assert (example.rule in FIXES) == bool(fixes)
+    for fix in fixes:
+        before, _, rest = example.marked.partition("⟦")
+        mended = before + fix + rest.partition("⟧")[2]
+        assert not fe.program(mended, "immediate", strict=True).diagnostics
+
+
 def test_independent_errors_are_said_at_once() -> None:
     """What fits nowhere is left out, and what depends on a name that is unknown is not wrong again."""
     text = """define @f(%a: memref<f32x4>, %b: memref<f32x4>) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,10 +60,14 @@ def counted(number: int, noun: str) -> str:
 
 
 class Findings:
-    """Diagnostics of one text, as they are found."""
+    """Diagnostics of one text, as they are found.
 
-    def __init__(self, source: Source) -> None:
+    :param ways_out: by rule, what to do where it is broken; the last note of each such diagnostic.
+    """
+
+    def __init__(self, source: Source, ways_out: Mapping[str, str] | None = None) -> None:
         self.source = source
+        self._ways_out = ways_out or {}
         self._found: dict[tuple[Span, str, str], Diagnostic] = {}
 
     def error(self, rule: str, span: Span, message: str, notes: Iterable[Note] = ()) -> None:
@@ -83,11 +87,10 @@ class Findings:
         self, severity: Literal["error", "warning"], rule: str, span: Span, message: str, notes: Iterable[Note]
     ) -> None:
         place = self.source.place(span)
+        told = (*notes, *(Note(self._ways_out[rule]) for _ in range(rule in self._ways_out)))
         self._found.setdefault(
             (span, rule, message),
-            Diagnostic(
-                severity, message, *place, rule, tuple(notes), file=self.source.name, excerpt=self.source.excerpt(span)
-            ),
+            Diagnostic(severity, message, *place, rule, told, file=self.source.name, excerpt=self.source.excerpt(span)),
         )
 
     @property

@@ -15,6 +15,7 @@ from feinsum.languages.immediate.notation import Notation
 from feinsum.languages.immediate.printing import show
 from feinsum.languages.immediate.reading import read as _read
 from feinsum.languages.immediate.resolve import resolve
+from feinsum.languages.immediate.rules import WAYS_OUT
 from feinsum.languages.immediate.syntax import Function
 from feinsum.languages.source import Source
 
@@ -26,7 +27,7 @@ def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diag
 
     :raises LanguageError: with all that is wrong with it.
     """
-    findings = Findings(source)
+    findings = Findings(source, WAYS_OUT)
     notation = Notation(findings, strict)
     found = [resolve(reading, notation) for reading in _read(source, findings, strict)]
     for one in found:

@@ -22,7 +22,7 @@ from feinsum.languages.immediate.syntax import (
     Subview,
     Update,
 )
-from feinsum.languages.immediate.types import SCALARS, UNKNOWN, Group, Memref, Type, memref, packed_strides
+from feinsum.languages.immediate.types import SCALARS, UNKNOWN, Group, Memref, Type, memref
 from feinsum.languages.scanning import Action, Token
 from feinsum.languages.source import Span
 
@@ -51,7 +51,8 @@ class Notation:
         value = int(token.text) if len(token.text) <= 32 else _GREATEST + 1
         if abs(value) > _GREATEST:
             span = Span(token.start, token.end)
-            self.findings.error("integer-range", span, f"{_short(token.text)} is not in [-2^63 + 1, 2^63 - 1]")
+            fix = Note(f"write {-_GREATEST if token.text[0] == '-' else _GREATEST}")
+            self.findings.error("integer-range", span, f"{_short(token.text)} is not in [-2^63 + 1, 2^63 - 1]", [fix])
             return 0
         return value
 
@@ -80,7 +81,8 @@ class Notation:
         return SCALARS[parts[0].text], Span(start, end)
 
     def _on_void_type(self, parts: list[Any], start: int, end: int) -> tuple[Type, Span]:
-        self.findings.error("type-void", Span(start, end), "nothing has the type void: there is no use for it")
+        message = "nothing has the type void: there is no use for it"
+        self.findings.error("type-void", Span(start, end), message, [Note("write i64")])
         return UNKNOWN, Span(start, end)
 
     def _on_memref(self, parts: list[Any], start: int, end: int) -> Type:
@@ -89,31 +91,31 @@ class Notation:
         for token, length in zip(lengths, shape, strict=True):
             if length < 1:
                 message = f"a length is at least 1, not {token.text}"
-                self.findings.error("memref-length", Span(token.start, token.end), message)
+                self.findings.error("memref-length", Span(token.start, token.end), message, [Note("write 1")])
         if any(length < 1 for length in shape):
             return UNKNOWN
-        strides = packed_strides(shape) if layout is None else self._strides(layout, shape, Span(start, end))
+        packed = memref(SCALARS[scalar.text], shape)
+        strides = packed.strides if layout is None else self._strides(layout, packed, Span(start, end))
         if strides is None:
             return UNKNOWN
-        made = memref(SCALARS[scalar.text], shape, strides)
+        made = memref(packed.element, shape, strides)
         if made.extent > _GREATEST:
-            self.findings.error("memref-length", Span(start, end), "a memref spans less than 2^63 elements")
+            message = "a memref spans less than 2^63 elements"
+            self.findings.error("memref-length", Span(start, end), message, [Note("divide it among work-items")])
             return UNKNOWN
         return made
 
-    def _strides(self, tokens: list[Token], shape: tuple[int, ...], span: Span) -> tuple[int, ...] | None:
+    def _strides(self, tokens: list[Token], packed: Memref, span: Span) -> tuple[int, ...] | None:
         strides = tuple(self.integer(token) for token in tokens)
-        packed = ",".join(map(str, packed_strides(shape)))
-        fix = Note(f"without gaps it is strided<{packed}>")
-        if len(strides) != len(shape):
-            message = f"{counted(len(strides), 'stride')} for {counted(len(shape), 'index')}"
-            self.findings.error("stride-count", span, message, [fix])
+        if len(strides) != packed.order:
+            message = f"{counted(len(strides), 'stride')} for {counted(packed.order, 'index')}"
+            self.findings.error("stride-count", span, message, [Note(f"write {packed}")])
             return None
         least = 1
-        for token, stride, length in zip(tokens, strides, shape, strict=True):
+        for token, stride, length in zip(tokens, strides, packed.shape, strict=True):
             if stride < least:
                 message = f"the stride {stride} is below {least}, so elements would overlap or change their order"
-                self.findings.error("stride-order", Span(token.start, token.end), message, [fix])
+                self.findings.error("stride-order", Span(token.start, token.end), message, [Note(f"write {least}")])
                 return None
             least = stride * length
         return strides
@@ -132,7 +134,8 @@ class Notation:
     def _on_distance(self, parts: list[Any], start: int, end: int) -> int:
         distance = self.integer(parts[0])
         if distance < 0:
-            self.findings.error("distance", Span(parts[0].start, parts[0].end), f"a distance is not negative: {distance}")
+            message = f"a distance is not negative: {distance}"
+            self.findings.error("distance", Span(parts[0].start, parts[0].end), message, [Note(f"write {-distance}")])
         return max(distance, 0)
 
     def _on_group(self, parts: list[Any], start: int, end: int) -> Type:
@@ -158,7 +161,7 @@ class Notation:
 
     def _on_subview(self, parts: list[Any], start: int, end: int) -> Any:
         operand, entries, (source, _), (type_, span) = parts
-        return lambda name: Subview(name, _name(operand), tuple(entries), source, type_, Span(start, span.end))
+        return lambda name: Subview(name, _name(operand), tuple(entries), source, type_, Span(start, span.end), span)
 
     def _on_dynamic(self, parts: list[Any], start: int, end: int) -> Fixed:
         return Fixed(_name(parts[1]), SCALARS[parts[0].text], Span(start, end))
@@ -185,9 +188,8 @@ class Notation:
         token, span = parts[0], Span(start, end)
         if token.kind == "INTEGER":
             fix = f"{self.integer(token)}.0"
-            self.findings.error(
-                "constant-form", span, f"{token.text} is an integer; alpha and beta are numbers: write {fix}"
-            )
+            message = f"{token.text} is an integer; alpha and beta are numbers"
+            self.findings.error("constant-form", span, message, [Note(f"write {fix}")])
             return float(fix), span
         value = _number(token.text)
         if not math.isfinite(value):

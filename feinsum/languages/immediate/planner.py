@@ -1,13 +1,13 @@
 """Planning: an einsum as loops over matrix products, in the fewest operations and the cheapest orders of partial results.
 
 First indices of one operand alone are summed.  Then every set of operands is split in two in every way (dynamic programming
-over subsets); among the splits with the fewest operations the orders of partial results decide (:mod:`.orders`).  Several
-outputs take one order of contraction, in which a partial result that several need is computed once.
+over subsets); among the splits with the fewest operations the orders of partial results decide (:mod:`.orders`).  Of
+several outputs the trees are given (:mod:`.together`), and what one of them has made costs the others nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -20,6 +20,8 @@ MOST_OPERANDS: Final = 10
 
 Operands: TypeAlias = frozenset[int]
 Path: TypeAlias = Sequence[tuple[int, ...]]
+Tree: TypeAlias = Mapping[Operands, tuple[Operands, Operands]]
+"""The two parts of each set of operands that is multiplied."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,20 @@ class Expression:
 class Planner:
     """Finds the best schedule of an expression.
 
-    :param path: positions of operands for each step, as in opt_einsum, if the order of contraction is given.
+    :param tree: the order of contraction, if it is given.
+    :param made: partial results that are there for nothing, as they lie.
     """
 
-    def __init__(self, expression: Expression, path: Path | None = None) -> None:
+    def __init__(
+        self, expression: Expression, tree: Tree | None = None, made: Mapping[Operands, Node] | None = None
+    ) -> None:
         self._e = expression
         self._costs = Costs(expression.lengths, expression.itemsize)
         self._everything: Operands = frozenset(range(len(expression.terms)))
         self._flops: dict[Operands, int] = {}
         self._tables: dict[Operands, Table] = {}
-        self._given = None if path is None else dict(_splits_of(path, len(expression.terms)))
-        if path is None and len(expression.terms) > MOST_OPERANDS:
+        self._given, self._made = tree, dict(made or {})
+        if tree is None and len(expression.terms) > MOST_OPERANDS:
             raise SubscriptError(
                 f"'{expression}' has {len(expression.terms)} operands; orders of up to {MOST_OPERANDS} are searched"
             )
@@ -72,6 +77,26 @@ class Planner:
     def flops(self) -> int:
         """Multiplications and additions."""
         return self._least(self._everything)
+
+    def work_of(self, tree: Tree) -> dict[Operands, int]:
+        """The operations of each set of operands in a tree, and of each operand that is summed by itself."""
+        work = {frozenset([k]): self._least(frozenset([k])) for k in self._everything}
+        work |= {operands: self._work(*parts) for operands, parts in tree.items()}
+        return {operands: flops for operands, flops in work.items() if flops}
+
+    def text(self, tree: Tree) -> str:
+        """A tree as a text that does not depend on the order of operands that have other indices.
+
+        >>> Planner(Expression(("ij", "jk", "kl"), "il", dict.fromkeys("ijkl", 2))).text(tree_of([(1, 2), (0, 1)], 3))
+        '((jk kl) ij)'
+        """
+
+        def show(operands: Operands) -> str:
+            if operands not in tree:
+                return " ".join(self._e.terms[k] for k in operands)
+            return f"({' '.join(sorted(map(show, tree[operands])))})"
+
+        return show(self._everything)
 
     def kept(self, operands: Operands) -> str:
         """The indices of the product of some operands that are needed elsewhere, sorted."""
@@ -108,8 +133,14 @@ class Planner:
 
     def _table(self, operands: Operands) -> Table:
         if operands not in self._tables:
-            self._tables[operands] = self._leaf(operands) if len(operands) == 1 else self._inner(operands)
+            make = self._there if operands in self._made else self._leaf if len(operands) == 1 else self._inner
+            self._tables[operands] = make(operands)
         return self._tables[operands]
+
+    def _there(self, operands: Operands) -> Table:
+        node = self._made[operands]
+        table: Table = {node.letters: ((0, 0, 0, 0, f"<{node.letters}>"), node)}
+        return self._costs.transposed(table, self._orders(operands))
 
     def _hints(self) -> list[str]:
         return sorted({*self._e.terms, self._e.output})
@@ -142,8 +173,16 @@ class Planner:
         return self._costs.transposed(found, wanted)
 
 
-def _splits_of(path: Path, count: int) -> Iterable[tuple[Operands, tuple[Operands, Operands]]]:
-    """The two parts of each partial result of a path."""
+def tree_of(path: Path, count: int) -> Tree:
+    """The tree of a path: positions of operands for each step, as in opt_einsum.
+
+    >>> [sorted(map(sorted, parts)) for parts in tree_of([(1, 2), (0, 1)], 3).values()]
+    [[[1], [2]], [[0], [1, 2]]]
+    """
+    return dict(_splits_of(path, count))
+
+
+def _splits_of(path: Path, count: int) -> Iterator[tuple[Operands, tuple[Operands, Operands]]]:
     pool: list[Operands] = [frozenset([k]) for k in range(count)]
     for positions in path:
         taken = [pool[k] for k in positions]

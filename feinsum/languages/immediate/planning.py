@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from feinsum.einsum import Array, BatchedEinsum, require_einsum
@@ -11,7 +11,7 @@ from feinsum.flops import contraction_path
 from feinsum.languages.immediate.maps import IndexMap as Map
 from feinsum.languages.immediate.maps import Indices, Mark, index_map
 from feinsum.languages.immediate.orders import Node
-from feinsum.languages.immediate.planner import MOST_OPERANDS, Expression, Planner
+from feinsum.languages.immediate.planner import MOST_OPERANDS, Expression, Planner, tree_of
 from feinsum.languages.immediate.printing import show_function
 from feinsum.languages.immediate.syntax import (
     Alloca,
@@ -23,6 +23,7 @@ from feinsum.languages.immediate.syntax import (
     Parameter,
     Update,
 )
+from feinsum.languages.immediate.together import trees_together
 from feinsum.languages.immediate.types import SCALARS, Group, Memref, Scalar, memref
 from feinsum.languages.program import Program, program
 from feinsum.lengths import require_mapping
@@ -90,11 +91,12 @@ class _Drawing:
         self._taken = {a.name for a in e.arrays} | set(e.output_names)
 
     def program(self) -> Program:
-        best = planner(self._terms, self._output, self._lengths, self._element, self._e).best[1]
         rows = [self._operands(row) for row in self._e.args]
         results = [self._result(name) for name in self._e.output_names]
-        for operands, result in zip(rows, results, strict=True):
-            self._emit(best, operands, result)
+        expression = Expression(tuple(self._terms), self._output, self._lengths, self._element.dtype.itemsize)
+        names = [[tensor.name for tensor in row] for row in rows]
+        for node, operands, result in zip(_schedules(expression, names, self._e), rows, results, strict=True):
+            self._emit(node, operands, result)
         function = Function(self._name, tuple(self._parameters), tuple(self._body))
         return program(show_function(function), "immediate")
 
@@ -193,10 +195,29 @@ class _Drawing:
         self._body.append(Update(opcode, Map(tuple(inputs), output), 1.0, names, 0.0, target.name, types))
 
 
-def planner(terms: Sequence[str], output: str, lengths: Mapping[str, int], element: Scalar, e: BatchedEinsum) -> Planner:
-    """The planner of an einsum, whose order of contraction is given where there are several outputs or many operands."""
-    path = contraction_path(e, lengths) if e.b > 1 or e.n > MOST_OPERANDS else None
-    return Planner(Expression(tuple(terms), output, lengths, element.dtype.itemsize), path)
+def _schedules(expression: Expression, rows: Sequence[Sequence[Name]], e: BatchedEinsum) -> Iterator[Node]:
+    """How each output is made, from what those before it have made as far as that helps."""
+    if e.b == 1 and e.n <= MOST_OPERANDS:
+        yield Planner(expression).best[1]
+        return
+    given = tree_of(contraction_path(e, expression.lengths), e.n)
+    everything: dict[Hashable, Node] = {}
+    for row, tree in zip(rows, trees_together(Planner(expression, given), rows, given), strict=True):
+        sets = [*tree, *(frozenset([k]) for k in range(e.n))]
+        known = {operands: frozenset((k, row[k]) for k in operands) for operands in sets}
+        made = {operands: everything[what] for operands, what in known.items() if what in everything}
+        node = Planner(expression, tree, made).best[1]
+        yield node
+        for part in _parts(node):
+            everything.setdefault(known[frozenset(_leaves(part))], part)
+
+
+def _parts(node: Node) -> Iterator[Node]:
+    """What is made on the way to a result, before it is turned round."""
+    for child in node.children:
+        yield from _parts(child)
+        if len(child.children) == 2 or (child.children and len(child.letters) < len(child.children[0].letters)):
+            yield child
 
 
 def _batch(e: BatchedEinsum, terms: Sequence[str], output: str) -> str:

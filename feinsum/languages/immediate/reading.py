@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import count, pairwise
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note
 from feinsum.languages.immediate.grammar import GRAMMAR, OPCODES, WORDS
@@ -38,7 +38,9 @@ def read(source: Source, findings: Findings, strict: bool) -> tuple[Reading, ...
         name = reading.function.name
         if name in readings:
             note = findings.note(f"the other @{name}", readings[name].function.span)
-            findings.error("function-redefined", reading.function.span, f"there is a function @{name} already", [note])
+            fix = Note(f"write @{name}{next(k for k in count() if f'{name}{k}' not in readings)}")
+            message = f"there is a function @{name} already"
+            findings.error("function-redefined", reading.function.span, message, [note, fix])
         readings.setdefault(name, reading)
     return tuple(readings.values())
 

@@ -102,7 +102,8 @@ class _Resolver:
             meaning = whole(Root(name.text, "alloca", type_, span=name.span, depth=self._depth))
         elif type_ is not UNKNOWN:
             message = f"memory is for a memref, not for {type_}"
-            self._findings.error("alloca-type", instruction.span, message)
+            fix = type_.memref if isinstance(type_, Group) else f"memref<{type_}>"
+            self._findings.error("alloca-type", instruction.span, message, [Note(f"write {fix}")])
         self._scope.define(name, meaning, type_)
 
     def _get_work_item(self, instruction: GetWorkItem) -> None:
@@ -158,14 +159,14 @@ class _Resolver:
             made = self._part(view, instruction)
         if made is not None and isinstance(instruction.type, Memref) and made.type != instruction.type:
             message = f"the view is {made.type}, not {instruction.type}"
-            self._findings.error("subview-type", instruction.span, message, [Note(f"write {made.type}")])
+            self._findings.error("subview-type", instruction.type_span, message, [Note(f"write {made.type}")])
         self._scope.define(instruction.result, made, UNKNOWN if made is None else made.type)
 
     def _part(self, view: View, instruction: Subview) -> View | None:
         entries, shape = instruction.entries, view.shape
         if len(entries) != len(shape):
             message = f"{counted(len(entries), 'index')} for {instruction.operand}, which has {len(shape)}"
-            self._findings.error("subview-count", instruction.span, message, [Note("`:` is all of an index")])
+            self._findings.error("subview-count", instruction.span, message)
             return None
         bounds, axes = list(view.bounds), []
         for entry, length, axis in zip(entries, shape, view.axes, strict=True):
@@ -184,7 +185,7 @@ class _Resolver:
         if 0 <= low < high <= length:
             return Bounds(low, high)
         message = f"[{low}, {high}) is no part of [0, {length})"
-        self._findings.error("subview-range", entry.span, message, [Note("a slice is from:to, and `to` is excluded")])
+        self._findings.error("subview-range", entry.span, message)
         return None
 
     def _point(self, entry: Fixed, length: int) -> Bounds | None:
@@ -199,7 +200,8 @@ class _Resolver:
         if variable.start is None or variable.stop is None:
             return Bounds(0, length, variable)
         if variable.start < variable.stop and not (variable.start >= 0 and variable.stop <= length):
-            note = self._findings.note(f"%{variable.name} is in [{variable.start}, {variable.stop})", variable.span)
+            range_ = f"[{variable.start}, {variable.stop})"
+            note = self._findings.note(f"%{variable.name} is in {range_}: let it end at {length}", variable.span)
             message = f"%{variable.name} may be outside of [0, {length})"
             self._findings.error("subview-index", entry.span, message, [note])
             return None
@@ -227,7 +229,7 @@ class _Resolver:
         for name, view in zip(update.operands, operands, strict=True):
             if view.overlaps(result):
                 message = f"{update.result} overlaps {name}, which is read"
-                self._findings.error("overlap", update.result.span, message, [Note("write to an alloca instead")])
+                self._findings.error("overlap", update.result.span, message)
         root = result.root
         if root.kind == "argument" and self._is_batched:
             note = self._findings.note(f"%{root.name} is the same for all work-items", root.span)
@@ -243,7 +245,8 @@ class _Resolver:
         group = self._scope.visible[root.group].type
         assert isinstance(group, Group)
         if group.distance is not None and group.distance < group.memref.extent:
-            note = self._findings.note(f"the distance is {group.distance}", self._scope.visible[root.group].span)
+            place = self._scope.visible[root.group].span
+            note = self._findings.note(f"the distance is {group.distance}: write {group.memref.extent} or more", place)
             message = f"items of %{root.group} overlap, and are written: each takes {group.memref.extent} elements"
             self._findings.error("item-overlap", update.result.span, message, [note])
         if root.group in self._several:
@@ -251,11 +254,13 @@ class _Resolver:
 
     def _for(self, loop: For, actions: list[Action]) -> For:
         if not loop.type.is_integer:
-            self._findings.error("for-type", loop.span, f"a loop variable is an integer, not {loop.type}")
+            fix = Note(f"write i64 {loop.variable} = {loop.start} to {loop.stop}")
+            self._findings.error("for-type", loop.span, f"a loop variable is an integer, not {loop.type}", [fix])
         elif loop.start < loop.stop:
             for value in (loop.start, loop.stop - 1):
                 if not loop.type.holds(value):
-                    self._findings.error("for-range", loop.span, f"{value} is no value of {loop.type}")
+                    fix = Note(f"write i64 {loop.variable} = {loop.start} to {loop.stop}")
+                    self._findings.error("for-range", loop.span, f"{value} is no value of {loop.type}", [fix])
         else:
             self._findings.warn("loop-empty", loop.span, f"there is no trip from {loop.start} to {loop.stop}")
         outside = dict(self._scope.visible)

@@ -81,4 +81,33 @@ SCHEDULES: Final = {
 }
 """Of texts that are taken for schedules."""
 
+WAYS_OUT: Final = {
+    "float-range": "the greatest number is 1.7976931348623157e+308",
+    "constant-type": "integers are written like 2.0",
+    "nesting-depth": "what a loop does to independent slices, an index of the map does, too",
+    "map-syntax": "leave it out, or write letters, [k], (jn) or _",
+    "map-operands": "axpby and sum have maps like {ij to i}, log and product like {ik, kj to ij}",
+    "map-repeated": "give the second one a letter of its own",
+    "map-order": "a memref<f64x4x5> has two, such as ij",
+    "map-lengths": "give one of them a letter of its own, or read a subview",
+    "axpby-indices": "`sum` leaves indices out",
+    "log-lonely": "sum over it first: `sum`",
+    "log-output": "leave it out, or read a tensor that has it",
+    "product-indices": "`log` sums, and a product has all indices that it reads and no others",
+    "sum-indices": "`product` with a tensor of that index spreads another one along it",
+    "group-everywhere": "parentheses are around them in every operand, or in none",
+    "group-class": "without parentheses each is an index of its own",
+    "element-type": "no instruction converts numbers: declare all of one type",
+    "overlap": "let the result be an alloca, and copy that",
+    "shared-write": "pass a group, and write to its item",
+    "item-race": "fetch it once, and take subviews of that",
+    "alloca-unwritten": "an instruction with beta = 0.0 writes without reading",
+    "work-item-operand": "a memref is the same for all work-items, and is read as it is",
+    "subview-count": "`:` is all of an index",
+    "subview-range": "a slice is from:to, counted from 0, and `to` is excluded",
+    "lifetime-alloca": "leave it out; the memory of an alloca is freed at the end of its region",
+    "lifetime-use": "move `lifetime_stop` behind the last use",
+}
+"""What to do where a rule is broken, unless that is told of the very place: `write X`, where X replaces what is wrong."""
+
 ALL: Final = RULES | LENIENT | ADVICE | SCHEDULES

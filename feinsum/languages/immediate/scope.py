@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import count
 
 from feinsum.languages.diagnostics import Note
 from feinsum.languages.immediate.notation import Notation
@@ -38,8 +39,9 @@ class Scope:
     def define(self, name: Name, meaning: Meaning, type_: Type) -> None:
         """Let a name stand for something from here on."""
         if name.text in self.visible and name.text not in self._left_out:
-            note = self._findings.note(f"the other {name}", self.visible[name.text].span)
-            self._findings.error("name-redefined", name.span, f"{name} is defined already", [note])
+            other = self._findings.note(f"the other {name}", self.visible[name.text].span)
+            fix = Note(f"write {name}{next(k for k in count() if f'{name.text}{k}' not in self.visible)}")
+            self._findings.error("name-redefined", name.span, f"{name} is defined already", [other, fix])
         self._left_out.discard(name.text)
         self.visible[name.text] = Entry(meaning, name.span, type_)
 
@@ -48,7 +50,8 @@ class Scope:
         entry = self.visible.get(name.text)
         if entry is None:
             close = get_close_matches(name.text, self.visible, 1)
-            notes = [self._findings.note(f"there is %{close[0]}", self.visible[close[0]].span)] if close else []
+            there = [self._findings.note(f"there is %{close[0]}", self.visible[close[0]].span)] if close else []
+            notes = [*there, Note(f"write %{close[0]}" if close else f"define it: `{name} = ...`, or a parameter")]
             message = f"{name} is not defined, or not where it can be seen here"
             self._findings.error("name-undefined", name.span, message, notes)
             entry = self.visible[name.text] = Entry(None, name.span, UNKNOWN)
@@ -92,7 +95,8 @@ class Scope:
         if isinstance(entry.meaning, Variable):
             if entry.type != type_:
                 note = self._findings.note(f"{name} is defined here", entry.span)
-                self._findings.error(rule, name.span, f"{name} is {entry.type}, not {type_}", [note])
+                fix = Note(f"`{entry.type} {name}` is what to write")
+                self._findings.error(rule, name.span, f"{name} is {entry.type}, not {type_}", [note, fix])
             return entry.meaning
         if entry.meaning is not None:
             note = self._findings.note(f"{name} is defined here", entry.span)

@@ -88,6 +88,7 @@ class Subview:
     source: Memref
     type: Memref
     span: Span = field(default=NOWHERE, compare=False)
+    type_span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,8 @@ def _check_terms(update: Update, findings: Findings) -> bool:
                 findings.error("map-repeated", term.span, f"{name} has the index '{letter}' twice; there are no diagonals")
         marked = [mark for mark in term.marks if mark.kind]
         if marked and update.opcode != "log":
-            message = f"{update.opcode} has no modifiers; write {letters}"
-            findings.error("map-modifiers", marked[0].span, message)
+            message = f"{update.opcode} has no modifiers"
+            findings.error("map-modifiers", marked[0].span, message, [Note(f"write {marked[0].letters}")])
         if not isinstance(type_, Memref):
             continue
         if len(letters) != type_.order:
@@ -77,7 +77,7 @@ def _check_axpby(update: Update, findings: Findings) -> None:
     if set(a) != set(b):
         odd = min(set(a) ^ set(b))
         message = f"both operands of axpby have the same indices, and '{odd}' is in one only"
-        findings.error("axpby-indices", update.map.span, message, [Note("`sum` leaves indices out")])
+        findings.error("axpby-indices", update.map.span, message)
 
 
 def _check_sum(update: Update, findings: Findings) -> None:
@@ -97,7 +97,7 @@ def _check_product(update: Update, findings: Findings) -> None:
     for letter in dict.fromkeys(a + b):
         if letter not in c:
             message = f"index '{letter}' is not in {update.result}; a product sums over nothing"
-            findings.error("product-indices", update.map.output.span, message, [Note("`log` sums")])
+            findings.error("product-indices", update.map.output.span, message)
 
 
 def _check_log(update: Update, findings: Findings) -> None:
@@ -110,7 +110,7 @@ def _check_log(update: Update, findings: Findings) -> None:
         for letter in dict.fromkeys(term.letters):
             if letter not in others:
                 message = f"index '{letter}' is in {name} only"
-                findings.error("log-lonely", term.span, message, [Note("sum over it first: `sum`")])
+                findings.error("log-lonely", term.span, message)
 
 
 _SETS = {"axpby": _check_axpby, "sum": _check_sum, "product": _check_product, "log": _check_log}
@@ -136,8 +136,8 @@ def _check_marks(update: Update, findings: Findings) -> None:
 def _complain_of_loop(mark: Mark, other: Indices, findings: Findings) -> None:
     there = _mark_of(other, mark.letters)
     message = f"index '{mark.letters}' is looped over in one operand and not in another one"
-    note = findings.note(f"looped over here: write [{mark.letters}] everywhere", mark.span)
-    findings.error("loop-everywhere", there.span, message, [note])
+    notes = [findings.note("looped over here", mark.span), Note(f"write [{mark.letters}]")]
+    findings.error("loop-everywhere", there.span, message, notes)
 
 
 def _check_group(mark: Mark, update: Update, findings: Findings) -> set[Span]:
@@ -160,7 +160,7 @@ def _check_group(mark: Mark, update: Update, findings: Findings) -> set[Span]:
         there = _mark_of(term, inside[0])
         if there.letters != mark.letters:
             message = f"({mark.letters}) is one index elsewhere, and not in {name}"
-            note = findings.note(f"write {mark} here, too", mark.span)
+            note = findings.note(f"{mark} is one index here", mark.span)
             findings.error("group-everywhere", there.span if there.letters else term.span, message, [note])
             return seen
         seen.add(there.span)
