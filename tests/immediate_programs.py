@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from tensor_programs import Example
 
 from feinsum.languages.immediate.marks import Marks, marked
 from feinsum.languages.immediate.syntax import Function
-from feinsum.languages.immediate.types import Group, Memref, Scalar
+from feinsum.languages.immediate.types import SCALARS, Group, Memref, Scalar, memref
 
 SAMPLE = """define @fused_kernel(%A: group<memref<f32x16x8>,pointers>,
                      %B: memref<f32x8x8>,
@@ -139,12 +140,27 @@ def arguments_for(function: Function, rng: np.random.Generator, items: int = 5) 
 
 def _argument(type_: Any, rng: np.random.Generator, items: int) -> Any:
     if isinstance(type_, Scalar):
-        return 0
+        return int(rng.integers(0, 3)) if items > 2 else 0
     if isinstance(type_, Group):
         return rng.integers(-4, 5, (items, *type_.memref.shape)).astype(type_.memref.element.dtype)
     assert isinstance(type_, Memref)
     low = 0 if type_.element.name[0] == "u" else -4
     return np.asarray(rng.integers(low, 5, type_.shape).astype(type_.element.dtype))
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """What a random program can read.
+
+    :ivar kind: "shared", "item" or "alloca", of which the first may not be written where there are items.
+    :ivar strides: in elements.
+    :ivar root: the name of what it is a part of.
+    """
+
+    letters: str
+    kind: str
+    strides: tuple[int, ...]
+    root: str
 
 
 class Writer:
@@ -156,62 +172,113 @@ class Writer:
         self.draw = draw
         self.lines: list[str] = []
         self.count = 0
-        self.tensors: dict[str, tuple[str, str]] = {}
-        """Names: the letters of their indices, and where they come from: "shared", "item", "alloca"."""
-        self.strides: dict[str, str] = {}
+        self.tensors: dict[str, _Tensor] = {}
 
     def choose(self, choices: Any) -> Any:
         return self.draw(st.sampled_from(list(choices)))
 
+    def fresh(self, wish: str) -> str:
+        self.count += 1
+        return f"%{wish}{self.count}"
+
     def letters(self, least: int = 0) -> str:
         return "".join(self.draw(st.permutations("abcd"))[: self.draw(st.integers(least, 3))])
 
-    def type(self, letters: str) -> str:
-        return f"memref<{'x'.join([self.element, *(str(self.SIZES[x]) for x in letters)])}>"
+    def memref(self, letters: str, strides: tuple[int, ...] | None = None) -> Memref:
+        return memref(SCALARS[self.element], tuple(self.SIZES[x] for x in letters), strides)
+
+    def type(self, name: str) -> Memref:
+        return self.memref(self.tensors[name].letters, self.tensors[name].strides)
 
     def function(self) -> str:
         self.element = self.choose(["f64", "f32", "i32"])
-        parameters = []
-        for k in range(self.draw(st.integers(2, 4))):
-            letters, kind = self.letters(), self.choose(["shared", "distance", "pointers"])
-            if kind == "shared":
-                self.tensors[f"%p{k}"] = letters, "shared"
-                parameters.append(f"%p{k}: {self.type(letters)}")
-                continue
-            extent = int(np.prod([self.SIZES[x] for x in letters], dtype=int))
-            layout = "pointers" if kind == "pointers" else f"distance<{extent + self.choose([0, 3])}>"
-            group = f"group<{self.type(letters)},{layout}>"
-            parameters.append(f"%p{k}: {group}")
-            self.lines.append(f"%i{k} = get_work_item %p{k} : {group}")
-            self.tensors[f"%i{k}"] = letters, "item"
-        self.is_batched = any(kind == "item" for _, kind in self.tensors.values())
+        parameters = [self.parameter(k) for k in range(self.draw(st.integers(2, 4)))]
+        if any("i64 %o" in line for line in self.lines):
+            parameters.append("%o: i64")
+        self.is_batched = any(one.kind == "item" for one in self.tensors.values())
         for _ in range(self.draw(st.integers(1, 5))):
-            self.choose([self.update, self.update, self.update, self.chain, self.loop, self.barrier])()
+            self.choose(
+                [self.update, self.update, self.update, self.chain, self.view, self.loop, self.barrier, self.stop]
+            )()
         return f"define @random({', '.join(parameters)}) {{\n" + "\n".join(self.lines) + "\n}\n"
+
+    def parameter(self, number: int) -> str:
+        """A tensor or a group, with gaps or without."""
+        letters, kind = self.letters(), self.choose(["shared", "distance", "pointers"])
+        strides, least = [], 1
+        for x in letters:
+            strides.append(least + self.choose([0, 0, 0, 2]))
+            least = strides[-1] * self.SIZES[x]
+        type_ = self.memref(letters, tuple(strides))
+        if kind == "shared":
+            self.tensors[f"%p{number}"] = _Tensor(letters, kind, type_.strides, f"%p{number}")
+            return f"%p{number}: {type_}"
+        layout = "pointers" if kind == "pointers" else f"distance<{type_.extent + self.choose([0, 3])}>"
+        offset = self.choose(["", "", ", i64 %o"])
+        self.lines.append(f"%i{number} = get_work_item %p{number}{offset} : group<{type_},{layout}>")
+        self.tensors[f"%i{number}"] = _Tensor(letters, "item", type_.strides, f"%i{number}")
+        return f"%p{number}: group<{type_},{layout}>"
 
     def barrier(self) -> None:
         self.lines.append("barrier")
 
-    def target(self, letters: str, others: set[str]) -> tuple[str, str, float] | None:
-        """A tensor with all of some letters that may be written, its letters, and a beta; or a new alloca."""
+    def stop(self) -> None:
+        """End an alloca, if there is one beside something that can still be read."""
+        known = [name for name, one in self.tensors.items() if one.kind == "alloca" and one.root == name]
+        if known:
+            name = self.choose(known)
+            self.lines.append(f"lifetime_stop {name}")
+            self.tensors = {other: one for other, one in self.tensors.items() if one.root != name}
+
+    def view(self) -> None:
+        """A part of a tensor: one of an index, or as many of it as another letter has."""
+        source = self.choose(self.tensors)
+        one = self.tensors[source]
+        if not one.letters:
+            return
+        axis = self.draw(st.integers(0, len(one.letters) - 1))
+        own = self.SIZES[one.letters[axis]]
+        entries, letters, strides = [":"] * len(one.letters), list(one.letters), list(one.strides)
+        others = [x for x, n in self.SIZES.items() if n < own and x not in letters]
+        if others and self.draw(st.booleans()):
+            letters[axis] = self.choose(others)
+            first = self.draw(st.integers(0, own - self.SIZES[letters[axis]]))
+            entries[axis] = f"{first}:{first + self.SIZES[letters[axis]]}"
+        else:
+            entries[axis] = str(self.draw(st.integers(0, own - 1)))
+            del letters[axis], strides[axis]
+        name = self.fresh("v")
+        made = _Tensor("".join(letters), one.kind, tuple(strides), one.root)
+        type_ = self.type(source)
+        self.tensors[name] = made
+        self.lines.append(f"{name} = subview {source}[{', '.join(entries)}] : {type_} to {self.type(name)}")
+
+    def alloca(self, letters: str) -> tuple[str, _Tensor]:
+        """One that is not known before it is written."""
+        name = self.fresh("t")
+        self.lines.append(f"{name} = alloca : {self.memref(letters)}")
+        return name, _Tensor(letters, "alloca", self.memref(letters).strides, name)
+
+    def target(self, letters: str, operands: list[str]) -> tuple[str, _Tensor, float]:
+        """A tensor with all of some letters that may be written, and a beta; or a new alloca."""
+        read = {self.tensors[name].root for name in operands}
         known = [
-            (name, own)
-            for name, (own, kind) in self.tensors.items()
-            if sorted(own) == sorted(letters) and name not in others and not (kind == "shared" and self.is_batched)
+            name
+            for name, one in self.tensors.items()
+            if sorted(one.letters) == sorted(letters)
+            and one.root not in read
+            and not (one.kind == "shared" and self.is_batched)
         ]
         if known and self.draw(st.booleans()):
-            name, own = self.choose(known)
-            return name, own, self.choose([0.0, 1.0, -1.0])
-        self.count += 1
-        name, own = f"%t{self.count}", "".join(self.draw(st.permutations(letters)))
-        self.lines.append(f"{name} = alloca : {self.type(own)}")
-        return name, own, 0.0
+            name = self.choose(known)
+            return name, self.tensors[name], self.choose([0.0, 1.0, -1.0])
+        return *self.alloca("".join(self.draw(st.permutations(letters)))), 0.0
 
     def update(self, previous: str | None = None) -> str:
         """An update of random tensors; the name of its result."""
         first = previous or self.choose(self.tensors)
         second = self.choose(self.tensors)
-        a, b = self.tensors[first][0], self.tensors[second][0]
+        a, b = self.tensors[first].letters, self.tensors[second].letters
         opcode = self.choose(["log", "product", "sum", "axpby"])
         if opcode in ("sum", "axpby"):
             kept = a if opcode == "axpby" else "".join(x for x in a if self.draw(st.booleans()))
@@ -222,14 +289,14 @@ class Writer:
             both = [x for x in shared if opcode == "product" or self.draw(st.booleans())]
             kept = "".join([*sorted(alone), *both])
             operands, inputs = [first, second], [a, b]
-        name, own, beta = self.target(kept, set(operands)) or ("", "", 0.0)
+        name, one, beta = self.target(kept, operands)
         alpha = self.choose([1.0, -2.0, 0.0, 3.0])
-        types = ", ".join(map(self.type, inputs))
-        index_map = marked(inputs, own, self.marks() if opcode == "log" else Marks())
+        types = ", ".join(str(self.type(operand)) for operand in operands)
+        index_map = marked(inputs, one.letters, self.marks() if opcode == "log" else Marks())
+        self.tensors[name] = one
         self.lines.append(
-            f"{opcode} {index_map} {alpha}, {', '.join(operands)}, {beta}, {name} : {types} to {self.type(own)}"
+            f"{opcode} {index_map} {alpha}, {', '.join(operands)}, {beta}, {name} : {types} to {self.type(name)}"
         )
-        self.tensors[name] = own, self.tensors.get(name, (own, "alloca"))[1]
         return name
 
     def marks(self) -> Marks:
@@ -243,45 +310,48 @@ class Writer:
             name = self.update(name)
 
     def loop(self) -> None:
-        """An axpby of slices, added to a slice or to something smaller."""
-        self.count += 1
+        """An axpby of slices, added to a slice or to something smaller; now and then by way of memory of the trip."""
         source = self.choose(self.tensors)
-        letters = self.tensors[source][0]
+        letters = self.tensors[source].letters
         if not letters:
             return
         axis = self.draw(st.integers(0, len(letters) - 1))
         rest = letters[:axis] + letters[axis + 1 :]
-        which, size = f"%k{self.count}", self.SIZES[letters[axis]]
-        name, own, beta = self.target(letters if self.draw(st.booleans()) else rest, {source}) or ("", "", 0.0)
-        whole = len(own) == len(letters)
-        fresh = name not in self.tensors
-        if not whole and fresh:
-            zeros = f"axpby {{{rest or '_'} to {own or '_'}}} 0.0, %z{self.count}, 0.0, {name}"
-            self.lines.append(f"%z{self.count} = alloca : {self.type(rest)}")
-            self.lines.append(f"{zeros} : {self.type(rest)} to {self.type(own)}")
+        variable, size = self.fresh("k"), self.SIZES[letters[axis]]
+        name, one, beta = self.target(letters if self.draw(st.booleans()) else rest, [source])
+        whole = len(one.letters) == len(letters)
+        if not whole and name not in self.tensors:
+            zeros = self.fresh("z")
+            self.lines.append(f"{zeros} = alloca : {self.memref(rest)}")
+            map_ = f"{{{rest or '_'} to {one.letters or '_'}}}"
+            self.lines.append(
+                f"axpby {map_} 0.0, {zeros}, 0.0, {name} : {self.memref(rest)} to {self.memref(one.letters, one.strides)}"
+            )
             beta = 1.0
-        if fresh and whole:
-            beta = 0.0
-        self.tensors[name] = own, self.tensors.get(name, (own, "alloca"))[1]
-        lines = [f"for i32 {which} = 0 to {size} {{", self.slice(f"%s{self.count}", source, letters, axis, which)]
-        target, order = name, own
+        self.tensors[name] = one
+        self.lines.append(f"for i32 {variable} = 0 to {size} {{")
+        from_, type_ = self.slice(source, axis, variable)
+        if self.choose([False, False, True]):
+            passing = self.fresh("t")
+            self.lines.append(f"{passing} = alloca : {self.memref(rest)}")
+            same = f"{{{rest or '_'} to {rest or '_'}}}"
+            self.lines.append(f"axpby {same} 3.0, {from_}, 0.0, {passing} : {type_} to {self.memref(rest)}")
+            from_, type_ = passing, self.memref(rest)
+        target, order, to = name, one.letters, self.type(name)
         if whole:
-            place = own.index(letters[axis])
-            lines.append(self.slice(f"%u{self.count}", name, own, place, which))
-            target, order = f"%u{self.count}", own[:place] + own[place + 1 :]
-        lines.append(
-            f"axpby {{{rest or '_'} to {order or '_'}}} {self.choose([1.0, 2.0])}, %s{self.count}, {beta}, {target} :"
-            f" {self.part(letters, axis)} to {self.part(own, own.index(letters[axis])) if whole else self.type(own)}"
-        )
-        self.lines += [*lines, "}"]
+            place = one.letters.index(letters[axis])
+            target, to = self.slice(name, place, variable)
+            order = one.letters[:place] + one.letters[place + 1 :]
+        map_, alpha = f"{{{rest or '_'} to {order or '_'}}}", self.choose([1.0, 2.0])
+        self.lines.append(f"axpby {map_} {alpha}, {from_}, {beta}, {target} : {type_} to {to}")
+        self.lines.append("}")
 
-    def part(self, letters: str, axis: int) -> str:
-        """The type of a slice."""
-        strides = np.cumprod([1, *(self.SIZES[x] for x in letters)])[:-1].tolist()
-        rest = [k for k in range(len(letters)) if k != axis]
-        shape = "x".join([self.element, *(str(self.SIZES[letters[k]]) for k in rest)])
-        return f"memref<{shape},strided<{','.join(str(strides[k]) for k in rest)}>>"
-
-    def slice(self, name: str, source: str, letters: str, axis: int, variable: str) -> str:
-        entries = ", ".join(f"i32 {variable}" if k == axis else ":" for k in range(len(letters)))
-        return f"{name} = subview {source}[{entries}] : {self.type(letters)} to {self.part(letters, axis)}"
+    def slice(self, source: str, axis: int, variable: str) -> tuple[str, Memref]:
+        """A view at the value of a variable, and its type."""
+        one = self.tensors[source]
+        rest = [k for k in range(len(one.letters)) if k != axis]
+        type_ = self.memref("".join(one.letters[k] for k in rest), tuple(one.strides[k] for k in rest))
+        entries = ", ".join(f"i32 {variable}" if k == axis else ":" for k in range(len(one.letters)))
+        name = self.fresh("s")
+        self.lines.append(f"{name} = subview {source}[{entries}] : {self.type(source)} to {type_}")
+        return name, type_

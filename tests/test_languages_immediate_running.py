@@ -1,23 +1,31 @@
 """Programs of the immediate language that run: interpreted, raised and on devices, beside numpy and beside each other.
 
-``FEINSUM_FUZZ=1000 pytest tests/test_languages_immediate_running.py -k random_programs_on --hypothesis-seed=1`` compiles a
-thousand random programs instead of three, on both routes; ``--cpu pocl`` chooses another device.
+``FEINSUM_FUZZ=1000 pytest tests/test_languages_immediate_running.py -k random_programs --hypothesis-seed=1`` runs a
+thousand random programs where otherwise a few are; ``-k random_programs_on`` only those with kernels of their own, on both
+routes; ``--cpu pocl`` chooses another device.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pyopencl.array as cla
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from immediate_programs import SAMPLE, Example, Writer, arguments_for, in_function
+from one_kernel import OneKernel
+from players import UNOPTIMISED
 
 import feinsum as fe
+from feinsum.compile import executable
+from feinsum.devices import build_program
 from feinsum.errors import ValidationError
 from feinsum.generate import looping
+from feinsum.generate.workshop import KernelJob
 from feinsum.languages.immediate import running
 from feinsum.languages.immediate.kernels import plan_of
 
@@ -62,7 +70,7 @@ class NumpyKernel:
         return out
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=max(80, EXAMPLES), deadline=None)
 @given(st.data())
 def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> None:
     """Whatever is raised, folded, joined and gathered; numbers are small integers, so that results are equal."""
@@ -82,7 +90,7 @@ def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> 
                 np.testing.assert_array_equal(given_[name], value, err_msg=f"%{name} of\n{program}")
 
 
-@settings(
+MANY = settings(
     max_examples=EXAMPLES or 3,
     deadline=None,
     derandomize=not EXAMPLES,
@@ -90,20 +98,49 @@ def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> 
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(data=st.data())
-def test_random_programs_on_a_device(cpu: fe.Device, data: st.DataObject) -> None:
-    """The same of device arrays and kernels; few, for each of them is compiled."""
-    import pyopencl.array as cla
+"""Those that the environment asks for, each other ones; else a few, the same always."""
 
-    program = fe.program(Writer(data.draw).function(), "immediate")
-    arguments = arguments_for(program.function(), np.random.default_rng(0))
+
+def run_like_the_interpreter(program: fe.Program, device: fe.Device, routes: Iterable[str], items: int = 5) -> None:
+    """Run a program with device arrays, and compare all of them with what the interpreter leaves."""
+    arguments = arguments_for(program.function(), np.random.default_rng(0), items)
     wanted = copies(arguments)
     program.interpret(**wanted)
-    for route in ("auto", "general") if EXAMPLES else ("auto",):
-        given_ = {name: cla.to_device(cpu.queue, np.array(value, order="C")) for name, value in arguments.items()}
-        fe.build(program, device=cpu, route=route)(given_)
+    for route in routes:
+        given_ = {
+            name: cla.to_device(device.queue, np.array(value, order="C")) if isinstance(value, np.ndarray) else value
+            for name, value in arguments.items()
+        }
+        fe.build(program, device=device, route=route)(given_)
         for name, value in wanted.items():
-            np.testing.assert_array_equal(given_[name].get(), value, err_msg=f"%{name} of\n{program}")
+            got = given_[name].get() if isinstance(value, np.ndarray) else given_[name]
+            np.testing.assert_array_equal(got, value, err_msg=f"%{name} by route {route} of\n{program}")
+
+
+@settings(MANY, max_examples=EXAMPLES or 25)
+@given(data=st.data())
+def test_random_programs_with_one_kernel(cpu: fe.Device, data: st.DataObject) -> None:
+    """All that is done with device arrays but the kernels of `generate`, in whose place there is one that is built once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "generate", OneKernel)
+        program = fe.program(Writer(data.draw).function(), "immediate")
+        run_like_the_interpreter(program, cpu, ("auto", "general"), data.draw(st.sampled_from([1, 5])))
+
+
+@MANY
+@given(data=st.data())
+def test_random_programs_on_a_device(cpu: fe.Device, data: st.DataObject) -> None:
+    """The same with the kernels of `generate`; few, for each of them is compiled.
+
+    Of many they are compiled without optimisation and not proved, as the interpreter does that.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if EXAMPLES:
+            patch.setattr(executable, "build_program", lambda context, source: build_program(context, source, UNOPTIMISED))
+            patch.setattr(KernelJob, "check", lambda *_: None)
+            patch.setattr(looping, "_SECONDS", 0.1)
+        program = fe.program(Writer(data.draw).function(), "immediate")
+        run_like_the_interpreter(program, cpu, ("auto", "general") if EXAMPLES else ("auto",))
 
 
 def test_the_sample_of_the_document(cpu: fe.Device) -> None:
@@ -144,8 +181,6 @@ PADDED = in_function(
 @pytest.mark.parametrize("library", ["numpy", "pyopencl"])
 def test_padding_and_subviews_are_left_alone(cpu: fe.Device, library: str) -> None:
     """Gaps in inputs are not read, and what is around a result is not written; an offset moves items."""
-    import pyopencl.array as cla
-
     program = fe.program(PADDED)
     rng = np.random.default_rng(1)
     pool = np.full((9, 40), np.nan, np.float32)
@@ -265,8 +300,6 @@ def test_written_memory_is_nobody_elses() -> None:
 
 def test_what_only_some_terms_have_on_device_arrays(cpu: fe.Device) -> None:
     """A result of items whose operands are the same for all of them, and a result that is only scaled."""
-    import pyopencl.array as cla
-
     group = "group<memref<f32x3>,distance<3>>"
     text = in_function(
         f"%C: {group}, %D: {group}, %b: memref<f32x3>",
@@ -344,8 +377,6 @@ def test_marks_of_several_instructions_in_one_kernel(cpu: fe.Device) -> None:
 
 def test_repeated_calls_are_looked_at_where_it_matters(cpu: fe.Device) -> None:
     """Device arrays like earlier ones are launched at once; those that share memory, or have other shapes, are checked."""
-    import pyopencl.array as cla
-
     group = "group<memref<f32x3>,distance<3>>"
     text = in_function(
         f"%C: {group}, %A: {group}, %b: memref<f32x3>",
