@@ -20,7 +20,7 @@ from benchmarks.engines.programs import Language, in_program, plan_of_elements
 from benchmarks.report import write_report
 from benchmarks.results import Row, best_peer, fraction, geometric_mean, read_results, speed_up, summary
 from benchmarks.seissol.cases import WORKLOADS, seissol_cases
-from benchmarks.seissol.table import missed, write_page
+from benchmarks.seissol.table import bound, missed, write_page
 from benchmarks.selection import select
 from benchmarks.table import HEADINGS, case_table, cells
 
@@ -224,3 +224,8 @@ def test_what_misses_a_bar_of_seissol(tmp_path: Path) -> None:
     text = (tmp_path / "page.rst").read_text()
     assert "language at most 1.03: 1.11 in geometric mean, missed by 1 of 1 (volume 1)" in text
     assert '"volume", "6", "float64", "4000.000"' in text
+    assert bound(row) == "rate"
+    moving = row | {"roofline_s": 2 * row["roofline_s"]}
+    assert bound(moving) == "bandwidth"
+    write_page([row, moving], tmp_path / "page.rst")
+    assert "missed by 2 of 2 (volume 2); 1 of these are bound by bandwidth" in (tmp_path / "page.rst").read_text()

@@ -6,7 +6,7 @@ m of the viscoelastic kernel are its mechanisms.  Elements are as many as make a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from benchmarks.cases import Case, describe, long_sizes
 
@@ -24,9 +24,16 @@ DTYPES = ("float64", "float32")
 MEGABYTES = {"cpu": 64, "gpu": 256}
 
 
-def seissol_cases(names: Collection[str] = tuple(WORKLOADS), orders: Collection[int] = ORDERS) -> list[Case]:
-    """The cases of some workloads at some orders, as ``benchmarks/suite.json`` has them."""
-    return [_case(name, order) for name in names for order in orders]
+def seissol_cases(
+    names: Collection[str] = tuple(WORKLOADS),
+    orders: Collection[int] = ORDERS,
+    megabytes: Mapping[str, float] = MEGABYTES,
+) -> list[Case]:
+    """The cases of some workloads at some orders, as ``benchmarks/suite.json`` has them.
+
+    :param megabytes: what the arrays take in float64, by side.
+    """
+    return [_case(name, order, megabytes) for name in names for order in orders]
 
 
 def lengths(name: str, order: int) -> dict[str, int]:
@@ -42,7 +49,7 @@ def lengths(name: str, order: int) -> dict[str, int]:
     return {x: n for x, n in known.items() if x in WORKLOADS[name]}
 
 
-def _case(name: str, order: int) -> Case:
+def _case(name: str, order: int, megabytes: Mapping[str, float]) -> Case:
     terms = WORKLOADS[name].partition("->")[0].split(",")
     case: Case = {
         "name": f"seissol_{name}_o{order}",
@@ -55,11 +62,11 @@ def _case(name: str, order: int) -> Case:
         "arg_rows": [list("ABCDF"[: len(terms)])],
         "dtypes": list(DTYPES),
     }
-    for side, megabytes in MEGABYTES.items():
+    for side, most in megabytes.items():
         case[side] = {"sizes": {"e": 1, **lengths(name, order)}}
         e = describe(case, side, "float64", long=True)
         each = e.array_bytes({"E": 2}) - e.array_bytes({"E": 1})
-        case[side]["sizes"]["e"] = max(1, int(megabytes * 2**20 / each))
+        case[side]["sizes"]["e"] = max(1, int(most * 2**20 / each))
         sizes = long_sizes(case, side)
         case[side]["flops"] = {"pairwise_shared": e.flops(sizes)}
         case[side]["min_bytes"] = {dtype: describe(case, side, dtype, long=True).min_bytes(sizes) for dtype in DTYPES}

@@ -18,12 +18,13 @@ BARS = {
 PEAK_FROM = 6
 """The order from which the rate of a CPU is compared with its peak."""
 HEADINGS = (
-    "workload", "order", "type", "ms", "GFLOP/s", "peak", "roofline", "peer ms", "peer", "times", "language", "launches",
-    "space", "rung",
+    "workload", "order", "type", "ms", "GFLOP/s", "peak", "roofline", "bound", "peer ms", "peer", "times", "language",
+    "launches", "space", "rung",
 )  # fmt: skip
 LEGEND = (
     "ms        the kernel of generate by device events, inputs that no cache holds; peer: the quickest library",
     "peak      operations over the measured rate of multiply-add; roofline: the least time by rate or bandwidth over ours",
+    "bound     which of the two is the longer one: the rate of operations, or the bandwidth",
     "times     the time of the best peer over ours",
     "language  the time of a call of the program over that of the kernel, both with device arrays",
     "launches  the time with a launch for each instruction over that of the program",
@@ -33,16 +34,26 @@ LEGEND = (
 def figures(row: Row) -> dict[str, float | None]:
     """What has a bar, and the rate in GFLOP/s."""
     own, beside = seconds(row, OURS), row.get(LANGUAGE, {}).get("times", {})
-    bits = 64 if row["dtype"] == "float64" else 32
-    rate = max(row["peaks"].get(f"fp{bits}{unit}_flops_per_s") or 0.0 for unit in ("", "_matrix"))
     return {
         "rate": None if own is None else row["flops"] / own / 1e9,
-        "peak": None if own is None else row["flops"] / own / rate,
+        "peak": None if own is None else row["flops"] / own / _rate(row),
         "roofline": fraction(row),
         "times": speed_up(row),
         "language": 1 / beside["generate"] if "generate" in beside else None,
         "launches": beside.get("launches"),
     }
+
+
+def bound(row: Row) -> str:
+    """What the least time follows from."""
+    rate = _rate(row)
+    return "rate" if row["flops"] / rate >= row["roofline_s"] * 0.999 else "bandwidth"
+
+
+def _rate(row: Row) -> float:
+    """Operations in a second, measured with nothing but multiply-adds."""
+    bits = 64 if row["dtype"] == "float64" else 32
+    return max(row["peaks"].get(f"fp{bits}{unit}_flops_per_s") or 0.0 for unit in ("", "_matrix"))
 
 
 def missed(row: Row) -> list[str]:
@@ -73,6 +84,7 @@ def cells(row: Row) -> list[str]:
         _milliseconds(seconds(row, OURS)) if "median_s" in ours else ours.get("status", "-"),
         "-" if found["rate"] is None else f"{found['rate']:.0f}",
         *(_figure(found[name]) for name in ("peak", "roofline")),
+        bound(row),
         _milliseconds(None if peer is None else seconds(row, peer)),
         peer or "-",
         *(_figure(found[name]) for name in ("times", "language", "launches")),
@@ -91,7 +103,9 @@ def summaries(rows: Sequence[Row]) -> Iterator[str]:
             mean = geometric_mean(figures(row)[name] for row in counted)
             word = "at most" if name == "language" else "at least"
             told = f"{name} {word} {bar:g}: {_figure(mean)} in geometric mean, missed by {len(behind)} of {len(counted)}"
-            yield told + (f" ({_by_workload(behind)})" if behind else "")
+            told += f" ({_by_workload(behind)})" if behind else ""
+            moved = [row for row in behind if bound(row) == "bandwidth"] if name == "peak" else []
+            yield told + (f"; {len(moved)} of these are bound by bandwidth, see their roofline" if moved else "")
 
 
 def _by_workload(rows: Iterable[Row]) -> str:
