@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count, cycle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 import feinsum as fe
 from feinsum.devices import Device, products
 from feinsum.devices.products import DTYPES, ProductRates, product_rates
-from feinsum.generate import choice, library
+from feinsum.generate import choice, library, tuning
 from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.library import find_product
 
@@ -144,6 +146,48 @@ def test_a_slow_library_is_not_used(how: dict[str, Any], monkeypatch: pytest.Mon
     expression = fe.contract_expression("ij,jk->ik", (30, 40), (40, 50), **how)
     assert None not in expression.kernels
     assert "library   expected to take" in expression.explain()
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "kernel_s", "library_s", "winner"),
+    [(3e-4, 2e-3, 1e-3, "library"), (3e-4, 1e-3, 2e-3, "kernel"), (3e-3, None, None, "kernel")],
+    ids=["slower", "quicker", "far quicker"],
+)
+def test_a_kernel_that_is_guessed_to_be_quicker_is_compared_once(
+    expected_s: float,
+    kernel_s: float | None,
+    library_s: float | None,
+    winner: str,
+    how: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+) -> None:
+    """With the library, unless that is guessed to be slower by far; who is quicker is remembered for every process."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(library.Product, "seconds", lambda *_: expected_s)
+    monkeypatch.setattr(choice, "kernel_seconds", lambda *_, margin=False: 1.4e-4 if margin else 1e-4)
+    monkeypatch.setattr(tuning, "_COMPARISON_S", 0.0)
+    given = cycle([kernel_s, library_s])
+    monkeypatch.setattr(tuning, "_seconds", lambda way: next(given))
+    a, b = draw("ij,jk->ik", {"i": 31, "j": 41, "k": 51}, "complex128")
+    expression = fe.contract_expression("ij,jk->ik", a.shape, b.shape, **how)
+    np.testing.assert_allclose(expression(a, b), a @ b)
+    assert (expression.kernels == (None,)) == (winner == "library")
+    told = expression.explain()
+    assert ("library   measured to take" in told) == (kernel_s is not None)
+    monkeypatch.setattr(tuning, "_seconds", None)
+    again = fe.contract_expression("ij,jk->ik", a.shape, b.shape, **how)
+    np.testing.assert_allclose(again(a, b), a @ b)
+    assert (again.kernels == (None,)) == (winner == "library")
+
+
+def test_rates_of_a_busy_machine_are_those_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others took of the processor meanwhile does not count."""
+    own = iter([0.0, 2.0, 3.0, 4.5, 5.0, 8.0])
+    wall = count(0.0, 10.0)
+    clocks = SimpleNamespace(process_time=lambda: next(own), perf_counter=lambda: next(wall))
+    monkeypatch.setattr(products, "time", clocks)
+    assert products._least(lambda: None) == 1.5
 
 
 def test_three_operands_are_contracted_in_steps_where_that_is_quicker(how: dict[str, Any], fast: None) -> None:

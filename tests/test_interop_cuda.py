@@ -6,8 +6,10 @@ Launches of tensors in host memory are done by the OpenCL kernels in place of CU
 from __future__ import annotations
 
 import ctypes
+import gc
 import shutil
 import subprocess
+import weakref
 from functools import partial
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ import pytest
 import feinsum as fe
 from feinsum.compile.executable import Geometry
 from feinsum.errors import TransformError
-from feinsum.interop.cuda import contraction, holders, launching, reception
+from feinsum.interop.cuda import contraction, holders, launching, reception, recognition
 from feinsum.interop.cuda.ptx import PtxEntry, for_cuda
 
 HEAD = (
@@ -222,14 +224,15 @@ def torch(monkeypatch):
         def at(self, device, stream):
             return holders.nullcontext()
 
-        def stream(self, device):
-            return 0
-
-        def is_current(self, device):
-            return True
+        def __init__(self):
+            super().__init__()
+            self.stream = self.current_device = lambda *_: 0
 
         def maker(self, shape, dtype, device):
-            return partial(torch.empty, shape, dtype=self._types[dtype])
+            quick = partial(torch._C._dynamo.guards._empty_strided_cpu, shape, torch.empty(shape).stride())
+            return holders._as_well(
+                partial(quick, self._types[dtype]), partial(torch.empty, shape, dtype=self._types[dtype])
+            )
 
         def empty(self, shape, dtype, device):
             return torch.empty(shape, dtype=self._types[dtype])
@@ -324,6 +327,103 @@ def test_results_of_a_kernel_in_out(torch, kernel):
         kernel(D=D, u=u, queue=fe.device("cpu").queue)
 
 
+def test_out_has_a_quick_way(torch, kernel):
+    """It takes results like the first one, beside operands like the first ones; what shares memory goes the long way."""
+    D, u, out = torch.randn(7, 5), torch.randn(40, 5), torch.empty(40, 7)
+    expected, named = u @ D.T, {"D": D, "u": u}
+    kernel(named, out=out)
+    version = out.zero_()._version
+    assert kernel.quick(named, out) is out
+    torch.testing.assert_close(out, expected)
+    assert out._version > version
+    overwritten = torch.randn(300)
+    shared = overwritten[:200].view(40, 5)
+    for other in (out.double(), torch.empty(40, 6), torch.empty(7, 40).T, (out, out), out.numpy(), torch._neg_view(out)):
+        assert kernel.quick(named, other) is None
+    assert kernel.quick({"D": D, "u": shared}, overwritten[:280].view(40, 7)) is None
+    assert kernel.quick(named) is None  # this kind of call was not made yet
+    kernel(named)
+    torch.testing.assert_close(kernel.quick(named), expected)
+    assert kernel.quick(named, out) is out
+    assert kernel(named, out=(out,)) == (out,)
+    learnt = out.clone().requires_grad_()
+    with pytest.raises(fe.ValidationError, match="requires gradients"):
+        kernel(named, out=learnt)
+
+
+def test_updates_in_place_are_quick_where_they_take_no_numbers(torch):
+    D, u, out = torch.randn(7, 5), torch.randn(40, 5), torch.randn(40, 7)
+    e = fe.einsum("ij,ej->ei", fe.array("D", (7, 5), "float32"), fe.array("u", ("E", 5), "float32"))
+    update = fe.generate(e.then("2*v + out"), "cpu")
+    for _ in range(3):
+        expected = 2 * (u @ D.T) + out
+        assert update(D=D, u=u, out=out) is out
+        torch.testing.assert_close(out, expected)
+    assert update.quick({"D": D, "u": u}, out) is out
+    update.quick = None
+    update.roads.clear()
+
+
+def test_a_kind_of_call_is_remembered_once(torch, kernel):
+    """Also where calls like it go the long way, as those with like= do."""
+    D, u = torch.randn(7, 5), torch.randn(40, 5)
+    for _ in range(3):
+        kernel(D=D, u=u, like="numpy")
+    assert len(kernel.roads["cuda"]._quick._known) == 1
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_tensors_are_recognised(torch, monkeypatch, guarded):
+    """By torch's own guard, and by what is public: like ones give their pointers, others None."""
+    if not guarded:
+        monkeypatch.setattr(recognition, "_trusted_guard", lambda: None)
+    elif recognition._trusted_guard() is None:
+        pytest.skip("this torch has no guard that is trusted")
+    for one, other in recognition._different(torch):
+        recognise = recognition.tensors_like(torch, [one], [1])
+        assert recognise([one]) == [one.data_ptr()]
+        assert recognise([other]) is None
+    a = torch.zeros(12)
+    recognise = recognition.tensors_like(torch, [a[:4], a[4:8]], [8, 8])
+    assert recognise([a[2:6], a[:4]]) == [a.data_ptr() + 8, a.data_ptr()]
+    assert recognise([a[1:5], a[:4]]) is None
+    twice = recognition.tensors_like(torch, [a, a], [1, 1])
+    assert twice([a, a]) == [a.data_ptr()] * 2
+    learnt = a.clone().requires_grad_()
+    with torch.no_grad():
+        recognise = recognition.tensors_like(torch, [learnt], [1])
+        assert recognise([learnt]) == [learnt.data_ptr()]
+    assert recognise([learnt]) is None
+    subclass = a.as_subclass(type("Another", (torch.Tensor,), {}))
+    assert recognition.tensors_like(torch, [subclass], [1])([subclass]) is None
+    assert recognition.tensors_like(torch, [a], [1])([subclass]) is None
+
+
+def test_recognition_keeps_no_tensor(torch):
+    a = torch.zeros(12)
+    held, recognise = weakref.ref(a), recognition.tensors_like(torch, [a], [1])
+    del a
+    gc.collect()
+    assert held() is None
+    assert recognise([torch.zeros(12)]) is not None
+
+
+class CupyArray(SimpleNamespace):
+    """What is asked of an array of CuPy."""
+
+
+def test_arrays_of_cupy_are_recognised():
+    like = {"shape": (4,), "strides": (8,), "dtype": np.dtype(float)}
+    one = CupyArray(**like, data=SimpleNamespace(ptr=512, device_id=0))
+    recognise = recognition.cupy_arrays_like(CupyArray, [one], [16])
+    assert recognise([one]) == [512]
+    others = [{"shape": (5,)}, {"strides": (16,)}, {"dtype": np.dtype(int)}]
+    others += [{"data": SimpleNamespace(ptr=at, device_id=device)} for at, device in ((520, 0), (512, 1))]
+    for other in others:
+        assert recognise([CupyArray(**{**vars(one), **other})]) is None
+    assert recognise([SimpleNamespace(**vars(one))]) is None
+
+
 EQUATIONS = ["ij,jk->ik", "ij,jk,kl->il", "ij,kj->ki", "iij->j", "ij,->ij", "ij,jk->", "...i,i->..."]
 
 
@@ -346,7 +446,13 @@ def test_contractions(torch, equation):
     out = torch.empty_like(expected)
     assert expression(*given, out=out) is out
     torch.testing.assert_close(out, expected)
+    assert expression._equation.quick(given, out.zero_()) is out
+    torch.testing.assert_close(out, expected)
     torch.testing.assert_close(fe.contract(equation, *given, order="F"), expected)
+    backwards = torch.empty(tuple(reversed(expected.shape))).permute(tuple(reversed(range(expected.ndim))))
+    for _ in range(2):
+        assert fe.contract(equation, *given, out=backwards.zero_()) is backwards
+        torch.testing.assert_close(backwards, expected)
 
 
 def test_types_of_contractions(torch):

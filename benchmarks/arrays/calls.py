@@ -152,11 +152,11 @@ def _raw(problem: Problem, tensors: Mapping[str, Any], room: Any) -> Way:
     stream = torch.cuda.current_stream(number).cuda_stream
     bound.enqueue([one.data_ptr() for one in (*tensors.values(), room, *scratch)], stream)  # sets the arguments
     handle = driver.CUstream(stream)
-    launches = [(head, tail) for launch in bound.launches for _, head, tail in launch._calls]
+    launches = [launch for one in bound.launches for launch in one.prepared]
 
     def run(kept: Any = (bound, scratch, tensors, room)) -> None:
-        for head, tail in launches:
-            driver.cuLaunchKernel(*head, handle, *tail)
+        for launch in launches:
+            launch(handle)
 
     return run
 

@@ -1,7 +1,8 @@
 """Who does a step: one of our kernels, or numpy's BLAS, whichever was measured or is expected to be quicker.
 
 A time that was measured counts as it is.  Half of the guesses of the cost model are off by a factor that it knows, so a
-kernel that nobody measured has to be expected to be so many times quicker than the library.
+kernel that nobody measured has to be expected to be so many times quicker than the library.  Where it is, and not by far,
+both are timed once as the kernel is made (:mod:`feinsum.generate.tuning`), and the times are remembered.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ CALL_S = 8e-6
 _UNKNOWN_FACTOR = 2.0
 """How far off guesses are taken to be where no record taught the cost model."""
 
+_FAR = 8.0
+"""How many times as quick as the library a kernel has to be guessed to be to need no comparison."""
+_MOST_TRIED_S = 0.05
+"""The longest that a product may be expected to take for a comparison, which takes a few of them."""
+
 
 @dataclass(frozen=True)
 class StepChoice:
@@ -39,12 +45,14 @@ class StepChoice:
     :ivar library_s: the time of numpy's product, measured or expected; None if the step is none.
     :ivar kernel_s: that of the kernel; None where nobody can tell, or it was not asked for.
     :ivar measured: whether both were measured here.
+    :ivar contested: whether the kernel is guessed to be quicker, and may be slower: both are to be timed.
     """
 
     product: Product | None
     library_s: float | None = None
     kernel_s: float | None = None
     measured: bool = False
+    contested: bool = False
 
     @property
     def seconds(self) -> float:
@@ -71,15 +79,28 @@ def choose(
     product = find_product(e.subscripts, e.dtype)
     if product is None or 0 in lengths.values():
         return StepChoice(None, kernel_s=kernel_seconds(e, sizes, lengths, device, database) if timed else None)
-    measured_s, tuned_s = measured_times(device).get(step_name(e, lengths), (None, None))
-    if measured_s is not None and tuned_s is not None:
-        return StepChoice(product if measured_s < tuned_s else None, measured_s, tuned_s, measured=True)
+    name, known = step_name(e, lengths), measured_times(device)
+    if name in known and (found := quicker(product, *known[name])) is not None:
+        return found
     library_s = product.seconds(lengths, e.dtype, [a.dtype != e.dtype for a in e.arrays])
     if library_s <= CALL_S:
         return StepChoice(product, library_s)
     careful_s = kernel_seconds(e, sizes, lengths, device, database, margin=True)
     kernel_s = kernel_seconds(e, sizes, lengths, device, database)
-    return StepChoice(product if careful_s is None or library_s < careful_s else None, library_s, kernel_s)
+    if careful_s is None or kernel_s is None or library_s < careful_s:
+        return StepChoice(product, library_s, kernel_s)
+    guessed = careful_s > kernel_s
+    if guessed and (found := quicker(product, *known.get(untuned(name), (None, None)))) is not None:
+        return found
+    contested = guessed and library_s < min(_FAR * kernel_s, _MOST_TRIED_S)
+    return StepChoice(None, library_s, kernel_s, contested=contested)
+
+
+def quicker(product: Product, library_s: float | None, kernel_s: float | None) -> StepChoice | None:
+    """Who is to do a step for which both were measured; None if one was not."""
+    if library_s is None or kernel_s is None:
+        return None
+    return StepChoice(product if library_s < kernel_s else None, library_s, kernel_s, measured=True)
 
 
 def kernel_seconds(
@@ -122,6 +143,11 @@ def step_name(e: BatchedEinsum, lengths: Mapping[str, int]) -> str:
     """What tells the times of a step from those of others."""
     dtypes = ",".join(a.dtype.name for a in e.arrays)
     return f"{e.subscripts} {' '.join(f'{x}={n}' for x, n in sorted(lengths.items()))} {dtypes}"
+
+
+def untuned(name: str) -> str:
+    """The same of the times of kernels that were not tuned for the step, which count until it is."""
+    return f"untuned {name}"
 
 
 def measured_times(device: Device) -> dict[str, tuple[float | None, float]]:

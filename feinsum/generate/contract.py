@@ -195,8 +195,8 @@ class ContractExpression:
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
         """
         equation, free, shapes, scaling = self._equation, self._free, self._shapes, scaled(alpha, beta, out)
-        plain = out is like is stream is scaling is None and not self._constants
-        if plain and (quick := equation.quick) is not None and (known := quick(arrays)) is not None:
+        plain = like is stream is scaling is None and not self._constants
+        if plain and (quick := equation.quick) is not None and (known := quick(arrays, out)) is not None:
             equation.copied = ()
             return known
         if len(arrays) != len(free):

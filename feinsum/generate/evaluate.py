@@ -26,6 +26,7 @@ from feinsum.generate.evaluation import Evaluation, OperandLayout, PreparedStep,
 from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order
 from feinsum.generate.plan import Plan, PlannedStep, Shape, make_plan, split_strategy
 from feinsum.generate.together import generate_all
+from feinsum.interrupts import load
 
 _COMPILED_IN_UP_TO = 64
 """Axes that may be lengths compiled into a kernel."""
@@ -339,6 +340,9 @@ def prepare_steps(
         is_last = number == len(plan.steps) - 1
         constant.append(not is_last and all(constant[slot] for slot in slots))
         kernel = None if choice.product is not None else next(kernels)
+        if choice.contested and kernel is not None:
+            choice = load("feinsum.generate.tuning").settled(choice, e, step.lengths, kernel)
+            kernel = kernel if choice.product is None else None
         bound = None if kernel is None else kernel.bind(step.lengths)
         product = None if choice.product is None else choice.product.prepared(step.lengths)
         room = None if on_host else Room(device.queue, plan.shape if is_last else step.shape, e.dtype)

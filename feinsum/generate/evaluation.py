@@ -174,9 +174,9 @@ class QuickProduct:
     def like(a: Any, b: Any, swapped: bool) -> QuickProduct:
         return QuickProduct((a.shape, b.shape), (a.strides, b.strides), (a.dtype, b.dtype), swapped)
 
-    def __call__(self, values: Sequence[Any]) -> Any:
-        """The result; None of arrays that are others, and where results in between are shared."""
-        if len(values) != 2:
+    def __call__(self, values: Sequence[Any], out: Any = None) -> Any:
+        """The result; None of arrays that are others, where `out` is given, and where results in between are shared."""
+        if out is not None or len(values) != 2:
             return None
         a, b = values
         if (

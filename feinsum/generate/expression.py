@@ -34,7 +34,8 @@ class Equation:
 
     :param constants: the operands that are the same in every call.
     :param lasting: whether what was prepared stays, whatever records are added.
-    :ivar quick: tried first in each call: gives the result of arrays like earlier ones, and None of others.
+    :ivar quick: tried first in each call: gives the result, or `out` with it, of arrays like earlier ones, and None of
+        others.
     """
 
     def __init__(self, text: str, how: How, constants: frozenset[int] = frozenset(), *, lasting: bool = False) -> None:
@@ -47,7 +48,7 @@ class Equation:
         self._look_at_s = 0.0
         self._known: dict[Any, tuple[Evaluation, bool]] = {}
         self._known_elsewhere: dict[Any, Any] = {}
-        self.quick: Callable[[Sequence[Any]], Any] | None = None
+        self.quick: Callable[[Sequence[Any], Any], Any] | None = None
         self._last: tuple[Evaluation, tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
         self.copied: tuple[Copied, ...] = ()
@@ -61,11 +62,11 @@ class Equation:
         scaling: Scaling | None = None,
     ) -> Any:
         """The result for some operands, in `out` if that is given; see :func:`feinsum.contract`."""
-        if self.quick is not None and out is like is stream is scaling is None:
+        if self.quick is not None and like is stream is scaling is None:
             if not self._lasting:
                 self._look()
             quick = self.quick
-            if quick is not None and (found := quick(values)) is not None:
+            if quick is not None and (found := quick(values, out)) is not None:
                 self.copied = ()
                 return found
         if like is not None or stream is not None:

@@ -50,7 +50,8 @@ class Kernel:
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
     :ivar scalar_names: the same of the numbers that epilogues take.
     :ivar roads: other ways to launch it than by OpenCL, by name, kept by who made them.
-    :ivar quick: tried first in each call: gives the results of arrays like earlier ones, and None of others.
+    :ivar quick: tried first in each call: gives the results, or `out` with them, of arrays like earlier ones, and None of
+        others.
     :ivar length_indices: the index of :attr:`einsum` whose length each length argument of :attr:`source` is.
     """
 
@@ -75,7 +76,7 @@ class Kernel:
         self.length_indices: Mapping[str, str] = {name: back[letter] for letter, name in own.length_names.items()}
         self._calls = Calls(self)
         self.roads: dict[str, Any] = {}
-        self.quick: Callable[[Mapping[str, Any]], Any] | None = None
+        self.quick: Callable[[Mapping[str, Any], Any], Any] | None = None
 
     @property
     def program(self) -> Program:
@@ -160,10 +161,11 @@ class Kernel:
         :meth:`explain` says which and why.
         """
         quick = self.quick
-        plain = out is queue is wait_for is like is stream is None and (arrays is None or not named)
-        if quick is not None and plain and (found := quick(arrays or named)) is not None:
-            self._calls.copied = ()
-            return found
+        if quick is not None and queue is wait_for is like is stream is None and (arrays is None or not named):
+            found = quick(arrays or named, out)
+            if found is not None:
+                self._calls.copied = ()
+                return found
         if arrays is not None:
             if not isinstance(arrays, Mapping):
                 raise ValidationError(f"arrays are passed by name, as in {self._usage}, not as a {type(arrays).__name__}")

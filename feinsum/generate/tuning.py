@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import median
 
 import numpy as np
 
 from feinsum.compile.hosted import computes_in_host_memory
+from feinsum.einsum import BatchedEinsum
 from feinsum.generate import generate
-from feinsum.generate.choice import forget_expectations, remember_times, step_name
+from feinsum.generate.choice import StepChoice, forget_expectations, quicker, remember_times, step_name, untuned
 from feinsum.generate.evaluate import How
-from feinsum.generate.evaluation import Evaluation, PreparedStep
+from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.kernel import Kernel
 from feinsum.generate.library import find_product
 from feinsum.timing.races import Race
 
 _FEWEST_ROUNDS, _RACE_S = 3, 0.5
 """Of the race of kernel and library: rounds at least, and when to stop it though it is undecided."""
+_FEWEST_CALLS, _COMPARISON_S = 5, 0.03
+"""Of the comparison that somebody waits for who asked for a result."""
 
 
 def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
@@ -30,21 +33,36 @@ def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
     for done, (name, task) in enumerate(pending.items()):
         share = max((end - time.monotonic()) / (len(pending) - done), 0.1)
         kernel = generate(task.e, device, how.database, task.e.sizes_from(task.step.lengths), "missing", timeout=share)
-        times[name] = _in_turns(task, kernel, by_library=evaluation.on_host and how.library)
+        times[name] = _in_turns(task.e, task.step.lengths, kernel, by_library=evaluation.on_host and how.library)
     remember_times(device, times)
     forget_expectations()
 
 
-def _in_turns(task: PreparedStep, kernel: Kernel, *, by_library: bool) -> tuple[float | None, float]:
+def settled(choice: StepChoice, e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel) -> StepChoice:
+    """Who is quicker at a step, numpy's product or a kernel of which nobody has measured any; remembered.
+
+    Each by the quickest of its calls: there is no time to wait until nothing else disturbs one of them.
+    """
+    ways = _ways(e, lengths, kernel, by_library=True)
+    product = find_product(e.subscripts, e.dtype)
+    if product is None or len(ways) < 2:
+        return choice
+    for way in ways:
+        way()
+    taken: list[list[float]] = []
+    end = time.perf_counter() + _COMPARISON_S
+    while len(taken) < _FEWEST_CALLS or time.perf_counter() < end:
+        taken.append([_seconds(way) for way in ways])
+    kernel_s, library_s = map(min, zip(*taken, strict=True))
+    remember_times(kernel.device, {untuned(step_name(e, lengths)): (library_s, kernel_s)})
+    return quicker(product, library_s, kernel_s) or choice
+
+
+def _in_turns(
+    e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel, *, by_library: bool
+) -> tuple[float | None, float]:
     """The medians of numpy's product, if it can do the step, and of the kernel, called with arrays in a race."""
-    e, lengths = task.e, task.step.lengths
-    rng = np.random.default_rng(0)
-    arrays = {a.name: np.asarray(4 * rng.random([lengths[x] for x in letters]), a.dtype) for a, letters in e.array_uses}
-    ways: list[Callable[[], object]] = [lambda: kernel(arrays)]
-    found = find_product(e.subscripts, e.dtype)
-    if found is not None and by_library and computes_in_host_memory(kernel.device.context):
-        product = found.prepared(lengths)
-        ways.append(lambda: product(*(x.astype(e.dtype, copy=False) for x in arrays.values())))
+    ways = _ways(e, lengths, kernel, by_library=by_library)
     for way in ways:
         way()
     race = Race([str(number) for number in range(len(ways))])
@@ -53,6 +71,18 @@ def _in_turns(task: PreparedStep, kernel: Kernel, *, by_library: bool) -> tuple[
         race.add({name: _seconds(ways[int(name)]) for name in race.order})
     kernel_s, *library_s = (median(found[str(number)] for found in race.rounds) for number in range(len(ways)))
     return (library_s[0] if library_s else None), kernel_s
+
+
+def _ways(e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel, *, by_library: bool) -> list[Callable[[], object]]:
+    """A call of the kernel with random arrays, and one of numpy's product of them if it can do the step."""
+    rng = np.random.default_rng(0)
+    arrays = {a.name: np.asarray(4 * rng.random([lengths[x] for x in letters]), a.dtype) for a, letters in e.array_uses}
+    ways: list[Callable[[], object]] = [lambda: kernel(arrays)]
+    found = find_product(e.subscripts, e.dtype)
+    if found is not None and by_library and computes_in_host_memory(kernel.device.context):
+        product = found.prepared(lengths)
+        ways.append(lambda: product(*(x.astype(e.dtype, copy=False) for x in arrays.values())))
+    return ways
 
 
 def _seconds(way: Callable[[], object]) -> float:

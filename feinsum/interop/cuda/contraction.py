@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -86,38 +86,47 @@ def contract(
         known[key] = planned
     result = _run(planned, values, out, held, number, copied)
     quick: QuickCalls = known.setdefault("quick", QuickCalls())
-    if out is None and not copied:
-        _remember(quick, planned, list(inputs.values()), held, number)
+    if not copied:
+        _remember(quick, planned, list(inputs.values()), out, held, number)
     like = tuple((shape, dtype) for shape, _, dtype in kinds)
     return result, copied, (planned.evaluation, like), quick
 
 
-def _remember(quick: QuickCalls, planned: Planned, given: Sequence[Any], held: Holder, number: int) -> None:
-    """Let contractions like this one be quick, if it takes all its operands where they are."""
-    recipe = planned.recipe
-    computed = recipe.einsums[-1][0].dtype
-    if recipe.types.result != computed or any(bound.empty for _, bound in planned.steps):
+def _remember(quick: QuickCalls, planned: Planned, given: Sequence[Any], out: Any, held: Holder, number: int) -> None:
+    """Let contractions like this one be quick, if it takes all its operands where they are and writes to what is given."""
+    recipe, n = planned.recipe, len(given)
+    if recipe.types.result != recipe.einsums[-1][0].dtype or any(bound.empty for _, bound in planned.steps):
         return
-    needed = [1] * len(given)
+    if not all(map(held.is_array, given)) or (out is not None and not _is_direct(recipe, out, given, held)):
+        return
+    wanted = [] if out is None else [out]
+    needed = [1] * (n + len(wanted))
     for task, bound in planned.steps:
         for slot, alignment in zip(task.slots, bound.alignments, strict=False):
-            if slot < len(given):
+            if slot < n:
                 needed[slot] = max(needed[slot], alignment)
-    if not all(map(held.is_array, given)):
-        return
-    marks = [held.mark(value, alignment) for value, alignment in zip(given, needed, strict=True)]
-    if any(held.match(value, mark) is None for value, mark in zip(given, marks, strict=True)):
-        return
-    steps = []
-    for position, (task, bound) in enumerate(planned.steps):
-        last = position == len(planned.steps) - 1
-        shape = tuple(recipe.plan.shape if last else task.step.shape)
-        scratch = tuple(held.maker((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes)
-        steps.append(QuickStep(task.slots, (held.maker(shape, task.e.dtype, number),), scratch, bound))
+    if wanted:
+        needed[-1] = planned.steps[-1][1].alignments[-1]
+    steps = [_quick_step(planned, position, n, wanted, held, number) for position in range(len(planned.steps))]
     turn = tuple(reversed(range(len(recipe.plan.shape))))
-    quick.add(
-        QuickCall(held, number, marks, steps, (lambda made: held.permuted(made[0], turn)) if recipe.backwards else None)
-    )
+    finish = (lambda made: held.permuted(made[0], turn)) if recipe.backwards else None
+    quick.add(QuickCall(held, number, given, wanted, needed, steps, finish), given, out)
+
+
+def _quick_step(planned: Planned, position: int, n: int, wanted: Sequence[Any], held: Holder, number: int) -> QuickStep:
+    """A step of a quick call of `n` operands, after which come the pointers of the results `wanted`, if given."""
+    task, bound = planned.steps[position]
+    last = position == len(planned.steps) - 1
+    slots = [slot if slot < n else slot + len(wanted) for slot in task.slots]
+    made: tuple[Callable[[], Any], ...] = ()
+    if last and wanted:
+        slots.append(n)
+    else:
+        shape = tuple(planned.recipe.plan.shape if last else task.step.shape)
+        made = (held.maker(shape, task.e.dtype, number),)
+    scratch = tuple(held.maker((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes)
+    in_order = len(planned.steps) == 1 and slots == list(range(n + len(wanted)))
+    return QuickStep(None if in_order else tuple(slots), made, scratch, bound)
 
 
 def _arrays(inputs: Mapping[int, Any], held: Holder, number: int, copied: list[Copied]) -> list[Any]:

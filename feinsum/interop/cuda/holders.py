@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import lru_cache, partial
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from feinsum.errors import DTypeError, ValidationError
+from feinsum.interop.cuda.recognition import Recognise, cupy_arrays_like, tensors_like
 from feinsum.interrupts import load
 
 
@@ -52,14 +53,14 @@ class Holder(Protocol):
     def is_array(self, value: Any) -> bool:
         """Whether something is an array of the library."""
 
-    def mark(self, value: Any, alignment: int) -> Any:
-        """By which :meth:`match` recognises arrays like this one that begin at a multiple of so many bytes."""
+    def like(self, given: Sequence[Any], alignments: Sequence[int]) -> Recognise:
+        """What recognises arrays like these, of which nobody would miss the derivative, and gives their pointers.
 
-    def match(self, value: Any, mark: Any) -> int | None:
-        """The pointer of an array that is like the marked one; None of others, or if anybody would miss its derivative."""
+        :param alignments: at a multiple of how many bytes each must begin.
+        """
 
-    def is_current(self, device: int) -> bool:
-        """Whether a device is the current one."""
+    def current_device(self) -> int:
+        """The device that is the current one."""
 
     def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Callable[[], Any]:
         """What makes arrays as :meth:`empty` does."""
@@ -112,15 +113,16 @@ class TorchHolder:
         import torch
 
         self._torch = torch
-        self._tensor, self._parameter = torch.Tensor, torch.nn.Parameter
-        self._grad_enabled = torch.is_grad_enabled
+        self._tensor = torch.Tensor
+        self._count_write = torch.autograd.graph.increment_version
         names = (
             "float16 float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
         )
         self._numbers = {getattr(torch, name): np.dtype(name) for name in names if hasattr(torch, name)}
         self._types = {own: other for other, own in self._numbers.items()}
-        # Triton and torch's own compiler take the stream so; the public way makes an object.
-        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        # What torch's own compiler takes: the public ways make an object of the stream, and look whether CUDA was begun.
+        self.stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", self._current_stream)
+        self.current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
     def kind(self, value: Any) -> Any:
         """See :meth:`Holder.kind`."""
@@ -141,7 +143,8 @@ class TorchHolder:
 
     def pointer(self, value: Any) -> int:
         """See :meth:`Holder.pointer`."""
-        return int(value.data_ptr())
+        found: int = value.data_ptr()
+        return found
 
     def plain(self, label: str, value: Any) -> tuple[Any, str]:
         """See :meth:`Holder.plain`."""
@@ -163,36 +166,17 @@ class TorchHolder:
         """See :meth:`Holder.is_array`."""
         return isinstance(value, self._tensor)
 
-    def mark(self, value: Any, alignment: int) -> Any:
-        """See :meth:`Holder.mark`."""
-        return value.shape, value.stride(), value.dtype, value.device, alignment - 1, value.dtype.is_complex
-
-    def match(self, value: Any, mark: Any) -> int | None:
-        """See :meth:`Holder.match`."""
-        if value.__class__ is not self._tensor and value.__class__ is not self._parameter:
-            return None
-        shape, strides, dtype, device, below, is_complex = mark
-        if (
-            value.shape != shape
-            or value.dtype is not dtype
-            or value.stride() != strides
-            or value.device != device
-            or value.is_neg()
-            or (is_complex and value.is_conj())
-            or (value.requires_grad and self._grad_enabled())
-        ):
-            return None
-        pointer: int = value.data_ptr()
-        return None if pointer & below else pointer
-
-    def is_current(self, device: int) -> bool:
-        """See :meth:`Holder.is_current`."""
-        return bool(self._torch.cuda.current_device() == device)
+    def like(self, given: Sequence[Any], alignments: Sequence[int]) -> Recognise:
+        """See :meth:`Holder.like`."""
+        return tensors_like(self._torch, given, alignments)
 
     def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Callable[[], Any]:
         """See :meth:`Holder.maker`."""
-        where = self._torch.device("cuda", device)
-        return partial(self._torch.empty, shape, dtype=self._types[dtype], device=where)
+        own, where = self._types[dtype], self._torch.device("cuda", device)
+        make = partial(self._torch.empty, shape, dtype=own, device=where)
+        # As code of torch's compiler makes arrays, on the current device, in half the time; it is not public.
+        quick = getattr(getattr(self._torch._C._dynamo, "guards", None), "_empty_strided_cuda", None)
+        return make if quick is None else _as_well(partial(quick, shape, make().stride(), own), make)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Any:
         """See :meth:`Holder.empty`."""
@@ -206,10 +190,7 @@ class TorchHolder:
         """See :meth:`Holder.zero`."""
         value.zero_()
 
-    def stream(self, device: int) -> int:
-        """See :meth:`Holder.stream`."""
-        if self._raw_stream is not None:
-            return int(self._raw_stream(device))
+    def _current_stream(self, device: int) -> int:
         return int(self._torch.cuda.current_stream(device).cuda_stream)
 
     def at(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
@@ -221,7 +202,7 @@ class TorchHolder:
 
     def written(self, value: Any) -> None:
         """See :meth:`Holder.written`."""
-        self._torch.autograd.graph.increment_version(value)
+        self._count_write(value)
 
     def take(self, value: Any) -> Any:
         """See :meth:`Holder.take`."""
@@ -244,6 +225,7 @@ class CupyHolder:
 
     def __init__(self) -> None:
         self._cupy = load("cupy")
+        self.current_device: Callable[[], int] = self._cupy.cuda.runtime.getDevice
 
     def kind(self, value: Any) -> Any:
         """See :meth:`Holder.kind`."""
@@ -285,23 +267,9 @@ class CupyHolder:
         """See :meth:`Holder.is_array`."""
         return isinstance(value, self._cupy.ndarray)
 
-    def mark(self, value: Any, alignment: int) -> Any:
-        """See :meth:`Holder.mark`."""
-        return value.shape, value.strides, value.dtype, value.device.id, alignment - 1
-
-    def match(self, value: Any, mark: Any) -> int | None:
-        """See :meth:`Holder.match`."""
-        if value.__class__ is not self._cupy.ndarray:
-            return None
-        shape, strides, dtype, device, below = mark
-        if value.shape != shape or value.strides != strides or value.dtype != dtype or value.device.id != device:
-            return None
-        pointer: int = value.data.ptr
-        return None if pointer & below else pointer
-
-    def is_current(self, device: int) -> bool:
-        """See :meth:`Holder.is_current`."""
-        return bool(self._cupy.cuda.runtime.getDevice() == device)
+    def like(self, given: Sequence[Any], alignments: Sequence[int]) -> Recognise:
+        """See :meth:`Holder.like`."""
+        return cupy_arrays_like(self._cupy.ndarray, given, alignments)
 
     def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Callable[[], Any]:
         """See :meth:`Holder.maker`."""
@@ -346,6 +314,16 @@ class CupyHolder:
         """See :meth:`Holder.download`."""
         found: np.ndarray[Any, Any] = self._cupy.asnumpy(value)
         return found
+
+
+def _as_well(quick: Callable[[], Any], make: Callable[[], Any]) -> Callable[[], Any]:
+    """What makes tensors quicker, if they are the same; else what makes them."""
+    try:
+        found, wanted = quick(), make()
+    except Exception:  # of what is not public
+        return make
+    same = all(getattr(found, name) == getattr(wanted, name) for name in ("shape", "dtype", "device", "layout"))
+    return quick if same and found.stride() == wanted.stride() and type(found) is type(wanted) else make
 
 
 _HOLDERS: dict[str, type[TorchHolder] | type[CupyHolder]] = {"torch": TorchHolder, "cupy": CupyHolder}

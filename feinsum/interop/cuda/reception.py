@@ -178,19 +178,25 @@ class CudaRoad:
         scratch = [held.empty((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes]
         pointers = [held.pointer(value) for value in (*plain, *results, *scratch)]
         bound.enqueue(pointers, held.stream(number))
-        if not copied and held.name == owner and out is None and not scalars:
-            self._remember(plain, shape, bound, held, number)
+        if not copied and held.name == owner and not scalars:
+            self._remember(values, [] if out is None else results, shape, bound, held, number)
         return results, copied
 
     def _remember(
-        self, values: Sequence[Any], shape: tuple[int, ...], bound: BoundLaunches, held: Holder, number: int
+        self,
+        values: Sequence[Any],
+        out: Sequence[Any],
+        shape: tuple[int, ...],
+        bound: BoundLaunches,
+        held: Holder,
+        number: int,
     ) -> None:
         """Let calls like this one be quick."""
-        marks = [held.mark(value, n) for value, n in zip(values, bound.alignments, strict=False)]
-        results = tuple(held.maker(shape, dtype, number) for dtype in self._einsum.dtypes)
+        made = () if out else tuple(held.maker(shape, dtype, number) for dtype in self._einsum.dtypes)
         scratch = tuple(held.maker((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes)
-        step = QuickStep(tuple(range(len(values))), results, scratch, bound)
-        self._quick.add(QuickCall(held, number, marks, [step], tuple if len(results) > 1 else None))
+        step, finish = QuickStep(None, made, scratch, bound), tuple if len(made) > 1 else None
+        alignments = [*bound.alignments[: len(values)], *[max(bound.alignments[len(values) :])] * len(out)]
+        self._quick.add(QuickCall(held, number, values, out, alignments, [step], finish), values, out or None)
         self._kernel.quick = self._quick.named
 
     def bind(self, lengths: Mapping[str, int], number: int, scalars: Mapping[str, Any] | None = None) -> BoundLaunches:
