@@ -63,6 +63,19 @@ def machine(
     monkeypatch.delitem(sys.modules, "pyopencl", raising=False)
 
 
+def test_what_is_probed_again_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels, contexts and peaks belong to it; a device that changed is another."""
+    machine(monkeypatch, (H200, INTEL, H200))
+    before = devices()
+    assert all(one is other for one, other in zip(before, devices(refresh=True), strict=True))
+    changed = replace(INTEL, driver="another")
+    monkeypatch.setattr(choice, "probe", lambda refresh: Probe((), (Finding(H200, None, ""), Finding(changed, None, ""))))
+    gpu, cpu = devices(refresh=True)
+    assert gpu is before[0]
+    assert cpu is not before[2]
+    assert cpu.profile.driver == "another"
+
+
 def test_equal_devices_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have one id, and so the same records; a number at the end of a word means one of them."""
     machine(monkeypatch, (H200, INTEL, H200, POCL, H200), broken=(POCL,))

@@ -78,14 +78,14 @@ def test_a_subject_is_made_again_from_its_key() -> None:
 def test_programs_are_tuned_and_found_again(cpu: Device, tmp_path: Path) -> None:
     """Every configuration is proved and recorded; a program that is spelled otherwise takes the best."""
     store = str(tmp_path / "records.sqlite")
-    report = fe.autotune(fe.program(PROGRAM, "declarative"), cpu, store, SIZES, progress=False, workers=1)
+    report = fe.autotune(fe.program(PROGRAM, "declarative"), cpu, store, SIZES, trials=9, progress=False, workers=1)
     assert report.best is not None
     assert {(r.status, r.space, dict(r.configuration)["rows"]) for r in report.records} == {
         ("ok", "program", 4),
         ("ok", "program", 8),
     }
     assert "rows=" in report.table()
-    assert not fe.autotune(fe.program(PROGRAM, "declarative"), cpu, store, SIZES, progress=False, workers=1).records
+    assert not fe.autotune(fe.program(PROGRAM, "declarative"), cpu, store, SIZES, trials=9, progress=False, workers=1).records
     rng = np.random.default_rng(0)
     A, B = (rng.standard_normal(shape).astype(np.float32) for shape in ((13, 9), (9, 21)))
     kernel = fe.build(fe.program(PROGRAM.replace("A", "left"), "declarative"), device=cpu, database=store)
@@ -112,7 +112,7 @@ def test_a_way_that_is_wrong_is_a_record(cpu: Device, tmp_path: Path) -> None:
     """And is never taken."""
     store = str(tmp_path / "records.sqlite")
     text = WAYS.replace("quick = scan (shape = [N], op = sum)", "quick = scan (shape = [N], op = max)")
-    report = fe.autotune(fe.program(text, "declarative"), cpu, store, {"N": 40}, progress=False, workers=1)
+    report = fe.autotune(fe.program(text, "declarative"), cpu, store, {"N": 40}, trials=2, progress=False, workers=1)
     assert {r.configuration["y"]: r.status for r in report.records} == {"slow": "ok", "quick": "wrong"}
     assert report.best is not None
     assert report.best.configuration["y"] == "slow"

@@ -323,25 +323,29 @@ EXAMPLE = """define @example(%A: memref<f64x8x9x10>, %B: memref<f64x10x2x3>, %C:
 
 
 @pytest.mark.parametrize(
-    ("index_map", "obeyed", "ignored"),
+    ("index_map", "joined", "looped"),
     [
-        ("i[k]m, m(jn) to i(jn)[k]", ["(jn)", "[k]"], []),
-        ("[i]km, m(jn) to [i](jn)k", ["(jn)", "[i]"], []),
-        ("[i][k][m], [m][j][n] to [i][j][n][k]", [], None),
+        ("i[k]m, m(jn) to i(jn)[k]", {"(jn)"}, {"[k]"}),
+        ("[i]km, m(jn) to [i](jn)k", {"(jn)"}, {"[i]"}),
+        ("[i][k][m], [m][j][n] to [i][j][n][k]", set(), {"[i]", "[k]", "[m]", "[j]", "[n]"}),
     ],
 )
-def test_marks_are_obeyed_or_it_is_said_why(
-    cpu: fe.Device, index_map: str, obeyed: list[str], ignored: list[str] | None
-) -> None:
-    """A looped index has one value at a time in the kernel that is taken; elsewhere line and reason are told."""
+def test_marks_are_obeyed_or_it_is_said_why(cpu: fe.Device, index_map: str, joined: set[str], looped: set[str]) -> None:
+    """A looped index has one value at a time in the kernel that is taken; elsewhere line and reason are told.
+
+    Which kernels are expected to cost too much depends on the processor; to loop over everything does on all of them.
+    """
     A, B, C = np.arange(720.0).reshape(8, 9, 10), np.arange(60.0).reshape(10, 2, 3), np.zeros((8, 2, 3, 9))
     kernel = fe.build(fe.program(EXAMPLE.replace("MAP", index_map)), device=cpu)
     np.testing.assert_allclose(kernel(A=A, B=B, C=C), np.einsum("ikm,mjn->ijnk", A, B))
     lines = [line.split() for line in kernel.explain().splitlines()]
-    assert [line[1] for line in lines if line[0] == "obeyed"][: len(obeyed)] == obeyed
-    refused = [line for line in lines if line[0] == "ignored"]
-    assert ([line[1] for line in refused] == ignored) if ignored is not None else refused
-    assert all(line[2:5] == ["of", "line", "2:"] and len(line) > 5 for line in refused)
+    obeyed = {line[1] for line in lines if line[0] == "obeyed"}
+    refused = {line[1]: line for line in lines if line[0] == "ignored"}
+    assert joined <= obeyed
+    assert obeyed | refused.keys() == joined | looped
+    assert not obeyed & refused.keys()
+    assert refused or len(looped) == 1
+    assert all(line[2:5] == ["of", "line", "2:"] and len(line) > 5 for line in refused.values())
 
 
 def test_marks_restrict_the_kernel(cpu: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:

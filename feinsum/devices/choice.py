@@ -35,13 +35,15 @@ _lock = threading.Lock()
 def devices(refresh: bool = False) -> tuple[Device, ...]:
     """Every OpenCL device of this machine, usable or not, the best first; with `refresh` they are probed again.
 
+    A device of which nothing has changed since stays the same object.
+
     Drivers are looked for where the system, conda and pip install them (:mod:`feinsum.devices.icd`), unless the
     environment variable ``OCL_ICD_VENDORS`` names some.  The first call on a machine takes seconds.
     """
     global _known  # noqa: PLW0603  # the drivers of a process are fixed once OpenCL has been called
     with _lock:
         if _known is None or refresh:
-            _known = _probed(refresh)
+            _known = _probed(refresh, _known or ())
         return _known
 
 
@@ -98,7 +100,7 @@ def way_out() -> str:
     return "`pip install feinsum[cpu]` brings one for x86-64 CPUs that needs no root and no system package"
 
 
-def _probed(refresh: bool) -> tuple[Device, ...]:
+def _probed(refresh: bool, before: Iterable[Device]) -> tuple[Device, ...]:
     provide_cache()
     found = probe(refresh)
     activate(found.libraries)
@@ -108,9 +110,15 @@ def _probed(refresh: bool) -> tuple[Device, ...]:
     made = []
     for f in found.findings:
         why = f.why or ("" if visible is None or f.address in visible else invisible())
-        made.append(Device(f.profile, f.address, why, number=met[f.profile.id]))
+        new = Device(f.profile, f.address, why, number=met[f.profile.id])
+        made.append(next((old for old in before if _same(old, new)), new))
         met[f.profile.id] += 1
     return tuple(sorted(made, key=_rank))
+
+
+def _same(one: Device, other: Device) -> bool:
+    """Whether nothing that was probed of two devices differs."""
+    return all(getattr(one, name) == getattr(other, name) for name in ("profile", "_address", "why", "number"))
 
 
 def _rank(device: Device) -> tuple[bool, int, bool, int, int]:
