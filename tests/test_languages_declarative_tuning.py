@@ -85,7 +85,8 @@ def test_programs_are_tuned_and_found_again(cpu: Device, tmp_path: Path) -> None
         ("ok", "program", 8),
     }
     assert "rows=" in report.table()
-    assert not fe.autotune(fe.program(PROGRAM, "declarative"), cpu, store, SIZES, trials=9, progress=False, workers=1).records
+    again = fe.autotune(fe.program(PROGRAM, "declarative"), cpu, store, SIZES, trials=9, progress=False, workers=1)
+    assert not again.records
     rng = np.random.default_rng(0)
     A, B = (rng.standard_normal(shape).astype(np.float32) for shape in ((13, 9), (9, 21)))
     kernel = fe.build(fe.program(PROGRAM.replace("A", "left"), "declarative"), device=cpu, database=store)
