@@ -1,6 +1,6 @@
 """Candidates: which configuration to take for an einsum on a device, best first.
 
-The :mod:`ladder <feinsum.candidates.ladder>` asks, in this order, what was measured (``records``), what was measured
-elsewhere and carries over (``transfer``), what the steps of a chain with records of their own add up to (``composed``), and
-what the cost model expects (``predicted``); ``origin`` tells where a kernel comes from.
+The :mod:`ladder <feinsum.candidates.ladder>` asks, in this order, records of the einsum (``records``), records of other
+einsums whose configurations carry over (``transfer``), chains whose steps have records of their own (``composed``), and the
+cost model (``predicted``); ``origin`` tells where a kernel comes from.
 """

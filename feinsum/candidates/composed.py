@@ -1,4 +1,4 @@
-"""Compositions: a chain of configurations, each of which a record of its step speaks for.
+"""Compositions: chains of configurations, each chosen by a record of its step.
 
     out[b,o] = Σ_ij x[b,i] W[o,i,j] y[b,j]        step 0: bi,oij->boj, recorded        step 1: boj,bj->bo, recorded
 
@@ -24,7 +24,7 @@ from feinsum.space import ChainSpace, Configuration, Instance, Missed, Problem, 
 logger = logging.getLogger(__name__)
 
 _LOOKED_AT = 20
-"""Configurations that the cost model is asked about for a step of which nothing is known."""
+"""Configurations that the cost model is asked about for a step without records."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class StepOrigin:
 
     :ivar subscripts: of the step, in the letters of the einsum that the chain computes.
     :ivar kind: of :data:`feinsum.candidates.records.KINDS`, or ``"cost model"`` if nothing is recorded.
-    :ivar record: what speaks for it.
-    :ivar passed_over: what spoke for others, and why they were not taken; empty if there was nothing.
+    :ivar record: the evidence for it.
+    :ivar passed_over: the evidence for other kernels, and why they were not taken; empty if there was none.
     """
 
     subscripts: str
@@ -73,7 +73,7 @@ class Composition:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What was chosen for a step."""
+    """The kernel that was chosen for a step."""
 
     space: TransformSpace
     configuration: Configuration
@@ -84,9 +84,9 @@ class _Kernel:
 def compositions(
     space: TransformSpace, problem: Problem, inquiry: Inquiry, asked: Sequence[ContractionSchedule] = ()
 ) -> Iterator[Composition]:
-    """The chains of a space for a problem in which a record speaks for at least one step.
+    """The chains of a space for a problem in which at least one step has a record.
 
-    A step of which nothing is recorded has the configuration that the cost model expects to be quickest.
+    A step without records has the configuration that the cost model expects to be the fastest.
 
     :param asked: orders of contraction that somebody wants to see, in the letters of the problem: they come first, and need
         no record.
@@ -121,7 +121,7 @@ def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedu
 def origins(
     space: TransformSpace, problem: Problem, configuration: Configuration, inquiry: Inquiry
 ) -> tuple[StepOrigin, ...]:
-    """What the stores say of the steps of a chain that somebody else put together."""
+    """The evidence that the stores have for the steps of a given chain."""
     found = []
     for part in space.parts(problem, configuration):
         asked = inquiry.precedents(Question.of(part.instance, [part.space]))
@@ -140,7 +140,7 @@ class _Step:
         self._passed_over: list[str] = []
 
     def recorded(self, inquiry: Inquiry) -> _Kernel | None:
-        """The kernel that the best record speaks for which its space accepts."""
+        """The kernel of the best record whose configuration its space accepts."""
         if not self._able:
             return None
         for kind, record in inquiry.precedents(Question.of(self._here, self._able.values())):
@@ -154,7 +154,7 @@ class _Step:
         return None
 
     def guessed(self) -> _Kernel:
-        """The kernel that the cost model expects to be quickest.
+        """The kernel that the cost model expects to be the fastest.
 
         :raises FeinsumError: if no space has one.
         """

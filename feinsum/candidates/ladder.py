@@ -5,14 +5,15 @@ lengths      a record of this einsum at other lengths
 pattern      a record of an einsum of the same subscripts, of other fixed lengths, types or number of rows, nearest first
 driver       any of these on another driver version of this device
 architecture any of these on another device of the same architecture
-steps        a chain of steps, records of which are found on these rungs, where it is expected to be as quick as what is
-cost model   what the cost model expects to be quickest, in all spaces that match
+steps        a chain of steps with records on these rungs, where it is expected to be no slower than the next
+cost model   the configurations that the cost model expects to be the fastest, in all spaces that match
 default      the default configuration of the most specific space that matches
 generic      the default configuration of the space that accepts every einsum
 
-Below the first, :mod:`feinsum.candidates.transfer` adapts what a record speaks for to what is asked.  A record of another
-einsum comes before what the cost model expects, unless that is clearly better here and was not there: twice as quick where
-what was measured can stay as it is, a tenth where it has to change.  Then it stands among the guesses by its time.
+Below the first rung, :mod:`feinsum.candidates.transfer` adapts the configuration of a record to the einsum.  A record of
+another einsum comes before the favourites of the cost model, unless one of these is expected to be clearly faster here and
+was not there: twice as fast if the measured configuration can stay as it is, a tenth faster if it has to change.  Then the
+record stands among the predictions by its time.
 """
 
 from __future__ import annotations

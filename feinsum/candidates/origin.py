@@ -1,4 +1,4 @@
-"""Where a kernel comes from: a configuration of a space, the rung of the ladder it stood on, and the evidence for it."""
+"""The origin of a kernel: a configuration of a space, its rung of the ladder, and the evidence for it."""
 
 from __future__ import annotations
 

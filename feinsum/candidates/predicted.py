@@ -1,8 +1,8 @@
-"""The configurations that the cost model expects to be quickest, among all spaces that match an einsum.
+"""The configurations that the cost model expects to be the fastest, among all spaces that match an einsum.
 
-A space may have a million configurations, so not all are looked at.  The search of a space starts at its default and
-goes from the best that it knows to all that differ from it in one parameter, until nothing is better or enough was
-looked at; spaces whose default is far behind are not searched.
+A space may have a million configurations, so not all are evaluated.  The search of a space starts at its default and
+goes from the best configuration so far to all that differ from it in one parameter, until none is better or enough have
+been evaluated; spaces whose default is far behind are not searched.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from feinsum.space import Choices, Configuration, Instance, Missed, Problem, Tra
 LOOKED_AT = 80
 """Configurations that are asked about where time matters: a tenth of a millisecond each."""
 SECONDS = 0.1
-"""Where time matters, no search goes on for longer: a space whose answers take long shall not hold up the others."""
+"""Seconds after which a search ends where time matters: a space that answers slowly shall not hold up the others."""
 _HOPELESS = 3.0
 """A space whose default is expected to take so many times longer than the best is not searched."""
 WORTHWHILE = 0.85
-"""Where one kernel is wanted, what is expected to take more than this share of the time of the default is no better: the
-default is the surer guess."""
+"""Where one kernel is wanted, a configuration has to be expected to take less than this share of the time of the default,
+which is the surer guess."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ def favourites(
     share: float = WORTHWHILE,
     model: CostModel | None = None,
 ) -> list[Favourite]:
-    """Accepted configurations, the one that is expected to be quickest first.
+    """Accepted configurations, best first by the times expected of them.
 
     :param spaces: where to look; by default all that match.
     :param looked_at: how many configurations to ask about, refused ones among them; the default of each space is extra.
     :param seconds: after which no search goes on.
-    :param share: what is expected to take more than this share of the time of the default of its space is left out.
+    :param share: configurations expected to take more than this share of the time of their space's default are left out.
     :param model: by default the one that is part of feinsum.
     """
     oracle = Oracle(here, model)
@@ -162,7 +162,7 @@ class _Search:
         return max(1, len(fresh))
 
     def found(self, share: float) -> Iterator[Favourite]:
-        """What is worth a try: the default, and what is expected to take less than a share of its time."""
+        """Configurations worth a try: the default, and those expected to take less than a share of its time."""
         for point, t in self.expected.items():
             if point == self.default or t < share * self.expected[self.default]:
                 yield Favourite(self.space, self._configuration(point), t)

@@ -7,7 +7,8 @@ pattern      a record of an einsum of the same subscripts, of other fixed length
 driver       any of these on another driver version of this device
 architecture any of these on another device of the same architecture
 
-A record of another number of rows or of other types counts where it is near; beyond that, the cost model knows more.
+A record of another number of rows or of other types counts where it is near; a remote one is worse evidence than the cost
+model.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from feinsum.space import Configuration, Instance, Missed, TransformSpace
 KINDS = ("exact", "lengths", "pattern", "driver", "architecture")
 
 _PER_ROWS = 0.5
-"""How far apart einsums are that have e times as many rows, where lengths e times as long are 1 apart."""
+"""The distance of einsums one of which has e times as many rows; lengths that differ by a factor of e have distance 1."""
 _OTHER_TYPES = 0.7
-"""How far apart einsums of different types are."""
+"""The distance of einsums of different types."""
 _OTHER_EPILOGUE = 0.1
-"""How far apart einsums are of whose sums different things are made."""
+"""The distance of einsums with different epilogues."""
 _NEAR = 2.5
-"""How far einsums of other types or another number of rows may be to speak for each other."""
+"""The largest distance at which records of other types or another number of rows count."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What stores are asked about an einsum; plain data.
+    """A question about an einsum that stores are asked; plain data.
 
     :ivar lengths: the length wanted of each index of the canonical einsum, by letter.
     :ivar pattern_lengths: the same for its pattern.
@@ -151,7 +152,8 @@ def _nearest_first(q: Question, records: Iterable[TuningRecord]) -> list[TuningR
 
 
 def remoteness(q: Question, record: TuningRecord) -> float:
-    """How far a record of the same subscripts is from what is asked: in lengths, number of rows and types."""
+    """The distance of a record of the same subscripts from the einsum that was asked about: in lengths, number of rows and
+    types."""
     found = distance(dict(q.pattern_lengths), record.pattern_sizes)
     if record.pattern_key != q.pattern_key:
         (ours, our_types), (theirs, their_types) = _rows_and_types(q.pattern_key), _rows_and_types(record.pattern_key)
@@ -171,27 +173,27 @@ def _rows_and_types(pattern_key: str) -> tuple[int, frozenset[str]]:
 
 
 def _epilogues(key: str) -> str:
-    """What a key says of epilogues."""
+    """The part of a key that describes epilogues."""
     return "|".join(key.split("|")[5:])
 
 
 def distance(ours: Mapping[str, int], theirs: Mapping[str, int]) -> float:
-    """How far apart two sets of lengths are: the sum of the logarithms of their ratios."""
+    """The distance of two sets of lengths: the sum of the logarithms of their ratios."""
     return sum(abs(math.log(max(1, length) / max(1, theirs.get(letter, 1)))) for letter, length in ours.items())
 
 
 def instance_of(record: TuningRecord, profile: DeviceProfile) -> Instance:
-    """What a record was measured of, on a device that need not be the one it was measured on."""
+    """The instance that a record was measured of, on a device that need not be the one it was measured on."""
     e = parse_key(record.einsum_key)
     return Instance.at(e, e.sizes_from(record.sizes), profile)
 
 
 def time_at(record: TuningRecord, configuration: Configuration, here: Instance, space: TransformSpace) -> float:
-    """The time of a record, in seconds, changed as the cost model says that another einsum changes it.
+    """The time of a record, in seconds, scaled by the ratio that the cost model expects for another einsum.
 
     A record that was accepted at other lengths, or on another device, only keeps the time it has.
 
-    :param configuration: what is made of that of the record for `here`.
+    :param configuration: that of the record, adapted to `here`.
     :param space: that of the record.
     """
     median_s = record.median_s or math.inf
@@ -207,7 +209,7 @@ def added_s(here: Instance, space: TransformSpace, configuration: Configuration)
     e = here.einsum
     if not e.epilogues:
         return 0.0
-    # One output instead of several is less to store, which does not make a kernel quicker than its sums.
+    # One output instead of several is less to store, which does not make a kernel faster than its sums.
     added = max(0, e.min_bytes(here.sizes) - e.bare.min_bytes(here.sizes))
     if space.finishes(e, configuration):
         nothing = Work(flops=0, bytes=0).seconds(here.profile, 1)

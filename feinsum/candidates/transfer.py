@@ -1,8 +1,9 @@
-"""Transfer: the configuration of a record, made one for an einsum of other lengths, types or number of rows.
+"""Transfer: the configuration of a record, adapted to an einsum of other lengths, types or number of rows.
 
-A value that is no choice here gives way to the nearest that is.  The cost model chooses the value of a parameter that was
-no choice *there*, of which the record says nothing.  Then one parameter after the other changes to the value that the model
-expects to be quicker *here*, unless the model expected the same *there*, where the record proves it wrong::
+A value that the new einsum does not admit gives way to the nearest that it does.  The cost model chooses the value of a
+parameter which had only one choice *there*, so that the record says nothing of it.  Then one parameter after another
+changes to the value that the model expects to be faster *here*, unless the model expected the same *there*, where the
+record proves it wrong::
 
     gain(x)  =  t_here(x) / t_here(c)  /  min(1, t_there(x) / t_there(c))          c: the configuration of the record
 
@@ -26,18 +27,19 @@ from feinsum.errors import FeinsumError
 from feinsum.space import Choices, Configuration, Instance, Missed, Problem, TransformSpace, Value
 
 WORTHWHILE = 0.9
-"""What is expected to take more than this share of the time is no reason to leave what was measured."""
+"""A rival has to be expected to take less than this share of the time to replace a measured configuration that must
+change."""
 MUCH_BETTER = 0.5
-"""What is expected to take more than this share of the time is no reason to leave what can stay as it was measured: half of
-the predictions on a CPU are off by 1.4 and more."""
+"""The same share for a measured configuration that can stay as it is: half of the predictions on a CPU are off by 1.4 and
+more."""
 _CHANGES = 3
-"""Parameters that are changed at most because the cost model says so."""
+"""The most parameters that are changed on the advice of the cost model."""
 _TRIED = 300
-"""Configurations that are asked for one that is accepted."""
+"""The most configurations that a space is asked about to find one that it accepts."""
 
 
 def adapt(record: TuningRecord, wanted: Instance, space: TransformSpace) -> Configuration | None:
-    """The configuration of a record, made one for an einsum; None if the space accepts nothing near it.
+    """The configuration of a record, adapted to an einsum; None if the space accepts nothing near it.
 
     A record that its space refuses where it was made does not count.
 
@@ -65,7 +67,8 @@ def is_better(
     space: TransformSpace,
     share: float = WORTHWHILE,
 ) -> bool:
-    """Whether a favourite for an einsum is expected to beat what was made of a record, beyond what the record refutes.
+    """Whether a favourite for an einsum is expected to beat the adapted configuration of a record, beyond what the record
+    refutes.
 
     A record refutes a promise that the model already made where the record was measured, for the configuration there that
     is nearest to the favourite.  A space that fails when asked makes no promise.
@@ -140,7 +143,7 @@ class _Place:
         self.choices = space.parameters(self.problem)
 
     def is_like(self, other: _Place) -> bool:
-        """Whether nothing that counts differs from another place."""
+        """Whether another place is the same in all that matters."""
         ours, theirs = self.problem, other.problem
         return (ours.sizes, _types(ours.einsum)) == (theirs.sizes, _types(theirs.einsum))
 
@@ -158,7 +161,8 @@ def _types(e: BatchedEinsum) -> list[list[tuple[str, ...]]]:
 
 
 def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration:
-    """`start`, with the quickest values by the cost model for parameters that were no choice where the record was made."""
+    """`start`, with the fastest values by the cost model for parameters that had only one choice where the record was
+    made."""
     names = [name for name, values in here.choices.items() if len(values) > 1 and len(there.choices[name]) == 1]
     if not names:
         return start
@@ -171,7 +175,7 @@ def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration
 
 
 def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:
-    """`start`, with those changes that the cost model expects to pay here and did not expect to pay there."""
+    """`start`, with the changes that the cost model expects to pay here and did not expect to pay there."""
     end = time.monotonic() + SECONDS
     (start_s,) = here.expected_s([start])
     (recorded_s,) = there.expected_s([recorded])
