@@ -2,12 +2,12 @@
 
 Two batched einsums are isomorphic if renaming arrays, indices and long axes and reordering operands and rows (and so
 outputs) turns one into the other.  The axes of every array and output keep their order.  The canonical form is found in
-three steps, each of which keeps all there is to know up to isomorphism:
+three steps, each of which keeps all information up to isomorphism:
 
     rows ──collapse──▶ classes of rows ──label──▶ one order of operands and classes ──spell──▶ key
 
 An array that stands in a single row is described by its type and its operands; rows equal after that are one class with
-a multiplicity (:mod:`~feinsum.canonicalization.classes`).  What is left is a coloured graph, which a graph library labels
+a multiplicity (:mod:`~feinsum.canonicalization.classes`).  The rest is a coloured graph, which a graph library labels
 canonically (:mod:`~feinsum.canonicalization.labelling`).  Reading the graph in that order gives a text, the key
 (:mod:`~feinsum.canonicalization.form`).
 """

@@ -1,7 +1,7 @@
 """Canonical labelling by BLISS, from igraph's extension module alone.
 
-``import igraph`` takes 0.06 s, and 0.4 to 1 s where matplotlib is installed, which it loads for its drawings.  The module
-that is written in C takes 0.004 s and needs none of that.
+``import igraph`` takes 0.06 s, and 0.4 to 1 s where matplotlib is installed, which it loads for its drawings.  Its
+extension module takes 0.004 s and needs no matplotlib.
 """
 
 from __future__ import annotations

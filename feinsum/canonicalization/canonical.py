@@ -109,7 +109,7 @@ def _canonicalize(e: BatchedEinsum) -> CanonicalEinsum:
 
 
 def _with_epilogues(e: BatchedEinsum) -> CanonicalEinsum:
-    """The canonical form of an einsum with epilogues: that of the bare one, of which epilogues say what is told apart."""
+    """The canonical form of an einsum with epilogues: that of the bare einsum, whose ties the epilogues break."""
     first = representative(e)
     known = first.apply(e)
     bare = canonicalize_einsum(known.bare)

@@ -1,4 +1,4 @@
-"""Epilogues in canonical forms: the key of the bare einsum, unchanged, and behind it what is made of its sums.
+"""Epilogues in canonical forms: the key of the bare einsum, unchanged, followed by the functions of its sums.
 
     1|ac,bc->ab|a=inf b=35 c=35||[float64,float64]|ω:y0=float64|s0*v + s1*out + y0[b]
 

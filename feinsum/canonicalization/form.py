@@ -1,4 +1,4 @@
-"""The key, a text that says all of a canonical form:
+"""The key, a text that determines a canonical form:
 
     1|bc,ac->ab|a=inf b=35 c=35|A0=float64|500*[A0,float64]
 
@@ -43,7 +43,7 @@ Row = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Form:
-    """What a key says.
+    """The content of a key.
 
     :ivar axes: the axis of each index, in order of letter; one that several indices have in common is named ``N0``, ...
     :ivar shared: the types of ``A0``, ``A1``, ..., the arrays that several rows share.

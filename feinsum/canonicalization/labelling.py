@@ -1,10 +1,10 @@
 """One order of operands, arrays and rows for all isomorphic einsums, from a canonical labelling of a coloured graph.
 
 The vertices are indices, operands, arrays and classes of rows; an edge says that one belongs to the other.  A vertex is
-coloured by what is known of it without names: an index by its axis and the places where it stands, an operand by its
-indices, a row by its arrays.  Where no two vertices have one colour, the colours are the order.  Otherwise BLISS, through
-igraph, breaks the ties (Junttila and Kaski, "Engineering an efficient canonical labeling tool for large and sparse
-graphs", ALENEX 2007).
+coloured by its properties other than names: an index by its axis and the places where it occurs, an operand by its indices,
+a row by its arrays.  Where no two vertices have one colour, the colours are the order.  Otherwise BLISS, through igraph,
+breaks the ties (Junttila and Kaski, "Engineering an efficient canonical labeling tool for large and sparse graphs", ALENEX
+2007).
 """
 
 from __future__ import annotations
