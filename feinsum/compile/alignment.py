@@ -1,4 +1,4 @@
-"""Where arrays must begin for a program: at a multiple of their elements, or of the vectors as which it takes their memory.
+"""Alignments of a program's arrays: multiples of their elements, or of the vectors that the program reads.
 
 A driver lets a buffer of its own begin where any vector may.  Memory of somebody else's, as :mod:`feinsum.compile.hosted`
 takes it, begins where an allocator put it: numpy's at a multiple of 16 bytes.
@@ -22,9 +22,10 @@ _POINTER = re.compile(
 
 
 def required_alignments(program: Program) -> dict[str, int]:
-    """The alignment that a program takes for granted of each of its arrays, in bytes.
+    """The alignment that a program assumes of each of its arrays, in bytes.
 
-    Where its source has pointers to vectors of which it does not say what they point to, all arrays get the largest.
+    If the source has pointers to vectors without naming the arrays that they point to, all arrays get the largest
+    alignment.
     """
     sizes = {a.name: np.dtype(a.dtype).itemsize for a in program.arguments if a.kind not in ("length", "scalar")}
     for scalar, lanes, cast, name in _POINTER.findall(program.source):

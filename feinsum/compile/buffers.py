@@ -1,4 +1,4 @@
-"""Arrays of a caller as buffers of a kernel, and back: the one place that knows whose arrays there are.
+"""Arrays of a caller as buffers of a kernel, and back: the one module that knows the libraries of arrays.
 
 Device arrays stay where they are; one that does not begin where its buffer does is a sub-buffer where the alignment of the
 device allows one.  numpy arrays stay where they are on devices that compute in the host's memory
@@ -23,7 +23,7 @@ from feinsum.errors import ValidationError
 
 
 def library_of(value: Any) -> str | None:
-    """Whose array a value is: ``"numpy"`` or ``"pyopencl"``; None for anything else."""
+    """The library of an array: ``"numpy"`` or ``"pyopencl"``; None for anything else."""
     import pyopencl.array as cla
 
     if isinstance(value, np.ndarray | np.generic):
@@ -63,7 +63,7 @@ def checked_events(wait_for: Any, context: Any) -> list[Any]:
 
 
 class Room:
-    """Makes device arrays of one shape and type, ten times quicker than :class:`pyopencl.array.Array` does."""
+    """Makes device arrays of one shape and type, ten times as fast as :class:`pyopencl.array.Array` does."""
 
     def __init__(self, queue: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         import pyopencl as cl
@@ -139,7 +139,7 @@ def input_buffer(value: Any, queue: Any, alignment: int, *, overwritten: bool = 
 
 
 def why_copied(value: Any, context: Any, alignment: int) -> str:
-    """What keeps an array from being used where it is."""
+    """The reason why an array cannot be used where it is."""
     if isinstance(value, np.ndarray):
         if not computes_in_host_memory(context):
             return "is on the host"
@@ -193,7 +193,7 @@ class Output:
     in_place: bool
 
     def fetch(self, queue: Any, wait_for: Sequence[Any]) -> list[Any]:
-        """Bring what the array holds to the buffer, for a kernel that updates it; returns events to wait for."""
+        """Copy the content of the array to the buffer, for a kernel that updates it; returns events to wait for."""
         import pyopencl as cl
 
         if self.in_place:
@@ -210,7 +210,7 @@ class Output:
         ]
 
     def deliver(self, queue: Any, done: Any) -> None:
-        """Bring what was written to the array, once the event `done` has happened.
+        """Copy the results to the array, once the event `done` has happened.
 
         A numpy array has it on return; a device array has it when its events have happened.
         """

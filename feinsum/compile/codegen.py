@@ -28,8 +28,8 @@ _cache_unused = Pause(lambda: bool(lp.CACHING_ENABLED), lp.set_caching_enabled)
 def generate_program(t_unit: lp.TranslationUnit, *, proved: bool = False) -> Program:
     """Generate the source and the launches of the entry point of a translation unit.
 
-    :param proved: whether the same was generated before, and found to stay within its arrays: loopy does not prove that
-        again, a tenth of the time it takes.
+    :param proved: whether the same code was generated before, and proved to stay within its arrays: loopy then omits that
+        proof, which takes a tenth of its time.
     :raises TransformError: if loopy cannot schedule the kernel or generate code for it; the message is loopy's.
     """
     try:
@@ -70,7 +70,8 @@ def is_for_opencl(t_unit: lp.TranslationUnit) -> bool:
 
 
 def type_limits(t_unit: lp.TranslationUnit, name: str) -> lp.TranslationUnit:
-    """Where indices have 64 bits give them to all that stands in a ``min``, since OpenCL C has none of a long and an int.
+    """Where indices have 64 bits, widen all arguments of ``min`` to them, since OpenCL C has no ``min`` of a long and an
+    int.
 
     :param name: of the kernel.
     """
@@ -111,8 +112,8 @@ class _TypedLimits(IdentityMapper):  # type: ignore[misc]
 def _linearize(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
     """Order the instructions of a kernel, each with its vector lanes directly around it.
 
-    loopy 2025.2 has a quick scheduler that knows no vector loops and an old one that takes minutes for a few loop nests.
-    A lane is no loop, so it is shown to the quick one as a work-item and put in afterwards.
+    loopy 2025.2 has a fast scheduler that knows no vector loops and an old one that takes minutes for a few loop nests. A
+    lane is no loop, so the fast scheduler is shown a work-item, and the lane is put in afterwards.
     """
     name = t_unit.default_entrypoint.name
     kernel = t_unit[name]

@@ -94,7 +94,7 @@ class Executable:
 
     @cached_property
     def alignments(self) -> Mapping[str, int]:
-        """At a multiple of how many bytes each array must begin."""
+        """The alignment of each array, in bytes."""
         return required_alignments(self.program)
 
     @property
@@ -136,7 +136,8 @@ class Executable:
         return {name: large_pages(context).new_buffer(max(size, 1)) for name, size in sizes.items()}
 
     def kept_scratch(self, queue: Any, lengths: Mapping[str, int]) -> dict[str, Any]:
-        """The same for launches that this thread enqueues next on `queue`; calls before and after it may use them, too."""
+        """Buffers for the launches that this thread enqueues next on `queue`; calls before and after them may use the same
+        ones."""
         return kept_scratch(queue, self.scratch_bytes(lengths))
 
     def scratch_bytes(self, lengths: Mapping[str, int]) -> dict[str, int]:

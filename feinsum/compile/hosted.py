@@ -1,14 +1,15 @@
 """numpy arrays as buffers where they are, on devices that compute in the memory of the host.
 
-A buffer over an array (``CL_MEM_USE_HOST_PTR``) takes a microsecond.  A copy takes what the memory takes, twice, and the
-pages of new memory besides.
+A buffer over an array (``CL_MEM_USE_HOST_PTR``) takes a microsecond.  A copy moves the array through memory twice, and
+needs new pages besides.
 
-Which addresses a runtime uses where they are was seen from the addresses that a kernel saw (2026-11).  PoCL 3.1 takes any.
-Intel's (2026.2) takes any where kernels may write to the buffer; one that they only read it copies as the buffer is made,
-unless it begins at a multiple of 128 bytes.  So all buffers here may be written to; operands are ``const`` in the kernels.
+Kernels that report addresses showed which arrays a runtime uses in place (2026-11).  PoCL 3.1 takes any array.  Intel's
+runtime (2026.2) takes any array if kernels may write to the buffer; it copies an array that they only read when the buffer
+is made, unless the array begins at a multiple of 128 bytes.  So all buffers here may be written to; operands are ``const``
+in the kernels.
 
-The standard promises what the host sees of such a buffer only while it is mapped, so results are mapped when the kernel is
-done: 8 us (Intel) and 15 us (PoCL) on two cores of Zen 5, whatever the length.  Reading a copy is quicker below 32 KiB.
+The standard defines the host's view of such a buffer only while it is mapped, so results are mapped when the kernel is
+done: 8 us (Intel) and 15 us (PoCL) on two cores of Zen 5, whatever the length.  Reading a copy is faster below 32 KiB.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from feinsum.compile.pages import LEAST_BYTES, large_page_bytes
 LEAST_RESULT_BYTES = 32 << 10
 """Smaller results are copied from a buffer of the device."""
 SHARED_BYTES = 64
-"""Where arrays begin that other libraries take where they are, at a multiple: JAX's do (XLA; seen with jax 0.10)."""
+"""The alignment at which other libraries use arrays in place, in bytes, as JAX does (XLA; seen with jax 0.10)."""
 
 
 @lru_cache(maxsize=16)
 def computes_in_host_memory(context: Any) -> bool:
     """Whether the device of a context computes in the memory of numpy arrays.
 
-    Processors do.  Graphics units that share memory with the host are not taken at their word: what their drivers copy, and
-    when, could not be tried.
+    Processors do.  GPUs that share memory with the host count as if they did not, since we could not try what their drivers
+    copy, and when.
     """
     import pyopencl as cl
 

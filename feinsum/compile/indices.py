@@ -1,6 +1,6 @@
-"""How wide the integers are with which a kernel indexes: 32 bits, or 64 where an array has 2³¹ elements or more.
+"""The width of a kernel's index integers: 32 bits, or 64 where an array has 2³¹ elements or more.
 
-What a space keeps in global memory between launches counts as the arrays of the einsum do, though it is known only when
+Arrays that a space keeps in global memory between launches count like those of the einsum, though they are known only when
 the kernel is: ``ab,bcd,ac->ad`` in steps has a partial result ``acd`` that may be longer than operands and output.
 """
 
@@ -13,7 +13,7 @@ from feinsum.compile.program import Extent, Program, evaluate
 from feinsum.einsum import BatchedEinsum
 
 _BEYOND = 2**24
-"""So far beyond the end of an axis the last work-group may compute positions, to find out that they are."""
+"""The distance beyond the end of an axis at which the last work-group may compute positions that it then skips."""
 
 
 def index_dtype(e: BatchedEinsum, lengths: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""One kernel of a text, built and launched with buffers and numbers in order: what languages need of OpenCL."""
+"""A kernel given as text, built and launched with buffers and scalars in order, for the languages."""
 
 from __future__ import annotations
 

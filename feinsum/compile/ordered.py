@@ -20,7 +20,7 @@ _as_in_loopy = loop.set_up_hw_parallel_loops
 
 
 def _in_order(codegen_state: Any, schedule_index: int, next_func: Any, hw_inames_left: list[str] | None = None) -> Any:
-    """What loopy's function does, which takes the last of the names left and calls itself with the others."""
+    """Loopy's function, which takes the last of the remaining names and calls itself with the others."""
     if hw_inames_left is None:
         kernel = codegen_state.kernel
         insns = get_insn_ids_for_block_at(kernel.linearization, schedule_index)

@@ -7,8 +7,8 @@ Linux lets a mapping begin with a large page if its length is a multiple of one 
 buffer as it is, so buffers are made as long as that.
 
 Filling the pages beforehand (``MADV_POPULATE_WRITE``), in one thread or two, is slower than letting the kernel do it.  To
-use the memory of results that are gone would cost nothing, but commands in somebody else's queue may still read them: a
-driver puts the end of a buffer off till then, and tells nobody (Intel's counts no references of commands).
+reuse the memory of discarded results would cost nothing, but commands in somebody else's queue may still read them: a
+driver postpones the end of a buffer until then, and tells nobody (Intel's counts no references of commands).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 LEAST_BYTES = 4 << 20
 """Smaller buffers have few large pages, and the driver may take them from memory that is in use already."""
 _MOST_BYTES = 32 << 20
-"""Of a page that is worth a part of itself at the ends of a buffer; some processors have pages of 512 MiB."""
+"""The largest page for which buffers are rounded up to whole pages; some processors have pages of 512 MiB."""
 
 
 class LargePages:
@@ -36,7 +36,7 @@ class LargePages:
         [device, *others] = context.devices
         self._context, self._page = context, large_page_bytes()
         wanted = not others and device.type & cl.device_type.CPU and self._page > 0
-        # A queue of its own: to map a buffer on a queue in use is to wait for what is enqueued there.
+        # A queue of its own: mapping a buffer on a queue in use waits for the commands there.
         self._queue = cl.CommandQueue(context) if wanted else None
         self._most = device.max_mem_alloc_size
 

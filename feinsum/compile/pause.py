@@ -1,10 +1,9 @@
-"""What a whole process has one of, switched off while some thread makes a kernel.
+"""Settings of the whole process that are switched off while some thread makes a kernel.
 
 Python's collector of cyclic garbage looks through the hundred thousands of objects of loopy again and again, though all of
 them live on: a tenth of the time in which a first kernel is made.
 
-loopy 2025.2 calls islpy as islpy deprecates; where warnings are errors, as in many a test suite, such a kernel could not be
-made.
+loopy 2025.2 makes calls that islpy deprecates; where warnings are errors, as in many test suites, it could make no kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A compiled kernel as data: its OpenCL C source, its arguments and the launches that run it.
 
-A :class:`Program` is all that is needed to run a kernel without loopy, so it is what the disk cache and the worker
-processes exchange; it is read from JSON and nothing in it is executed but the source.
+A :class:`Program` is all that is needed to run a kernel without loopy, so the disk cache stores programs and worker
+processes exchange them; it is read from JSON and nothing in it is executed but the source.
 """
 
 from __future__ import annotations

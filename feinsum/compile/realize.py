@@ -74,7 +74,7 @@ def _applied(
     wide: bool,
     target: lp.TargetBase | None,
 ) -> lp.TranslationUnit:
-    """See :func:`transformed`; a space that cannot make something of its sums where it stores them has them as they are."""
+    """See :func:`transformed`; a space that cannot apply epilogues where it stores its sums stores the sums as they are."""
     parts = (e, sizes, space, configuration, profile)
     finishes = zip(e.epilogues, e.dtypes, strict=False)
     fused = space.finishes(e, configuration) and all(own is None or _is_fused(own, dtype) for own, dtype in finishes)
@@ -90,7 +90,7 @@ def _applied(
 
 
 def _is_fused(epilogue: Epilogue, dtype: np.dtype[Any]) -> bool:
-    """Whether spaces can make an epilogue of finished sums: it depends on the sum.
+    """Whether spaces can apply an epilogue to finished sums: only if it depends on the sum.
 
     Compilers leave out sums of integers that a zero multiplies.  Where only the output is read then, Intel's (2026.2)
     forgets the bound of the loops; the launch of its own has a predicate for that.
@@ -138,7 +138,7 @@ def finishing_items(profile: DeviceProfile) -> int:
 
 
 def _global_shapes(t_unit: lp.TranslationUnit) -> list[list[Extent]]:
-    """The shapes of what launches share."""
+    """The shapes of the arrays that launches share."""
     temporaries = t_unit.default_entrypoint.temporary_variables.values()
     return [list(map(to_extent, t.shape)) for t in temporaries if t.address_space == AddressSpace.GLOBAL]
 
