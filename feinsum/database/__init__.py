@@ -1,4 +1,4 @@
-"""Records of what was tried, and the stores that keep them: SQLite, PostgreSQL, and curated files of JSON Lines.
+"""Records of trials, and the stores that keep them: SQLite, PostgreSQL, and curated files of JSON Lines.
 
 Importing this package is light; SQLAlchemy is loaded when a store is made or written, or is PostgreSQL.
 """

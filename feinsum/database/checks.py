@@ -1,4 +1,4 @@
-"""What the fields of a record may hold: printable text, 64-bit integers, finite numbers, plain JSON.
+"""Checks of the fields of a record: printable text, 64-bit integers, finite numbers, plain JSON.
 
 Every check takes the name of a field and its value and returns the value in the one type that records hold, or raises a
 :class:`feinsum.errors.DatabaseError` that names both.

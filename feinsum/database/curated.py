@@ -1,8 +1,8 @@
 """Curated records: files of JSON Lines under ``feinsum.tuning_db``, one a device, reviewed like code.
 
-A file is read once, for a device that is asked for, and a line parsed when a key is asked for that it may hold: 0.13 ms a
-record is much where one of hundreds is wanted.  What counts is the device that a record names; the name of its file only
-says where to look for it.
+A file is read once, when a query names its device, and a line is parsed when a query names a key that it may hold: 0.13 ms
+a record is much where one of hundreds is wanted.  The device that a record names counts; the name of its file only says
+where to look for it.
 """
 
 from __future__ import annotations

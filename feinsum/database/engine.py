@@ -1,4 +1,4 @@
-"""Connections of SQLAlchemy to a store: what writes one, makes one or asks a server.
+"""Connections of SQLAlchemy to a store, for writing or making a store and for servers.
 
 SQLite is opened in WAL mode, in which readers and one writer do not wait for each other, and every transaction that
 writes begins with ``BEGIN IMMEDIATE``: a transaction that begins by reading cannot wait for the lock it needs later.

@@ -1,4 +1,4 @@
-"""What errors of a database mean, in one line that says what to do."""
+"""Explanations of a database's errors, in one line that says what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reporting(where: Location) -> Iterator[None]:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """What SQLite's module raises, and SQLAlchemy if anything of it was used yet."""
+    """The exceptions of SQLite's module, and those of SQLAlchemy if it was imported."""
     if "sqlalchemy" not in sys.modules:
         return (sqlite3.Error,)
     from sqlalchemy.exc import DBAPIError, TimeoutError
@@ -41,7 +41,7 @@ _CAUSES = (
     ("Connection refused", "no server answers there; start it, or check host and port"),
     ("No such file", "no server answers there; start it, or check host and port"),
 )
-"""What the texts of SQLite and PostgreSQL mean and what to do."""
+"""The meanings of messages of SQLite and PostgreSQL, with a remedy."""
 
 
 def _explain(where: Location, error: Exception) -> str:

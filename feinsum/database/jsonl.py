@@ -1,7 +1,6 @@
 """Records as JSON Lines: one record a line, keys in order, lines in order: equal sets of records are equal files.
 
-What is read is data from anywhere: a line that is no record is refused with its number and the reason, and the rest
-is read.
+A file may come from anywhere: a line that is no record is refused with its number and the reason, and the others are read.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class RefusedLine(NamedTuple):
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What became of records brought in: `added`, `known` before, and `refused` with reasons."""
+    """The outcome of an import: records `added`, `known` before, and `refused` with reasons."""
 
     added: int
     known: int

@@ -1,7 +1,7 @@
-"""One measured or failed configuration: what ran, where, under which versions, and the time of every sample.
+"""Records: one measured or failed configuration with its device, versions, and the time of every sample.
 
 The median of the samples ranks a record; the median absolute deviation, ``median(|t - median(t)|)``, says how far to
-trust it.  A record is known by a hash of its content, so the same record met twice is one.
+trust it.  A record is identified by a hash of its content, so two equal records are one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from feinsum.errors import DatabaseError
 _log = logging.getLogger(__name__)
 
 STATUSES = ("ok", "wrong", "compile-failed", "launch-failed", "timeout", "refused")
-"""What may become of a configuration; only ``ok`` is ranked."""
+"""The possible outcomes of a trial; only ``ok`` is ranked."""
 
 Text = str | bytes | bytearray
 Value = int | float | str | bool
@@ -50,7 +50,7 @@ class TuningRecord:
     :ivar sizes: the length of each index of `einsum_key`, by letter.
     :ivar pattern_sizes: the length of each index of `pattern_key`, by letter.
     :ivar device: the id of the device profile.
-    :ivar architecture: what the device shares with others for which the same kernels are fast.
+    :ivar architecture: the name that the device shares with others for which the same kernels are fast.
     :ivar driver: the version of the OpenCL driver.
     :ivar space: the name of the transform space, of version `space_version`.
     :ivar configuration: the value of each parameter of the space.
@@ -59,8 +59,8 @@ class TuningRecord:
     :ivar bytes: bytes that one evaluation must move at least.
     :ivar protocol: the version of the timing protocol.
     :ivar samples_s: every timing sample, in seconds.
-    :ivar message: why it failed, or what was as quick in its final; control characters are replaced and the middle of a
-        long text is left out.
+    :ivar message: why it failed, or which configurations were as fast in its final; control characters are replaced and the
+        middle of a long text is left out.
     :ivar versions: the version of each library that took part.
     :ivar seed: of the random inputs and of a length at which it was proved, if known.
     :ivar created: when, in the format of :func:`utc_now`.
@@ -194,7 +194,7 @@ def identify(text: str) -> str:
 
 
 def parse_stored(text: str, where: str) -> TuningRecord | None:
-    """The record that a store holds as `text`, or None: what has gone bad in a store is a miss, never an exception."""
+    """The record that a store holds as `text`, or None: a damaged row of a store is a miss, never an exception."""
     try:
         return TuningRecord.from_json(text)
     except DatabaseError as error:

@@ -1,8 +1,8 @@
 """The tables of a store, and the steps by which an older store becomes a present one.
 
-A row holds the record as one line of JSON, which is the truth, beside the columns by which it is looked up.  Keys of
-einsums are looked up by hash: they are too long for an index of PostgreSQL.  The version of a store is the number of
-steps it has taken.
+A row holds the record as one line of JSON, which is authoritative, beside the columns by which it is looked up.  Keys of
+einsums are looked up by hash: they are too long for an index of PostgreSQL.  The version of a store is the number of steps
+it has taken.
 """
 
 from __future__ import annotations

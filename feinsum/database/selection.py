@@ -1,4 +1,4 @@
-"""Which records are wanted: the conditions that every store understands alike."""
+"""Selections of records: the conditions that every store understands alike."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def order(record: TuningRecord) -> tuple[bool, float, str, str]:
 
 
 def winners(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """The quickest record of every einsum with sizes, device and driver, quickest first; all of status ``ok``."""
+    """The fastest record of every einsum with sizes, device and driver, fastest first; all of status ``ok``."""
     found: dict[object, TuningRecord] = {}
     for record in sorted(records, key=order):
         found.setdefault((record.einsum_key, record.sizes, record.device, record.driver), record)

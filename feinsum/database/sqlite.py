@@ -1,4 +1,4 @@
-"""Files of SQLite through Python's own module: whoever only reads a store does not wait for SQLAlchemy (0.15 s)."""
+"""Files of SQLite through Python's own module: readers of a store need not wait for SQLAlchemy to load (0.15 s)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The SQL of a store, as text with named parameters that SQLite and PostgreSQL both take.
 
-Text needs no SQLAlchemy: whoever only reads a file of SQLite does not wait for it (0.15 s).
+Text needs no SQLAlchemy: readers of an SQLite file need not wait for it to load (0.15 s).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def select_lines(selection: Selection, *, on_server: bool) -> Statement:
 
 
 def select_winners(selection: Selection) -> Statement:
-    """The bodies of the quickest records, one for every problem, device and driver."""
+    """The bodies of the fastest records, one for every problem, device and driver."""
     met, parameters = _conditions(selection)
     return Statement(
         "SELECT body FROM (SELECT body, median_s, id,"

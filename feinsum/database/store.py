@@ -1,8 +1,8 @@
 """A working store of records: a file of SQLite, or a database of PostgreSQL that many machines share.
 
-Records are known by the hash of their content, and but for those that are found wrong only ever added: adding is
-idempotent, and merging stores is taking the union of two sets.  An addition that has returned survives the death of the
-process.
+Records are identified by the hash of their content, and are only ever added, except that records found wrong are replaced:
+adding is idempotent, and merging stores is taking the union of two sets.  An addition that has returned survives the death
+of the process.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class Database:
             return connection.execute(text(statements.INSERT), rows).rowcount
 
     def replace(self, record: TuningRecord, by: TuningRecord) -> None:
-        """Put one record in the place of another, which is gone: what was found to be wrong has no rank any more.
+        """Replace one record by another: a record that was found wrong has no rank any more.
 
-        A store that is merged later and has the old record brings it back.
+        Merging another store that still has the old record brings it back.
         """
         from sqlalchemy import text
 
@@ -139,12 +139,12 @@ class Database:
         return list(self._records(statements.select(selection, limit), selection))
 
     def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
-        """The quickest record of every einsum with sizes, on every device and driver, quickest first."""
+        """The fastest record of every einsum with sizes, on every device and driver, fastest first."""
         selection = Selection(status="ok", **where)
         return list(self._records(statements.select_winners(selection), selection))
 
     def best(self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]) -> TuningRecord | None:
-        """The quickest record of one einsum with sizes on one device, or None.
+        """The fastest record of one einsum with sizes on one device, or None.
 
         :param which: see :class:`Which`.
         """
@@ -168,7 +168,7 @@ class Database:
         driver: str,
         protocol: int | None = None,
     ) -> dict[Mapping[str, Value], TuningRecord]:
-        """The best record of each configuration of a space that was tried, whatever became of it.
+        """The best record of each configuration of a space that was tried, whatever its outcome.
 
         The keys are of type :class:`FrozenMapping`, as ``record.configuration`` is.
         """

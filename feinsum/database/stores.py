@@ -28,7 +28,7 @@ class Stores:
     """Two sources of records at once; the methods are those of :class:`Database`.
 
     :ivar working: the user's store; None where there is none.
-    :ivar curated: what comes with feinsum.
+    :ivar curated: the records that come with feinsum.
     """
 
     working: Database | None
@@ -42,14 +42,14 @@ class Stores:
         return sorted(found.values(), key=order)[:limit]
 
     def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
-        """The quickest of both for every einsum with sizes, device and driver; see :meth:`Database.winners`."""
+        """The fastest record of both for every einsum with sizes, device and driver; see :meth:`Database.winners`."""
         found = self.curated.winners(**where)
         if self.working is not None:
             found += self.working.winners(**where)
         return winners(found)
 
     def best(self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]) -> TuningRecord | None:
-        """The quicker of the two best records; see :meth:`Database.best`."""
+        """The faster of the two best records; see :meth:`Database.best`."""
         if (spaces := which.get("spaces")) is not None:
             which["spaces"] = tuple(spaces)  # both read it
         found = self.curated.best(einsum_key, sizes, device, **which)

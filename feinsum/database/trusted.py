@@ -10,11 +10,11 @@ from feinsum.database.selection import Which
 from feinsum.timing import FINAL_PROTOCOL
 
 _LUCK = 1.1
-"""How much quicker than the winner of a final a trial must be for its time to be believed."""
+"""The factor by which a trial must be faster than the winner of a final for its time to be believed."""
 
 
 class _Best(Protocol):
-    """What looks up the quickest record: a :class:`Database`, or :class:`Stores`."""
+    """An object that looks up the fastest record: a :class:`Database`, or :class:`Stores`."""
 
     def best(
         self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]
@@ -29,7 +29,7 @@ def best_known(
     driver: str,
     spaces: Iterable[tuple[str, int]],
 ) -> TuningRecord | None:
-    """The quickest winner of a final, unless a record is quicker by more than luck; or else the quickest record."""
+    """The fastest winner of a final, unless a record is faster by more than luck; without finals, the fastest record."""
     pairs = tuple(spaces)
     winner = store.best(einsum_key, sizes, device, driver=driver, spaces=pairs, protocol=FINAL_PROTOCOL)
     quickest = store.best(einsum_key, sizes, device, driver=driver, spaces=pairs)
