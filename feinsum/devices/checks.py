@@ -1,4 +1,4 @@
-"""Proofs that a device does what it claims: small kernels whose results are known.
+"""Proofs that a device works as it claims: small kernels whose results are known.
 
 They may crash the driver or hang, so they run in a process of their own (:mod:`feinsum.devices.worker`).
 """
@@ -127,7 +127,7 @@ def _static_local_works(device: cl.Device, size: int) -> bool:
 def _run(
     device: cl.Device, source: str, inputs: list[np.ndarray[Any, Any]], rest: list[Any], local: int, total: int = 0
 ) -> list[np.ndarray[Any, Any]]:
-    """Run the only kernel of `source` on arrays `inputs` and then `rest`; what it leaves in the arrays of `rest`.
+    """Run the only kernel of `source` on arrays `inputs` and then `rest`; the arrays of `rest` with their new content.
 
     A context of its own, as a kernel that failed may have spoilt the last one.
     """

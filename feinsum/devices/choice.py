@@ -1,4 +1,5 @@
-"""Which device: every one there is, and the one that a user means by a word, a variable or a pyopencl object."""
+"""The choice of a device: all devices of the machine, and the one that a user names by a word, a variable or a pyopencl
+object."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def describe_devices(refresh: bool = False) -> list[dict[str, Any]]:
 
 
 def way_out() -> str:
-    """What somebody without a usable device may do."""
+    """Advice for a user without a usable device."""
     full = unwritable()
     if full:
         return f"{full}, and drivers need room for what they compile: make some, or set XDG_CACHE_HOME and TMPDIR"

@@ -65,7 +65,8 @@ class Device:
 
     @property
     def word(self) -> str:
-        """By which :func:`feinsum.device` finds this one: its id, and its number where it is not the first of that id."""
+        """The word by which :func:`feinsum.device` finds this one: its id, and its number where it is not the first of that
+        id."""
         return f"{self.id}:{self.number}" if self.number else self.id
 
     @property
@@ -109,7 +110,7 @@ class Device:
 
     @property
     def peaks(self) -> Peaks:
-        """What the device reaches at its best; measured at first use, which takes about four seconds.
+        """The highest rates that the device reaches; measured at first use, which takes about four seconds.
 
         :raises DeviceError: if the device is unusable or fails meanwhile.
         """
@@ -117,7 +118,7 @@ class Device:
             return self.known_peaks or self._measure_peaks()
 
     def doubt_peaks(self) -> bool:
-        """Measure the peaks again, as something was quicker than they allow; nothing is done where that was done just now.
+        """Measure the peaks again, since a kernel was faster than they allow, unless they were measured just now.
 
         :returns: whether they were measured again.
         :raises DeviceError: if the device fails meanwhile.
@@ -169,7 +170,7 @@ def measure_peaks(device: Device, refresh: bool = False) -> Peaks:
 
 
 def invisible() -> str:
-    """What to say of a device that was probed and that this process does not see."""
+    """The message for a device that was probed but that this process does not see."""
     return (
         "this process called OpenCL before feinsum could name its driver; "
         f"call feinsum.devices() before other users of OpenCL, or set {VARIABLE} beforehand"

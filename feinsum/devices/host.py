@@ -1,4 +1,4 @@
-"""What the operating system knows of its processor, where OpenCL drivers say nothing or different things."""
+"""The processor as the operating system describes it, where OpenCL drivers are silent or disagree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _FIRST_PROCESSOR_CHARACTERS = 16_384
 INTEL_TARGET_VARIABLE = "CL_CONFIG_CPU_TARGET_ARCH"
 """The environment variable by which Intel's CPU runtime compiles for an older instruction set than the processor has."""
 _WITHOUT = {"corei7": ("avx",), "corei7-avx": ("avx2", "avx512"), "core-avx2": ("avx512",)}
-"""Its values, and how the flags begin that are of no use then; the runtime knows ``"skx"`` too, the newest of all."""
+"""Its values, with prefixes of the processor flags that they rule out; the runtime knows ``"skx"`` too, the newest of
+all."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Processor:
     :param family, model: numbers of cpuid; None off x86.
     :param last_level_cache_bytes: of one processor; 0 if unknown.
     :param core_cache_bytes: the second level; 0 if unknown.
-    :param target: what it is compiled for where that is less than it can do, as the runtime calls it; else empty.
+    :param target: the older instruction set that is compiled for, as the runtime calls it; empty if there is none.
     """
 
     machine: str

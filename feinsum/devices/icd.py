@@ -1,8 +1,8 @@
 """The OpenCL drivers of this machine: every installable client driver (ICD), named in one directory that we write.
 
-The loader reads ``OCL_ICD_VENDORS`` at the first OpenCL call, and what it names replaces ``/etc/OpenCL/vendors``.  So we
-gather the libraries that the system, conda and pip have installed, and point the variable at a list of them all.  A user
-who set the variable made a choice: then the drivers it names are the only ones.
+The loader reads ``OCL_ICD_VENDORS`` at the first OpenCL call, and the directory that it names replaces
+``/etc/OpenCL/vendors``.  So we gather the libraries that the system, conda and pip have installed, and point the variable
+at a list of them all.  A user who set the variable made a choice: then the drivers it names are the only ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A device's profile from what its driver answers, completed by the operating system where drivers are silent."""
+"""A device's profile from the answers of its driver, completed by the operating system where drivers are silent."""
 
 from __future__ import annotations
 

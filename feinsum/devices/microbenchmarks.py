@@ -1,4 +1,5 @@
-"""Small kernels that do one thing as fast as the device can: multiply-add, multiply matrices, copy, read, start.
+"""Micro-benchmarks: small kernels that only multiply-add, multiply matrices, copy, read, or start, as fast as the device
+can.
 
 Every benchmark runs for a *count*: work = count x work of one.  Samples of all benchmarks are taken in turns, so that a
 slow second of the machine spoils one sample of each and not all of one.

@@ -1,4 +1,5 @@
-"""What a device reaches at its best, as measured once on this machine and remembered: the roofs of the roofline."""
+"""Peaks: the highest rates that a device reaches, measured once on this machine and remembered; the roofs of the
+roofline."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from feinsum.devices.profile import DeviceProfile
 from feinsum.devices.store import data_directory, read_json, write_json
 
 BUSY = 0.8
-"""The share of a CPU below which its figures are not what it can do."""
+"""The share of a CPU below which its figures are too low."""
 
 EXCESS = 1.1
 """The share of the peaks above which a kernel shows that these are too low: figures and kernels differ by some per cent."""
@@ -26,7 +27,8 @@ _ATTEMPTS = 3
 """To find a CPU idle."""
 _BUSY_REMEMBERED_S = 3600.0
 _DOUBTED_AFTER_S = 600.0
-"""Age from which peaks are measured again for a kernel that is quicker; what is quicker then too was measured elsewhere."""
+"""Age from which peaks are measured again for a kernel that is faster; a kernel faster than fresh peaks was measured
+elsewhere."""
 _TIMES = ("launch_s", "round_trip_s")
 _FORMAT = 1
 """Raised when the benchmarks change so that old and new figures should not be compared."""
@@ -43,7 +45,7 @@ class Peaks:
     :param read_bytes_per_s: bytes read while summing such an array.
     :param launch_s: from one empty kernel to the next in a full queue.
     :param round_trip_s: to launch one empty kernel and wait for it.
-    :param processor_share: how much of a CPU this process had while measuring: figures of a busy machine are too low.
+    :param processor_share: the share of a CPU that this process had while measuring: figures of a busy machine are too low.
     :param spread: of each figure, the median absolute deviation over the median.
     """
 
@@ -96,7 +98,7 @@ class Peaks:
 
 
 def settled(measure: Callable[[], Peaks]) -> Peaks:
-    """What is measured on an idle CPU, or else the best figures of a few attempts.
+    """The figures measured on an idle CPU, or else the best of a few attempts.
 
     >>> busy = Peaks(1e9, None, None, 1e9, 1e9, 1e-6, 2e-6, 0.4, {})
     >>> idle = Peaks(4e9, None, None, 2e9, 2e9, 1e-6, 1e-6, 0.99, {})
@@ -112,7 +114,7 @@ def settled(measure: Callable[[], Peaks]) -> Peaks:
 
 
 def _better(one: Peaks, other: Peaks) -> Peaks:
-    """Of each figure the one that more was reached by."""
+    """The better of two values of each figure."""
     values = {name: getattr(one, name) for name in Peaks.__dataclass_fields__ if name != "spread"}
     spread = dict(one.spread)
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Which devices work: each is listed, then made to build and run kernels, in processes that may crash or hang.
+"""The probe of devices: each is listed, then made to build and run kernels, in processes that may crash or hang.
 
 The answer is kept on disk under a key of drivers, versions and hardware, so that only the first process asks.
 """
@@ -62,10 +62,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """The drivers that can be opened together without harm, and what was found.
+    """The drivers that can be opened together without harm, and the findings about their devices.
 
-    :ivar complete: whether all was answered that was asked of the devices that work.
-    :ivar lasting: whether all that failed was drivers; a full disk or a damaged file is no property of a device.
+    :ivar complete: whether the devices that work answered all questions.
+    :ivar lasting: whether drivers caused all failures; a full disk or a damaged file is no property of a device.
     """
 
     libraries: tuple[str, ...]
@@ -187,7 +187,8 @@ def _with_nvidia_limits(
 def _ask_all(
     questions: Sequence[tuple[str, list[Any]]], libraries: Sequence[str], pool: ThreadPoolExecutor
 ) -> list[_Answer]:
-    """Answers to all, asked together; what a machine that starts from cold left unanswered is asked again, alone."""
+    """Answers to all questions, asked together; a question that a machine starting from cold left unanswered is asked
+    again, alone."""
 
     def ask(question: tuple[str, list[Any]]) -> _Answer:
         return _ask(question[0], question[1], libraries)

@@ -1,4 +1,4 @@
-"""What numpy's matrix products reach on this machine, measured once and remembered beside the peaks of devices.
+"""The rates of numpy's matrix products on this machine, measured once and remembered beside the peaks of devices.
 
 The time of a stack of b products of m by k with k by n::
 
@@ -40,14 +40,15 @@ _SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPEN
 
 @dataclass(frozen=True)
 class ProductRates:
-    """The rates of :func:`numpy.matmul`, each of the quickest of a few samples, as other processes only slow it down.
+    """The rates of :func:`numpy.matmul`, each from the fastest of a few samples, as other processes only slow it down.
 
     :param call_s: of one call that has nothing to do.
     :param each_s: of each product of a stack besides.
     :param flops_per_s: of large products, by name of type; operations on real numbers.
     :param half: the shortest length at which half of it is reached, by name of type.
     :param bytes_per_s: read and written while copying an array that no cache holds.
-    :param processor_share: how much of a processor this thread had while measuring; figures of a busy machine are too low.
+    :param processor_share: the share of a processor that this thread had while measuring; a busy machine's figures are too
+        low.
     """
 
     call_s: float

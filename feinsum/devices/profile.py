@@ -1,4 +1,4 @@
-"""The profile of a device: what transform spaces may rely on, as plain data that outlives driver and process."""
+"""The profile of a device: the limits that transform spaces may rely on, as plain data that outlives driver and process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeviceProfile:
     Two devices of one model under one runtime have equal ids, and so share records; the driver is not part of the id.
 
     :param id: kind, runtime, model and compute units: ``"cpu:intel:amd-epyc-9654:96cu"``, ``"gpu:nvidia:h200:132cu"``.
-    :param architecture: what devices of one family share: ``"x86-64-amd-f26-avx512"``, ``"nvidia-sm90"``.
+    :param architecture: the name of its family: ``"x86-64-amd-f26-avx512"``, ``"nvidia-sm90"``.
     :param name: what the driver calls it.
     :param platform: the runtime's name of itself.
     :param vendor: who made it, as the driver says; PoCL says Intel of every x86 CPU.
@@ -39,9 +39,9 @@ class DeviceProfile:
     :param compute_units: cores of a CPU, multiprocessors of an NVIDIA device.
     :param max_work_group_size: the most work-items of a work-group.
     :param max_work_item_sizes: the most work-items of a work-group along each axis.
-    :param local_memory_bytes: what a work-group may use in ``__local`` arguments.
+    :param local_memory_bytes: the bytes that a work-group may use in ``__local`` arguments.
     :param local_memory_is_dedicated: false where ``__local`` is ordinary memory, as on CPUs.
-    :param static_local_memory_bytes: what it may use in ``__local`` arrays of the kernel's own; more on NVIDIA devices.
+    :param static_local_memory_bytes: the same in ``__local`` arrays of the kernel's own; more on NVIDIA devices.
     :param global_memory_bytes: the memory of the device.
     :param max_allocation_bytes: the most that one buffer may have.
     :param cache_bytes: the last-level cache; 0 if unknown.

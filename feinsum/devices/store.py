@@ -1,4 +1,4 @@
-"""What feinsum remembers between processes: JSON files in the user's own directories, written whole or not at all.
+"""The memory of feinsum between processes: JSON files in the user's own directories, written whole or not at all.
 
 A file is data only; one that is missing, cut short or not JSON is the same as none, so that a reader measures again.
 """
@@ -16,18 +16,18 @@ from pathlib import Path
 _log = logging.getLogger(__name__)
 
 _LITTLE_BYTES = 1 << 16
-"""Less than what a compiler writes for one kernel."""
+"""Less than a compiler writes for one kernel."""
 
 
 def cache_directory() -> Path:
-    """A writable directory for what can be had again: the user's cache directory, or a private temporary one."""
+    """A writable directory for data that can be made again: the user's cache directory, or a private temporary one."""
     import platformdirs
 
     return _writable(platformdirs.user_cache_path("feinsum"))
 
 
 def data_directory() -> Path:
-    """A writable directory for what took time to measure: the user's data directory, or a private temporary one."""
+    """A writable directory for data that took time to measure: the user's data directory, or a private temporary one."""
     import platformdirs
 
     return _writable(platformdirs.user_data_path("feinsum"))
