@@ -1,8 +1,8 @@
-"""What a kernel costs: the least it can take, and what a configuration is expected to take.
+"""The time of a kernel: a lower bound, and the time that a configuration is expected to take.
 
 :mod:`feinsum.cost.roofline`  the bound that no kernel beats
 :mod:`feinsum.cost.work`      the time that follows from operations, traffic and parallelism
-:mod:`feinsum.cost.features`  what tells configurations apart, as numbers
+:mod:`feinsum.cost.features`  the features of configurations, as numbers
 :mod:`feinsum.cost.model`     that time, corrected by what the records teach
 """
 

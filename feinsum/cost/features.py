@@ -1,7 +1,7 @@
-"""What tells configurations apart, as numbers: features of the problem, of the work, and of each parameter.
+"""Features of configurations, as numbers: those of the problem, of the work, and of each parameter.
 
-A feature that does not apply is left out.  Lengths, operations and bytes enter as logarithms, so that what is learnt
-at one size speaks for others.  A parameter of a space is a feature by its value and by its place among the choices,
+A feature that does not apply is left out.  Lengths, operations and bytes enter as logarithms, so that the model can apply
+at other sizes what it learnt at one.  A parameter of a space is a feature by its value and by its place among the choices,
 where the author of the space put the best guess first; one that names an index is one by the length of that index.
 """
 

@@ -2,9 +2,9 @@
 
     log t  =  log t_work  +  a · guess  -  b · rank  +  Σ_k tree_k(features)
 
-The second and third terms stand for what the authors of spaces know: they put the best guess first, and a space for few
-einsums is better at them than one for many.  Without trees for a kind of device, the first three terms are the model.  A
-space of which the trees have seen nothing is taken to need three times what they say: it has to promise much.
+The second and third terms stand for the knowledge of the authors of spaces: they put the best guess first, and a space for
+few einsums is better at them than one for many.  Without trees for a kind of device, the first three terms are the model.
+For a space that the trees have never seen, the model expects three times the time that they say: it has to promise much.
 
 The trees are data, ``cost-model.json`` beside the curated records, which ``python -m benchmarks cost-model`` makes.
 """
@@ -117,9 +117,9 @@ class Forest:
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """What predicts times.
+    """A predictor of times.
 
-    :ivar forests: what was learnt, by kind of device.
+    :ivar forests: the trees that were learnt, by kind of device.
     """
 
     forests: Mapping[str, Forest]

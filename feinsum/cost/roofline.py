@@ -1,4 +1,4 @@
-"""The roofline: no kernel is quicker than its bytes at copy bandwidth or its operations at peak rate.
+"""The roofline: no kernel is faster than its bytes at copy bandwidth or its operations at peak rate.
 
 S. Williams, A. Waterman, D. Patterson, *Roofline*, CACM 52(4), 2009.
 """

@@ -1,4 +1,4 @@
-"""The time that follows from what a kernel does, before anything was measured::
+"""The time that follows from the work of a kernel, before anything is measured::
 
     t = launches · t_launch + unevenness · max(operations / rate, loads / load rate, bytes / bandwidth)     on CPUs
     t = launches · t_launch + unevenness · max(max(operations / rate + loads / load rate, bytes / bandwidth) / occupancy,
@@ -8,9 +8,8 @@
 Latency has to be hidden: on CPUs by independent sums, or the rate is less; on GPUs by work-items that a compute unit holds
 at a time, the occupancy.  There a sub-group waits for what it loads, so operations and loads take turns.
 
-Rate, bandwidth and load rate are nominal: so much for each compute unit, whatever its clock.  They are right within a
-factor of two or three on CPUs and GPUs of today, so they rank configurations; what they miss is what records teach
-(:mod:`feinsum.cost.model`).
+Rate, bandwidth and load rate are nominal values for each compute unit, whatever its clock.  They are right within a factor
+of two or three on CPUs and GPUs of today, so they rank configurations; records teach the rest (:mod:`feinsum.cost.model`).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _MOST_GROUPS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one configuration makes a device do, as far as its space can tell without making a kernel.
+    """The work that one configuration makes a device do, as far as its space can tell without making a kernel.
 
     :ivar flops: operations, padding and repetition counted.
     :ivar bytes: bytes moved between memory and caches, partial results counted.

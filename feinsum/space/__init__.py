@@ -1,4 +1,4 @@
-"""Transform spaces: what a space is asked about, what it declares, and chains of several.
+"""Transform spaces: the problems that they are asked about, their declarations, and chains of several.
 
 A space is a named, versioned family of transformations with parameters, written for the einsums of a pattern.
 """

@@ -1,4 +1,4 @@
-"""Failures of spaces: a bug of one is a miss, never the end of a program, and is told once in the log."""
+"""Failures of spaces: a bug in a space is a miss, never the end of a program, and is reported once in the log."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ class Missed:
 
 
 def describe_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> str:
-    """What a space fails at, and how, in one sentence."""
+    """One sentence that says at which question a space fails, and how."""
     return f"space '{s.name}' fails when asked {question}: {type(error).__name__}: {error}"

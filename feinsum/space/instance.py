@@ -70,7 +70,7 @@ class Instance:
         return Instance(self.einsum.bare, self.lengths, self.profile, self.known.bare if self.known else None)
 
     def problem(self, space: TransformSpace) -> Problem:
-        """What a space is asked about.
+        """The problem that a space is asked about.
 
         :raises TransformError: if the einsum does not play its pattern.
         """

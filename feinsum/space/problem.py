@@ -1,4 +1,4 @@
-"""Problems: what a space is asked about, and what its answers are made of."""
+"""Problems: the questions that a space answers, and the types of its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Choices = Mapping[str, Sequence[Value]]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a space is asked about: an einsum in the letters of its pattern, the lengths expected, and the device.
+    """The question that a space answers: an einsum in the letters of its pattern, the lengths expected, and the device.
 
     :ivar einsum: the batched einsum.
     :ivar sizes: the length of every index, long axes at the lengths expected in use.

@@ -79,7 +79,7 @@ class Part:
 class TransformSpace:
     """A family of transformations for the einsums of a pattern; made by the decorator :func:`space`.
 
-    :ivar name: what records know it by.
+    :ivar name: the name by which records refer to it.
     :ivar version: raised whenever the kernels change.
     :ivar patterns: subscripts with letters in common roles, or a predicate of batched einsums.
     :ivar function: the transformation, see :meth:`transform`.
@@ -87,7 +87,7 @@ class TransformSpace:
     :ivar constraint: says why a configuration is refused, see :meth:`refusal`.
     :ivar rank: spaces of higher rank are asked first; subscripts outrank predicates, which outrank the generic space.
     :ivar estimate: says what work a configuration does, for the cost model; None if nobody wrote that down.
-    :ivar implied: what a configuration means that was recorded before a parameter existed: parameter -> value.
+    :ivar implied: the values that parameters have in configurations recorded before they existed: parameter -> value.
     :ivar plan: makes the plan of the skeleton that the space stands on; None if it is written with moves.
     :ivar epilogues: whether its kernels make functions of sums where these are stored, see :meth:`transform`; elsewhere
         another launch does (:func:`feinsum.rewrites.finish_apart`).  Problems are without epilogues in any case.
@@ -111,7 +111,7 @@ class TransformSpace:
     combines: bool | Callable[[Configuration], bool] = False
 
     def finishes(self, e: BatchedEinsum, configuration: Configuration) -> bool:
-        """Whether the kernel of a configuration makes what the epilogues of an einsum say where it stores its sums."""
+        """Whether the kernel of a configuration applies the epilogues of an einsum where it stores its sums."""
         if not e.combines:
             return self.epilogues
         return self.combines(self.completed(configuration)) if callable(self.combines) else self.combines
@@ -200,9 +200,9 @@ class TransformSpace:
         raise TransformError(f"space '{self.name}' has no configuration for '{problem.einsum}' on {problem.device.name}")
 
     def work(self, problem: Problem, configuration: Configuration) -> Work:
-        """What an accepted configuration makes the device do, for the cost model.
+        """The work that an accepted configuration makes the device do, for the cost model.
 
-        Where the space does not say: the fewest operations and bytes with which the einsum can be evaluated.
+        Without an estimate of the space: the fewest operations and bytes with which the einsum can be evaluated.
         """
         if self.estimate is not None:
             return self.estimate(problem, self.completed(configuration))
@@ -228,7 +228,7 @@ class TransformSpace:
     ) -> lp.TranslationUnit:
         """Apply one configuration to the instructions of a match, in a kernel that may hold others.
 
-        What a match makes of its sums is set aside, and done where the transformed kernel stores them.
+        The epilogue of a match is set aside, and applied where the transformed kernel stores the sums.
 
         :raises TransformError: if the configuration is refused or a rewrite's preconditions do not hold, or if the match
             makes something of its sums and the space is not one for that.
