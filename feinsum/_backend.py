@@ -1,7 +1,7 @@
 """``oe.contract(..., backend="feinsum")``: opt_einsum is told which module computes for this package, when it is loaded.
 
-It would take ``feinsum.einsum`` otherwise, which describes.  Loading opt_einsum with this package would take a tenth of the
-time that ``import feinsum`` takes, so the import is waited for.
+Otherwise opt_einsum would call ``feinsum.einsum``, which only describes.  Loading opt_einsum with this package would take a
+tenth of the time that ``import feinsum`` takes, so this module waits until somebody imports it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _tell(dispatch: Any) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Finds one module as others find it, and has it told."""
+    """A finder that finds one module as the others do, and has :func:`register` called after it is loaded."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != _DISPATCH:

@@ -13,7 +13,7 @@ ROOMS = ("transforms", "tuning_db")
 
 
 class _Beside:
-    """A finder of ``feinsum.transforms`` and ``feinsum.tuning_db``, and of nothing else that lies in the checkout."""
+    """A finder of ``feinsum.transforms`` and ``feinsum.tuning_db``, and of no other folder of the checkout."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:

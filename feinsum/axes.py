@@ -1,4 +1,4 @@
-"""Which long axes are one length: those of one name, and those that one array lends to several indices.
+"""Which long axes have equal lengths: those of one name, and those that are one axis of an array under several indices.
 
 In ``ij,ji->ij`` with the array ``A`` twice, i and j both run over the first axis of ``A``; whether its shape is written
 ``("N", "N")`` or ``(math.inf, math.inf)``, they are equally long.
@@ -19,7 +19,7 @@ def group_long_axes(
 ) -> list[str]:
     """The long indices in groups of equal length, each group and the list in order of index.
 
-    :param others: what else is read of arrays: each array with its indices.
+    :param others: other reads of arrays: each array with its indices.
     """
     groups: list[set[str]] = []
     for bundle in _bundles(indexing, args, sizes, others):

@@ -1,7 +1,7 @@
-"""Caches of other libraries: what is damaged, or lies on a full disk, costs time and nothing else.
+"""Caches of other libraries: a damaged file, or a full disk, costs time and nothing else.
 
 pyopencl and loopy keep SQLite files in ``~/.cache/pytools`` and raise whatever SQLite raises, so that one damaged file
-would make every kernel impossible.  Here such a file is as good as none: its name goes to the log, and its dictionary lives
+would make every kernel impossible.  Here such a file counts as missing: its name goes to the log, and its dictionary lives
 in memory until the process ends.
 """
 

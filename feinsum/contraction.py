@@ -139,9 +139,9 @@ def step_einsums(e: BatchedEinsum, schedule: ContractionSchedule) -> tuple[Batch
 
 
 def aligned(schedule: ContractionSchedule, indexing: Subscripts) -> ContractionSchedule:
-    """The same steps, the axes of partial results ordered for those who read them, so that lanes run through them all.
+    """The same steps, the axes of partial results ordered for the steps that read them, so that lanes run through them all.
 
-    First what they have in common with the output and other operands, then what is summed, then the rest of the output.
+    First the indices in common with the output and other operands, then the summed ones, then the rest of the output.
     """
     terms = dict(enumerate(indexing.inputs))
     steps = []

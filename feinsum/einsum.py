@@ -35,8 +35,8 @@ class BatchedEinsum:
 
     :ivar indexing: the indexing expression.
     :ivar args: ``args[i][j]`` holds the arrays whose elementwise product is operand j of output i, in order of name.
-    :ivar epilogues: what is made of the sum of each row before it is stored; None where that is nothing, and empty where it
-        is nothing in every row.  A single one of several rows makes one output of the sums of all.
+    :ivar epilogues: the functions that are applied to the sum of each row before it is stored; None for a row without one,
+        and empty if no row has one.  A single epilogue of several rows makes one output of the sums of all.
     """
 
     indexing: Subscripts
@@ -88,7 +88,7 @@ class BatchedEinsum:
         return {letter: found[letter] for letter in self.indexing.indices}
 
     def _placed(self) -> Iterator[tuple[str, Array, str]]:
-        """Every place of an array: how errors call it, the array, and its indices there."""
+        """Every place of an array: its name in errors, the array, and its indices there."""
         for i, row in enumerate(self.args):
             for k, (entry, axes) in enumerate(zip(row, self.indexing.inputs, strict=True)):
                 for a in entry:
@@ -197,20 +197,20 @@ class BatchedEinsum:
         """The einsum with an epilogue: ``out[o] = ω(v, out[o], b[j], ...)``, entry by entry of the output.
 
         In the text ``v`` is the sum and ``out`` the present content of the output, which is then updated in place; arrays
-        are read at indices of the output, ``b[j]``; a name alone is a number that is given at the call, by that name, or
-        an array without axes.  There are ``+ - * / **``, comparisons, ``and``, ``or``, ``not``, ``where(c, a, b)``,
-        ``min``, ``max``, the functions of OpenCL C (``exp``, ``tanh``, ``erf``, ...), and ``gelu`` (by the error
-        function), ``gelu_tanh``, ``silu``, ``relu`` and ``sigmoid``.  All is computed in the type of the output, integers
-        of 8 and 16 bits in 32 as in C.
+        are read at indices of the output, ``b[j]``; a name alone is a scalar that the call gives by that name, or an array
+        without axes.  There are ``+ - * / **``, comparisons, ``and``, ``or``, ``not``, ``where(c, a, b)``, ``min``,
+        ``max``, the functions of OpenCL C (``exp``, ``tanh``, ``erf``, ...), and ``gelu`` (by the error function),
+        ``gelu_tanh``, ``silu``, ``relu`` and ``sigmoid``.  All values are computed in the type of the output, integers of 8
+        and 16 bits in 32 as in C.
 
-        A constant that is zero times ``out`` is zero and reads nothing; so is a number given at the call that is zero,
-        times ``out``, whatever the output holds (the rule of the BLAS).
+        A constant zero times ``out`` is zero and reads nothing, and so is a scalar of the call that is zero, times ``out``,
+        whatever the output holds (the rule of the BLAS).
 
-        Of a batched einsum, ``v0``, ``v1``, ... are the sums of its rows: a text that has all of them makes one output of
-        them, as ``silu(v0)*v1`` does.
+        In a batched einsum, ``v0``, ``v1``, ... are the sums of its rows: a text that contains all of them makes one output
+        of them, as ``silu(v0)*v1`` does.
 
         :param text: of all rows, or one for each row; None, or ``"v"``, stores the sum as it is.
-        :param arrays: what the text reads, by its names there; arrays of the einsum need not be given again.
+        :param arrays: the arrays that the text reads, by their names there; arrays of the einsum need not be given again.
         :raises SubscriptError: if the text has no meaning, or there is an epilogue already.
         :raises ShapeError: if an array is not as long as the output, or has the name of something else.
         :raises DTypeError: if an array or a constant does not promote into the type of the output.
@@ -255,7 +255,7 @@ class BatchedEinsum:
 
     @cached_property
     def scalars(self) -> Mapping[str, np.dtype[Any]]:
-        """The numbers that are given at the call: name -> type, that of the outputs whose epilogues have them."""
+        """The scalars that a call gives: name -> type, that of the outputs whose epilogues have them."""
         types: dict[str, np.dtype[Any]] = {}
         for own, dtype in zip(self.epilogues, self.dtypes, strict=False):
             for name in own.scalars if own else ():
@@ -295,7 +295,7 @@ class BatchedEinsum:
 
         An output that is updated is read once, too.
 
-        Of an array that only diagonals of are needed, as by ``ii->i``, no more than those count.
+        If only diagonals of an array are needed, as in ``ii->i``, only their entries count.
         """
         lengths = self.resolve(sizes)
         entries: dict[Array, int] = {}
@@ -305,7 +305,8 @@ class BatchedEinsum:
         return self._bytes(entries, lengths) + present * math.prod(lengths[letter] for letter in self.indexing.output)
 
     def array_bytes(self, sizes: Mapping[str, int] | None = None) -> int:
-        """The bytes of all arrays, outputs among them: also what is not on a diagonal of which alone entries are needed."""
+        """The bytes of all arrays, outputs among them, including entries off the diagonal where only a diagonal is
+        needed."""
         lengths = self.resolve(sizes)
         return self._bytes({a: math.prod(lengths[letter] for letter in letters) for a, letters in self.array_uses}, lengths)
 

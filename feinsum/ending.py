@@ -1,8 +1,9 @@
-"""The end of a process: threads that outlive it are not inside a driver when it comes.
+"""The end of a process, at which no thread may be inside a driver.
 
 Python ends a daemon thread where it next asks for the interpreter's lock.  In a function of pyopencl that unwinds frames of
-C++ which bear none of it, and the process aborts (until Python 3.14, https://github.com/python/cpython/issues/87135).  So
-calls of drivers are counted, and the end waits until those of other threads have returned; later ones end their threads.
+C++ which cannot be unwound, and the process aborts (until Python 3.14, https://github.com/python/cpython/issues/87135).  So
+calls of drivers are counted, and the end waits until those of other threads have returned; threads that call a driver later
+end there.
 """
 
 from __future__ import annotations

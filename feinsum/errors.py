@@ -1,4 +1,4 @@
-"""The exceptions of feinsum: each says what is wrong, where, what was found and what to do."""
+"""The exceptions of feinsum: each names the cause, the place, the value found and the remedy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class JobError(FeinsumError, ValueError):
 
 
 class LanguageError(FeinsumError, ValueError):
-    """A program in one of feinsum's languages that is no program; says every error with its line and a caret.
+    """A malformed program in one of feinsum's languages; the message shows every error with its line and a caret.
 
     :ivar diagnostics: the errors, in order of place; the attributes of the first one are those of the exception too.
     """

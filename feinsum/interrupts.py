@@ -1,7 +1,7 @@
 """Interrupts: Ctrl-C waits while binary modules are imported.
 
-The modules of nanobind, on which islpy and pyopencl stand, bear no interruption as they are imported: imported again, they
-lack parts or end the process.  An import takes a second at most, save from slow disks.
+Modules built with nanobind, such as islpy and pyopencl, must not be interrupted while they are imported: imported again,
+they lack parts or end the process.  An import takes a second at most, save from slow disks.
 """
 
 from __future__ import annotations

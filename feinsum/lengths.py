@@ -1,4 +1,4 @@
-"""Lengths of indices: what the arrays of an einsum say of them, and what is said of long axes when they are known."""
+"""Lengths of indices: those that the arrays of an einsum fix, and those of long axes once they are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of plans: what a field of a plan means, in which word, and what configurations call it.
+"""Parameters of plans: the meaning of a field, its word in the glossary, and its names in configurations.
 
     @dataclass(frozen=True)
     class WarpTiles:
@@ -19,7 +19,7 @@ _KEY = "parameter"
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a field of a plan means.
+    """The meaning of a field of a plan.
 
     :ivar prose: one or two sentences; with units, and what 0 or ``"none"`` stand for.
     :ivar word: the entry of ``doc/glossary.rst`` under which other systems' names for it are found.
@@ -48,7 +48,7 @@ def described(
 
 
 def described_fields(plan: type) -> dict[str, Parameter]:
-    """Field of a plan -> what it means, for those that say so."""
+    """Field of a plan -> its meaning, for the fields that state one."""
     return {f.name: f.metadata[_KEY] for f in fields(plan) if _KEY in f.metadata}
 
 
@@ -63,7 +63,7 @@ def parts_of(plan: type) -> tuple[type, ...]:
 
 
 def described_parameters(plan: type) -> Mapping[str, tuple[Parameter, ...]]:
-    """Parameter of configurations -> what the fields that it decides mean, those of the parts of a plan among them."""
+    """Parameter of configurations -> the meanings of the fields that it decides, including those of the parts of a plan."""
     found: dict[str, tuple[Parameter, ...]] = {}
     for part in parts_of(plan):
         for meaning in described_fields(part).values():

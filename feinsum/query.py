@@ -1,4 +1,4 @@
-"""Queries: what is known about an einsum."""
+"""Queries: the records of an einsum."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ def _applies(s: TransformSpace, e: BatchedEinsum) -> bool:
 def add_file(path: str | os.PathLike[str]) -> None:
     """Take the spaces of a Python file too, in this process and in those that it starts.
 
-    What a script or notebook declares for itself cannot be tuned: worker processes do not have it.  They run this file, as
-    ``multiprocessing`` does, so what is more than declarations belongs under ``if __name__ == "__main__"``.
+    A space that a script or notebook declares itself cannot be tuned: worker processes do not have it.  They run this file,
+    as ``multiprocessing`` does, so statements other than declarations belong under ``if __name__ == "__main__"``.
     """
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*_files(), os.path.abspath(path)]))
     spaces.cache_clear()
@@ -151,7 +151,7 @@ def _run_file(path: str) -> ModuleType:
 
 
 def _loaded(name: str, load: Callable[[], Any]) -> Any:
-    """What `load` brings; None, with a warning that names file and line, where it fails: all other spaces go on."""
+    """The result of `load`; None, with a warning that names file and line, if it fails, as all other spaces go on."""
     try:
         return load()
     except Exception as error:
