@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EXPECTED_BYTES = 64 << 20
-"""How much the arrays of an einsum with long axes of unknown length are taken to hold: more than caches do."""
+"""The assumed size of the arrays of an einsum with long axes of unknown length: larger than caches."""
 
 
 def generate(
@@ -54,9 +54,9 @@ def generate(
     :param sizes: lengths expected of long axes.  They rank records and never limit what the kernel accepts.
     :param tune: ``"never"``; ``"missing"`` to tune first where no record is exact; ``"always"`` to tune first.
     :param timeout: seconds of tuning; the first trial that succeeds is finished, however late that is.
-    :param looped: indices that a kernel is to take one value at a time of, outside of what it divides among vectors,
-        registers and tiles; a wish, which is passed over where kernels that do so are expected to take twice as long.
-        :meth:`Kernel.divides` says what came of it.
+    :param looped: indices over which the kernel shall loop, one value at a time, around its vectors, registers and tiles;
+        a wish, which is ignored where kernels that do so are expected to take twice as long.  :meth:`Kernel.divides` says
+        whether it was granted.
     :raises DeviceError: if there is no usable device, or none of our kernels runs on it.
     :raises ValidationError: if `tune` is none of the three, or `looped` names no index.
     """
@@ -70,7 +70,7 @@ def generate(
     if tune not in ("never", "missing", "always"):
         raise ValidationError(f"tune is {tune!r}; it is 'never', 'missing' or 'always'")
     chosen = choose_device(device)
-    # The text of a length tells what is no length from what is equal to one, and all of it can be a key.
+    # The text of a length differs from that of equal values which are no lengths, and it can always be a key.
     lengths = tuple(sorted((name, str(length)) for name, length in (sizes or {}).items()))
     if unknown := set(looped) - set(e.indexing.indices):
         raise ValidationError(f"looped is {looped!r}; '{e.subscripts}' has no index '{min(unknown)}'")
@@ -146,7 +146,7 @@ def expectation(
 def _job(
     e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device, looped: str = ""
 ) -> tuple[KernelJob, dict[str, int]]:
-    """What to make a kernel for, and the lengths expected by index of `e`."""
+    """The job of making a kernel, and the lengths expected by index of `e`."""
     from feinsum.generate.workshop import KernelJob
 
     canonical = canonicalize_einsum(nonempty(e))
@@ -164,8 +164,8 @@ def nonempty(e: BatchedEinsum) -> BatchedEinsum:
 def _climb(job: KernelJob, place: Place) -> tuple[Answer, Executable, bool]:
     """Go down the ladder to the first choice that works; the last says whether the answer may be stored.
 
-    An answer in which spaces of another package had a say is not: their sources are not part of our fingerprint.  Nor is
-    one for want of an exact record's kernel: it was built here as it was tuned, so what keeps it from that now may pass.
+    An answer that involves spaces of another package may not: their sources are not part of our fingerprint.  Nor may an
+    answer that replaces an exact record's kernel: it was built here when it was tuned, so its present failure may pass.
     """
     from feinsum.candidates.ladder import candidates
     from feinsum.candidates.records import Inquiry
@@ -193,7 +193,7 @@ def _climb(job: KernelJob, place: Place) -> tuple[Answer, Executable, bool]:
 
 
 def _choices(job: KernelJob, known: Iterator[Choice]) -> Iterator[Choice]:
-    """Those of the ladder, before which those come that loop over what they are to."""
+    """The choices of the ladder, after those that loop over the wanted indices."""
     if not job.looped:
         yield from known
         return

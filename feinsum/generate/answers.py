@@ -24,10 +24,10 @@ _MOST_KERNELS = 512
 
 @dataclass(frozen=True)
 class Answer:
-    """What the ladder said, and what has to stay the same for it to be said again.
+    """An answer of the ladder, and the facts on which it depends.
 
     :ivar program: the name of the entry of the cache that holds the program.
-    :ivar questions: what the stores were asked.
+    :ivar questions: the questions that the stores were asked.
     :ivar count, evidence: see :mod:`feinsum.generate.freshness`.
     """
 

@@ -13,7 +13,7 @@ from feinsum.errors import DTypeError, ShapeError, ValidationError
 
 
 def find_library(e: BatchedEinsum, arrays: Mapping[str, Any]) -> str:
-    """Whose arrays all are: ``"numpy"`` or ``"pyopencl"``.
+    """The library of all arrays: ``"numpy"`` or ``"pyopencl"``.
 
     :raises ValidationError: if a name is unknown, if an array is neither's, or if both are mixed.
     """
@@ -33,7 +33,7 @@ def find_library(e: BatchedEinsum, arrays: Mapping[str, Any]) -> str:
 
 
 def check_arguments(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Check that all is there, types and shapes; return the length of every index.
+    """Check that all arrays are given, their types and shapes; return the length of every index.
 
     :param arrays: by names of the kernel's own.
     :raises ValidationError: if a name is missing.

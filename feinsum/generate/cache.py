@@ -1,8 +1,8 @@
 """The disk cache: kernels and answers of the ladder, so that the second process needs neither loopy nor a compiler.
 
-An entry is a file: the hash of what follows it, a line of JSON, machine code.  It is written whole or not at all, so many
-processes may share a cache; one that is damaged is the same as none.  Reading one executes nothing; what a driver is
-handed is machine code that the same driver made and this user stored.
+An entry is a file: a hash of the rest, a line of JSON, machine code.  It is written whole or not at all, so many processes
+may share a cache; a damaged entry counts as missing.  Reading an entry executes nothing; a driver gets only machine code
+that the same driver made and this user stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ABANDONED_S = 3600.0
 
 @dataclass(frozen=True)
 class Entry:
-    """What is stored under a key: plain data, and machine code."""
+    """The entry of a key: plain data, and machine code."""
 
     data: Mapping[str, Any]
     binary: bytes
@@ -86,7 +86,7 @@ class DiskCache:
                     os.unlink(temporary)
 
     def _trim(self) -> None:
-        """Remove what was not used for longest until a tenth of the cache is free, if it is too large."""
+        """Remove the least recently used entries until a tenth of the cache is free, if it is too large."""
         found = []
         now = time.time()
         with os.scandir(self.directory) as entries:
@@ -131,7 +131,7 @@ def _limit(text: str | None) -> int:
 
 
 def make_key(kind: str, parts: Mapping[str, Any]) -> str:
-    """A name of a file for what everything in `parts` decides."""
+    """The name of a file, from everything in `parts`."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return f"{kind}-{blake2b(text.encode(), digest_size=16).hexdigest()}"
 

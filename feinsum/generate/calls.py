@@ -1,6 +1,6 @@
-"""Calls of a kernel, prepared: all that shapes, strides and types decide is worked out once for each combination of them.
+"""Prepared calls of a kernel: all that follows from shapes, strides and types is worked out once for each combination.
 
-What is left for a call is to look the combination up, to see that everything is of one context, and to hand over buffers.
+A call only has to look the combination up, to check that all arrays are of one context, and to hand over buffers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Bound:
     """A kernel for arrays of certain lengths.
 
     :ivar inputs, outputs: names in the program.
-    :ivar alignments: at a multiple of how many bytes each array must begin, inputs first.
+    :ivar alignments: of each array, in bytes, inputs first.
     :ivar values: the length arguments of the program.
     :ivar empty: whether there is nothing to sum over, or no result.
     """
@@ -193,7 +193,7 @@ class Calls:
             raise ValidationError(f"the epilogue '{text}' reads what the output holds; pass it as out=, to be updated")
 
     def _prepare(self, inputs: Mapping[str, Any]) -> Prepared:
-        """What is known of arrays of these shapes, strides and types.
+        """The prepared call for arrays of these shapes, strides and types.
 
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit.
         """

@@ -1,7 +1,7 @@
-"""Who does a step: one of our kernels, or numpy's BLAS, whichever was measured or is expected to be quicker.
+"""The choice between a kernel and numpy's BLAS for a step: whichever was measured or is expected to be faster.
 
-A time that was measured counts as it is.  Half of the guesses of the cost model are off by a factor that it knows, so a
-kernel that nobody measured has to be expected to be so many times quicker than the library.  Where it is, and not by far,
+A measured time counts as it is.  Half of the predictions of the cost model are off by a factor that it knows, so a kernel
+that was not measured has to be expected to be faster than the library by that factor.  Where it is, and not by far,
 both are timed once as the kernel is made (:mod:`feinsum.generate.tuning`), and the times are remembered.
 """
 
@@ -27,19 +27,19 @@ from feinsum.generate.freshness import place_key
 from feinsum.generate.library import Product, find_product
 
 CALL_S = 8e-6
-"""What a call of a kernel takes besides the kernel itself, at the least: arguments, launch, and waiting for the end."""
+"""The least time of a call besides its kernel: arguments, launch, and waiting for the end."""
 _UNKNOWN_FACTOR = 2.0
-"""How far off guesses are taken to be where no record taught the cost model."""
+"""The assumed error of predictions where no record taught the cost model."""
 
 _FAR = 8.0
-"""How many times as quick as the library a kernel has to be guessed to be to need no comparison."""
+"""The factor by which a kernel has to be expected to be faster than the library to need no comparison."""
 _MOST_TRIED_S = 0.05
 """The longest that a product may be expected to take for a comparison, which takes a few of them."""
 
 
 @dataclass(frozen=True)
 class StepChoice:
-    """How a step is done.
+    """The way in which a step is computed.
 
     :ivar product: numpy's product, if the step is one and that is to be taken; None for a kernel.
     :ivar library_s: the time of numpy's product, measured or expected; None if the step is none.
@@ -56,7 +56,7 @@ class StepChoice:
 
     @property
     def seconds(self) -> float:
-        """The time of what is taken; infinite where nobody can tell."""
+        """The time of the chosen way; infinite where it is unknown."""
         known = self.library_s if self.product is not None else self.kernel_s
         return math.inf if known is None else known
 
@@ -70,7 +70,7 @@ def choose(
     *,
     timed: bool = True,
 ) -> StepChoice:
-    """Who is to do a step.
+    """Choose between kernel and library for a step.
 
     :param sizes: what :func:`feinsum.generate` is told of long axes.
     :param lengths: the length of each index.
@@ -140,7 +140,7 @@ def forget_expectations() -> None:
 
 
 def step_name(e: BatchedEinsum, lengths: Mapping[str, int]) -> str:
-    """What tells the times of a step from those of others."""
+    """The name under which the times of a step are remembered."""
     dtypes = ",".join(a.dtype.name for a in e.arrays)
     return f"{e.subscripts} {' '.join(f'{x}={n}' for x, n in sorted(lengths.items()))} {dtypes}"
 

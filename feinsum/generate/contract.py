@@ -1,6 +1,6 @@
 """`contract`: an einsum of arrays, evaluated on a device: a drop-in for :func:`numpy.einsum` and opt_einsum's ``contract``.
 
-Nothing is described beforehand: equation, shapes and types of the arrays are the description.
+You describe nothing beforehand: the equation and the arrays' shapes and types are the description.
 """
 
 from __future__ import annotations
@@ -58,30 +58,30 @@ def contract(
         opt_einsum.
     :param out: an array for the result, of the same library.
     :param alpha: a number that the result is multiplied by.
-    :param beta: a number that what `out` holds is multiplied by before it is added: ``out := alpha*result + beta*out``.
-        Where it is 0, what `out` holds is not looked at.  Both are applied as the result is stored.
+    :param beta: a number by which the content of `out` is multiplied before it is added:
+        ``out := alpha*result + beta*out``. If it is 0, the content is not read.  Both are applied as the result is stored.
     :param dtype: the type to compute in; by default the result type of the operands.
     :param order: the layout of the result in memory: ``"F"``, ``"A"`` (``"F"`` if that is the layout of all operands), or
         ``"C"`` and ``"K"``, which give C-contiguous results.
     :param casting: which conversions to `dtype` and to the type of `out` are allowed, as in numpy.
     :param use_blas: the name of opt_einsum for `library`; False for either is False.
-    :param optimize: True for one kernel up to three operands, where steps are not expected to be quicker, and opt_einsum's
+    :param optimize: True for one kernel up to three operands, unless steps are expected to be faster, and opt_einsum's
         order beyond; False for one kernel; or a strategy, path or optimizer as in numpy and opt_einsum.
-    :param memory_limit: how many elements a result in between may have, as in opt_einsum.
+    :param memory_limit: the most elements of an intermediate result, as in opt_einsum.
     :param backend: ``"auto"``, or whose arrays the operands are: ``"numpy"``, ``"pyopencl"``, ``"torch"`` and so on.
     :param device: see :func:`feinsum.device`; by default that of the device arrays.
     :param database: see :func:`feinsum.generate`.
-    :param tune: ``"never"``; ``"missing"`` to tune first, for a minute at most, what no record is exact about; or the
+    :param tune: ``"never"``; ``"missing"`` to tune steps without an exact record first, for a minute at most; or the
         seconds to tune at most.  See :meth:`ContractExpression.tune`.
-    :param library: whether steps on a CPU that are matrix products may be done by numpy's BLAS, where that was measured or
-        is expected to be quicker than a kernel.
+    :param library: whether numpy's BLAS may compute steps on a CPU that are matrix products, where it was measured or is
+        expected to be faster than a kernel.
     :param like: an array, or the name of a library, that the result is to be of; by default that of the operands.
     :param stream: for CUDA arrays, see :meth:`Kernel.__call__ <feinsum.Kernel.__call__>`.
     :returns: a new array, never a view; for numpy operands, a number where the result has no axes, as in numpy.
     :raises SubscriptError, ShapeError, DTypeError, ValidationError: naming the operand, index or argument at fault.
 
-    How arrays of these shapes, types and layouts are contracted is remembered, until the store has other records.  Booleans
-    and float16 are computed in wider types, of numpy arrays only.
+    The plan for arrays of these shapes, types and layouts is remembered until the store has other records.  Booleans and
+    float16 are computed in wider types, for numpy arrays only.
     """
     options = (dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
     if operands and isinstance(operands[0], str):
@@ -135,9 +135,8 @@ def _how(
 class ContractExpression:
     """An einsum of arrays whose shapes are known and of which some may be constant; made by :func:`contract_expression`.
 
-    How it is evaluated is planned in the first call for types and layouts of arrays, and kept: records that are added
-    afterwards are not looked for.  Calls from several threads are safe.  A copy, and what is restored from a pickle, is
-    planned anew.
+    The first call for types and layouts of arrays plans the evaluation, and the plan is kept: records that are added later
+    do not change it.  Calls from several threads are safe.  A copy, and what is restored from a pickle, is planned anew.
     """
 
     def __init__(self, text: str, shapes: Sequence[Any], constants: Mapping[int, Any], how: How) -> None:
@@ -159,7 +158,7 @@ class ContractExpression:
 
     @property
     def kernels(self) -> tuple[Kernel | None, ...]:
-        """The kernel of each step; None where numpy's BLAS does it."""
+        """The kernel of each step; None where numpy's BLAS computes it."""
         return tuple(task.kernel for task in self._evaluation().tasks)
 
     @property
@@ -168,7 +167,7 @@ class ContractExpression:
         return sum(task.flops for task in self._evaluation().tasks)
 
     def explain(self) -> str:
-        """Who does each step and why, and what is expected of it.
+        """Whether kernel or library computes each step, why, and the expected time.
 
         This and the properties above are about the arrays of the last call; before one, about C-contiguous numpy arrays of
         the type asked for, or float64.
@@ -178,9 +177,9 @@ class ContractExpression:
         return explain_steps(self._text, self._evaluation(), self._equation.copied)
 
     def tune(self, seconds: float = 60.0) -> None:
-        """Tune what no record is exact about, and time numpy's BLAS beside the kernels where it can do a step.
+        """Tune the steps without an exact record, and time numpy's BLAS beside the kernels where it can compute a step.
 
-        Later calls take what was found to be quickest; so does :func:`contract` in every process.
+        Later calls take the fastest way found, and so does :func:`contract` in every process.
 
         :param seconds: the most to take, shared by the steps; the first trial of each is finished, however late that is.
         :raises ValidationError: if `seconds` is no positive number.
@@ -258,7 +257,8 @@ def contract_expression(
     :param constants: which operands are arrays; those with a type are without being named.
     :raises SubscriptError, ShapeError: if subscripts and shapes do not fit.
 
-    What depends on constants alone is computed once, in the first call.  For the other keywords see :func:`contract`.
+    Intermediate results that depend on constants alone are computed once, in the first call.  For the other keywords see
+    :func:`contract`.
 
     >>> contract_expression("ij,jk->ik", (2, 3), (3, 4)).shape
     (2, 4)
@@ -279,7 +279,7 @@ def contract_expression(
 
 
 def contract_path(*operands: Any, use_blas: bool = True, optimize: Any = True, **keywords: Any) -> Any:
-    """The order of contraction that opt_einsum finds, and what it says of it: :func:`opt_einsum.contract_path`.
+    """The order of contraction that opt_einsum finds, with its description: :func:`opt_einsum.contract_path`.
 
     :param operands: as those of :func:`contract`.
     :param keywords: ``memory_limit`` and ``shapes``, as there.

@@ -1,7 +1,7 @@
-"""How a contraction of arrays is evaluated: planned once for equation, shapes, types and layouts, then run.
+"""The evaluation of a contraction of arrays: planned once for equation, shapes, types and layouts, then run.
 
-Each step is an einsum for :func:`feinsum.generate`, or a product for numpy's BLAS where that is quicker; results in between
-stay where they are.
+Each step is an einsum for :func:`feinsum.generate`, or a product for numpy's BLAS where that is faster; intermediate
+results stay where they are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COMPILED_IN_UP_TO = 64
 _WORTH_COMPILING = 1 << 20
 """Products from which a kernel is made for lengths of its own; below, one kernel serves all lengths."""
 _WORTH_A_KERNEL = 1 << 24
-"""Products from which a kernel is made that has one long axis among those which spaces take for one, no more."""
+"""Products from which a kernel has at most one long axis among indices that spaces treat as one."""
 _EXPECTED_POINTS, _EXPECTED_BITS = 1 << 20, 5
 """Long axes are expected to be 2⁵ long at least, shorter where an array or the loop nest would have more than 2²⁰ points;
 so small arrays of all shapes share a kernel."""
@@ -46,7 +46,7 @@ def is_time(seconds: Any) -> bool:
 
 @dataclass(frozen=True)
 class How:
-    """What the keywords of :func:`feinsum.contract` say.
+    """The keywords of :func:`feinsum.contract`, checked.
 
     :raises ValidationError: if `order` or `casting` is none.
     :raises DTypeError: if `dtype` is none.
@@ -81,7 +81,7 @@ class How:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is known of a contraction from shapes, types and layouts alone.
+    """The facts about a contraction that follow from shapes, types and layouts alone.
 
     :ivar einsums: the einsum of each step, and the lengths expected of its long axes.
     :ivar orders: the order in which the axes of each operand are taken, in which it need not be copied.
@@ -101,7 +101,7 @@ class Recipe:
 
 
 def recipe_for(text: str, operands: Operands, how: How, out: Any) -> Recipe:
-    """What is known of a contraction of operands like these, for a result like `out` or a new one."""
+    """The recipe for a contraction of operands like these, for a result like `out` or a new one."""
     orders = tuple(
         tuple(range(len(a.shape))) if a.flags.c_contiguous else contiguous_order(a) or tuple(range(len(a.shape)))
         for a in operands.arrays
@@ -116,7 +116,7 @@ def recipe_for(text: str, operands: Operands, how: How, out: Any) -> Recipe:
 
 
 def _frozen(optimize: Any) -> Any:
-    """A strategy or path as what can be remembered.
+    """A strategy or path in a hashable form.
 
     :raises SubscriptError: if it is neither.
     """
@@ -198,7 +198,7 @@ def _is_deep(step: PlannedStep, terms: Sequence[str], output: str) -> bool:
 
 
 def _least_length(lengths: Mapping[str, int], terms: Sequence[str]) -> int:
-    """The length up to which those expected are raised: repeated indices count as often as they stand in a term."""
+    """The length to which shorter expected lengths are raised: repeated indices count once for each place in a term."""
     for bits in range(_EXPECTED_BITS, 0, -1):
         if all(math.prod(max(1 << bits, lengths[x]) for x in term) <= _EXPECTED_POINTS for term in terms):
             return 1 << bits
@@ -247,7 +247,7 @@ def _device_of(context: Any) -> Device:
 
 
 def find_device(how: How, arrays: Sequence[Any]) -> Device:
-    """Where a contraction takes place.
+    """The device of a contraction.
 
     :raises ValidationError: if device arrays are of another context.
     """
@@ -298,7 +298,7 @@ def prepare(
 
 
 def in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) -> Recipe | None:
-    """The same in steps of two operands, where one kernel would do all and the caller leaves that to us."""
+    """The same in steps of two operands, where one kernel would contract all and the caller leaves the choice to us."""
     if split_strategy(how.optimize)[0] is not True or len(recipe.plan.steps) > 1 or len(operands.arrays) < 3:
         return None
     if recipe.types.result.name not in PRODUCT_DTYPES:
@@ -308,7 +308,7 @@ def in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) 
 
 
 def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed: bool) -> list[StepChoice]:
-    """Who does each step.
+    """The choice between kernel and library for each step.
 
     :param timed: whether it matters how long steps take that only a kernel can do.
     """

@@ -1,7 +1,7 @@
-"""An evaluation: a contraction of arrays of certain shapes, types and layouts, with all that these decide worked out.
+"""An evaluation: a contraction of arrays of certain shapes, types and layouts, with everything that follows from these.
 
-What is left for a call is to hand over buffers: of operands, taken where they are if that is possible, and of results in
-between.  Values have slots, one for each operand and one for the result of each step::
+A call only hands over buffers: of operands, used where they are if that is possible, and of intermediate results.  Values
+have slots, one for each operand and one for the result of each step::
 
     operands 0, 1, 2    step 0: (1, 2) -> 3    step 1: (0, 3) -> 4
 """
@@ -35,13 +35,13 @@ from feinsum.generate.sharing import current_cache, step_key
 
 _NO_NUMBERS: Mapping[str, Any] = MappingProxyType({})
 _WORTH_WAITING_BYTES = 16 << 20
-"""Of values that are needed no more, from which on a step is waited for so that they can go."""
+"""Bytes of values no longer needed, from which on a call waits for a step so that they can be freed."""
 _LANES_BYTES = 128
-"""The largest vectors of OpenCL: what is in between begins at a multiple of them, so that every kernel takes it."""
+"""The largest vectors of OpenCL: intermediate results begin at a multiple of them, so that every kernel accepts them."""
 
 
 class Value:
-    """An operand or a result in between: an array, its buffer once a kernel needs it, and what has to happen first."""
+    """An operand or an intermediate result: an array, its buffer once a kernel needs it, and what has to happen first."""
 
     __slots__ = ("array", "buffer", "done", "key", "room", "shared_with_result")
 
@@ -77,8 +77,8 @@ class PreparedStep:
 
     :ivar slots: of the values that it takes.
     :ivar e: the einsum that it is.
-    :ivar choice: who does it.
-    :ivar kernel: the kernel; None where the library does it.
+    :ivar choice: whether a kernel or the library computes it.
+    :ivar kernel: the kernel; None where the library computes it.
     :ivar constant: whether it follows from constants alone.
     """
 
@@ -100,7 +100,7 @@ class PreparedStep:
 
 @dataclass(frozen=True)
 class OperandLayout:
-    """How an operand is taken.
+    """The conversion and order of axes with which an operand is used.
 
     :ivar dtype: the type to compute in.
     :ivar axes: its axes in the order in which they lie in memory; None if they are in order.
@@ -115,7 +115,7 @@ class OperandLayout:
 
     @cached_property
     def changes(self) -> bool:
-        """Whether it is taken otherwise than as it is."""
+        """Whether the operand is not used as it is."""
         return self.convert or self.axes is not None
 
     def on_host(self, value: Any) -> Any:
@@ -139,7 +139,7 @@ class OperandLayout:
 
 @dataclass(frozen=True)
 class Results:
-    """What becomes of the last value.
+    """The conversion of the last value to the caller's result.
 
     :ivar shape: in the order of axes in which it is computed.
     :ivar backwards: whether the caller sees the axes from the last to the first.
@@ -194,7 +194,7 @@ class Evaluation:
     """A contraction of arrays that are like those it was prepared for; thread-safe.
 
     :param constants: the operands that are the same in every call.
-    :param facts: what tells its results from those of the same steps elsewhere.
+    :param facts: the facts that distinguish its results from those of the same steps elsewhere.
     """
 
     def __init__(

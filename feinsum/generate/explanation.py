@@ -1,4 +1,5 @@
-"""What a kernel says of itself: which rung of the ladder, which record, how far from it, at which speed, at what cost."""
+"""Explanations of a kernel: its rung of the ladder, its record and the distance from it, its speed, and the cost of
+copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An equation and how it is to be evaluated, with the evaluations that were prepared for arrays so far.
+"""An equation with its keywords, and the evaluations that were prepared for arrays so far.
 
 An evaluation is found by class, shape, strides and type of every operand and of the array for the result.
 """
@@ -23,9 +23,9 @@ from feinsum.generate.scalars import Scaling
 _REMEMBERED = 128
 """Combinations of shapes, strides and types that an equation remembers."""
 _LOOK_AGAIN_S = 1e-3
-"""How long the records of a store are taken to be the same: a glance takes as long as a small product."""
+"""Seconds for which the records of a store are assumed to be the same: a glance takes as long as a small product."""
 _UNSEEN_S = 1.0
-"""The same where it does not show at a glance whether they are."""
+"""The same where a glance does not tell whether they are."""
 _MISSING_S = 60.0
 
 

@@ -1,4 +1,4 @@
-"""What the code is that makes kernels: a hash of its sources and of the versions of the libraries it uses.
+"""The fingerprint of the code that makes kernels: a hash of its sources and of the versions of the libraries it uses.
 
 It is part of every key of the disk cache, so an edited transform, a new loopy or a newly installed package of spaces
 makes new entries.  Nothing is imported for it.
@@ -18,7 +18,7 @@ from feinsum._version import __version__
 
 _LIBRARIES = ("loopy", "islpy", "pymbolic", "pyopencl", "numpy")
 _ELSEWHERE = ("cli", "database", "exploration", "report", "search", "timing", "tune")
-"""The rooms of feinsum that kernels are neither made, chosen nor checked in; whatever room is new counts."""
+"""The rooms of feinsum in which kernels are neither made, chosen nor checked; a new room counts."""
 
 
 @lru_cache(maxsize=1)
@@ -35,7 +35,7 @@ def code_fingerprint() -> str:
 
 
 def curated_fingerprint() -> str:
-    """What tells the present curated records and cost model from others: names, sizes and times of their files."""
+    """The identity of the present curated records and cost model: names, sizes and times of their files."""
     files = sorted(entry.path for folder in _places("feinsum.tuning_db") for entry in os.scandir(folder))
     stats = [os.stat(file) for file in files if file.endswith((".json", ".jsonl"))]
     return ",".join(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for status in stats)

@@ -1,4 +1,4 @@
-"""Whether an answer of the ladder still holds: records are only ever added, so the last one says it all.
+"""The validity of an answer of the ladder: records are only ever added, so the last one tells whether there are new ones.
 
 From cheap to dear: the times of the files of a store (5 us), its last record (0.3 ms, without SQLAlchemy),
 and which records the ladder would look at (a look-up).
@@ -50,7 +50,7 @@ class Place:
         return _status(name), log, _head(name + "-shm")
 
     def count(self) -> str | None:
-        """What tells the present records from others: the file, and number and name of the last; None if it cannot be told.
+        """The identity of the present records: the file, and number and name of the last one; None if it is unknown.
 
         The name is for a file that is deleted and made again: it may get the place of the former one on the disk.
         """
@@ -76,7 +76,7 @@ def evidence(stores: Stores, questions: Iterable[Question], profile: DeviceProfi
 
 
 def place_key(database: Any) -> Any:
-    """What names a store, cheaper than a :class:`Place`."""
+    """A key of a store, cheaper than a :class:`Place`."""
     if isinstance(database, Database):
         return database.location
     return database if database is not None else variable(VARIABLE), variable("XDG_DATA_HOME")
@@ -87,7 +87,7 @@ _names: dict[str, Any] = {}
 
 
 def variable(name: str) -> Any:
-    """What tells the values of a variable of the environment apart; None if it is not set.
+    """A key of the value of an environment variable; None if it is not set.
 
     ``os.environ.get`` raises and catches two errors for what is not set: 0.7 us, a third of a small product.
     """

@@ -1,7 +1,7 @@
 """Arrays of other libraries than numpy and pyopencl, as the calls of kernels and contractions see them.
 
-What each library is asked is in :mod:`feinsum.interop.arrays`, a room above: it is loaded when the first such array comes,
-so that whoever has none waits for none of it.
+:mod:`feinsum.interop.arrays`, a room above, knows each library: it is loaded when the first such array comes, so that users
+    of numpy and pyopencl do not wait for it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def has_arrays_of_others(values: Iterable[Any]) -> bool:
 
 
 def called(key: str | int) -> str:
-    """What errors call an array: by its name in a kernel, or by its number among operands."""
+    """The name of an array in errors: its name in a kernel, or its number among operands."""
     return f"operand {key}" if isinstance(key, int) else f"'{key}'"
 
 

@@ -43,16 +43,16 @@ class Kernel:
     A pickled kernel holds what :meth:`save` writes, and is restored on the device of its id; a copy is the kernel itself.
 
     :ivar einsum: what it computes.
-    :ivar device: where.
+    :ivar device: the device on which it runs.
     :ivar rung: which rung of the ladder its configuration comes from, see :mod:`feinsum.candidates.ladder`.
     :ivar record: the record it comes from, if any.
     :ivar configuration: the configuration of :attr:`space`.
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
-    :ivar scalar_names: the same of the numbers that epilogues take.
-    :ivar roads: other ways to launch it than by OpenCL, by name, kept by who made them.
+    :ivar scalar_names: the same for the scalars of epilogues.
+    :ivar roads: other ways to launch it than by OpenCL, by name, kept here by the modules that made them.
     :ivar quick: tried first in each call: gives the results, or `out` with them, of arrays like earlier ones, and None of
         others.
-    :ivar length_indices: the index of :attr:`einsum` whose length each length argument of :attr:`source` is.
+    :ivar length_indices: for each length argument of :attr:`source` the index of :attr:`einsum` whose length it is.
     """
 
     def __init__(self, e: BatchedEinsum, job: KernelJob, origin: Origin, executable: Executable) -> None:
@@ -99,7 +99,7 @@ class Kernel:
 
     @property
     def expected(self) -> dict[str, int]:
-        """The length of each index that it was made for; it is right for all others, too."""
+        """The expected length of each index; the kernel is right for all other lengths, too."""
         return self._job.canonical.renaming.inverse.lengths(self._job.lengths)
 
     @cached_property
@@ -145,7 +145,7 @@ class Kernel:
             or another that speaks DLPack; and the numbers that epilogues take.
         :param arrays: the same as a mapping, for names that are also those of the parameters below.
         :param out: an array for the result (a tuple of them for several outputs), of the kind of the inputs.  It must be
-            given where an epilogue reads what it holds, and is then updated in place.
+            given where an epilogue reads its content, and is then updated in place.
         :param queue: the :class:`pyopencl.CommandQueue` to use; by default that of the first device array, or the device's.
         :param wait_for: events to wait for.
         :param like: an array, or the name of a library, that the results are to be of; by default that of the inputs.

@@ -1,4 +1,4 @@
-"""Steps that are matrix products, done by numpy's BLAS: ``abc,acd->abd`` is ``matmul(a, b)``.
+"""Steps that are matrix products, computed by numpy's BLAS: ``abc,acd->abd`` is ``matmul(a, b)``.
 
 An index of a product of two operands is one of four: of both and of the result (the stack), of the first and the result
 (rows), of the second and the result (columns), or of both and summed.  Operands whose axes are not in that order are looked
@@ -86,7 +86,7 @@ class Product:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How an operand is looked at as a stack of matrices: its axes in another order, and some of them as one.
+    """The view of an operand as a stack of matrices: its axes in another order, and some of them merged.
 
     :ivar as_is: whether it is the stack already.
     """

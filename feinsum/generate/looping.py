@@ -1,7 +1,7 @@
 """Kernels that loop over an index: they take one value of it at a time, whatever they divide beside it.
 
-Somebody who wants an index outside of the matrix product (``[k]`` of the immediate language) gets the best such kernel that
-is known, unless that is expected to cost much: it is a wish, and never changes what is computed.
+A program that wants an index outside of the matrix product (``[k]`` of the immediate language) gets the best such kernel
+that is known, unless it is expected to be much slower: the mark is a wish, and never changes the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from feinsum.generate.workshop import KernelJob
 
 TOLERATED = 2.0
-"""Times slower than the best that a kernel may be expected to be because it loops over what somebody wants it to."""
+"""The most times that a kernel may be slower than the best because it loops over wanted indices."""
 _LOOKED_AT = 200
 """Configurations of all spaces that the cost model is asked about."""
 _SECONDS = 1.0
@@ -55,7 +55,7 @@ def looping(here: Instance, letters: str, known: Iterable[Choice]) -> Iterator[C
 
 
 def searched(here: Instance, letters: str, spaces: Sequence[TransformSpace]) -> Iterator[Choice]:
-    """What the cost model comes across, best first, and then the first configuration of each space that will do."""
+    """Suitable favourites of the cost model, best first, and then the first suitable configuration of each space."""
     for f in favourites(here, spaces, looked_at=_LOOKED_AT, seconds=_SECONDS, share=float("inf")):
         yield Choice("cost model", f.space, f.configuration, None, f.expected_s)
     for s in spaces:

@@ -1,4 +1,4 @@
-"""The operands of a contraction: whose arrays, in which type to compute, in which order their axes lie in memory.
+"""The operands of a contraction: their library, the type to compute in, and the order of their axes in memory.
 
 Two kinds of numbers are converted, as OpenCL does not compute with them: booleans are counted as integers (a sum of
 products is true where it is not zero), and float16 is computed in float32 and rounded once, at the end.
@@ -41,7 +41,7 @@ class Operands:
 
 
 def take_operands(values: Sequence[Any]) -> Operands:
-    """Make arrays of lists and numbers, and see whose arrays all are.
+    """Make arrays of lists and numbers, and find the library of all.
 
     :raises ValidationError: if arrays of numpy and pyopencl, or of two contexts, are mixed; numbers go with either.
     :raises DTypeError: if a device array is of a type that devices do not compute with.
@@ -74,7 +74,7 @@ def _check_device_array(k: int, value: Any, first: int, other: Any) -> None:
 
 @dataclass(frozen=True)
 class Types:
-    """In which types a contraction is computed.
+    """The types in which a contraction is computed.
 
     :ivar result: the type of the result.
     :ivar operands: the type that each operand is converted to; its own where a kernel converts as it reads.

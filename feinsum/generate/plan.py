@@ -1,4 +1,4 @@
-"""The plan of a contraction of arrays: which operands each step takes, and the einsum of small grammar that it is.
+"""The plan of a contraction of arrays: the operands of each step, and the step as an einsum of the small grammar.
 
 ``"ab...,bc->a...c"`` of arrays (5, 4, 1, 3), (4, 6) becomes one step ``abc,bd->acd`` of arrays (5, 4, 3), (4, 6).  Axes of
 length one are dropped, so that broadcasting needs no rule of its own, and neighbours that stay neighbours in every term
@@ -21,7 +21,7 @@ from feinsum.subscripts import INDEX_LETTERS, parse_symbols
 Shape = tuple[int, ...]
 
 _AT_ONCE_UP_TO = 3
-"""Operands up to which one kernel contracts all, so that what was tuned for the whole einsum counts."""
+"""Operands up to which one kernel contracts all, so that records of the whole einsum apply."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Kernels in files: `save` writes what a process needs to run one without loopy, `load` reads it."""
+"""Kernels in files: `save` writes everything that a process needs to run one without loopy, `load` reads it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from feinsum.errors import ArgumentError, DTypeError, ValidationError
 
 
 def take_scalars(e: BatchedEinsum, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is given at a call, apart: the arrays, and the numbers in the types of the einsum.
+    """The arguments of a call, separated: the arrays, and the scalars in the types of the einsum.
 
     :raises ValidationError: if a number is missing.
     :raises ArgumentError: if something is no number.
@@ -42,7 +42,7 @@ class Scaling:
 
     @property
     def updates(self) -> bool:
-        """Whether the present content of the output has a say."""
+        """Whether the present content of the output is read."""
         return "beta" in self.numbers
 
     @property
@@ -58,7 +58,7 @@ class Scaling:
         return {name: as_scalar(name, value, dtype) for name, value in self.numbers.items()}
 
     def of(self, values: Any, present: Any, numbers: Mapping[str, Any]) -> Any:
-        """What is stored, for a result of numpy.
+        """The entries to store, for a result of numpy.
 
         :param numbers: in the type of the result.
         """
@@ -70,7 +70,7 @@ _ONE, _ZERO = 1, 0
 
 
 def scaled(alpha: Any, beta: Any, out: Any) -> Scaling | None:
-    """What the keywords of :func:`feinsum.contract` say; None if it is nothing.
+    """The scaling of the keywords of :func:`feinsum.contract`; None if there is none.
 
     :raises ValidationError: if `beta` is given, and no output.
     """
@@ -94,7 +94,7 @@ def finish_nothing(
     queue: Any,
     events: Sequence[Any],
 ) -> None:
-    """Store what epilogues make of sums that have no terms, which are zero; no kernel runs.
+    """Store the epilogues of sums without terms, which are zero; no kernel runs.
 
     :param arrays: the inputs, of numpy or on the device.
     :param results: where it is stored.

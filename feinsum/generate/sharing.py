@@ -1,7 +1,7 @@
 """Results in between that several contractions share: ``with shared_intermediates(): ...``, as in opt_einsum.
 
-What a step computes from the same arrays (the same objects, not equal ones) is computed once and kept until the context is
-left, whatever the letters of its equation and the order of its operands.
+A step of the same arrays (the same objects, not equal ones) is computed once and its result kept until the context is left,
+whatever the letters of its equation and the order of its operands.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def current_cache() -> dict[Any, Any] | None:
 
 
 def step_key(subscripts: str, lengths: Mapping[str, int], keys: Sequence[Any], facts: Any) -> Any:
-    """What tells a step from others: equal for other letters and another order of its operands.
+    """The key of a step: equal for other letters and another order of its operands.
 
     :param lengths: by letter.
     :param keys: what tells each operand from others.

@@ -1,8 +1,8 @@
 """Many kernels at once: each that is new is made once, however often it is wanted, by several processes side by side.
 
-Transforming and generating code is Python, of which one thread runs at a time, so builders are processes.  They put what
-they make into the disk cache, from where this process takes it; it builds, too, and so does alone what a builder could not.
-A builder takes a second to be ready, so few kernels are made here.
+Transforming and generating code is Python, of which one thread runs at a time, so builders are processes.  They put kernels
+into the disk cache, from where this process takes them; it builds, too, and alone makes the kernels that a builder could
+not.  A builder takes a second to be ready, so few kernels are made here.
 """
 
 from __future__ import annotations

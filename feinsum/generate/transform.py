@@ -45,10 +45,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Road:
-    """A way to a transformed kernel: what a space is given, and what is done with what it returns.
+    """A way to a transformed kernel: the kernel that a space is given, and the completion of the kernel that it returns.
 
     :ivar fenced: the kernel, in which barriers are between a match and the rest.
-    :ivar apart: whether a launch of its own makes something of sums that the space leaves in memory.
+    :ivar apart: whether a launch of its own applies epilogues to sums that the space leaves in memory.
     """
 
     fenced: lp.TranslationUnit
@@ -75,19 +75,19 @@ class _Road:
         return convert_operands(t_unit, match), match
 
     def end(self, t_unit: lp.TranslationUnit, device: Device) -> lp.TranslationUnit:
-        """The kernel with all that is made of sums."""
+        """The kernel with its epilogues."""
         if not self.apart:
             return t_unit
         return launch_rest(t_unit, self.match, self.match.axes, items=finishing_items(device.profile))
 
 
 def _roads(fenced: lp.TranslationUnit, match: Match) -> list[_Road]:
-    """The ways for a match: what it makes of its sums where these are stored, or else by a launch of its own."""
+    """The ways for a match: its epilogues where sums are stored, or else in a launch of their own."""
     return [_Road(fenced, match, apart) for apart in ((False, True) if match.makes_more else (False,))]
 
 
 def _failure(device: Device, t_unit: lp.TranslationUnit) -> TransformError | None:
-    """Why a kernel does not build; None if it does.  Warnings are for whoever builds it in earnest."""
+    """The reason why a kernel does not build; None if it does.  Warnings are left to the final build."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -111,25 +111,26 @@ def transform(
 
     The transformation moves operands, which are substitution rules, without looking inside them; those of a narrower type
     than the result are converted to it.  Other instructions are kept apart by global barriers, which are added where there
-    are none: what the einsum needs runs before it, the rest after, in loops of its own where a loop would go across.
+    are none: instructions that the einsum depends on run before it, the rest after, in loops of their own where a loop
+    would cross a barrier.
 
-    What is returned has been built, on `device`; a transformation with which the kernel does not build is passed over.
-    Where the rest of the kernel does not build here, whatever the transformation, that goes for the einsum alone.
+    The kernel that is returned has been built on `device`; a transformation with which it does not build is passed over.
+    If the rest of the kernel does not build here, whatever the transformation, the einsum alone is built instead.
 
     :param t_unit: a kernel that follows the grammar of :func:`feinsum.match_einsum`.
     :param insn_match: the instructions, as loopy's ``within`` takes them; None for all.
     :param sizes: lengths expected of parameters of the kernel, on which long axes depend.
-    :param epilogues: whether instructions may store what they make of their sums, as for :func:`feinsum.match_einsum`; the
-        transformation is that of the sums, the rest is done where these are stored, or, after a transformation that cannot,
-        by a launch of its own.
+    :param epilogues: whether instructions may store functions of their sums, as for :func:`feinsum.match_einsum`; the
+        transformation is that of the sums, and the functions are applied where these are stored, or, after a transformation
+        that cannot, by a launch of their own.
     :raises MatchError: if the instructions do not form a batched einsum; the message says why.
-    :raises ShapeError: if `sizes` names what no long axis depends on.
+    :raises ShapeError: if `sizes` names a parameter that no long axis depends on.
     :raises TransformError: if no transformation applies, or other instructions cannot be kept apart.
     """
     chosen, given = choose_device(device), t_unit
     match = match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)
     roads = _roads(fence(t_unit, match), match)
-    # A record of the sums speaks for what is made of them; where that is one output, it matters who has them together.
+    # A record of the sums serves their epilogues; if these make one output, the space has to have all sums together.
     e = replace(match.einsum, epilogues=match.epilogues if match.combines else ())
     canonical = canonicalize_einsum(e)
     expected = expected_sizes(e, evaluate_lengths(match.axes, sizes or {}))

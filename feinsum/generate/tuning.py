@@ -1,4 +1,4 @@
-"""Tuning the steps of a contraction, and timing numpy's BLAS beside the kernels where it can do a step."""
+"""Tuning the steps of a contraction, and timing numpy's BLAS beside the kernels where it can compute a step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _FEWEST_CALLS, _COMPARISON_S = 5, 0.03
 
 
 def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
-    """Tune every step that no record is exact about, each once, in `seconds` in all, and remember who is quicker."""
+    """Tune every step without an exact record, each once, in `seconds` in all, and remember whether kernel or library is
+    faster."""
     device = evaluation.device
     pending = {step_name(task.e, task.step.lengths): task for task in evaluation.tasks if task.flops}
     end = time.monotonic() + seconds

@@ -1,4 +1,5 @@
-"""Executables of an einsum on a device: from the disk cache if it has them, else made, and checked where that is due."""
+"""Executables of an einsum on a device: from the disk cache if it has them, else built here, and proved where that is
+due."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 60.0
-"""How long a process may take to build a kernel at which another died, and to prove it."""
+"""Seconds that a process may take to build a kernel at which another died, and to prove it."""
 
 
 @dataclass(frozen=True)
 class KernelJob:
-    """What a kernel is wanted for.
+    """The einsum, lengths and device that a kernel is wanted for.
 
     :ivar lengths: the length expected of each index of the canonical einsum.
     :ivar looped: the indices of it that kernels are to loop over, sorted.
@@ -46,12 +47,12 @@ class KernelJob:
 
     @property
     def instance(self) -> Instance:
-        """What configurations are compared for."""
+        """The instance for which configurations are compared."""
         return Instance.of_canonical(self.canonical, self.lengths, self.device.profile)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """All that decides what is made for it, save the configuration."""
+        """All facts that decide its kernel, save the configuration."""
         profile = self.device.profile
         return {
             "einsum": self.canonical.key,
