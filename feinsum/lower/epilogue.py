@@ -1,7 +1,7 @@
 """Epilogues as expressions of loopy: ω of a value, whatever the value is made of.
 
-``alpha*v + beta*out`` of a sum becomes ``alpha*sum(k, ...) + (0 if beta == 0 else beta*out[i, j])``: where a number given
-at the call is zero, what it multiplies is not looked at (the rule of the BLAS).
+``alpha*v + beta*out`` of a sum becomes ``alpha*sum(k, ...) + (0 if beta == 0 else beta*out[i, j])``: where a scalar of the
+call is zero, its factor is not read (the rule of the BLAS).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _BUILT_IN: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Finish:
-    """Writes the epilogue of one output.
+    """A writer of the epilogue of one output.
 
     :ivar epilogue: None where the sum is stored as it is.
     :ivar dtype: the type of the output.
-    :ivar scalars: the type of every number that is given at the call.
+    :ivar scalars: the type of every scalar of the call.
     """
 
     epilogue: Epilogue | None
@@ -196,9 +196,9 @@ def with_functions(t_unit: lp.TranslationUnit, e: BatchedEinsum) -> lp.Translati
 
 @tag_dataclass
 class GivenAtCall(Tag):  # type: ignore[misc]  # pytools is not typed for strict checking
-    """On a value argument that is a number of an epilogue, and no length."""
+    """A tag of a value argument that is a scalar of an epilogue, and no length."""
 
 
 def scalar_arguments(e: BatchedEinsum) -> list[lp.ValueArg]:
-    """The arguments for the numbers that are given at the call."""
+    """The arguments for the scalars of the call."""
     return [lp.ValueArg(name, dtype=dtype, tags=frozenset([GivenAtCall()])) for name, dtype in e.scalars.items()]

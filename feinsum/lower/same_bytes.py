@@ -1,4 +1,4 @@
-"""Copies that code generation leaves out: an array of complex numbers has the bytes of one of their parts.
+"""Copies that code generation leaves out: an array of complex numbers has the same bytes as an array of their parts.
 
 ``row[i, 0] = real(A[i]); row[i, 1] = imag(A[i])`` says in loopy's terms that ``row`` is A; where it stands in a launch of
 its own, that launch is dropped, and the others are given A for ``row``.
@@ -15,7 +15,7 @@ from pytools.tag import Tag, tag_dataclass
 
 @tag_dataclass
 class SameBytes(Tag):  # type: ignore[misc]  # pytools is not typed for strict checking
-    """On each instruction that copies an array byte by byte, in order.
+    """A tag of instructions that copy an array byte by byte, in order.
 
     :ivar kept: the argument of the kernel, which is to stand for both.
     :ivar copy: the temporary in global memory.

@@ -58,8 +58,8 @@ class Steps:
     :ivar lengths: the length of each index, an int or the name of a parameter.
     :ivar taken: names that are not free.
     :ivar after: instructions that must come before the first step.
-    :ivar finishes: what is made of the last sum of each output; empty if nothing.
-    :ivar inline: whether a sum stands in its instruction though something is chosen by it.
+    :ivar finishes: the epilogues of the last sum of each output; empty if there are none.
+    :ivar inline: whether a sum stands in its instruction though it decides a choice there.
     """
 
     rules: Sequence[Sequence[str]]

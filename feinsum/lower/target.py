@@ -1,7 +1,7 @@
 """The target of kernels that only feinsum reads: PyOpenCL's without loopy's random numbers, complex copies in parts.
 
-loopy looks through every function that a target knows; for those of Random123 it loads mako and pygments and renders
-templates: 27 ms of a first kernel, in which no einsum has a random number.
+loopy examines every function that a target knows; for those of Random123 it loads mako and pygments and renders templates:
+27 ms of a first kernel, though no einsum needs random numbers.
 
 Intel's compiler (2026.2) drops the condition of ``if (-1 + -16 * gid(0) + -1 * lid(0) + n >= 0) out[i] = x[j];`` for some
 lanes where the numbers are structures of two doubles, as complex numbers are, so that it writes beyond the last one.  It

@@ -1,4 +1,4 @@
-"""Search of transform spaces: which configurations to try, and what their times say about the parameters."""
+"""Search of transform spaces: samplers of configurations, and the importance of parameters for their times."""
 
 from feinsum.search.sampler import SAMPLERS, Sampler, make_sampler
 

@@ -1,7 +1,7 @@
 """A genetic algorithm over accepted configurations: the fittest measured ones are crossed and mutated.
 
-The population is the best that was measured so far, so that no question waits for the end of a generation.  A child
-takes each parameter from either parent and then changes each with probability 1/n; one that is refused is not born.
+The population is the best that was measured so far, so that no question waits for the end of a generation.  A child takes
+each parameter from either parent and then changes each with probability 1/n; refused children are discarded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 from feinsum.search.grid import Grid, Point
 
 POPULATION = 16
-"""Measured configurations that may be parents; so many are measured before the first is born."""
+"""Measured configurations that may be parents; so many are measured before the first child."""
 TOURNAMENT = 3
 """The fittest of so many drawn at random becomes a parent."""
 BIRTHS = 64

@@ -1,4 +1,5 @@
-"""What recorded times say about a space: which parameters matter, what each choice costs, what comes near the best.
+"""The importance of a space's parameters, from recorded times, with the slowdown of each choice and the configurations near
+the best.
 
 The time of a configuration c is split into one effect for each parameter and a rest, by least squares::
 
@@ -32,7 +33,7 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class Importance:
-    """What the parameters of a space explain.
+    """The shares of the variance that the parameters of a space explain.
 
     :ivar shares: parameter -> its share of the variance of log time, largest first.
     :ivar rest: the share that no parameter explains alone.
@@ -46,7 +47,7 @@ class Importance:
 
 
 def importance(results: Iterable[Result]) -> Importance:
-    """Which parameters matter.
+    """The importance of each parameter.
 
     :param results: configurations with their times in seconds, None for those that failed.
     :raises SearchError: if none worked, or the configurations do not share their parameters.

@@ -1,6 +1,6 @@
 """Recorded landscapes: the time of every configuration of a space, so that samplers are compared without a device.
 
-The quality of a search after n trials is (time of the best configuration there is) / (time of the best one found).
+The quality of a search after n trials is (time of the best configuration of all) / (time of the best one found).
 
 A landscape is kept as JSON.  Configurations are numbered in mixed radix, the choices of the last parameter changing
 fastest; those that are not listed are refused by their space, those with null failed::
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Landscape:
-    """What every configuration of a space took.
+    """The time of every configuration of a space.
 
     :ivar parameters: the choices of each parameter.
     :ivar medians_s: rank of a configuration -> its time in seconds, None if it failed; the others are refused.
-    :ivar about: what was measured where and when, for the reader.
+    :ivar about: the einsum, the device and the date, for the reader.
     :raises SearchError: if there is no time in it, or one that is none, or a rank outside the parameters.
     """
 
@@ -110,7 +110,7 @@ class Landscape:
         return min(filter(None, self.medians_s.values()))
 
     def refusal(self, configuration: Configuration) -> str | None:
-        """Why a configuration cannot be replayed: it was not recorded; None if it was."""
+        """The reason why a configuration cannot be replayed, which is that it was not recorded; None if it was."""
         return None if self._rank(configuration) in self.medians_s else "it was not recorded"
 
     def median_s(self, configuration: Configuration) -> float | None:
@@ -118,7 +118,7 @@ class Landscape:
         return self.medians_s[self._rank(configuration)]
 
     def unconstrained(self) -> Landscape:
-        """The same space with its constraint forgotten: what it refuses fails when it is tried."""
+        """The same space without its constraint: refused configurations fail when they are tried."""
         everything = {rank: self.medians_s.get(rank) for rank in range(self._grid.size)}
         return Landscape(f"{self.name}, unconstrained", self.parameters, everything, self.about)
 

@@ -5,8 +5,8 @@ The best seventh of what was measured has density l(x), the rest and the failure
     p(x) = (prod_p 1/L_p + sum_k prod_p (δ(x_p, x_kp) + ω) / (1 + ω L_p)) / (n + 1),    ω = 1 / (n + 1)
 
 for n observed points x_k and L_p choices of parameter p, which are categories without order.  Of some samples of l(x),
-the one with the largest l(x)/g(x) is proposed.  What is refused or was asked before is no sample: that is where an
-estimator that knows nothing of the space loses most of its questions once it has found a good region.
+the one with the largest l(x)/g(x) is proposed.  Configurations that are refused or were asked before are no samples: on
+these an estimator that knows nothing of the space wastes most of its questions once it has found a good region.
 
 Bergstra, Bardenet, Bengio and Kégl, "Algorithms for hyper-parameter optimization", NIPS 2011, section 4.
 """

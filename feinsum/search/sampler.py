@@ -1,4 +1,4 @@
-"""Samplers: which configuration to try next.
+"""Samplers choose the configuration to try next.
 
 Every sampler is the same loop around two parts::
 
@@ -6,7 +6,7 @@ Every sampler is the same loop around two parts::
             that is accepted by the space and was neither asked nor told before
 
 The order makes a search complete: it ends with None once every accepted configuration was asked, however few they are and
-however often a strategy repeats itself.  The strategy makes it quick.  Exhaustive and random search have none.
+however often a strategy repeats itself.  The strategy makes it fast.  Exhaustive and random search have none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COUNTED = 100_000
 
 
 class Sampler(Protocol):
-    """What a tuner asks for configurations.  Several may be asked before one is told.
+    """The source of a tuner's configurations.  Several may be asked before one is told.
 
     :ivar name: one of :data:`SAMPLERS`.
     """
@@ -46,7 +46,7 @@ class Sampler(Protocol):
         """An accepted configuration that was neither asked nor told before; None when there is none left."""
 
     def tell(self, configuration: Configuration, median_s: float | None) -> None:
-        """What became of a configuration, whether it was asked or not, in any order.
+        """Tell the outcome of a configuration, whether it was asked or not, in any order.
 
         Told several times, the fastest counts.  A configuration outside the space says nothing about it and is ignored.
 
@@ -55,10 +55,10 @@ class Sampler(Protocol):
 
 
 class Strategy(Protocol):
-    """What guides a search."""
+    """A strategy that guides a search."""
 
     def propose(self, is_fresh: Callable[[Point], bool]) -> Point | None:
-        """A fresh point worth trying: accepted, and neither asked nor told before; None if nothing speaks for any."""
+        """A fresh point worth trying: accepted, and neither asked nor told before; None if the strategy has none."""
 
     def learn(self, point: Point, median_s: float | None) -> None:
         """The time of a point in seconds, whether it was proposed or not, or a better one; None if it failed."""
@@ -143,7 +143,7 @@ def make_sampler(
     :param seed: samplers made with equal arguments ask alike as long as they are told alike.
     :param trials: how many configurations are going to be asked, if that is known; it limits nothing.
     :param start: asked first, in this order; those that are refused or outside the space are skipped.
-    :param known: told before the first question: what earlier runs found.
+    :param known: results of earlier runs, told before the first question.
     :raises SearchError: if there is no sampler of this name, or `seed` or `trials` is out of range.
     """
     if name is not None and name not in SAMPLERS:

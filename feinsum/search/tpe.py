@@ -1,7 +1,7 @@
 """The multivariate tree-structured Parzen estimator of Optuna, every parameter a category.
 
-It knows neither what the space refuses nor what was asked before.  What is refused is told as failed, and a proposal
-that is of no use is replaced by a configuration near it.
+It considers neither the constraint of the space nor earlier questions.  Refused configurations are reported to it as
+failed, and a useless proposal is replaced by a configuration near it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TPE:
         return next(filter(is_fresh, neighbours), None)
 
     def _question(self) -> Point:
-        """What Optuna proposes, asked in a trial that it then ignores: what comes of it is told as a trial of its own."""
+        """Optuna's proposal, asked in a trial that it then ignores: its outcome is told as a trial of its own."""
         from optuna.trial import TrialState
 
         trial = self._study.ask(self._space)

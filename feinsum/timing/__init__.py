@@ -68,7 +68,7 @@ class Timing:
 
 
 class BufferSets(Protocol):
-    """Sets of buffers by name, to be taken in turns: a list of them, or what makes and judges them."""
+    """Sets of buffers by name, to be taken in turns: a list of them, or an object that makes and judges them."""
 
     def __len__(self) -> int: ...
 
@@ -124,7 +124,7 @@ def time_executable(
 
 
 def buffer_sets_needed(used_bytes: int, set_bytes: int, cache_bytes: int, most_bytes: int) -> int:
-    """How many sets of buffers keep a rotation from being served by the cache: twice its size in all.
+    """The number of sets of buffers that keeps a rotation out of the cache: twice its size in all.
 
     :param used_bytes: bytes of one set that a run reads or writes; few of an array of which a diagonal is wanted.
     :param set_bytes: bytes of one set.

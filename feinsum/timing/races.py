@@ -1,17 +1,17 @@
-"""Races: which of several ways is the fastest, and how sure that is.
+"""Races find the fastest of several candidates, with a confidence.
 
 Candidates are timed once in every round, one after the other, and every other round goes in reverse::
 
     A B C | C B A | A B C | ...
 
-What the machine does meanwhile happens to all of them, so only times of the same round are compared: of two candidates
-the logarithm of the ratio of their times.  Its median is the estimate, and two of its order statistics are an interval
-that holds the true median with a stated probability, whatever the distribution (the interval of the sign test: Conover,
+Disturbances of the machine affect all of them, so only times of the same round are compared: of two candidates the
+logarithm of the ratio of their times.  Its median is the estimate, and two of its order statistics are an interval that
+holds the true median with a stated probability, whatever the distribution (the interval of the sign test: Conover,
 *Practical Nonparametric Statistics*, section 3.2).
 
 A race looks at its intervals after 8, 16, 32 and 64 rounds.  The probability of a false statement is divided evenly among
-looks and pairs of candidates (Bonferroni), so that all that is said of a race, whenever it stopped, is true together with
-the confidence that it states.  Rounds are taken to be independent of each other; a burst that outlasts a round slows all.
+looks and pairs of candidates (Bonferroni), so that all statements about a race, whenever it stopped, are true together with
+the stated confidence.  Rounds are taken to be independent of each other; a burst that outlasts a round slows all.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from statistics import median
 from typing import Literal
 
 LOOKS = (8, 16, 32, 64)
-"""Rounds after which a race looks whether it is decided; after the last one it is over."""
+"""The rounds after which a race checks whether it is decided; after the last one it is over."""
 ERROR = 0.05
-"""How probable it is at most that anything said of a race is false."""
+"""The probability, at most, that any statement about a race is false."""
 BAND = 0.02
 """Ratios up to ``1 + BAND``, either way, are a tie."""
 
@@ -36,12 +36,12 @@ Verdict = Literal["faster", "slower", "tie", "undecided"]
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """How many times as fast as another one a candidate is: ``time of the other / time of the candidate``.
+    """The speed of a candidate relative to another one: ``time of the other / time of the candidate``.
 
     :ivar ratio: the median over rounds; `low` and `high` are the ends of its interval, 0 and infinity in too few rounds.
     :ivar rounds: in how many rounds both were timed.
-    :ivar confidence: how probable it is at least that all intervals of the race hold the true medians.
-    :ivar band: how far from 1 a ratio may be to be a tie.
+    :ivar confidence: the probability, at least, that all intervals of the race hold the true medians.
+    :ivar band: the largest distance of a ratio from 1 that is a tie.
     """
 
     candidate: str
@@ -103,8 +103,8 @@ class Race:
     """A race, told of its rounds by whoever times them.
 
     :param names: the candidates.
-    :param error: how probable a false statement may be.
-    :param band: how far from 1 a ratio may be to be a tie.
+    :param error: the largest probability of a false statement.
+    :param band: the largest distance of a ratio from 1 that is a tie.
     :param looks: after how many rounds to look; the last is the longest that a race can be.
     :ivar rounds: seconds by candidate for each round; those that were dropped, or failed, are missing from then on.
     :ivar running: the candidates that may still be the fastest.
@@ -133,7 +133,7 @@ class Race:
         self.over = self.over or not self.running or len(self.rounds) >= self.looks[-1]
 
     def _look(self) -> None:
-        """Drop what is slower than another one; the race is over when those that are left tie."""
+        """Drop candidates that are slower than another one; the race is over when the others tie."""
         found = [self.compare(a, b) for a, b in combinations(self.running, 2)]
         slower = {c.other if c.verdict == "faster" else c.candidate for c in found if c.verdict in ("faster", "slower")}
         self.running = tuple(name for name in self.running if name not in slower)
@@ -186,7 +186,7 @@ def run_race(
 ) -> Race:
     """Run a race to its end.
 
-    :param samplers: by name, what times a candidate once and returns the seconds that it took.
+    :param samplers: by name, a function that times a candidate once and returns its seconds.
     :param seconds: when to stop even if it is undecided, after the round at hand.
     """
     race = Race(tuple(samplers), error=error, band=band, looks=looks)

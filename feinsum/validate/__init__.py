@@ -1,4 +1,4 @@
-"""Validation: every variant is proved before it is timed, and what is timed is compared, too.
+"""Validation: every variant is proved before it is timed, and the timed runs are compared, too.
 
 Outputs are poisoned, inputs and outputs lie between guard bands, inputs are random and of mixed sign, the result is
 compared with a reference in higher precision on the same inputs, at the lengths to be timed, at lengths that divide
@@ -6,8 +6,8 @@ nothing, and at lengths drawn for this run.  Uneven numbers, zeros and an infini
 timed.  Where sums are so long that a missing term could hide in the bound of roundoff, whole numbers are tried, too: with
 them any order of evaluation is exact, and nothing is allowed.
 
-An output that is updated holds other numbers before every run.  The numbers that an epilogue takes are random, and once
-zero; what they multiply of an output is then no number at all.
+An output that is updated holds other numbers before every run.  The scalars of an epilogue are random, and once zero; then
+the entries of the output that they multiply are NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_BYTES = 1 << 30
 
 
 def short_proof(e: BatchedEinsum, lengths: Mapping[str, int], queue: Any) -> list[Workload]:
-    """What a kernel that was proved elsewhere, or at other lengths, has to be right for before it is used."""
+    """The cases for which a kernel that was proved elsewhere, or at other lengths, has to be right before it is used."""
     found = []
     for at in odd_lengths(e, lengths)[-2:] or [dict(lengths)]:
         found += [Workload(e, at, queue), *([Workload(e, at, queue, draw="whole")] if hides_terms(e, at) else [])]
@@ -39,7 +39,7 @@ def short_proof(e: BatchedEinsum, lengths: Mapping[str, int], queue: Any) -> lis
 
 
 def proof(e: BatchedEinsum, lengths: Mapping[str, int], queue: Any, seed: int) -> list[Workload]:
-    """All that a kernel for `e` has to be right for, the quickest to try first; the last one is to be timed.
+    """The cases for which a kernel for `e` has to be right, the fastest to try first; the last one is to be timed.
 
     :param lengths: the length of every index in use.
     :param seed: of the inputs, and of the lengths that are drawn.

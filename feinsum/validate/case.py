@@ -1,4 +1,4 @@
-"""A case: inputs on a device, and what a kernel should make of them.  Whatever is proved is proved by cases."""
+"""Cases, by which kernels are proved: inputs on a device, with references for the outputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Case(ABC):
 
     :param inputs: arrays by name.
     :param results: the shape and type of each output, by name.
-    :param present: what outputs that are updated hold before a run, by name.
+    :param present: the content, before a run, of outputs that are updated, by name.
     :param draw: how inputs are drawn; one of :data:`feinsum.validate.draws.DRAWS`.
     """
 
@@ -55,7 +55,7 @@ class Case(ABC):
     @property
     @abstractmethod
     def references(self) -> Sequence[Reference]:
-        """What each output should be."""
+        """The reference of each output."""
 
     @property
     @abstractmethod
@@ -84,7 +84,7 @@ class Case(ABC):
 
     @property
     def present(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """What outputs that are updated hold before a run, by name."""
+        """The content, before a run, of outputs that are updated, by name."""
         return self._present
 
     def is_finite(self, name: str) -> bool:
@@ -96,11 +96,11 @@ class Case(ABC):
         return False
 
     def sets_to_rotate(self, profile: DeviceProfile) -> int:
-        """How many sets of inputs and outputs keep timing from being served by the cache, in a quarter of the memory."""
+        """The number of sets of inputs and outputs that keeps timing out of the cache, within a quarter of the memory."""
         return buffer_sets_needed(self.used_bytes, self.nbytes, profile.cache_bytes, _most_bytes(profile))
 
     def room(self, profile: DeviceProfile) -> int:
-        """How many sets of inputs and outputs take a quarter of the memory."""
+        """The number of sets of inputs and outputs that fit into a quarter of the memory."""
         return _most_bytes(profile) // max(self.nbytes, 1)
 
     def upload(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Case(ABC):
 
     @cached_property
     def _guarded_inputs(self) -> dict[str, Guarded]:
-        """The inputs, between bands of what spoils a result that they get into."""
+        """The inputs, between bands of values that spoil a result which reads them."""
         found = {}
         for name, values in self._inputs.items():
             found[name] = Guarded(self.queue, values.nbytes, _POISON[values.dtype.kind])
@@ -170,7 +170,7 @@ class Case(ABC):
         return self._renew(changed, verdict) if changed else verdict
 
     def _renew(self, names: list[str], verdict: Verdict) -> Verdict:
-        """Restore inputs; a verdict that says what became of them, unless outputs were worse off."""
+        """Restore inputs; a verdict on their change, unless that of the outputs is worse."""
         escaped = verdict.escaped
         for name in names:
             guarded = self._guarded_inputs[name]

@@ -1,4 +1,5 @@
-"""What an epilogue may make of a complex sum that is known within a bound: arithmetic of disks around the reference.
+"""The possible values of an epilogue of a complex sum that is known within a bound: arithmetic of disks around the
+reference.
 
 The rules are those of Gargantini and Henrici, "Circular arithmetic and the determination of polynomial zeros" (1972), with
 what rounding may add to a product or quotient, a few units in the last place of its modulus.

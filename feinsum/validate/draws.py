@@ -1,17 +1,17 @@
-"""Inputs that kernels are proved with: each draw shows what another one hides.
+"""Draws of the inputs that kernels are proved with: each reveals errors that another hides.
 
 even
     numbers in [-1, 1), of mixed sign as in use.
 uneven
-    numbers of many magnitudes, up to 128, and zeros: a kernel that takes a product for another one of its size is seen.
+    numbers of many magnitudes, up to 128, and zeros: they reveal a kernel that takes one product for another of its size.
 infinite
-    one infinity: what does not depend on it must not feel it, as where a kernel multiplies by zero what it should leave
-    out; and what does is infinite or no number, in whatever order it is evaluated.
+    one infinity: entries that do not depend on it must not change, as they would if a kernel multiplied by zero where it
+    should leave out; and entries that do are infinite or NaN, in whatever order they are evaluated.
 whole
     small whole numbers, whose sums are exact; see :func:`feinsum.validate.reference.whole_inputs`.
 zero
-    as even, with a zero for every number that an epilogue takes: what it multiplies of an output, which holds no numbers
-    then, must not be felt.
+    as even, with a zero for every scalar of an epilogue: the content of an output that it multiplies, which is NaN then,
+    must not matter.
 """
 
 from __future__ import annotations
