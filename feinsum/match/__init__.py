@@ -1,6 +1,6 @@
-"""Matching: seeing batched einsums in loopy kernels, and saying why there is none.
+"""Matching: recognising batched einsums in loopy kernels, or saying why there is none.
 
-The grammar stands in :mod:`feinsum.match.grammar`; the matcher is the inverse of :mod:`feinsum.lower`.
+:mod:`feinsum.match.grammar` defines the grammar; the matcher is the inverse of :mod:`feinsum.lower`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Conversion: the rules of narrower operands give the type of the result, as those that :mod:`feinsum.lower` writes.
+"""Conversion: the rules of narrower operands return the type of the result, as the rules that :mod:`feinsum.lower` writes
+do.
 
     D_(i, j) := D[i, j]                  ──▶   D_(i, j) := cast(np.float64, D[i, j])     where y is float64 and D float32
 

@@ -1,4 +1,4 @@
-"""From rows of a kernel to a batched einsum with names of its own, and what its names stand for in the kernel."""
+"""From rows of a kernel to a batched einsum with names of its own, and the meanings of its names in the kernel."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A loop around a kernel: what a compiler wrote for one element, for many.
+"""A loop around a kernel: a compiler's kernel of one element becomes a kernel of many.
 
     for j: b[j] = 2*c[j]        ──▶        for e: for j: b[e, j] = 2*c[e, j]
 
-What jax calls vmap, before it is vectorized: the loop is sequential.
+JAX calls this vmap, and vectorizes it; here the loop is sequential.
 """
 
 from __future__ import annotations

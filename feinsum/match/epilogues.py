@@ -1,4 +1,5 @@
-"""Epilogues of einsums that kernels compute: what instructions make of their sums, in the terms of :mod:`feinsum.epilogue`.
+"""Epilogues of einsums that kernels compute: the functions of sums that instructions store, in the terms of
+:mod:`feinsum.epilogue`.
 
 out[i, j] = exp(sum(k, A(i, k)*B(k, j))) + b[j]        ik,kj->ij  with the epilogue  exp(v) + b[j]
 """
@@ -53,10 +54,10 @@ def match_einsum(
     :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
     :param insn_match: the instructions, as :func:`loopy.match.parse_match` takes them; None for all.  Barriers and
         instructions that do nothing are passed over.
-    :param epilogues: whether instructions may store what they make of their sums entry by entry, ``2*sum(...)``,
-        ``y[i] + sum(...)``, ``sin(sum(...))*b[i]``; :attr:`Match.epilogues` tells what, and the einsum is that of the sums.
-        A single instruction may make it of several sums, ``sum(...)*sum(...)``, which are the rows.
-        Arrays are read at indices of the output; the output itself at the entry that is written.
+    :param epilogues: whether instructions may store functions of their sums entry by entry, ``2*sum(...)``,
+        ``y[i] + sum(...)``, ``sin(sum(...))*b[i]``; :attr:`Match.epilogues` holds them, and the einsum is that of the sums.
+        A single instruction may store a function of several sums, ``sum(...)*sum(...)``, which are the rows.  Arrays are
+        read at indices of the output; the output itself at the entry that is written.
     :raises MatchError: naming the instruction, the rule of the grammar that it breaks, and the reason.
     """
     if not epilogues:
@@ -77,7 +78,8 @@ def find_whole(source: Source) -> list[Match]:
 
 
 def set_all_aside(source: Source) -> tuple[lp.TranslationUnit, dict[str, Finishing]]:
-    """The kernel whose instructions store their sums alone where that is an epilogue, and what they made of them."""
+    """The kernel whose instructions store their sums alone where the functions of them are epilogues, and those
+    functions."""
     bare, found = {}, {}
     for insn in choose_instructions(source, None):
         try:
@@ -91,9 +93,9 @@ def set_all_aside(source: Source) -> tuple[lp.TranslationUnit, dict[str, Finishi
 
 
 def with_epilogues(t_unit: lp.TranslationUnit, match: Match) -> Match:
-    """The match with the epilogues that what it makes of its sums comes to.
+    """The match with the functions of its sums as epilogues.
 
-    :raises MatchError: if that is more than an epilogue can say, or needs numbers of a wider type than the output's.
+    :raises MatchError: if a function is no epilogue, or needs numbers of a wider type than the output's.
     """
     if not match.makes_more:
         return match

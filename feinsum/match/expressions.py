@@ -1,4 +1,4 @@
-"""What an expression of loopy uses: the arrays it reads and where, the names, calls and reductions in it."""
+"""The uses in an expression of loopy: the arrays it reads and where, its names, calls and reductions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pymbolic.primitives import Product, Sum, Variable
 
 @dataclass(frozen=True)
 class Uses:
-    """What an expression uses.
+    """The uses in an expression.
 
     :ivar reads: the name and the index tuple of every subscript; None for an index that is no tuple.
     :ivar values: names that stand alone, which are scalars, inames, parameters or formal arguments.
@@ -84,7 +84,7 @@ class _Collector(WalkMapper[[]]):  # type: ignore[misc]  # loopy's mappers are n
 
 
 def find_uses(*expressions: Any) -> Uses:
-    """What the expressions use together."""
+    """The uses in all of the expressions."""
     found = _Collector()
     for expression in expressions:
         found(expression)

@@ -1,4 +1,4 @@
-"""Extraction: what compilers write becomes einsums, with the factors of what is summed as substitution rules.
+"""Extraction: compilers' kernels become einsums, with the factors of each sum as substitution rules.
 
     y[e, i] = sum(j, 2*a[i, j] * (u[e, j] + 3*v[e, j]))
 
@@ -7,8 +7,8 @@
     y[e, i] = sum(j, a_0(i, j) * u_v_1(e, j))
 
 Sequential kernels of one element are normalized first (:mod:`feinsum.match.normalize`), sums that are part of an expression
-get instructions of their own (:mod:`feinsum.match.sums`), and what they multiply becomes rules
-(:mod:`feinsum.match.factors`).  The value is the same but for rounding.
+get instructions of their own (:mod:`feinsum.match.sums`), and their factors become rules (:mod:`feinsum.match.factors`).
+The value is the same but for rounding.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ def extract_operands(
     changes: MutableMapping[str, str] | None = None,
     epilogues: bool = False,
 ) -> lp.TranslationUnit:
-    """Turn what instructions sum into einsums: accumulations into sums, the factors of these into substitution rules.
+    """Turn the sums of instructions into einsums: accumulations into sums, and their factors into substitution rules.
 
     A factor is a part of the product under the sum: an array read, or any expression.  Reads at one tuple of inames, with
     any arithmetic of them, become a rule of that tuple, which matches as the set of the arrays; any other factor a rule of
     the inames it depends on, which matches as one opaque array.  Numbers and value arguments are multiplied into a factor
     that has a floating-point array.  Invocations of rules stay as they are.
 
-    Where a sum is not all of what is assigned, a factor before it is taken into it.  Any other goes to an array of its own,
-    in global memory, from which the instruction computes the rest; so does one whose result has a flat index,
-    ``A[9*i + 3*j + k]``.
+    A factor before a sum is taken into it if that is all of the expression.  Any other sum that is a part of an expression
+    is stored in an array of its own, in global memory, from which the instruction computes the rest; so is a sum whose
+    result has a flat index, ``A[9*i + 3*j + k]``.
 
     Loops that add to an element (``A[j] = A[j] + ...``) and the temporaries in them, as form compilers write them for one
     element, are normalized before: see :mod:`feinsum.match.normalize`, and :func:`feinsum.add_loop` for the loop over all
@@ -59,10 +59,10 @@ def extract_operands(
     each gets loops of its own.
 
     :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
-    :param insn_match: the instructions, as :func:`loopy.match.parse_match` takes them.  None for those with a sum of
-        which this makes an einsum; the others are left alone.
+    :param insn_match: the instructions, as :func:`loopy.match.parse_match` takes them.  None for those whose sum can become
+        an einsum; the others are left alone.
     :param reasons: takes, by its id, why an instruction that reduces or accumulates is left alone; the log has it, too.
-    :param changes: takes, by its id, what was done with an instruction.
+    :param changes: takes, by its id, the change of an instruction.
     :param epilogues: whether the last sum of an expression stays where it is, so that ``y[i] + sum(...)`` is an einsum with
         an epilogue, for :func:`feinsum.match_einsum` and the others with the keyword of the same name.  If all its sums are
         rows of one batched einsum, all stay.
@@ -89,7 +89,7 @@ def extract_operands(
 def _rewrite(
     source: Source, chosen: set[str], made: Collection[str], wanted: bool, *, epilogues: bool
 ) -> tuple[dict[str, Rewritten], dict[str, lp.SubstitutionRule]]:
-    """What takes the place of instructions, and all rules; of sums and statements `made` here if not all are `wanted`."""
+    """The replacements of instructions, and all rules; of sums and statements `made` here if not all are `wanted`."""
     factors = Factors(source)
     sums = Sums(source, factors)
     found = {}
@@ -127,7 +127,7 @@ def _accept(
     refused: MutableMapping[str, str],
     wanted: bool,
 ) -> tuple[dict[str, Rewritten], set[str]]:
-    """Those of which the sums are einsums, and the rules that these use; why the others are not goes to `refused`.
+    """The instructions whose sums are einsums, and the rules that these use; `refused` takes the reasons of the others.
 
     :raises MatchError: for the first that is not, if all are `wanted`.
     """
@@ -156,7 +156,7 @@ def _accept(
 
 
 def _describe(made: Rewritten, before: str | None) -> str:
-    """What was done with an instruction."""
+    """The change of an instruction."""
     text = "its factors are substitution rules"
     if made.finished and not made.einsums:
         count = len(find_reductions(made.rest[0].expression))

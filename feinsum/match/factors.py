@@ -1,4 +1,4 @@
-"""Factors: what is multiplied under a sum becomes substitution rules, the operands of an einsum.
+"""Factors: the factors under a sum become substitution rules, the operands of an einsum.
 
     sum(j, 2*a[i, j] * (u[e, j] + 3*v[e, j]) / h[e])
 

@@ -7,8 +7,8 @@
                                                         for e_0, i_0: z[e_0, i_0] = 2*y[e_0, i_0] + t[e_0]
 
 The loops of a transformed einsum run in parallel, on as many work-items as suit it, and loopy has no code for other loops
-beside them: instructions that no global barrier keeps apart have to use the same axes of the hardware.  What the einsum
-needs comes before it, everything else after.
+beside them: instructions that no global barrier keeps apart have to use the same axes of the hardware.  Instructions that
+the einsum depends on come before it, all others after.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Functions of sums in loopy kernels, seen as einsums and what is made of them.
+"""Functions of sums in loopy kernels, read as einsums with functions of their results.
 
-out[i, j] = exp(sum(k, A(i, k)*B(k, j))) + b[j]                  ik,kj->ij, of whose result exp(v) + b[j] is made
-out[i, j] = sum(k, A(i, k)*B(k, j))*sum(k, A(i, k)*C(k, j))      two rows of it, of whose results v0*v1 is made
+out[i, j] = exp(sum(k, A(i, k)*B(k, j))) + b[j]                  ik,kj->ij, with the function exp(v) + b[j]
+out[i, j] = sum(k, A(i, k)*B(k, j))*sum(k, A(i, k)*C(k, j))      two rows of it, with the function v0*v1
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _match_whole(source: Source, whole: Whole) -> Match:
 
 
 def with_finishing(source: Source, match: Match, found: Mapping[str, Finishing]) -> Match:
-    """A match of sums alone, with what instructions make of these.
+    """A match of sums alone, with the functions of them that instructions store.
 
     :param source: the kernel that makes something of them.
     :param found: by instruction.
@@ -85,7 +85,7 @@ def with_finishing(source: Source, match: Match, found: Mapping[str, Finishing])
 
 
 def split(source: Source, insn: Any) -> tuple[Any, Finishing | None]:
-    """The sum of an instruction, or its product of operands, and what is made of that: None if it is stored as it is.
+    """The sum of an instruction, or its product of operands, and the function of it: None if it is stored as it is.
 
     Where an instruction has no such form at all, its expression is returned, of which the grammar then says what is amiss.
 
@@ -103,7 +103,7 @@ def split(source: Source, insn: Any) -> tuple[Any, Finishing | None]:
 
 
 def split_several(source: Source, insn: Any) -> Whole | None:
-    """The sums of an instruction and what is made of them, where they are several; None where they are not.
+    """The sums of an instruction and the function of them, if there are several; otherwise None.
 
     :raises MatchError: as :func:`split` does.
     """
@@ -117,7 +117,7 @@ def split_several(source: Source, insn: Any) -> Whole | None:
 
 
 def _finishing(source: Source, insn: Any, around: Any) -> Finishing:
-    """What an instruction makes of its sums, of its expression in terms of what stands for them."""
+    """The function of its sums that an instruction stores, from its expression in terms of their placeholders."""
     assignee = insn.assignee
     index = assignee.index_tuple if isinstance(assignee, Subscript) else ()
     mapper = _InPlaces(str(insn.assignee_name), index)

@@ -1,7 +1,7 @@
-"""What instructions make of their sums before they store them: ``out[i, j] = exp(sum(k, ...)) + b[j]*out[i, j]``.
+"""Finishing: the functions of sums that instructions store, ``out[i, j] = exp(sum(k, ...)) + b[j]*out[i, j]``.
 
-The grammar of einsums sees ``out[i, j] = sum(k, ...)``; the rest is set aside, in terms of the sum and of the places at
-which the output is indexed, so that it can be made of whatever becomes the finished sum, wherever that is stored.
+The grammar of einsums sees ``out[i, j] = sum(k, ...)``; the function is set aside, in terms of the sum and of the indices
+of the output, so that it can be applied to whatever expression becomes the finished sum, wherever that is stored.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ VALUE, PRESENT = Variable("finished sum"), Variable("present content")
 
 
 def value_of(row: int) -> Variable:
-    """What stands for the finished sum of one of several rows."""
+    """The placeholder of the finished sum of one of several rows."""
     return Variable(f"finished sum {row}")
 
 
 def place(axis: int) -> Variable:
-    """What stands for the index along an axis of the output."""
+    """The placeholder of the index along an axis of the output."""
     return Variable(f"place {axis}")
 
 
 @dataclass(frozen=True)
 class Finishing:
-    """What an instruction makes of its sum, or of several, in the names of a kernel.
+    """A function of one or several sums that an instruction stores, in the names of a kernel.
 
     :ivar expression: in terms of :data:`VALUE`, or of :func:`value_of` several rows, of :data:`PRESENT` and :func:`place`.
     :ivar axes: how many the output has.
@@ -66,14 +66,14 @@ class Finishing:
         return frozenset(k for k in range(self.axes) if place(k).name in names)
 
     def of(self, value: Any, assignee: Any) -> Any:
-        """What is made of a sum that is to be stored at an entry of the output.
+        """The function in an expression that is to be stored at an entry of the output.
 
         :param value: the sum, or a tuple of the sums of several rows.
         """
         return self.at(value, assignee, assignee.index_tuple if isinstance(assignee, Subscript) else ())
 
     def at(self, value: Any, present: Any, index: tuple[Any, ...]) -> Any:
-        """What is made of a sum, by the present content of the output and an index tuple."""
+        """The expression for a sum, the present content of the output and an index tuple."""
         sums = {value_of(k).name: own for k, own in enumerate(value)} if isinstance(value, tuple) else {VALUE.name: value}
         values = {**sums, PRESENT.name: present, **{place(k).name: at for k, at in enumerate(index)}}
         return SubstitutionMapper(make_subst_func(values))(self.expression)
@@ -97,7 +97,7 @@ class Together:
 
 
 def set_aside(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
-    """The kernel whose matched instructions store their sums alone; the match knows what is made of them.
+    """The kernel whose matched instructions store their sums alone; the match keeps the functions of them.
 
     Before: ``out[i, j] = exp(sum(k, A(i, k) * B(k, j)))``; after: ``out[i, j] = sum(k, A(i, k) * B(k, j))``.
     """

@@ -4,9 +4,9 @@ The rules, by which a refusal names its reason:
 
 1. *single assignment*: a row is one plain assignment.
 2. *one sum*: its right-hand side is one reduction with ``sum``, or has none; neither its predicates nor the
-   substitution rules it invokes contain another.  With ``epilogues=True`` it may be what is made of one sum entry by
-   entry, ``alpha*y[i, e] + sum(...)``, of which the other rules then see the sum.
-3. *factors*: what is summed is a product.
+   substitution rules it invokes contain another.  With ``epilogues=True`` it may be a function of one sum, applied entry by
+   entry, ``alpha*y[i, e] + sum(...)``; the other rules then see the sum.
+3. *factors*: the summand is a product.
 4. *hypercube*: the loops around the instruction and those of the sum run from 0 to lengths that depend on parameters
    only (:mod:`feinsum.match.domain`).
 5. *rank*: the output has as many axes as there are loops around the instruction.
@@ -15,7 +15,7 @@ The rules, by which a refusal names its reason:
 8. *plain indices*: its arguments are inames of the instruction, and it depends on no other.
 9. *reading*: lengths, element types and indices make a batched einsum as :class:`feinsum.BatchedEinsum` defines it.
 10. *rows*: several instructions are one batched einsum if they agree in everything but their arrays and are independent.
-11. *separable*: what it has in common with other instructions in the loops around it is accessed in the same iteration
+11. *separable*: arrays that it shares with other instructions in the loops around it are accessed in the same iteration
     (:mod:`feinsum.match.neighbours`).
 
 A predicate may guard an instruction if it depends on no iname but those of the loops around it.  It is carried along;
@@ -145,7 +145,7 @@ def _read_output(source: Source, insn: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _read_sum(source: Source, insn: Any) -> tuple[tuple[str, ...], Any]:
-    """The inames summed over and what is summed."""
+    """The inames summed over, and the summand."""
     value = insn.expression
     uses = find_uses(value)
     if len(uses.reductions) > 1:

@@ -1,4 +1,4 @@
-"""Rows gathered into one batched einsum: which row may join, and why not."""
+"""Rows gathered into one batched einsum, with the reason why another row may not join."""
 
 from __future__ import annotations
 

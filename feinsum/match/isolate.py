@@ -41,7 +41,7 @@ SET, PARAM = isl.dim_type.set, isl.dim_type.param
 
 
 def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUnit, Match]:
-    """Give the matched instructions loops and substitution rules of their own, where they have not.
+    """Give the matched instructions loops and substitution rules of their own, where they have none yet.
 
     Their inames have no tags and no priority.  The instructions keep their names, dependencies, predicates and tags; a
     kernel made by :func:`feinsum.generate_loopy` is returned as it is.

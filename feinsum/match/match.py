@@ -34,7 +34,7 @@ _LISTED = 20
 class Match:
     """A batched einsum seen in a kernel, with the instructions that compute it.
 
-    :ivar einsum: what was seen, in names of its own.
+    :ivar einsum: the einsum, in names of its own.
     :ivar kernel_name: the kernel of the translation unit in which it was seen.
     :ivar insn_ids: ``insn_ids[row]`` is the instruction that computes output `row`; where one output is made of all rows,
         they all have its instruction.
@@ -43,11 +43,10 @@ class Match:
     :ivar outputs: ``outputs[row]`` is the array that it writes.
     :ivar arrays: array of the einsum -> array of the kernel, or the substitution rule that stands for an array.
     :ivar axes: long axis of the einsum -> parameter of the kernel, or an affine expression of parameters.
-    :ivar finishing: array of the kernel that is an output -> what is made of the sum that it gets, if anything is.
-    :ivar together: what is to be made of the sums of all rows, in place of storing these; None if it is nothing.
-    :ivar epilogues: what is made of the sum of each row, in the names of the einsum; None where that is nothing, and empty
-        where it is nothing for all; a single one of several rows makes one output of all.  See
-        :func:`feinsum.match_einsum`.
+    :ivar finishing: array of the kernel that is an output -> the function of the sum that it stores, if there is one.
+    :ivar together: the output to be made of the sums of all rows, in place of storing these; None if there is none.
+    :ivar epilogues: the epilogue of each row, in the names of the einsum; None for a row without one, and empty if no row
+        has one; a single epilogue of several rows makes one output of all.  See :func:`feinsum.match_einsum`.
     """
 
     einsum: BatchedEinsum
@@ -79,24 +78,24 @@ class Match:
 
     @property
     def makes_more(self) -> bool:
-        """Whether something is made of any of its sums before it is stored."""
+        """Whether any of its sums has a function applied before it is stored."""
         return self.own_together is not None or any(output in self.finishing for output in self.outputs)
 
     @property
     def own_together(self) -> Together | None:
-        """What is to be made of the sums of all rows, if these are its outputs and not those of a later step."""
+        """The output to be made of the sums of all rows, if these are its outputs and not those of a later step."""
         return self.together if self.together and set(self.outputs) <= set(self.together.sums) else None
 
     @property
     def updates_output(self) -> bool:
-        """Whether what is made of a sum depends on what its output holds before."""
+        """Whether the function of a sum reads the present content of its output."""
         own = self.own_together
         updated = own is not None and own.finishing.reads_output
         return updated or any(output in self.finishing and self.finishing[output].reads_output for output in self.outputs)
 
     @property
     def all_finishing(self) -> Mapping[str, Finishing]:
-        """By output what is made of the sums that it gets, of one row or of all."""
+        """By output the function of the sums that it stores, of one row or of all."""
         together = {} if self.together is None else {self.together.output: self.together.finishing}
         return {**self.finishing, **together}
 

@@ -17,7 +17,7 @@ from feinsum.match.expressions import find_uses, flatten_product
 from feinsum.match.factors import is_sum
 
 MOST = 12
-"""Factors of a sum, more than which are not put together: orders of contraction are searched among all subsets."""
+"""The most factors of a merged sum: orders of contraction are searched among all subsets."""
 
 
 class _Merger(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking

@@ -7,8 +7,8 @@ A transformation treats the loops of a batched einsum as its own, as if they wer
         y[e] = sum(j, D(j) * t_(e))    becomes   for e_0:
                                                      y[e_0] = sum(j, D(j) * t_(e_0))
 
-That is the same computation if what one instruction writes the other accesses in the same iteration only.  A scalar t,
-overwritten in every iteration, would be an operand that is no array.
+That is the same computation if each array that one instruction writes is accessed by the other in the same iteration only.
+A scalar t, overwritten in every iteration, would be an operand that is no array.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Place = tuple[str | None, ...] | None
 
 @dataclass(frozen=True)
 class _Accesses:
-    """What an instruction reads and what it writes."""
+    """The reads and writes of an instruction."""
 
     reads: Uses
     writes: Uses
@@ -63,7 +63,7 @@ class Neighbours:
             self._check_pair(*pair, row.output, own.writes, insn_id, "reads", self._accesses[insn_id].reads)
 
     def check_reads(self, own_id: str, loops: tuple[str, ...], arrays: Iterable[str]) -> None:
-        """Check that what an instruction in `loops` reads of arrays is written in the same iteration of shared loops.
+        """Check that arrays which an instruction in `loops` reads are written in the same iteration of shared loops.
 
         :raises MatchError: naming the instruction, the array and the loop.
         """

@@ -1,4 +1,4 @@
-"""What stands behind an operand: the set of arrays that its substitution rule reads, or one opaque array.
+"""The arrays behind an operand: the set that its substitution rule reads, or one opaque array.
 
 A rule ``f(i0, i1) := u[i0, i1] + 2*v[i0, i1]`` is the set {u, v}: every array is read at exactly the formal arguments,
 by itself or by another rule that it invokes at them, and nothing else depends on them.  Constants, value arguments and

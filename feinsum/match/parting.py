@@ -1,4 +1,5 @@
-"""Sums that wait: an instruction that makes something of sums becomes some that store these, and one that makes it of them.
+"""Parting: an instruction that stores a function of sums becomes instructions that store the sums, and one that applies the
+function to these.
 
 y[e, i] = exp(sum(j, D_(i, j)*u_(e, j)))
 
@@ -24,7 +25,7 @@ from feinsum.match.source import Source
 class Whole:
     """An instruction that is to be parted.
 
-    :ivar sums: what it makes something of.
+    :ivar sums: the sums of which it stores a function.
     """
 
     insn: lp.Assignment

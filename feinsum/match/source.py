@@ -1,4 +1,4 @@
-"""A loopy kernel as the matcher reads it: what its names stand for, and what each substitution rule reads."""
+"""A loopy kernel as the matcher reads it: the meanings of its names, and the reads of each substitution rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from feinsum.match.expressions import Uses, find_uses
 class RuleFacts:
     """A substitution rule with what it uses, the rules it calls included.
 
-    :ivar uses: what the right-hand side uses by itself.
+    :ivar uses: the uses in the right-hand side itself.
     :ivar reads: every array and scalar read by it or by a rule it calls.
     :ivar captured: the inames it takes from around the call instead of from its arguments.
     :ivar reduces: whether it or a rule it calls contains a reduction.
@@ -85,7 +85,7 @@ class Source:
         return isinstance(array, (ArrayArg, TemporaryVariable)) and array.address_space == lp.AddressSpace.GLOBAL
 
     def storage(self, name: str) -> str:
-        """What holds an array: the memory that temporaries share, or the array itself."""
+        """The storage of an array: the memory that temporaries share, or the array itself."""
         temporary = self.kernel.temporary_variables.get(name)
         shared = None if temporary is None else temporary.base_storage
         return name if shared is None else f"storage {shared}"

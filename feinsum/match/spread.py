@@ -4,8 +4,8 @@
         d[e] = x[e, 1] - x[e, 0]               ──▶         d[e] = x[e, 1] - x[e, 0]
         w[e] = abs(d[e])                                   w[e] = abs(d[e])
 
-What is left of a kernel beside its einsums, such as the geometry of each cell, is the work of one work-item otherwise; on
-a GPU it takes longer than everything else then.  Polyhedral compilers call it parallelization of a band.
+Otherwise one work-item would do the work of a kernel beside its einsums, such as the geometry of each cell; on a GPU that
+takes longer than everything else.  Polyhedral compilers call this parallelization of a band.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def spread_loops(
 ) -> lp.TranslationUnit:
     """Make work-items of sequential loops with independent iterations: those in which assignments touch their own entries.
 
-    For what is left of a kernel after :func:`feinsum.transform` took care of its einsums.  All assignments in the same
-    loops are spread together, as one launch, and kept apart from others by global barriers as :func:`feinsum.transform`
-    does it; parallel loops stay as they are.  On a GPU neighbouring work-items have neighbouring entries, along the last
-    axis of what is assigned; on a CPU each goes through some hundreds of entries.
+    For the rest of a kernel after :func:`feinsum.transform` transformed its einsums.  All assignments in the same loops are
+    spread together, as one launch, and kept apart from others by global barriers as :func:`feinsum.transform` does it;
+    parallel loops stay as they are.  On a GPU neighbouring work-items have neighbouring entries, along the last axis of
+    what is assigned; on a CPU each goes through some hundreds of entries.
 
     :param kind: of device, as :attr:`feinsum.DeviceProfile.kind` says it.
     :param kernel_name: an entry point; None for the only one.

@@ -31,7 +31,7 @@ from feinsum.match.source import Source
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What takes the place of an instruction.
+    """The replacement of an instruction.
 
     :ivar einsums: its sums.
     :ivar rest: the instruction that uses them, if they are parts of an expression.

@@ -42,10 +42,10 @@ __all__ = ["normalize"]
 def normalize(
     source: Source, chosen: Set[str] | None, notes: MutableMapping[str, str], reasons: MutableMapping[str, str]
 ) -> lp.TranslationUnit:
-    """Make statements on whole arrays of what accumulates, and of sums that read temporaries of one element.
+    """Make statements on whole arrays of accumulations, and of sums that read temporaries of one element.
 
     :param chosen: instructions of which one must be among those normalized together; None for all.
-    :param notes: takes, by its id, what was done with an instruction.
+    :param notes: takes, by its id, the change of an instruction.
     :param reasons: takes why an accumulation is left alone.
     """
     source = _with_plain_indices(fix_bounds(source, notes), notes)
@@ -133,7 +133,7 @@ def _put(statement: KernelStatement, substitution: Substitution) -> KernelStatem
 
 
 def _note(region: Region, substitution: Substitution, kept: list[str]) -> None:
-    """Say what became of each instruction."""
+    """Note the change of each instruction."""
     for statement in region.statements:
         if statement.insn_id not in kept:
             region.notes[statement.insn_id] = f"its value is put in where '{statement.array}' is read"

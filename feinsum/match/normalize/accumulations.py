@@ -25,7 +25,7 @@ from feinsum.match.normalize.statements import KernelStatement, Region, is_plain
 
 
 def find_addend(statement: KernelStatement) -> Any:
-    """What a statement adds to its element, ``f`` of ``a[i] = a[i] + f``; None for one that does anything else."""
+    """The addend of a statement, ``f`` of ``a[i] = a[i] + f``; None for any other statement."""
     terms = list(flatten_sum(statement.value))
     own = [k for k, term in enumerate(terms) if _is_element(term, statement)]
     if len(own) != 1 or len(terms) < 2:
@@ -95,7 +95,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def _find_start(region: Region, statement: KernelStatement, before: list[KernelStatement]) -> KernelStatement | None:
-    """The statement that initializes what is accumulated; None if an argument is added to as it is.
+    """The statement that initializes an accumulation; None if it adds to an argument as it is.
 
     :raises MatchError: if a temporary is initialized by none, by several, or in other loops.
     """

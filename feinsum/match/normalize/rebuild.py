@@ -1,4 +1,4 @@
-"""Normalized statements as instructions of a kernel: loops of their own, arrays for what they hand on, dependencies."""
+"""Normalized statements as instructions of a kernel, with loops of their own, arrays between them, and dependencies."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class _Renamer(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
 def _depends_on(
     region: Region, statements: Iterable[KernelStatement], statement: KernelStatement, old: set[str]
 ) -> frozenset[str]:
-    """What a statement waits for: statements that share arrays with it, and what came before from elsewhere."""
+    """The dependencies of a statement: statements that share arrays with it, and earlier instructions from elsewhere."""
     own = statement.insn_id
     inside = {
         other.insn_id
@@ -129,7 +129,7 @@ def _depends_on(
 
 
 def _depend_on_new(region: Region, insn: Any, made: Mapping[str, Any], old: set[str]) -> Any:
-    """An instruction from elsewhere that waits for what there is now in the place of what it waited for."""
+    """An instruction from elsewhere that depends on the statements in place of its former dependencies."""
     if not insn.depends_on & old:
         return insn
     new = {insn_id for insn_id in made if not region.is_before(insn.id, insn_id)}

@@ -89,7 +89,7 @@ def _read(region: Region, name: str) -> Temporary:
 
 
 class Substitution:
-    """What becomes of the temporaries of a region.
+    """The treatment of the temporaries of a region.
 
     :ivar kept: those that become arrays.
     """
