@@ -42,7 +42,7 @@ Progress = Callable[[int, "int | None", "TuningRecord | None", "TuningRecord"], 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a run of the tuner tries, and how; all but `begin` are parameters of :func:`autotune`.
+    """The effort of a run of the tuner; all fields but `begin` are parameters of :func:`autotune`.
 
     :ivar begin: see :class:`feinsum.tune.jobs.Job`.
     """
@@ -92,8 +92,8 @@ def autotune(
     :param space: the only space to search, or its name; None searches all that match.
     :param trials: how many configurations to try; None is as many as there are, or as `timeout` lets.
     :param timeout: seconds of the run, that final included; without `trials` and `timeout`, 60.  Trials that are not done
-        by then are stopped and not recorded.  What may come on top: where nothing right is known yet, the rest of the trial
-        at hand and half a second of samples; and a look at a space that is asked for its first configuration.
+        by then are stopped and not recorded.  A run may take longer by the rest of the current trial and half a second of
+        samples, if nothing right is known yet, and by the time in which a space finds its first configuration.
     :param sampler: see :func:`feinsum.search.make_sampler`.
     :param seed: of the search, and of the inputs and a length with which variants are proved; records keep the latter.  By
         default that of the search is 0, and the other is drawn for every run.
@@ -104,8 +104,8 @@ def autotune(
         longer is recorded as such.
     :param steps: ``"auto"``: tune the steps for two fifths of `timeout` if chains turn out to be in reach of the best,
         unless `trials` is given; ``"always"``: tune them before all else; ``"never"``.
-    :param schedule: an order of contraction of your own, whose chain of the best known steps is tried before all else;
-        where steps are tuned, it is these.  `read_schedule` of the immediate language reads one from a text.
+    :param schedule: an order of contraction of your own, whose chain of the best known steps is tried before all else; if
+        steps are tuned, they are those of this order.  `read_schedule` of the immediate language reads one from a text.
     :param first: configurations to try before all else, each with the name of its space, in the letters in which records of
         the space have them; chains among them.  `attempts` of the immediate language makes some of a text.
     :param progress: whether to show a progress bar on a terminal; or a function that is called after each trial with
@@ -146,7 +146,7 @@ def tune_on(
     space: str | None,
     effort: Effort,
 ) -> TuningReport:
-    """:func:`autotune` with processes that are there already, and a store that is open."""
+    """:func:`autotune` with processes that run already, and a store that is open."""
     start, budget = time.monotonic(), Budget(effort.timeout)
     task = make_task(what, sizes, engine.profile, effort.seed)
     require_writable(store)
@@ -198,7 +198,7 @@ def _step_tuner(engine: Engine, store: Database, contest: Contest, effort: Effor
 def make_engine(
     scheduler: str | None, device: Device | str | cl.Device | cl.CommandQueue | None, workers: int | None, timeout_s: float
 ) -> contextlib.AbstractContextManager[Engine]:
-    """What does the trials: processes of this machine, or the workers of a scheduler.
+    """The engine that does the trials: processes of this machine, or the workers of a scheduler.
 
     :raises DeviceError: if there is no such device.
     """
@@ -211,7 +211,7 @@ def make_engine(
 
 
 def require_scheduler(address: str) -> None:
-    """Look whether a scheduler answers, once for all that it is going to be asked.
+    """Check once that a scheduler answers, before any request.
 
     :raises DeviceError: if it does not.
     """
@@ -234,7 +234,7 @@ def _search_with_steps(
 
 
 def _search(task: Task, contest: Contest, engine: Engine, trials: int | None, budget: Budget) -> Iterator[TuningRecord]:
-    """Do trials until their number or the time is spent or every space is exhausted, and record what became of each."""
+    """Do trials until their number or the time is spent or every space is exhausted, and record the outcome of each."""
     asked = 0
 
     def next_trial() -> Trial | None:
@@ -267,7 +267,7 @@ def _final(
 ) -> Final | None:
     """Time the best again, unless nothing has changed since the last final.
 
-    What is found wrong by then, as records of an older proof may be, loses its rank.
+    Configurations found wrong then, as records of an older proof may be, lose their rank.
     """
     finalists = final.finalists([*contest.known, *records])
     decided_before = contest.best is not None and contest.best.protocol == FINAL_PROTOCOL
@@ -292,7 +292,7 @@ def _final(
 
 
 def _notify(stack: contextlib.ExitStack, name: str, effort: Effort) -> Progress:
-    """What to call after each trial."""
+    """The function to call after each trial."""
     if callable(effort.progress):
         return effort.progress
     if not effort.progress:

@@ -1,4 +1,4 @@
-"""Batches: tune what a job file asks for, or a shard of it, and skip what is done.
+"""Batches: tune the jobs of a job file, or a shard of them, and skip those that are done.
 
 Job k of a file, counted from 0, belongs to shard ``1 + k mod n`` of n.  A shard writes to a store of its own beside that of
 the batch, so that shards need share nothing; ``feinsum db merge`` brings them together.  A store by URL is shared as it is.
@@ -60,7 +60,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a job: a report, or why there is none.
+    """The result of a job: a report, or why there is none.
 
     :ivar status: "tuned", "done" (by an earlier run), "failed" (also where no configuration is right, or none was tried)
         or "interrupted".
@@ -104,7 +104,7 @@ def run_batch(
     :param tell: called with each result as soon as there is one.
     :param devices: do the jobs on these at once, whatever devices they name; equal ones share the jobs, see
         :mod:`feinsum.tune.lanes`.
-    :return: what became of the jobs, up to one that the user interrupted.
+    :return: the results of the jobs, up to one that the user interrupted.
     :raises DatabaseError: if the store fails.
     :raises DeviceError: if no scheduler answers before the first job.
     """
@@ -192,7 +192,7 @@ def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], p
 
 
 def _result(job: Job, report: TuningReport) -> Result:
-    """What became of a job that was tried: it failed where nothing right is known after it."""
+    """The result of a job that was tried: it failed if nothing right is known after it."""
     if report.interrupted:
         return Result(job, "interrupted", report=report)
     if report.best is not None:
@@ -219,7 +219,7 @@ def _spaces(job: Job, task: Task) -> list[TransformSpace]:
 
 
 def _best(job: Job, task: Task, store: Database, protocol: int | None = None) -> TuningRecord | None:
-    """The quickest record of a job in a store, of the present versions of its spaces."""
+    """The fastest record of a job in a store, of the present versions of its spaces."""
     current = [(s.name, s.version) for s in _spaces(job, task)]
     key, profile = task.subject.key, task.profile
     return store.best(key, task.sizes, profile.id, driver=profile.driver, spaces=current, protocol=protocol)

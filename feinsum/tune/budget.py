@@ -1,4 +1,4 @@
-"""The time of a tuning run: the search ends early enough for a final, and what still runs when all is spent is stopped.
+"""The time of a tuning run: the search ends early enough for a final, and trials still running at the end are stopped.
 
 ::
 
@@ -48,12 +48,12 @@ class Budget:
 
     @property
     def patience_s(self) -> float:
-        """How long what runs now may go on: in the final, or while a variant is measured."""
+        """Seconds for which the present action may go on: in the final, or while a variant is measured."""
         return math.inf if self.patient else self.left_s
 
     @property
     def search_patience_s(self) -> float:
-        """How long the search may wait for what is being built."""
+        """Seconds for which the search may wait for variants that are being built."""
         return math.inf if self.patient else self.search_left_s
 
     def reserve(self, finalists: int, trial_s: float) -> None:

@@ -1,9 +1,9 @@
 """Many machines: the workers of a dask.distributed scheduler do the trials, each on a device of its own.
 
-The tuner searches, asks the workers that have the device, and stores what comes back.  A worker of the scheduler does a
-trial in processes of its own (:mod:`feinsum.tune.runner`), so that a trial takes down neither; if it is lost altogether,
-the scheduler gives its trials to another one.  Start one worker for each device, with two threads so that one builds while
-the other measures::
+The tuner searches, sends trials to the workers that have the device, and stores their outcomes.  A worker of the scheduler
+does a trial in processes of its own (:mod:`feinsum.tune.runner`), so that a trial takes down neither; if a worker is lost
+altogether, the scheduler gives its trials to another one.  Start one worker for each device, with two threads so that one
+builds while the other measures::
 
     dask scheduler --port 8786
     CUDA_VISIBLE_DEVICES=0 dask worker tcp://node1:8786 --nthreads 2
@@ -31,7 +31,7 @@ from feinsum.tune.trial import Outcome, Trial
 
 _CONNECT_S = 20.0
 _LOOK_S = 2.0
-"""How often is looked whether a worker is left for what one waits for."""
+"""Seconds between checks that a worker is left for an awaited call."""
 
 
 class Cluster:
@@ -94,7 +94,7 @@ class Cluster:
                 call.cancel()
 
     def _outcome(self, call: _Call, budget: Budget) -> Outcome | None:
-        """What became of a trial; None if the time of the search was up first."""
+        """The outcome of a trial; None if the time of the search was up first."""
         try:
             answer = call.result(lambda: budget.search_patience_s)
         except _LostError as lost:
@@ -162,7 +162,7 @@ class Cluster:
 
 
 class _LostError(Exception):
-    """What was asked for took down every worker that tried it."""
+    """A call took down every worker that tried it."""
 
 
 class _Call:
@@ -223,7 +223,7 @@ def connect(address: str) -> Any:
 
 
 def _describe(word: str | None) -> dict[str, Any]:
-    """What a worker understands by the word for a device; run by the worker."""
+    """The device that a worker understands by a word; run by the worker."""
     from feinsum.devices import device
 
     try:

@@ -1,16 +1,16 @@
 """The search of a tuning run: every space that matches, each with its own sampler, asked in turns.
 
-A sampler is told what earlier runs found.  It begins with what was best where the problem was alike, then asks for what
-the cost model expects to be quick and for what the space would try first, then explores::
+A sampler is told the results of earlier runs.  It begins with the winners of similar problems, then proposes the favourites
+of the cost model and the default of the space, then explores::
 
-    what a job says to begin with
-    chains of the best that is known of the steps (:mod:`feinsum.candidates.composed`)
+    the configurations that a job says to begin with
+    chains of the best known steps (:mod:`feinsum.candidates.composed`)
     winners of this einsum at other lengths, then of others with the same subscripts, nearest first, on this device, then
-        on others of its architecture (:mod:`feinsum.candidates.records`), each made to fit
+        on others of its architecture (:mod:`feinsum.candidates.records`), each adapted
         (:mod:`feinsum.candidates.transfer`)
     the favourites of the cost model
     the default configuration
-    whatever the strategy proposes
+    the proposals of the strategy
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from feinsum.tune.trial import Trial
 _GENERIC_TRIALS = 6
 """Trials given to the generic space where others match: enough to stand in for them."""
 _TRIED = 6
-"""Trials after which a space is judged by what it found."""
+"""Trials after which a space is judged by its best configuration."""
 _MOST_BEHIND = 8.0
-"""A space gets a trial for each so many of the quickest, however slow it is."""
+"""A space gets a trial for each so many of the fastest space, however slow it is."""
 _ALIKE = 5
 """Configurations of similar problems to begin with."""
 _FAVOURITES = 5
-"""Configurations that the cost model expects to be quick, to go on with."""
+"""Favourites of the cost model, to go on with."""
 _LOOKED_AT, _SECONDS = 300, 1.0
-"""Configurations of a space that it looks at for that, and for how long at most: about as long as a trial."""
+"""Configurations of a space that it evaluates for that, and seconds for it at most: about as long as a trial."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Contestant:
     :ivar known: the best record of every configuration that was tried before.
     :ivar chains: configurations that are no points of the search, to be asked first.
     :ivar composed: all that were ever among them.
-    :ivar best_s: the time of the quickest, in seconds.
+    :ivar best_s: the time of the fastest, in seconds.
     """
 
     space: TransformSpace
@@ -84,9 +84,9 @@ class Contest:
     :param begin: configurations to try first, or parts of some: see :class:`feinsum.tune.jobs.Job`.
     :param schedule: an order of contraction, in the letters of the given einsum, whose chain is tried before all others.
     :param first: configurations to try before those, each with the name of its space.
-    :ivar best: the winner of the last final, or else the quickest record; None while none is right.
+    :ivar best: the winner of the last final, or else the fastest record; None while none is right.
     :raises TransformError: if no space takes part.
-    :raises SearchError: if `begin` names what is no parameter of a space that does.
+    :raises SearchError: if `begin` names a parameter that no participating space has.
     """
 
     def __init__(
@@ -128,13 +128,14 @@ class Contest:
             c.composed.append(configuration)
 
     def refute(self, record: TuningRecord) -> None:
-        """Forget what turned out to be wrong, after the store has."""
+        """Forget a record that turned out to be wrong, after the store has."""
         contestant = self._contestants[record.space]
         contestant.known = [r for r in contestant.known if r.configuration != record.configuration]
         self.best = self._best_known()
 
     def compose(self) -> int:
-        """Put chains together of what is known of their steps by now, to be asked next; and say how many are waiting."""
+        """Put chains together from the known configurations of their steps, to be asked next; and say how many are
+        waiting."""
         if self._task.instance is None:
             return 0
         inquiry = Inquiry(open_stores(self._store), self._task.profile)
@@ -158,13 +159,14 @@ class Contest:
         return (self._schedule.rename(given.reverse.indices, given.operands),)
 
     def spaces(self, reach: float | None) -> list[TransformSpace]:
-        """The spaces that take part; with `reach`, those alone whose quickest takes at most so many times the best."""
+        """The spaces that take part; with `reach`, only those whose best takes at most so many times as long as the best of
+        all."""
         best_s = math.inf if self.best is None or self.best.median_s is None else self.best.median_s
         return [c.space for c in self._contestants.values() if reach is None or c.best_s <= reach * best_s]
 
     @property
     def known(self) -> list[TuningRecord]:
-        """What earlier runs recorded, the best of every configuration."""
+        """The records of earlier runs, the best of every configuration."""
         return [record for contestant in self._contestants.values() for record in contestant.known]
 
     def next_trial(self) -> Trial | None:
@@ -195,7 +197,7 @@ class Contest:
         return c.asked * (min(c.best_s / quickest, _MOST_BEHIND) if math.isfinite(c.best_s) else _MOST_BEHIND)
 
     def tell(self, record: TuningRecord) -> None:
-        """What became of a trial."""
+        """Take the record of a trial."""
         contestant = self._contestants[record.space]
         contestant.sampler.tell(contestant.space.completed(record.configuration), record.median_s)
         if record.median_s is not None:
@@ -281,7 +283,8 @@ def _asked_for(
 
 
 def _foreseen(task: Task, store: Database, space: TransformSpace, problem: Any) -> list[Mapping[str, Any]]:
-    """What records of similar einsums, and then the cost model, let one expect to be quick; nothing of other subjects."""
+    """Configurations expected to be fast by records of similar einsums, and then by the cost model; none for other
+    subjects."""
     instance = task.instance
     if instance is None:
         return []
@@ -289,9 +292,9 @@ def _foreseen(task: Task, store: Database, space: TransformSpace, problem: Any) 
 
 
 def _alike(instance: Instance, store: Database, space: TransformSpace, problem: Problem) -> list[Mapping[str, Any]]:
-    """What was best for similar einsums, on this device and others of the architecture, or by an older version.
+    """The best configurations of similar einsums, on this device and others of the architecture, or by an older version.
 
-    Each with those values changed that the problem has no use for.
+    Values that the problem does not admit are changed.
     """
     versions = tuple((space.name, version) for version in range(1, space.version + 1))
     question = replace(Question.of(instance, [space]), spaces=versions)
@@ -307,7 +310,7 @@ def _alike(instance: Instance, store: Database, space: TransformSpace, problem: 
 
 
 def _expected(instance: Instance, space: TransformSpace) -> list[Mapping[str, Any]]:
-    """What the cost model expects to be quickest."""
+    """The favourites of the cost model."""
     found = favourites(instance, [space], looked_at=_LOOKED_AT, seconds=_SECONDS, share=math.inf)
     return [f.configuration for f in found[:_FAVOURITES]]
 

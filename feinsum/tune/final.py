@@ -1,8 +1,8 @@
-"""The final of a tuning run: the quickest are timed again, in rounds, and the simplest of those that are as quick wins.
+"""The final of a tuning run: the fastest are timed again, in rounds, and the simplest of those that tie wins.
 
-The quickest of many noisy measurements is partly the luckiest.  Timed in rounds, as a race (:mod:`feinsum.timing.races`),
-all finalists share what the machine does meanwhile.  Those within 2% of the quickest are a tie, which the configuration
-with the fewest values other than the defaults wins.  How sure all that is goes into the record of the winner.
+The fastest of many noisy measurements is partly the luckiest.  Timed in rounds, as a race (:mod:`feinsum.timing.races`),
+all finalists share the disturbances of the machine.  Those within 2% of the fastest are a tie, which the configuration
+with the fewest values other than the defaults wins.  The record of the winner states the confidence of all that.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from feinsum.timing.races import BAND, PairedComparison, Race
 
 FINALISTS = 10
 TIE = BAND
-"""What is slower by no more than this, relatively, is as quick for us."""
+"""The relative difference of times up to which finalists tie."""
 _CHANCE = 1.25
-"""What is this many times slower than the best is out before the final."""
+"""Records that are so many times slower than the best do not enter the final."""
 
 Rounds: TypeAlias = list[dict[str, list[float]]]
 """The samples in seconds of every round of a final, by the id of the trial."""
@@ -30,9 +30,9 @@ class Final:
     """The outcome of a final.
 
     :ivar winner: the record of the winner, with the samples of the final.
-    :ivar ranking: every finalist as it was recorded by its trial, with its median in the final in seconds, quickest first.
-    :ivar ties: the other finalists that are as quick as the winner.
-    :ivar verdict: how the winner compares with the quickest of those that are not as quick, in words.
+    :ivar ranking: every finalist as it was recorded by its trial, with its median in the final in seconds, fastest first.
+    :ivar ties: the other finalists that are as fast as the winner.
+    :ivar verdict: how the winner compares with the fastest of those that are slower, in words.
     :ivar comparisons: how the winner compares with each of the others, by the ids of their trials.
     """
 
@@ -44,7 +44,7 @@ class Final:
 
 
 def finalists(records: Sequence[TuningRecord]) -> list[TuningRecord]:
-    """The records worth timing again: the quickest of every configuration, ten at most, quickest first."""
+    """The records worth timing again: the fastest of every configuration, ten at most, fastest first."""
     good = sorted((r for r in records if r.median_s is not None), key=lambda r: r.median_s or 0.0)
     first = {(r.space, r.configuration): r for r in reversed(good)}
     ordered = sorted(first.values(), key=lambda r: r.median_s or 0.0)
@@ -61,8 +61,8 @@ def decide(
 
     :param rounds: the samples of the finalists in every round, by any name.
     :param contenders: what the trial of each finalist recorded, by the same names.
-    :param complexity: how complicated a finalist is; the least complicated of those that are as quick wins.
-    :param record: makes the winner's record of what it was, its samples, and what is to be said of the final.
+    :param complexity: how complicated a finalist is; the least complicated of those that tie wins.
+    :param record: makes the winner's record from its trial's, its samples, and a message about the final.
     """
     race, samples_s = _race(rounds, contenders)
     leader = race.leader
@@ -98,12 +98,12 @@ def _race(rounds: Rounds, contenders: Mapping[str, TuningRecord]) -> tuple[Race,
 
 
 def tie_message(ties: Sequence[TuningRecord]) -> str:
-    """What the winner's record says of those that are as quick; nothing if there are none."""
+    """The message of the winner's record about those that tie with it; empty if there are none."""
     return f"as quick, within {TIE:.0%}: {'; '.join(map(_kernel, ties))}" if ties else ""
 
 
 def _verdict(found: PairedComparison, other: TuningRecord) -> str:
-    """How the winner compares with the quickest of those that are not as quick."""
+    """How the winner compares with the fastest of those that are slower."""
     if found.verdict == "faster":
         interval = f"({found.low:.3g} to {found.high:.3g})"
         return f"{found.ratio:.3g} {interval} times as fast at {found.confidence:.0%} as {_kernel(other)}"

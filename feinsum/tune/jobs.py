@@ -20,10 +20,10 @@
     file = "softmax.decl"                 # a program with numbers to tune, beside the job file
     sizes = {R = [1000, 10_000], C = 512} # lengths of its arguments, each combination another job
 
-What stands above the first ``[[einsum]]`` holds for all of them, unless one says otherwise.  Several outputs are ``rows``
-of names, where ``a*b`` is an elementwise product.  Without rows the operands are the arrays of ``shapes`` in their order,
-but for those that only ``then`` reads, as ``b`` in ``then = "v + b[j]"``.  A job file is data: it is read by :mod:`tomllib`
-and checked key by key.
+Keys above the first ``[[einsum]]`` hold for all of them, unless one says otherwise.  Several outputs are ``rows`` of names,
+where ``a*b`` is an elementwise product.  Without rows the operands are the arrays of ``shapes`` in their order, but for
+those that only ``then`` reads, as ``b`` in ``then = "v + b[j]"``.  A job file is data: it is read by :mod:`tomllib` and
+checked key by key.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Job:
     :ivar trials: configurations to try in all, those of earlier runs included; None for as many as the time allows.
     :ivar timeout: in seconds; None for as long as it takes.
     :ivar steps: whether to tune the steps, too; see :func:`feinsum.autotune`.
-    :ivar begin: configurations of `space` to try before all else, or parts of some: what a part leaves open is that of the
-        default, and what the space refuses, the nearest that it accepts.
+    :ivar begin: configurations of `space` to try before all else, or parts of some: the other values are those of the
+        default, and for a configuration that the space refuses the nearest accepted one is tried.
     :ivar file: of the program, as the job file names it; nothing for an einsum.
     """
 
@@ -84,7 +84,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobFile:
-    """What a job file asks for.
+    """The content of a job file.
 
     :ivar database: the store it names, a relative path being relative to the file; None if it names none.
     """
@@ -151,7 +151,7 @@ def _check_keys(table: Mapping[str, Any], known: set[str], where: str, hint: str
 
 
 def _jobs(table: Mapping[str, Any], directory: Path) -> Iterator[Job]:
-    """Every combination of what one table lists."""
+    """Every combination of the choices in a table."""
     budget: dict[str, Any] = {
         "trials": _number("trials", table["trials"], int, 1) if "trials" in table else None,
         "timeout": _number("timeout", table["timeout"], float, 0) if "timeout" in table else None,

@@ -1,4 +1,4 @@
-"""No record is lost where a store fails: what could not be written is kept in a file of JSON Lines."""
+"""Keeping records where a store fails: a record that could not be written goes to a file of JSON Lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def keep(store: Database, record: TuningRecord) -> None:
 def refute(store: Database, record: TuningRecord, message: str, seed: int) -> None:
     """Take the rank of a configuration that was found wrong: each record of it that says ``ok`` is one that says so.
 
-    :param seed: what it was proved with.
+    :param seed: that of the proof.
     :raises DatabaseError: if the store fails.
     """
     for known in store.query(
@@ -52,7 +52,7 @@ def refute(store: Database, record: TuningRecord, message: str, seed: int) -> No
 
 
 def refuted(record: TuningRecord, message: str, seed: int) -> TuningRecord:
-    """A record of what was found wrong after all."""
+    """The record of a configuration that was found wrong after all."""
     return replace(record, status="wrong", message=message, samples_s=(), seed=seed)
 
 

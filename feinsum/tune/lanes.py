@@ -45,10 +45,9 @@ def in_lanes(
     work: Callable[[Callable[[], Job | None], Callable[[Result], None]], None],
     tell: Callable[[Result], None],
 ) -> list[Result]:
-    """Do jobs on several devices at once, and give what became of them in the order in which they ended.
+    """Do jobs on several devices at once, and yield their results in the order in which they ended.
 
-    :param work: does jobs, which it asks for, until there is none, and tells what became of each; called by a thread for
-        each lane.
+    :param work: takes jobs until there is none, and tells the result of each; called by a thread for each lane.
     :param tell: called with each result as soon as there is one, by one thread at a time.
     """
     lines = {lane.id: deque(jobs) for lane in lanes}

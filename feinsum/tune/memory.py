@@ -7,9 +7,9 @@ import resource
 from pathlib import Path
 
 _SHARE = 0.6
-"""Of the memory that is free, what one worker may take."""
+"""The share of the free memory that one worker may take."""
 _FULL = 0.9
-"""Of what it may take, from where on it is taken to be short of memory."""
+"""The share of that limit from which on a worker counts as short of memory."""
 
 
 def limit_memory() -> None:
@@ -23,7 +23,7 @@ def limit_memory() -> None:
 
 
 def used_up(pid: int) -> str | None:
-    """How much memory a process has, if that is about all that it may have; None if not, or if nobody knows."""
+    """The memory that a process has, if that is nearly its limit; None if not, or if it is unknown."""
     held, limit = _kilobytes(f"/proc/{pid}/status", "VmData"), _limit(pid)
     if held is None or limit is None or held < _FULL * limit:
         return None

@@ -1,4 +1,4 @@
-"""What a tuning run found."""
+"""Reports of tuning runs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _NEAR = 0.05
 class TuningReport:
     """The outcome of :func:`feinsum.autotune`.  Jupyter shows it with its plots, if matplotlib is there.
 
-    :ivar subject: what was tuned.
+    :ivar subject: the einsum or program that was tuned.
     :ivar sizes: the lengths of its long axes.
     :ivar device: the profile of the device.
     :ivar records: one for each configuration tried in this run, in order.
-    :ivar best: the winner of the final, or else the quickest known, of this run or an earlier one; None if none is right.
+    :ivar best: the winner of the final, or else the fastest known, of this run or an earlier one; None if none is right.
     :ivar database: where the records went.
     :ivar seconds: how long the run took.
     :ivar interrupted: whether the user ended the run.
@@ -56,7 +56,7 @@ class TuningReport:
 
     @property
     def einsum(self) -> BatchedEinsum | None:
-        """What was tuned, as it was given; None if that is a program."""
+        """The einsum, as it was given; None if a program was tuned."""
         return self.subject.canonical.given if isinstance(self.subject, EinsumSubject) else None
 
     @property
@@ -66,7 +66,7 @@ class TuningReport:
 
     @property
     def ranking(self) -> list[TuningRecord]:
-        """The winner of the final, then what this run tried and is right, quickest first."""
+        """The winner of the final, then the right configurations of this run, fastest first."""
         good = sorted((r for r in self.records if r.median_s is not None), key=lambda r: r.median_s or 0.0)
         if self.final is None:
             return good
@@ -75,7 +75,7 @@ class TuningReport:
         return [winner, *(r for r in good if (r.space, r.configuration) != same)]
 
     def near_best(self, within: float = _NEAR) -> list[TuningRecord]:
-        """The right ones whose time is within a share of the best's, quickest first."""
+        """The right configurations whose time is within a share of the best's, fastest first."""
         if self.best is None or self.best.median_s is None:
             return []
         return [r for r in self.ranking if (r.median_s or 0.0) <= (1 + within) * (self.best.median_s or 0.0)]
@@ -87,7 +87,7 @@ class TuningReport:
         return influences(self.records)
 
     def table(self, rows: int = 10) -> str:
-        """The best configurations as text, and what is to be said of all."""
+        """The best configurations as text, with remarks on all."""
         *heads, last = _HEADINGS
         lines = [" ".join(text.rjust(n) for text, n in zip(heads, _WIDTHS, strict=True)) + "  " + last]
         for *cells, kernel in map(self._cells, self.ranking[:rows]):
@@ -133,7 +133,7 @@ class TuningReport:
             raise FeinsumError(f"cannot write {path}: {error.strerror}") from None
 
     def _run(self) -> dict[str, Any]:
-        """What the script of the page draws."""
+        """The data that the script of the page draws."""
         from feinsum.report.board import run_data
 
         records = list(self.records)
@@ -145,7 +145,7 @@ class TuningReport:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What was run, where, when and by which command, in words."""
+        """The einsum, device, time and command of the run, in words."""
         last = self.records[-1] if self.records else self.best
         return {
             "einsum": str(self.subject),
@@ -188,7 +188,7 @@ class TuningReport:
 
     @property
     def summary(self) -> str:
-        """The einsum, the best and what was tried, in a line."""
+        """The einsum, the best and the number of trials, in a line."""
         best = "nothing right" if self.best is None else f"{1e3 * (self.best.median_s or 0.0):.4g} ms by {self.best.space}"
         return f"{self.subject.name}: {best}; {self._tried}"
 

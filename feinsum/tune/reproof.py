@@ -1,7 +1,7 @@
 """Proving records again: an ``ok`` is as good as the proof of its day.
 
-Kernels are made, proved and timed for a moment by worker processes, as in tuning, but several at once, since it does not
-matter how quick they are; those of one problem one after the other, as they share inputs and references.
+Kernels are made, proved and timed for a moment by worker processes, as in tuning, but several at once, since their speed
+does not matter; those of one problem one after the other, as they share inputs and references.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from feinsum.tune.trial import Outcome, Trial
 from feinsum.tune.worker import Worker
 
 _SECONDS = 0.02
-"""For the samples of one, which nobody looks at."""
+"""Seconds for the samples of one, which nobody reads."""
 
 
 @dataclass(frozen=True)
 class Reproof:
-    """What became of one record.
+    """The new proof of one record.
 
     :ivar record: as it was.
     :ivar outcome: of building, proving and timing it today.
-    :ivar seed: what it was proved with.
+    :ivar seed: that of the proof.
     """
 
     record: TuningRecord
@@ -43,12 +43,12 @@ class Reproof:
 
     @property
     def decided(self) -> bool:
-        """Whether it is known to be right or wrong; what did not build or took too long may do so elsewhere."""
+        """Whether it is known to be right or wrong; a kernel that did not build or took too long may succeed elsewhere."""
         return self.outcome.status in ("ok", "wrong")
 
     @property
     def result(self) -> TuningRecord:
-        """The record as it is to be from now on: the same, or wrong."""
+        """The record that takes its place: the same, or a wrong one."""
         if self.outcome.status != "wrong":
             return self.record
         return refuted(self.record, self.outcome.message, self.seed)
@@ -65,7 +65,7 @@ def prove_again(
 ) -> Iterator[Reproof]:
     """Prove records of a device that are ``ok``; those of others are passed over.
 
-    :param timeout: seconds after which no other record is begun and what is under way is left.
+    :param timeout: seconds after which no other record is begun and those under way are abandoned.
     :param workers: processes; by default one a core, four at most.
     :param seed: of inputs and of a length; None draws one.
     :raises DeviceError: if no worker process can be started.
@@ -135,12 +135,12 @@ def _prove(worker: Worker, record: TuningRecord, seed: int, budget: Budget, limi
 
 
 def identity(record: TuningRecord) -> object:
-    """What a record has in common with what it becomes when it is found wrong."""
+    """The key that a record shares with its replacement when it is found wrong."""
     return replace(refuted(record, "", 0), seed=None)
 
 
 class Progress:
-    """What was proved by now, in a file of JSON Lines to which lines are added one by one.
+    """The records proved so far, in a file of JSON Lines to which lines are added one by one.
 
     :param source: a store, or records.
     :raises DatabaseError: if the file cannot be written.
@@ -161,7 +161,7 @@ class Progress:
         return [record for record in self.records if record.status == "ok" and identity(record) not in self._done]
 
     def note(self, reproof: Reproof) -> None:
-        """Remember what became of a record; what is wrong loses its rank in a store at once.
+        """Remember the new proof of a record; a wrong one loses its rank in a store at once.
 
         :raises DatabaseError: if it cannot be written.
         """

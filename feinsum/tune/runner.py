@@ -26,26 +26,26 @@ from feinsum.tune.trial import Built, Outcome, Trial
 from feinsum.tune.worker import Worker
 
 _HOPELESS = 1.5
-"""A variant that is this many times slower than the best gets no more repetitions."""
+"""A variant that is so many times slower than the best gets no more repetitions."""
 _SECONDS = 0.15
-"""For the samples of a trial; those near the best get more in the final."""
+"""Seconds for the samples of a trial; variants near the best get more in the final."""
 _FAIR_ROUNDS = 2
-"""Of a comparison, without which it is none: one in each direction."""
+"""The least rounds of a comparison: one in each direction."""
 _FEWEST_ROUNDS, _USUAL_ROUNDS = 4, 16
-"""Of a comparison for which there is time: at least, and for which its seconds are divided."""
+"""The rounds of a comparison for which there is time: at least, and the number among which its seconds are divided."""
 _OVERHEAD = 2.0
-"""How many times as long as its samples a comparison may take: outputs are checked after every round."""
+"""The most time of a comparison, as a multiple of that of its samples: outputs are checked after every round."""
 _KEPT = 64
-"""Right variants whose programs are kept, those of late."""
+"""The number of right variants whose programs are kept, the latest ones."""
 
 
 class Engine(Protocol):
-    """What does trials.
+    """An engine that does trials.
 
     :ivar profile: the device they are done on.
-    :ivar best_s: the median of the quickest variant so far, in seconds; None while there is none.
-    :ivar trial_s: what it takes at least to prove and time a variant, in seconds; 0.0 before the first.
-    :ivar refuted: what was found wrong in a comparison, and how, by the id of its trial.
+    :ivar best_s: the median of the fastest variant so far, in seconds; None while there is none.
+    :ivar trial_s: the least time in which a variant was proved and timed, in seconds; 0.0 before the first.
+    :ivar refuted: the variants found wrong in a comparison, and how, by the id of the trial.
     """
 
     profile: DeviceProfile
@@ -59,7 +59,7 @@ class Engine(Protocol):
         """Do trials, in the order in which they are handed out, until there is none left or the time is up.
 
         :param next_trial: hands out the next trial, some of them ahead of what has come back; or None.
-        :param budget: the time there is; what is not done by then is stopped and has no outcome.
+        :param budget: the available time; trials not done by then are stopped and have no outcome.
         """
 
     def compare(self, trials: Sequence[Trial], seconds: float, budget: Budget | None = None) -> Rounds:
@@ -77,7 +77,7 @@ class Runner:
     """Worker processes for the trials of one device; a context manager that ends them.
 
     :param workers: processes that build; None for one a core, four at most.
-    :param trial_timeout_s: what building, proving and timing may each take for one trial.
+    :param trial_timeout_s: seconds that building, proving and timing may each take for one trial.
     :param word: for the device, where the id of the profile is that of several.
     :ivar best_s, trial_s, refuted: see :class:`Engine`.
     """
@@ -210,7 +210,7 @@ class Runner:
         return self._kept.get(trial.id) or self._build(trial)
 
     def _abandon(self, trials: Iterable[tuple[Trial, Future[Built | Outcome]]]) -> None:
-        """Build these no more."""
+        """Stop building these trials."""
         for trial, future in trials:
             if not future.cancel():
                 with self._handing_over:  # or else its worker might be building for another run by now
@@ -238,7 +238,7 @@ class Runner:
         if outcome.status == "timeout" and not budget.patience_s:
             return None
         if outcome.status == "ok" and seconds is None:
-            # The first prepares what all are checked with, and the quickest trials are those of a final.
+            # The first prepares the case that all are checked with, and the fastest trials are those of a final.
             spent_s = time.monotonic() - start
             self.trial_s = min(self.trial_s or spent_s, spent_s)
             self._keep(trial, built)
@@ -254,14 +254,14 @@ class Runner:
             return self._measurer.time(trial, limit_s, give_up_s=give_up_s, seconds=seconds or _SECONDS)
 
     def _keep(self, trial: Trial, built: Built) -> None:
-        """Keep what may be wanted for a final, which then need not build it again."""
+        """Keep a variant that may enter a final, which then need not build it again."""
         self._kept[trial.id] = built
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        """While the context lasts, nothing of ours but the device has the cores that it needs."""
+        """A context in which no process of ours but the device uses the cores that it needs."""
         stopped = self._builders if self._shares_cores else []
         for worker in stopped:
             worker.pause()

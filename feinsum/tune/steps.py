@@ -1,6 +1,6 @@
 """Tuning the steps of an einsum: each is an einsum with records of its own, and chains are made of the best of each.
 
-search, a third of the time  ->  steps, if chains are in reach  ->  search goes on, chains of what was found first
+search, a third of the time  ->  steps, if chains are in reach  ->  search goes on, chains of the best steps first
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from feinsum.tune.report import TuningReport
 from feinsum.tune.task import Task
 
 WHEN = ("auto", "always", "never")
-"""When steps are tuned: where it is worth while, before all else, or not at all."""
+"""The times at which steps may be tuned: where it is worth while, before all else, or never."""
 _REACH = 2.0
 """Times slower than the best that a space with chains may be, for steps to be worth tuning."""
 _SEARCH_SHARE = 0.35
-"""Of the time, what is spent before it is decided whether to tune steps."""
+"""The share of the time after which it is decided whether to tune steps."""
 _STEPS_SHARE = 0.4
-"""Of the time, what the steps get together."""
+"""The share of the time for all steps together."""
 _LEAST_S = 3.0
-"""For a step; in less time there is no search."""
+"""The least seconds for a step; in less time there is no search."""
 
 TuneStep = Callable[[BatchedEinsum, dict[str, int], float | None], TuningReport]
 """Tunes an einsum at lengths of its long axes, for so many seconds."""
@@ -50,7 +50,7 @@ class StepTuning:
         self._open = when == "always" or (when == "auto" and trials is None and timeout is not None)
 
     def consider(self, task: Task, contest: Contest, seconds: float) -> int:
-        """Tune the steps if it is time to do so, once, and let chains of what is known then take part.
+        """Tune the steps if it is time to do so, once, and let chains of their best configurations take part.
 
         :param seconds: how long the run has been going on.
         :return: how many chains there are to be tried now.

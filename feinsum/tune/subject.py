@@ -1,4 +1,5 @@
-"""Subjects: what is tuned.  Here tasks, trials and proofs meet, so that none of them need know einsums from programs.
+"""Subjects of tuning: einsums and programs.  Tasks, trials and proofs use this protocol, and need not tell one from the
+other.
 
 A subject has a key, by which records know it and from which a worker process makes it again, and lengths.  It says which
 spaces it has, makes a kernel of a configuration, and makes the cases that every kernel has to be right for.
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
     from feinsum.validate.case import Case
 
 KINDS: Final = {"p1|": "feinsum.languages.declarative.tuning"}
-"""What keys of subjects that are no einsums begin with, and the module that makes them again: its ``subject_of``."""
+"""Prefixes of keys of subjects that are no einsums, each with the module whose ``subject_of`` makes them again."""
 
 
 class Subject(Protocol):
-    """What is tuned, at given lengths."""
+    """A subject of tuning at given lengths."""
 
     @property
     def key(self) -> str:
-        """By which records know it, whatever its lengths."""
+        """The key by which records refer to it, whatever its lengths."""
 
     @property
     def pattern_key(self) -> str:
-        """What it has in common with others that are alike."""
+        """The key that it shares with similar subjects."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -60,7 +61,7 @@ class Subject(Protocol):
 
     @property
     def dtype(self) -> Any:
-        """The type of what it computes."""
+        """The element type of its results."""
 
     @property
     def letters(self) -> Mapping[str, str]:
@@ -70,16 +71,16 @@ class Subject(Protocol):
         """The command that tunes it."""
 
     def __str__(self) -> str:
-        """All that is to be said of it in a line."""
+        """Its description, in a line."""
 
     def spaces(self) -> Sequence[TransformSpace]:
         """The spaces of its configurations."""
 
     def problem(self, space: TransformSpace, profile: DeviceProfile) -> Any:
-        """What a space is asked about."""
+        """The problem that a space is asked about."""
 
     def instance(self, profile: DeviceProfile) -> Instance | None:
-        """The einsum that it is, of which chains, similar records and the cost model may say something; None for others."""
+        """The einsum that it is, for chains, similar records and the cost model; None for other subjects."""
 
     def program(self, space: str, version: int, configuration: Configuration, profile: DeviceProfile) -> Program:
         """The kernel of a configuration.
@@ -89,12 +90,12 @@ class Subject(Protocol):
         """
 
     def proof(self, device: Device, seed: int) -> Sequence[Case]:
-        """All that a kernel has to be right for, the quickest to try first; the last one is to be timed."""
+        """The cases for which a kernel has to be right, the fastest to try first; the last one is to be timed."""
 
 
 @runtime_checkable
 class Tunable(Protocol):
-    """What becomes a subject once its lengths are known: a program, for instance."""
+    """An object that becomes a subject once its lengths are known: a program, for instance."""
 
     def subject(self, sizes: Mapping[str, int] | None) -> Subject:
         """The subject.

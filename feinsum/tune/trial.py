@@ -1,4 +1,4 @@
-"""A trial: one configuration of a space, built, proved and timed.  What runs inside a worker process."""
+"""Trials, which run inside worker processes: one configuration of a space, built, proved and timed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from feinsum.tune.subject import Subject, subject_of
 
 @dataclass(frozen=True)
 class Trial:
-    """What to try, as plain data.
+    """One configuration to try, as plain data.
 
     :ivar key: of the subject.
     :ivar sizes: its lengths.
@@ -50,7 +50,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial: a status of :class:`~feinsum.database.TuningRecord`, a message, samples in seconds.
+    """The outcome of a trial: a status of :class:`~feinsum.database.TuningRecord`, a message, samples in seconds.
 
     A trial that was "interrupted" is no record: others killed the process that did it, or the run has ended.
 
@@ -85,7 +85,7 @@ class Built:
 
 
 def prepare(word: str, builds: bool) -> None:
-    """Load what the first trial would load, the device, and loopy where trials are built; then limit the memory.
+    """Load the modules that the first trial needs, the device, and loopy where trials are built; then limit the memory.
 
     :param word: for the device on which the trials for its id are done from now on.
     """
@@ -141,7 +141,7 @@ def prove_trial(trial: Trial, built: Built) -> Outcome | None:
 
 
 def time_trial(trial: Trial, give_up_s: float = math.inf, seconds: float = 0.3) -> Outcome:
-    """Time a variant that this process has proved, and compare what the timed runs left.
+    """Time a variant that this process has proved, and compare the results of the timed runs.
 
     See :func:`feinsum.timing.time_executable`.
     """
@@ -166,7 +166,7 @@ def time_trial(trial: Trial, give_up_s: float = math.inf, seconds: float = 0.3) 
 
 
 def _launch_failure(error: Exception) -> Outcome:
-    """What a driver says that does not run a kernel; after one that found no memory the next call may hang."""
+    """The outcome of a launch that the driver refused; if it found no memory, the next call may hang."""
     return Outcome("launch-failed", f"{type(error).__name__}: {error}", tainted=isinstance(error, MemoryError))
 
 
@@ -202,7 +202,7 @@ def _chosen(word: str) -> Any:
 
 @dataclass
 class _Bench:
-    """What all variants of one subject are checked and timed with."""
+    """The cases and buffers with which all variants of one subject are checked and timed."""
 
     device: Any
     cases: list[Any]

@@ -26,11 +26,11 @@ from feinsum.tune.memory import used_up
 from feinsum.tune.trial import Built, Outcome, Trial, build_trial, prepare, prove_trial, time_trial
 
 _START_TIMEOUT_S = 120.0
-"""A worker loads loopy and the driver, which takes seconds; more on a machine that is busy."""
+"""Seconds for a worker to start: it loads loopy and the driver, which takes seconds, and more on a busy machine."""
 
 
 _EXIT_S = 1.0
-"""How long what a worker wrote last is waited for: children of its children may hold its pipe open for ever."""
+"""Seconds to wait for a worker's last words: children of its children may hold its pipe open for ever."""
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """Signals by which others end a process; those of its own mistakes are SIGSEGV, SIGABRT and the like."""
 
@@ -47,13 +47,13 @@ class WorkerLostError(Exception):
         self.why = why
 
     def outcome(self, failed: str) -> Outcome:
-        """What became of the trial; `failed` is the status of one at which the process died."""
+        """The outcome of the trial; `failed` is the status of a trial at which the process died."""
         statuses = {"timeout": "timeout", "killed": "interrupted", "ended": "interrupted"}
         return Outcome(statuses.get(self.why, failed), str(self))
 
 
 class _Clock:
-    """How long a worker was paused in all, in seconds, the present pause included."""
+    """The seconds for which a worker was paused in all, the present pause included."""
 
     def __init__(self) -> None:
         self._past_s = 0.0
@@ -129,7 +129,7 @@ class Worker:
         return self._checked(_outcome(answer))
 
     def _checked(self, outcome: Outcome) -> Outcome:
-        """The outcome; a process that may have lost its integrity has served."""
+        """The outcome; a process that may have lost its integrity is not used again."""
         if outcome.tainted:
             self._stop()
         return outcome
@@ -150,7 +150,7 @@ class Worker:
             _signal_group(process, number)
 
     def _insist(self, request: dict[str, Any], timeout_s: float, failed: str) -> dict[str, Any] | Outcome:
-        """The answer to a request, which is made again where others killed the process; or what became of the trial.
+        """The answer to a request, which is repeated if others killed the process; or the outcome of the trial.
 
         :param failed: the status of a trial at which the process dies.
         """
@@ -173,7 +173,8 @@ class Worker:
         self._stop()
 
     def abandon(self) -> None:
-        """End the process, so that who waits for its answer is told it was lost; the next request starts another one.
+        """End the process, so that a thread waiting for its answer learns that it was lost; the next request starts another
+        one.
 
         May be called from another thread.
         """
@@ -271,7 +272,7 @@ class Worker:
 
 
 def _spawn(log: IO[str]) -> subprocess.Popen[str]:
-    """A worker process, which says in `log` what nobody asked it."""
+    """A worker process, whose unsolicited output goes to `log`."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
@@ -306,7 +307,7 @@ def _follow(process: subprocess.Popen[str], answers: queue.SimpleQueue[str | Non
 
 
 def _signal_group(process: subprocess.Popen[str], number: int) -> None:
-    """Send a signal to a process and to what it started."""
+    """Send a signal to a process and to all processes that it started."""
     with contextlib.suppress(OSError):  # all of them may just have ended
         os.killpg(process.pid, number)
 
@@ -327,7 +328,7 @@ def _serve(requests: IO[str], answers: IO[str]) -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Do what is asked; whatever goes wrong is an answer, too."""
+    """Answer a request; every failure is an answer, too."""
     do = request["do"]
     try:
         if do == "prepare":
@@ -358,7 +359,7 @@ def _die_with_parent() -> None:
 
 
 def _expect_the_worst() -> None:
-    """Leave no core where a trial crashes, and be the first to go where one eats the memory."""
+    """Leave no core file where a trial crashes, and be the first process to be killed where one exhausts the memory."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
