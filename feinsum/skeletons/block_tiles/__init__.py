@@ -1,9 +1,9 @@
 """Block tiles: contractions of two tensors by work-groups, a block of the result to each, its operands in local memory.
 
-``plan`` says what a work-group computes, and ``notation`` how configurations write that; ``fragments`` has what lanes hold,
-``frame`` has the loops around everything, ``operands`` how tiles come to local memory,
-``pipeline`` and ``prefetched`` in which order they come and are multiplied, and ``preparation`` the launches before and
-after; ``write`` does all in order.
+``plan`` describes the block of a work-group, and ``notation`` how configurations write it.  ``fragments`` are the registers
+of lanes, ``frame`` has the loops around everything, ``operands`` brings tiles to local memory, ``pipeline`` and
+``prefetched`` order the copies and products of tiles, and ``preparation`` has the launches before and after; ``write`` puts
+these parts together.
 """
 
 from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD

@@ -1,4 +1,4 @@
-"""What the lanes of a sub-group hold of ``D = A B + D``: *fragments*, for matrix units and for multiply-adds alike.
+"""*Fragments*: the entries of ``D = A B + D`` that the lanes of a sub-group hold, for matrix units and multiply-adds alike.
 
 A matrix unit wants its fragments as :mod:`feinsum.skeletons.nvidia.matrix_units` says.  Where multiply-adds do the
 work, a fragment is 32 rows by one column: a lane holds one row of A and of D, and all lanes hold the same element of B.
@@ -48,7 +48,7 @@ class LaneFragments:
         return row_of(lane, half), Remainder(Remainder(lane, 4) + 2 * number, 4) + 4 * number
 
     def stride(self, length: int, itemsize: int, *, along_sums: bool) -> int:
-        """How far apart rows of a tile lie in local memory so that lanes read a fragment without bank conflicts.
+        """The distance of rows of a tile in local memory at which lanes read a fragment without bank conflicts.
 
         There are 32 banks of 4 bytes; lanes g, t = lane / 4, lane mod 4 read element (g, t), 16 lanes at a time of float64
         and all 32 of float32.  Where 4 rows t of 8 neighbours each are read, they have to begin 4 doubles or 8 floats

@@ -1,4 +1,5 @@
-"""The frame of a kernel in blocks: loops over groups, warps, lanes and tiles, and where each is in the fused indices."""
+"""The frame of a kernel of block tiles: loops over work-groups, warps, lanes and tiles, and their places in the fused
+indices."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from feinsum.skeletons.common.index_groups import IndexGroup, extent
 
 @dataclass(frozen=True)
 class WorkerLoops:
-    """The loops over blocks and over what works on a block.
+    """The loops over blocks and over the warps and lanes that work on a block.
 
     :ivar first: fused index -> where a block begins along it.
     :ivar lane: of a sub-group.
@@ -56,7 +57,7 @@ class SumLoops:
 
 @dataclass(frozen=True)
 class BlockFrame:
-    """What all parts of a kernel in blocks have in common.
+    """The loops, lengths and draft that all parts of a kernel of block tiles share.
 
     :ivar lengths: of every letter, an int or an expression of parameters.
     :ivar groups: the fused indices by name.
@@ -79,7 +80,7 @@ class BlockFrame:
 
     @property
     def inside(self) -> frozenset[str]:
-        """The loops around what is done for each tile."""
+        """The loops around the instructions for each tile."""
         return self.around | {str(self.tiles.tile)} if self.tiles.several else self.around
 
     def array(self, base: str, shape: tuple[int, ...]) -> str:

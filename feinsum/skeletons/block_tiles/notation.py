@@ -1,4 +1,4 @@
-"""How configurations write parts of a plan: ``"1 2 4 of 3 5"``, ``"async 3"``, ``"k 64"``, ``"01"``, ``"0 2"``.
+"""The notation of parts of a plan in configurations: ``"1 2 4 of 3 5"``, ``"async 3"``, ``"k 64"``, ``"01"``, ``"0 2"``.
 
 Each part is read by its `parse` and written by `str`, and ``parse(str(x)) == x``.
 """
@@ -47,7 +47,7 @@ class BlockShape:
 
 @dataclass(frozen=True)
 class TilePipeline:
-    """How tiles come to local memory: ``"async 3"`` or ``"registers 2"``.
+    """The way of tiles to local memory: ``"async 3"`` or ``"registers 2"``.
 
     :ivar asynchronous: whether tiles are copied without passing through registers, `stages` - 1 of them ahead.
     :ivar stages: tiles of each operand in local memory.

@@ -20,10 +20,10 @@ from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES, copy_asynchronou
 
 @dataclass(frozen=True)
 class Dealing:
-    """How the numbers of a tile are dealt to the work-items of a group, and what each of them finds where.
+    """The dealing of a tile's elements to the work-items of a group.
 
     :ivar side: 0 for the operand with the rows, 1 for that with the columns.
-    :ivar width: numbers that are moved at once.
+    :ivar width: elements that are moved at once.
     """
 
     frame: BlockFrame
@@ -32,17 +32,17 @@ class Dealing:
 
     @property
     def total(self) -> int:
-        """How often a tile is moved from, for all work-items."""
+        """The number of moves of a tile, by all work-items."""
         plan = self.frame.plan
         return plan.items * plan.extents[self.side] * plan.depth // self.width
 
     @property
     def count(self) -> int:
-        """How often a work-item moves something of a tile."""
+        """The number of moves of a tile by one work-item."""
         return -(-self.total // self.frame.plan.work_items)
 
     def coordinates(self, number: Any) -> tuple[Any, Any, Any]:
-        """Item of the batch, row or column, and depth in the tile of what a work-item moves `number`-th."""
+        """Item of the batch, row or column, and depth in the tile of a work-item's move `number`."""
         plan, own = self.frame.plan, self.frame.workers.item
         lengths = (plan.depth, plan.extents[self.side])
         quick, slow = lengths if plan.along_sums[self.side] else lengths[::-1]
@@ -58,7 +58,7 @@ class Dealing:
         return (item, second, first) if plan.along_sums[self.side] else (item, first, second)
 
     def numbered(self, name: str, around: frozenset[str], step: str | None) -> tuple[Any, frozenset[str], list[Any]]:
-        """What a work-item moves: a number for each element, the loops, and the conditions on which there is such.
+        """The moves of a work-item: a number for each element, the loops, and the conditions under which there is one.
 
         Loads that all work-items begin at once keep them from multiplying until the last has begun.  In steps they do not.
         """
@@ -127,7 +127,7 @@ class StagedOperand:
         return self.frame.draft.assign(self.coming[number], value, inside, {*after, *self.decoded}, predicates=predicates)
 
     def keep(self, after: Sequence[str]) -> str:
-        """Put what was loaded into local memory."""
+        """Store the loaded elements in local memory."""
         frame = self.frame
         number, inside, predicates = self.dealing.numbered("keep", frame.inside, None)
         place = self.kept[self._place(frame.tiles.tile, *self.dealing.coordinates(number))]
@@ -146,7 +146,7 @@ class StagedOperand:
         return self.frame.draft.add(copy, f"copy_{self.rule}", inside, {*after, *self.decoded}, alone=True)
 
     def fragment(self, tile: Any, step: Any, loop: str, register: int) -> Any:
-        """Where a lane finds what it holds in a register in a step of a tile."""
+        """The place in local memory of a lane's register in a step of a tile."""
         plan, workers, side = self.frame.plan, self.frame.workers, self.side
         held = plan.fragments
         number, depth = held.of_b(workers.lane, register) if side else held.of_a(workers.lane, register)
@@ -156,7 +156,7 @@ class StagedOperand:
         return self.kept[self._place(tile, workers.place[0], first + number, step * held.depth + depth)]
 
     def _value(self, tile: Any, number: Any) -> tuple[Any, list[Any]]:
-        """What a work-item takes `number`-th from a tile, and the conditions on which there is such a thing."""
+        """The value of a work-item's move `number` from a tile, and the conditions under which there is one."""
         frame, sums = self.frame, self.frame.groups["sums"]
         begin = sums.decode(tile, sums.outer) if frame.tiles.several else {}
         index = {x: Variable(self.at[x])[number] + begin.get(x, 0) for x in self.letters}
@@ -170,7 +170,7 @@ class StagedOperand:
 
 
 def _width(frame: BlockFrame, side: int, rule: str) -> int:
-    """How many numbers to copy at once: as many as planned, if every row of the array begins at a multiple of them."""
+    """The elements to copy at once: as many as planned, if every row of the array begins at a multiple of them."""
     plan, kernel = frame.plan, frame.draft.kernel
     width, run = plan.width[side], plan.depth if plan.along_sums[side] else plan.extents[side]
     definition = kernel.substitutions[rule]
@@ -184,7 +184,7 @@ def _width(frame: BlockFrame, side: int, rule: str) -> int:
 
 
 def _decoded(frame: BlockFrame, dealing: Dealing, letters: str) -> tuple[dict[str, str], list[str]]:
-    """The letters of everything that a work-item moves, once for all tiles, and the instructions that find them."""
+    """The indices of all moves of a work-item, once for all tiles, and the instructions that compute them."""
     draft, groups, first = frame.draft, frame.groups, frame.workers.first
     sums, side = groups["sums"], ("rows", "columns")[dealing.side]
     (number,) = draft.unrolled(("load",), (dealing.count,))

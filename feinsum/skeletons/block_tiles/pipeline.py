@@ -1,4 +1,4 @@
-"""How tiles follow each other: one is multiplied while the next are on their way to registers or to local memory."""
+"""The pipeline of tiles: one is multiplied while the next are on their way to registers or to local memory."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ REGISTER_BYTES = 4
 
 @dataclass(frozen=True)
 class BlockTiles:
-    """How a contraction of two operands is dealt to work-groups.
+    """The division of a contraction of two operands among work-groups.
 
     A letter of unknown length is the last of its fused index.  Whether tiles are whole steps of the unit is checked where
     the kernel is written, as shapes are ranked with the best depth and the best unit, which need not fit each other.
@@ -170,7 +170,7 @@ class BlockTiles:
 
     @property
     def spans(self) -> dict[str, int]:
-        """How much of each fused index but the sums a block has."""
+        """The extent of a block along each fused index but the sums."""
         return {"rows": self.extents[0], "columns": self.extents[1], "batch": self.items}
 
     @property
@@ -194,7 +194,7 @@ class BlockTiles:
 
     @property
     def divided(self) -> dict[str, str]:
-        """Of which indices several values are taken at a time, and how."""
+        """The indices of which the kernel takes several values at a time, and how."""
         found = {x: f"it is one index with its neighbours in '{group}'" for group in self.joined for x in group}
         found |= {x: f"a tile holds {n} of it" for x in self.sums if (n := self.depths.get(x, 1)) > 1}
         found |= dict.fromkeys(self.rows, "it is in the rows of a tile") | dict.fromkeys(
@@ -217,15 +217,15 @@ class BlockTiles:
         return numbers * self.itemsize // REGISTER_BYTES
 
     def _loads(self, side: int) -> int:
-        """Numbers that a work-item loads of a tile of an operand."""
+        """Elements that a work-item loads of a tile of an operand."""
         return -(-self.items * self.extents[side] * self.depth // self.work_items)
 
 
 @dataclass(frozen=True)
 class BlockChain:
-    """How a contraction of three and more operands becomes contractions in blocks; each of these has a plan of its own.
+    """A contraction of three and more operands as contractions by block tiles; each of these has a plan of its own.
 
-    :raises TransformError: if what is multiplied as it is loaded should be copied past the registers.
+    :raises TransformError: if operands that are multiplied as they are loaded should be copied past the registers.
     """
 
     path: ChainPath = described(

@@ -1,4 +1,4 @@
-"""What comes before and after a contraction in blocks: copies of operands in another order of axes, and sums of parts.
+"""Launches before and after a contraction by block tiles: copies of operands in another order of axes, and sums of parts.
 
 C = Σ_k A[k, i] B[k, j]   ->   A'[i, k] = A[k, i];  P[c, i, j] = Σ_k A'[i, c, k] B[c, k, j];  C = Σ_c P[c, i, j]
 """
@@ -23,7 +23,7 @@ ITEMS = 256
 
 @dataclass(frozen=True)
 class Preparation:
-    """A pairwise contraction with what comes before and after it.
+    """A pairwise contraction with the launches before and after it.
 
     :ivar schedule: copies of operands in another order of axes, the contraction, and the sum of its parts.
     :ivar number: which step is the contraction.
@@ -43,8 +43,8 @@ class Preparation:
 def prepared(indexing: Subscripts, lengths: Mapping[str, int], split: SumSplit, packing: Packing) -> Preparation:
     """The steps of a contraction whose sum is split into parts, and of which some operands are packed first.
 
-    A packed operand is copied such that what is summed is the quickest.  An index before the one that is split counts its
-    parts, as :func:`feinsum.rewrites.split_index` makes it.
+    A packed operand is copied such that the summed index is the fastest in memory.  An index before the one that is split
+    counts its parts, as :func:`feinsum.rewrites.split_index` makes it.
     """
     sizes = dict(lengths)
     terms, output = list(indexing.inputs), indexing.output
@@ -68,7 +68,7 @@ def prepared(indexing: Subscripts, lengths: Mapping[str, int], split: SumSplit, 
 
 
 def lanes(length: int) -> int:
-    """Work-items along an axis, up to :data:`ITEMS`, of which few have nothing to do."""
+    """Work-items along an axis, up to :data:`ITEMS`, few of which are idle."""
     return -(-length // -(-length // ITEMS))
 
 

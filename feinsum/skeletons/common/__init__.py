@@ -1,1 +1,1 @@
-"""What several skeletons share: drafts of kernels, sums as matrix products, numbers and indices that stand for several."""
+"""Parts that several skeletons share: drafts of kernels, sums as matrix products, fused indices and their digits."""

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 VECTOR_BYTES = 16
-"""What a work-item can read of local memory at once, where it begins at a multiple of that."""
+"""Bytes that a work-item can read from local memory at once, if they begin at a multiple of that."""
 
 
 @dataclass(frozen=True)
 class Digits:
-    """A number taken apart: ``n = (... d[0] counts[1] + d[1]) counts[2] + d[2] ...``, the last index quickest."""
+    """A number taken apart: ``n = (... d[0] counts[1] + d[1]) counts[2] + d[2] ...``, the last index the fastest."""
 
     letters: Sequence[str]
     counts: tuple[int, ...]

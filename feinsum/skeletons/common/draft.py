@@ -21,7 +21,7 @@ def all_of(conditions: Sequence[Any]) -> Any:
 
 @dataclass
 class Draft:
-    """What is to be added to a kernel of loopy.
+    """The additions to a kernel of loopy, until they are finished.
 
     :ivar tags: iname -> tag.
     :ivar priorities: loops from the outside in, separated by commas.
@@ -123,7 +123,7 @@ class Draft:
         return str(insn.id)
 
     def hide(self, name: str, loops: Iterable[str], after: Collection[str]) -> str:
-        """Let the compiler of NVIDIA devices forget what it knows of a whole number in a temporary; the id of what does."""
+        """Hide an integer in a temporary from the compiler of NVIDIA devices; the id of the instruction that does."""
         register = "l" if self.temporaries[name].dtype.itemsize == 8 else "r"
         forget = partial(
             lp.CInstruction,
@@ -135,7 +135,7 @@ class Draft:
         return self.add(forget, f"hide_{name}", loops, after)
 
     def finished(self, replaced: Collection[str], rules: Collection[str]) -> lp.LoopKernel:
-        """The kernel with what was added, without the instructions `replaced` and the substitution rules `rules`."""
+        """The kernel with the additions, without the instructions `replaced` and the substitution rules `rules`."""
         kept = [insn for insn in self.kernel.instructions if insn.id not in replaced]
         apart = frozenset((insn_id, "any") for insn_id in self.alone)
         added = [insn.copy(no_sync_with=apart) if insn.id in self.alone else insn for insn in self.instructions]

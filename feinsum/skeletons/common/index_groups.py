@@ -1,8 +1,8 @@
 """Indices fused into one: ``m = a + 312 b``, so that a contraction of tensors is a product of matrices.
 
-Every number of a fused index is written in *digits*, the quickest first, each of which counts along one letter.  A letter
-may have two digits: with ``parts={"a": 4}``, ``m = a mod 4 + 4 (e + 16 (a div 4))``, so that neighbours in m are
-neighbours in a and in e.
+Every value of a fused index is written in *digits*, the fastest first, each of which counts along one letter.  A letter may
+have two digits: with ``parts={"a": 4}``, ``m = a mod 4 + 4 (e + 16 (a div 4))``, so that neighbours in m are neighbours in
+a and in e.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Digit:
 class IndexGroup:
     """Letters fused into one index.
 
-    :ivar letters: the quickest first; one of unknown length is the last.
+    :ivar letters: the fastest first; one of unknown length is the last.
     :ivar lengths: of each letter, an int or an expression of parameters.
     :ivar parts: letter -> how many neighbours along it are neighbours in the fused index; the rest of it comes later.
     """
@@ -80,7 +80,7 @@ class IndexGroup:
 
 
 def extent(digits: tuple[Digit, ...]) -> tuple[int, str]:
-    """How many numbers digits write: a factor, and what is to be multiplied by it, as isl reads it."""
+    """The number of values that digits can write: a factor, and an expression to multiply by it, as isl reads it."""
     factor, text = 1, "1"
     for digit in digits:
         if isinstance(digit.count, int):

@@ -1,7 +1,7 @@
 """Launches that copy complex numbers as rows of two reals or as matrices of four, and back; loops and C of these copies.
 
 C of a copy to matrices treats a vector of numbers at once: their parts as they are, and turned by a right angle, -b for a
-and a for b.  Without it, compilers for CPUs scatter what neighbouring work-items write, which takes ten times as long.
+and a for b.  Without it, compilers for CPUs scatter the stores of neighbouring work-items, which takes ten times as long.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from feinsum.skeletons.complex_parts.copies import PartsCopy, on_groups
 
 @dataclass
 class LaunchDraft:
-    """What is to be added to a kernel, launch by launch.
+    """The additions to a kernel, launch by launch.
 
     :ivar kernel: as it was.
     :ivar lengths: index -> its length, or the name of the argument that says it.
     :ivar real: the type of the arrays.
-    :ivar taken: the names that there are.
+    :ivar taken: the names in use.
     :ivar after: the instructions that the next launch comes after.
     """
 
@@ -52,7 +52,7 @@ class LaunchDraft:
         return name
 
     def strides(self, letters: str) -> dict[str, Any]:
-        """How far apart neighbours along each axis of an array are."""
+        """The stride of each axis of an array."""
         strides: dict[str, Any] = {}
         step: Any = 1
         for x in reversed(letters):
@@ -72,7 +72,7 @@ class LaunchDraft:
         return loops
 
     def wait(self) -> None:
-        """A barrier after what was written down so far, if anything was."""
+        """A barrier after the launches so far, if there are any."""
         if not self.instructions:
             return
         before = frozenset(insn.id for insn in self.instructions) | self.after

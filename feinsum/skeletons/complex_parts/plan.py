@@ -1,4 +1,4 @@
-"""Plans of complex parts: which einsums of reals the steps of a contraction of complex numbers become.
+"""Plans of complex parts: the einsums of reals that the steps of a contraction of complex numbers become.
 
 A complex number is a row of two reals, or the matrix that such a row is multiplied with::
 
@@ -84,6 +84,6 @@ def in_rows(indexing: Subscripts, parts: str) -> Subscripts:
 
 
 def matrix_of(indexing: Subscripts) -> int:
-    """Which of two operands is to be made matrices of: the one with the last index of the result, or else the second."""
+    """The operand to be turned into matrices: the one with the last index of the result, or else the second."""
     last = indexing.output[-1:]
     return 0 if last and last in indexing.inputs[0] and last not in indexing.inputs[1] else 1

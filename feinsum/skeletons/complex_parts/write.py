@@ -71,7 +71,7 @@ def write(
 
 @dataclass(frozen=True)
 class _ComplexTerm:
-    """What is left to contract: a rule of complex numbers, or an array whose last axis are their parts."""
+    """A remaining operand: a rule of complex numbers, or an array whose last axis holds their parts."""
 
     name: str
     letters: str
@@ -93,9 +93,9 @@ class _Launches:
     :ivar sizes: lengths expected of its indices.
     :ivar width: the complex numbers of a vector that copies.
     :ivar letters: two that the einsum has not, for the parts of results and of operands.
-    :ivar draft: what is written down so far.
-    :ivar terms: for each output, what is left to contract.
-    :ivar made: what was copied or contracted before, and the name of the array.
+    :ivar draft: the launches so far.
+    :ivar terms: for each output, the remaining operands.
+    :ivar made: operands that were copied or contracted before, and the names of their arrays.
     """
 
     match: Match
@@ -188,7 +188,7 @@ class _Launches:
         return self.made[f"{name}[]"]
 
     def _rows(self, term: _ComplexTerm) -> str:
-        """The array with the parts of what is left; complex numbers are copied by a launch."""
+        """The array with the parts of an operand; complex numbers are copied by a launch."""
         if not term.is_rule:
             return term.name
         draft = self.draft

@@ -1,8 +1,8 @@
 """Fused chains: contractions one after the other by one work-group, partial results in local memory.
 
-``steps`` has what a group does with a block, and ``plan`` how it goes from block to block; ``arrangements`` puts the events
-of a block in order and lays out local memory; ``kernel`` has what every event is written with, ``tiles`` and ``products``
-have the two kinds of contraction, and ``write`` does all in order.
+``steps`` describes the work of a group on a block, and ``plan`` how it goes from block to block; ``arrangements`` puts the
+events of a block in order and lays out local memory; ``kernel`` has the loops and arrays of every event, ``tiles`` and
+``products`` have the two kinds of contraction, and ``write`` puts these parts together.
 """
 
 from feinsum.skeletons.fused_chains.plan import ContractionOrder, FusedChain

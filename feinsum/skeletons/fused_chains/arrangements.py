@@ -1,6 +1,7 @@
-"""What a work-group does in a block, event by event, and where its arrays lie in local memory.
+"""The work of a work-group on a block, event by event, and the places of its arrays in local memory.
 
-Arrays that are not needed at a time share memory; between what writes an array and what reads it is a barrier.
+Arrays that are never needed at the same time share memory; a barrier separates the event that writes an array from those
+that read it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class GroupSchedule:
 
 
 def arrange(e: BatchedEinsum, block: BlockSteps, itemsize: int) -> GroupSchedule:
-    """What the steps mean for an einsum.
+    """The schedule of the steps for an einsum.
 
     :param itemsize: bytes of a number.
     :raises TransformError: if the steps do not evaluate it, an index outside `blocks` has no fixed length, or a tile
@@ -82,7 +83,7 @@ class _Arranger:
         return self.found
 
     def _whole(self, letters: str) -> TileSharing:
-        """How work-items share what is copied: several along an index in blocks each, so that they divide seldom."""
+        """How work-items share copies: several along an index in blocks each, so that they seldom divide."""
         sharings = []
         blocked = next((x for x in letters if self.block.block_tile.get(x, 1) > 1), "")
         for together in range(1, self.block.block_tile.get(blocked, 1) + 1):
@@ -116,7 +117,7 @@ class _Arranger:
                 self.found.events.append(StoreResult(row, self._whole(output), target))
 
     def _stays_in_registers(self, s: int) -> bool:
-        """Whether the next step sums over what a work-item has of the result of a step, and needs nothing else of it."""
+        """Whether the next step sums over a work-item's own part of the result of a step, and needs no other part."""
         a, b = self.sharings[s], self.sharings[s + 1]
         this, then = self.block.steps[s].contraction, self.block.steps[s + 1].contraction
         if not self.block.register_forwarding or isinstance(a, MatrixSharing) or isinstance(b, MatrixSharing):
@@ -238,7 +239,7 @@ class _Arranger:
         return Access(digits, max(1, points // alike))
 
     def _wait(self) -> None:
-        """Barriers between what writes an array and what reads it."""
+        """Barriers between the event that writes an array and those that read it."""
         written = {copy.target.array for copy in self.found.first}
         for number, event in enumerate(self.found.events):
             if written & _reads(event):
@@ -247,7 +248,7 @@ class _Arranger:
             written |= _writes(event)
 
     def _give_memory(self) -> None:
-        """Let arrays share memory that are not needed at a time, with a barrier between the uses."""
+        """Let arrays that are never needed at the same time share memory, with a barrier between the uses."""
         found = self.found
         uses: dict[int, list[int]] = {}
         for number, event in enumerate(found.events):

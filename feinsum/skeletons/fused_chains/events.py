@@ -1,4 +1,4 @@
-"""The events of a work-group: what it copies, contracts and stores, and where the arrays are that it does so with."""
+"""The events of a work-group: copies, contractions and stores, and the places of their arrays."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from feinsum.skeletons.fused_chains.steps import MatrixSharing, TileSharing
 
 MOVED_TOGETHER = 40
-"""Numbers of a work-item that are loaded together, however long each takes to come."""
+"""Elements that a work-item loads together, so that their latencies overlap."""
 NUMBERS_OF_A_PLACE = 6
-"""How many numbers a work-item moves in the time in which it finds out the place of one."""
+"""Elements that a work-item moves in the time in which it computes the place of one."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class InRegisters:
 
 
 Source = LocalArray | InRegisters | None
-"""Where a step finds an operand: None for where it lies in global memory."""
+"""The place where a step reads an operand: None for its own place in global memory."""
 
 
 @dataclass(frozen=True)

@@ -81,13 +81,13 @@ class GroupKernel:
         self.round = rounds[0] if rounds else ""
 
     def begun(self, around: frozenset[str], origin: Mapping[str, Any]) -> list[Any]:
-        """When there is a block at `origin`: ahead of the loop over blocks, that is not known."""
+        """The condition that there is a block at `origin`, which is not known ahead of the loop over blocks."""
         if origin is self.origin or around == self.inside:
             return []
         return [Comparison(begin, "<", self.ends[x]) for x, begin in origin.items()]
 
     def turns(self, total: int) -> tuple[Any, list[str]]:
-        """What a work-item has of so many numbers, `items` apart, and its loop over them if it has several."""
+        """A work-item's share of so many entries, `items` apart, and its loop over them if it has several."""
         items = self.block.items
         if total == items:
             return self.item, []
@@ -131,7 +131,7 @@ class GroupKernel:
     def put(
         self, row: int, at: Mapping[str, Any], value: Any, loops: frozenset[str], predicates: Sequence[Any] = ()
     ) -> None:
-        """StoreResult an entry of the output, unless it is beyond the end."""
+        """Store an entry of the output, unless it is beyond the end."""
         insn, names = self.rows[row], self.match.loops[row]
         places = {x: self._place(x, at[x]) for x in self.match.einsum.indexing.output}
         predicates = [*predicates, *(Comparison(places[x], "<", self.ends[x]) for x in places if self._sticks_out(x))]

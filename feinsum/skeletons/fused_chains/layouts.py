@@ -19,7 +19,8 @@ from feinsum.skeletons.common.digits import VECTOR_BYTES, Digits
 from feinsum.skeletons.nvidia.matrix_units import DEPTH, ROWS
 
 LINE_BYTES = 128
-"""What the banks of local memory deliver together, on devices with sub-groups of 32; elsewhere padding does no harm."""
+"""Bytes that the banks of local memory deliver together, on devices with sub-groups of 32; elsewhere padding does no
+harm."""
 _PADS = (0, 1, 2, 4, 8)
 _PADDED_AXES = 3
 _SAMPLED = 128
@@ -28,7 +29,7 @@ _SAMPLED = 128
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the entries of an array lie: the stride of each axis, and how many places there are."""
+    """The layout of an array: the stride of each axis, and the number of places."""
 
     strides: tuple[int, ...]
     size: int
@@ -40,7 +41,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Access:
-    """How often all work-items together touch an array, each where its digits say.
+    """An access of all work-items together to an array, each at the place of its digits.
 
     :ivar deep: of the fragments of a matrix unit, whose lane (g, t) has the digits of row g and of number t of these.
     """

@@ -21,7 +21,7 @@ OTHER_REGISTERS = 24
 
 @dataclass(frozen=True)
 class FusedChain:
-    """What a work-group does with a block, and how groups go from block to block.
+    """The work of a work-group on a block, and the way of groups from block to block.
 
     :ivar einsum: what the chain evaluates, in the letters of its steps.
     :raises TransformError: if the steps do not evaluate the einsum, or groups cannot go on as is wanted.
@@ -74,7 +74,7 @@ class FusedChain:
         return max(step.registers(self.einsum.dtype.itemsize) for step in self.block.steps) + OTHER_REGISTERS
 
     def pointless(self) -> str | None:
-        """Which choice changes nothing, and why; None if there is none."""
+        """The choice that changes nothing, and why; None if there is none."""
         events = self.schedule.events
         sources = [source for event in events if isinstance(event, ContractStep) for source in event.sources]
         if self.block.register_forwarding and not any(isinstance(source, InRegisters) for source in sources):
@@ -88,7 +88,7 @@ class FusedChain:
 
 @dataclass(frozen=True)
 class ContractionOrder:
-    """Which operands and results to contract one after the other; n + s is the result of step s of n operands.
+    """The operands and results to contract one after the other; n + s is the result of step s of n operands.
 
     >>> str(ContractionOrder.parse("0+3 1+4"))
     '0+3 1+4'

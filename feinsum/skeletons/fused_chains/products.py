@@ -37,7 +37,7 @@ _WRITTEN_OUT = 4
 
 
 def copy_matrix(work: GroupKernel, copy: CopyMatrix) -> None:
-    """CopyOperand B to local memory, padded with zeros.
+    """Copy B to local memory, padded with zeros.
 
     After, for lanes l of all sub-groups::
 
@@ -78,7 +78,7 @@ class MatrixUnitStep:
 
     @property
     def _shape(self) -> tuple[int, int, int]:
-        """Of what a lane holds of A for all steps."""
+        """The shape of a lane's registers of A for all steps."""
         return (self.sharing.steps, self.tiles, 2 * self.unit.k // DEPTH)
 
     def load_early(self, around: frozenset[str], origin: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ class MatrixUnitStep:
                 self._each("load", self._shape, partial(self._early_entry, number, origin), around, predicates)
 
     def _early_entry(self, number: int, origin: Mapping[str, Any], index: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Where a number that is loaded early goes, and its value."""
+        """The register of an element that is loaded early, and its value."""
         at, depth = self._at_of_a(*index, direct=True)
         value = self.work.operand(self.contraction.operands[number], self.event.row, at, origin)
         return self.early[number][index], _there([depth], value)
@@ -180,7 +180,7 @@ class MatrixUnitStep:
         return ROWS * (self.at["tile"] * self.tiles + tile) + row_of(self.lane, half)
 
     def _a(self, step: Any, tile: Any, register: Any) -> Any:
-        """What a register of A holds: zero beyond the sum, anything beyond the rows, whose results are not stored."""
+        """The value in a register of A: zero beyond the sum, anything beyond the rows, whose results are not stored."""
         index = (step, tile, register)
         at, depth = self._at_of_a(*index, direct=None in self.event.sources)
         factors = [self._factor(k, at, index) for k in range(len(self.contraction.operands)) if k != self.sharing.matrix]
@@ -190,7 +190,7 @@ class MatrixUnitStep:
         return _there([depth], value)
 
     def _at_of_a(self, step: Any, tile: Any, register: Any, *, direct: bool) -> tuple[dict[str, Any], tuple[Any, int, int]]:
-        """Which element a register of A holds, and what its place in the sum has to be below."""
+        """The element in a register of A, and the bound on its place in the sum."""
         sharing = self.sharing
         row = self._row(tile, Remainder(register, 2))
         row = Min((row, sharing.rows.total - 1)) if direct and sharing.rows.total < sharing.padded_rows else row

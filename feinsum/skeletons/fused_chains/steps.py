@@ -60,7 +60,7 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class BlockSteps:
-    """What a work-group does with a block."""
+    """The work of a work-group on a block."""
 
     steps: tuple[ChainStep, ...] = described(
         "The contractions, in order: each goes on with the result of the last.", word="contraction order", parameter="order"
@@ -178,7 +178,7 @@ def sharing_of(e: BatchedEinsum, step: ChainStep, blocks: Mapping[str, int]) -> 
 
 
 def matrices_of(e: BatchedEinsum, contraction: Step, blocks: Mapping[str, int]) -> list[int]:
-    """Which factors of a step are operands that all blocks share."""
+    """The factors of a step that are operands which all blocks share."""
     factors = enumerate(zip(contraction.operands, contraction.indexing.inputs, strict=True))
     return [k for k, (number, letters) in factors if number < e.n and not any(x in blocks for x in letters)]
 
@@ -189,7 +189,7 @@ def _digits(letters: Iterable[str], lengths: Mapping[str, int], tile: Mapping[st
 
 
 def lengths_within(e: BatchedEinsum, blocks: Mapping[str, int]) -> dict[str, int]:
-    """How many of each index a work-group treats.
+    """The number of values of each index that a work-group takes.
 
     :raises TransformError: if that is not known, or a block is of a summed index.
     """

@@ -150,7 +150,7 @@ class RegisterTileStep:
         return self.work.operand(self.contraction.operands[number], self.event.row, at)
 
     def _finish(self, value: _Entry) -> None:
-        """StoreResult the tile in local memory, or in the output, or leave it where it is."""
+        """Store the tile in local memory, or in the output, or leave it where it is."""
         self.result = value
         if isinstance(self.event.target, InRegisters):
             return

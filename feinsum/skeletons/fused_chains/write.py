@@ -1,7 +1,7 @@
 """Contractions one after the other by one work-group, partial results in local memory: ``out = ((u A) B) C``.
 
-A work-group takes a block of the long index, so that what lies between two contractions never leaves the chip; its
-work-items share the entries of each result, a tile of them at a time in registers.
+A work-group takes a block of the long index, so that intermediate results never leave the chip; its work-items share the
+entries of each result, a tile of them at a time in registers.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class _ChainWriter:
         }
 
     def _moved(self, copy: CopyOperand) -> str:
-        """Registers for what a work-item copies, so that all of it is loaded before any of it is stored."""
+        """Registers for the elements that a work-item copies, so that it loads all of them before it stores any."""
         turns = -(-copy.sharing.digits.total // self.plan.block.items)
         return self.kernel.draft.array("moved", (turns, *copy.sharing.tile.values()), dtype=self.kernel.dtype)
 
@@ -182,6 +182,6 @@ class _ChainWriter:
         self.kernel.put(event.row, at, self.kernel.entry(event.source, at), inside, tile.predicates)
 
     def _is_short(self, sharing: TileSharing) -> bool:
-        """Whether the loop over what a work-item moves may be written out."""
+        """Whether the loop over a work-item's moves may be written out."""
         turns = -(-sharing.digits.total // self.plan.block.items)
         return turns * math.prod(sharing.tile.values()) <= MOVED_TOGETHER

@@ -1,1 +1,1 @@
-"""What NVIDIA devices can do beyond OpenCL C, as inline PTX: matrix units and asynchronous copies."""
+"""Features of NVIDIA devices beyond OpenCL C, as inline PTX: matrix units and asynchronous copies."""

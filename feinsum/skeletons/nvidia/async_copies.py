@@ -1,8 +1,8 @@
 """Copies from global to local memory that no work-item waits for, by ``cp.async`` of NVIDIA devices.
 
-What is copied passes through no register, and several tiles may be under way at once: a group of copies is *committed*,
-and later waited for by the number of groups that may still be under way.  After the PTX ISA, section "Data Movement and
-Conversion Instructions: Asynchronous copy", non-bulk.
+Copies pass through no register, and several tiles may be under way at once: a group of copies is *committed*, and later
+waited for by the number of groups that may still be under way.  After the PTX ISA, section "Data Movement and Conversion
+Instructions: Asynchronous copy", non-bulk.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class _Copy(lp.ScalarCallable):  # type: ignore[misc]
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
         dtype, width = _parsed(self.name)
         kind, size = _DTYPES[dtype], width * dtype.itemsize
-        # Nothing may use what is copied before it was waited for, which is said there, so other accesses may pass this one.
+        # Nothing may use the copies before they were waited for, which is said there, so other accesses may pass this one.
         text = (
             f"static inline void {self.name}(__local {kind} *to, __global {kind} const *from, int bytes)\n{{\n"
             f"  {_statement(size, 'to', 'from', 'bytes')}\n}}"

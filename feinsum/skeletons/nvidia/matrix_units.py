@@ -14,7 +14,7 @@ The units for float32 keep 11 significant bits of A and B, and round sums toward
 ``a = a' + a"`` with a' its first 11 bits (those of A rounded) and a" the rest; ``A" B' + A' B" + A' B'`` is summed from
 zero for every 8 indices and then added to D by the ordinary adder, which rounds correctly: H. Ootomo and R. Yokota,
 "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", IJHPCA 36
-(2022), section 3.  What is lost is bounded by :func:`split_error`; numbers of A within 2^-12 of the largest overflow.
+(2022), section 3.  :func:`split_error` bounds the loss; numbers of A within 2^-12 of the largest overflow.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Decoded:
 
     :ivar first: the number of the first of them; None where they stand in tables.
     :ivar tables: letter -> the array of its values.
-    :ivar made: what fills the tables.
+    :ivar made: the instructions that fill the tables.
     """
 
     letters: str
@@ -42,15 +42,15 @@ class Decoded:
 
 @dataclass(frozen=True)
 class PackedFrame:
-    """What all parts of a kernel in packed blocks have in common.
+    """The loops, lengths and draft that all parts of a kernel in packed blocks share.
 
     :ivar lengths: of every letter, an int or an expression of parameters.
     :ivar groups: the fused indices by name.
     :ivar totals: the length of each of rows, columns, and sums.
     :ivar blocks: the loops over blocks of rows and of columns.
-    :ivar batch: letter -> its value, of what both operands and the output have.
+    :ivar batch: letter -> its value, for the letters of both operands and the output.
     :ivar part: the number of the part of the sum; None if there is but one.
-    :ivar inside: the loops around what is done for each part.
+    :ivar inside: the loops around the instructions for each part.
     :ivar before: the instructions that come before all others.
     """
 
@@ -110,7 +110,7 @@ class PackedFrame:
         return (*whole, True) if self.may_pass(side) else whole
 
     def panel_loop(self, base: str, side: int, extra: str = "0 <= 0") -> str:
-        """A new loop over the panels of a block that there are.
+        """A new loop over the existing panels of a block.
 
         :param extra: a condition on ``left``, how many rows or columns there are from the beginning of a panel on.
         """

@@ -24,7 +24,8 @@ class Panels:
 
 
 def pack(frame: PackedFrame, match: Match, side: int) -> Panels:
-    """Copy what a block and a part of the sum need of an operand: whole panels, and one beyond the last row or column."""
+    """Copy the panels of an operand for a block and a part of the sum: whole panels, and one beyond the last row or
+    column."""
     plan = frame.plan
     length, tile = plan.block[side], plan.tiles[side]
     name = frame.array(("A_panel", "B_panel")[side], (length // tile, plan.depth, tile))
@@ -37,7 +38,7 @@ def pack(frame: PackedFrame, match: Match, side: int) -> Panels:
 
 
 def _copy(frame: PackedFrame, match: Match, side: int, name: str, terms: Decoded, after: list[str], *, edge: bool) -> str:
-    """Copy whole panels, or the one that is not."""
+    """Copy whole panels, or the partial one."""
     draft, plan, tile = frame.draft, frame.plan, frame.plan.tiles[side]
     panel = frame.panel_loop("panel", side, f"left < {tile}" if edge else f"left >= {tile}")
     around = frame.inside | {panel}

@@ -51,7 +51,7 @@ class MicroTile:
 
 @dataclass(frozen=True)
 class PackedBlocks:
-    """How a contraction of two operands is dealt to work-groups of one work-item each.
+    """The division of a contraction of two operands among work-groups of one work-item each.
 
     A letter of unknown length is the last of its fused index.
     """
@@ -125,7 +125,7 @@ class PackedBlocks:
         return {name: IndexGroup(getattr(self, name), lengths, self.runs) for name in GROUPS}
 
     def panel_bytes(self) -> tuple[int, int]:
-        """What the panels of each operand take."""
+        """The bytes of the panels of each operand."""
         return tuple(length * self.depth * self.itemsize for length in self.block)  # type: ignore[return-value]
 
     def local_bytes(self) -> int:

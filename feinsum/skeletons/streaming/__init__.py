@@ -1,8 +1,8 @@
 """Streaming: every operand passes once, in the order in which it lies in memory: ``out[i] = Σ_j A[i, j] x[j]``.
 
-``plan`` says what runs along lanes and what a work-group takes; ``strips`` has the loops, ``body`` the terms and stores of
-all streams, ``sums`` the two kinds of sum, and ``partial_sums`` what adds up the sums of several groups;
-``write`` does all in order.
+``plan`` describes the lanes and the share of a work-group; ``strips`` has the loops, ``body`` the terms and stores of all
+streams, ``sums`` the two kinds of sum, and ``partial_sums`` the launch that adds up the sums of several groups; ``write``
+puts these parts together.
 """
 
 from feinsum.skeletons.streaming.plan import Stream, TurnedTiles

@@ -1,4 +1,4 @@
-"""What all streams of a plan are written with: strips of the lane, entries of arrays, terms, and stores."""
+"""The parts of all streams: strips of the lane, entries of arrays, terms, and stores."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StreamBody:
         return found | ({"lane": plan.width} if plan.width > 1 else {})
 
     def strips(self) -> list[Strips]:
-        """New loops along the lane: whole strips, and what they leave; or strips that work-items share."""
+        """New loops along the lane: whole strips, and the remainder; or strips that work-items share."""
         lane, length = self.plan.lane, math.prod(self.inside.values())
         if self.plan.by_items:
             return [self.loops.shared(lane, self.plan.width)]

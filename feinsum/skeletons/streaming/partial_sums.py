@@ -34,14 +34,14 @@ class PartialSums:
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Where the partial sums of each row are: ``partial[c, i]``, c the group."""
+        """The array of the partial sums of each row: ``partial[c, i]``, c the group."""
         return tuple(row[0][0].name for row in self.match.einsum.args)
 
 
 def partial_sums(draft: Draft, match: Match, letter: str, count: int) -> PartialSums:
-    """Provide arrays for the partial sums along an index of a match; :func:`add_up` writes what reads them.
+    """Provide arrays for the partial sums along an index of a match; :func:`add_up` writes the launch that reads them.
 
-    What ``rfactor`` does in Halide and TVM.
+    ``rfactor`` in Halide and TVM.
     """
     e = match.einsum
     chunk = next(x for x in ascii_letters if x not in e.indexing.indices)

@@ -34,7 +34,7 @@ class TurnedTiles:
 
 @dataclass(frozen=True)
 class Stream:
-    """How an einsum without sums, or a sum over one operand with all indices times smaller ones, streams by.
+    """The plan of a stream: an einsum without sums, or a sum over one operand with all indices times smaller ones.
 
     Lanes are OpenCL vectors within one work-item, or the work-items of a group.
 

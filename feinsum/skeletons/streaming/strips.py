@@ -1,4 +1,4 @@
-"""Loops over groups, over whole strips of an index, and over what whole strips leave of it.
+"""Loops over work-groups, over whole strips of an index, and over the remainder.
 
 for i in range(n)   ->   for q in range(n // 8), l in range(8): i = 8 q + l;   for i in range(n // 8 * 8, n)
 """
@@ -25,7 +25,7 @@ class Strips:
     :ivar strip: the loop over strips.
     :ivar inside: the loops inside a strip.
     :ivar lane: that of them which runs along lanes, if there are lanes.
-    :ivar whole: whether strips are whole; false for what they leave.
+    :ivar whole: whether strips are whole; false for the remainder.
     """
 
     strip: str
@@ -97,7 +97,8 @@ class StripLoops:
         return Strips(strip, loops, position)
 
     def left(self, letter: str, length: int) -> Strips | None:
-        """Loops over what whole strips leave of an index, the outer one run at most once; None if nothing is left."""
+        """Loops over the remainder of an index after whole strips, the outer one run at most once; None if there is
+        none."""
         end = self.lengths[letter]
         if length == 1 or (isinstance(end, int) and end % length == 0):
             return None

@@ -1,6 +1,6 @@
-"""Einsums that are bound by memory: every operand streams by once.
+"""Einsums that are bound by memory bandwidth: every operand streams by once.
 
-    out[i] = Σ_j A(i, j) x(j)        lanes along the rows of A, in whole strips, then what is left number by number
+    out[i] = Σ_j A(i, j) x(j)        lanes along the rows of A, in whole strips, then the remainder element by element
 
 Lanes are OpenCL vectors within one work-item on CPUs, and the work-items of a group on GPUs.  A work-group takes a part
 of the iterations; if the output is too small to occupy the device it takes a part of a sum, and a second launch adds up.
@@ -70,8 +70,8 @@ def _written(body: StreamBody) -> lp.LoopKernel:
     stores = [store for row in range(body.match.einsum.b) for store in write_row(body, row)]
     rules = add_up(body.draft, body.partial, stores) if body.partial else {}
     kernel = body.draft.finished(body.match.insn_ids, ())
-    # Whole strips and what they leave do not overlap.  Nor do groups, as the bounds of their loops tell, which loopy
-    # does not look at; and where every work-item has the sum it lets one of them store it.
+    # Whole strips and the remainder do not overlap.  Nor do groups, as the bounds of their loops tell, which loopy does not
+    # look at; and where every work-item has the sum it lets one of them store it.
     apart = {store: frozenset((other, "any") for other in stores if other != store) for store in stores}
     return without_race_warnings(kernel, stores).copy(
         instructions=[

@@ -1,4 +1,4 @@
-"""Vector panels: contractions on CPUs in private vectors, a tile of a long index after the other."""
+"""Vector panels: contractions on CPUs in private vectors, one tile of a long index after another."""
 
 from feinsum.skeletons.vector_panels.orders import MOST_OPERANDS, PanelContraction, PanelOrder
 from feinsum.skeletons.vector_panels.plan import GroupTile, RegisterTile, VectorPanels, is_vectorizable

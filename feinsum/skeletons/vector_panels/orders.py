@@ -1,4 +1,4 @@
-"""Orders of contraction: ``"12 01"`` contracts operands 1 and 2, then the two that are left."""
+"""Orders of contraction: ``"12 01"`` contracts operands 1 and 2, then the remaining two."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_OPERANDS = len(_POSITIONS)
 class PanelContraction:
     """One step of an order of contraction, in the indices of an einsum.
 
-    :ivar operands: what it contracts, by position among what is left.
+    :ivar operands: the operands that it contracts, by position among the remaining ones.
     :ivar inputs: the indices of each of these.
     :ivar own: which operand of the einsum each of these is; None for a partial result.
     :ivar kept: the indices of the result.
@@ -31,7 +31,7 @@ class PanelContraction:
 
 @dataclass(frozen=True)
 class PanelOrder:
-    """What is contracted one after the other.
+    """The contractions, one after the other.
 
     :ivar steps: the operands of each step, by position among what the steps before it left; results stand last.
     """

@@ -1,4 +1,4 @@
-"""Plans of vector panels: which index runs along lanes, what stays in registers, what a work-group copies and covers.
+"""Plans of vector panels: the index along lanes, the sums in registers, and the copies and the share of a work-group.
 
 out[e, i] = Σ_k S(i, k) V(e, k)        i: lanes, e: the long index, S: resident
 """
@@ -53,7 +53,7 @@ class RegisterTile:
 
 @dataclass(frozen=True)
 class GroupTile:
-    """What a work-group computes along one index of the output."""
+    """The part of one index of the output that a work-group computes."""
 
     steps: int = described(
         """The steps that a work-group takes along the index, one after the other; along the long index as many as cover
@@ -71,7 +71,7 @@ class GroupTile:
 
     @property
     def covered(self) -> int:
-        """How many of the index a work-group computes."""
+        """The number of values of the index that a work-group computes."""
         return self.steps * self.at_once
 
 
@@ -170,11 +170,11 @@ class VectorPanels:
         return {**self.resident_factors, **self.staged_operands}
 
     def at_once(self, letter: str, length: int) -> int:
-        """How many of an index of this length a step of a work-group computes."""
+        """The number of values of an index of this length that a step of a work-group computes."""
         return self.block_tile[letter].at_once if letter in self.block_tile else length
 
     def groups(self, sizes: Mapping[str, int]) -> int:
-        """How many work-groups there are, where indices have these lengths."""
+        """The number of work-groups for indices of these lengths."""
         return math.prod(-(-sizes[x] // tile.covered) for x, tile in self.block_tile.items())
 
     @property
@@ -184,7 +184,7 @@ class VectorPanels:
 
     @property
     def divided(self) -> dict[str, str]:
-        """Of which indices several values are taken at a time, and how."""
+        """The indices of which the kernel takes several values at a time, and how."""
         found = dict.fromkeys(self.fused_axes, f"it is one index with its neighbours in '{self.fused_axes}'")
         for number, tile in enumerate(self.register_tiles):
             where = f" of step {number}" if len(self.register_tiles) > 1 else ""

@@ -1,4 +1,4 @@
-"""What a core has room for, in the terms of vector panels: lanes, accumulators, copies."""
+"""The capacity of a core, in the terms of vector panels: lanes, accumulators, copies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from feinsum.devices import DeviceProfile
 MOST_VECTORS_IN_ROW = 8
 """A row of more vectors is divided into tiles; chosen by hand."""
 PANEL_SHARES = (4, 32, 0)
-"""What a work-group copies for all its iterations may take such a part of a core's cache; 0: it copies nothing."""
+"""The share of a core's cache for the copies of a work-group, as its reciprocal; 0: it copies nothing."""
 _MANY_REGISTERS = 32
 """Those of AVX-512, which broadcasts as it loads, and of NEON, which multiplies by a lane; AVX2 has 16 and does neither."""
 _ACCUMULATORS = (6, 5, 4, 3)
-"""Eighths of the registers; the rest is for what is multiplied."""
+"""Eighths of the registers for sums; the rest is for factors."""
 
 
 def widths(widest: int, row: int) -> tuple[int, ...]:
@@ -26,12 +26,12 @@ def widths(widest: int, row: int) -> tuple[int, ...]:
 
 
 def fill(length: int, width: int) -> float:
-    """Which part of the lanes is used by a row of `length` numbers in vectors of `width`."""
+    """The share of the lanes that a row of `length` elements fills in vectors of `width`."""
     return length / (-(-length // width) * width)
 
 
 def accumulator_counts(device: DeviceProfile) -> tuple[int, ...]:
-    """How many vectors a core may sum at once, the best guess first."""
+    """The numbers of vectors that a core may sum at once, the best guess first."""
     return tuple(device.vectors * eighths // 8 for eighths in _ACCUMULATORS)
 
 

@@ -1,4 +1,4 @@
-"""The kernel of a plan of vector panels: contractions in private vectors, for a tile of a long index after the other.
+"""The kernel of a plan of vector panels: contractions in private vectors, for one tile of a long index after another.
 
     out[e, i] = Σ_k S(i, k) V(e, k)        S small and shared by all e; i are lanes; a work-group does many e
 
@@ -41,7 +41,7 @@ class _PanelRow:
     :ivar matches: before the first step of the contraction order, and after each.
     :ivar steps: output index -> the loop over the steps of a work-group, if it takes several.
     :ivar inner: index -> the loop inside a step.
-    :ivar kept: what each step of the order leaves in private memory.
+    :ivar kept: the results that each step of the order leaves in private memory.
     :ivar readers: index -> the loop of what reads that.
     """
 
@@ -131,7 +131,7 @@ def _contract(t_unit: lp.TranslationUnit, row: Match, order: PanelOrder) -> tupl
 def _divide(
     t_unit: lp.TranslationUnit, match: Match, plan: VectorPanels, rows: list[_PanelRow]
 ) -> tuple[lp.TranslationUnit, tuple[str, ...]]:
-    """Divide the loops that groups share out; every row but the first gets copies of what is inside a group.
+    """Divide the loops that groups share out; every row but the first gets copies of the loops inside a group.
 
     :returns: the kernel and the loops over groups.
     """
@@ -163,7 +163,8 @@ def _own(t_unit: lp.TranslationUnit, row: Match, loops: list[str]) -> tuple[lp.T
 
 
 def _keep(t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels, groups: tuple[str, ...]) -> lp.TranslationUnit:
-    """Keep the result of every step in private memory, the last one first, as its loops are those of what it reads."""
+    """Keep the result of every step in private memory, the last step first, as its loops are those of the results that it
+    reads."""
     around = (*groups, *row.steps.values())
     readers = plan.order.readers(row.matches[0].einsum.n)
     inside: dict[int | None, Mapping[str, str]] = {None: row.inner}
@@ -261,7 +262,7 @@ def _summed_by(before: Match, operands: tuple[int, ...]) -> set[str]:
 
 
 def _store(t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels) -> lp.TranslationUnit:
-    """The last instruction: write out what is left to sum, unroll its tile."""
+    """The last instruction: write out its remaining sums, unroll its tile."""
     result = row.matches[-1]
     if result.einsum.indexing.summed:
         t_unit = expand_sum(t_unit, result, result.einsum.indexing.summed)

@@ -21,7 +21,7 @@ class Accumulators:
     """Registers of a lane for P: two numbers in each of two rows, for every product of the batch.
 
     With slices of the sum there are as many for every block of columns.  Where the unit adds the steps of a sum by itself,
-    what it would cut off is summed beside them, and added at the end.
+    the bits that it would cut off are summed beside them, and added at the end.
     """
 
     def __init__(self, loops: TileLoops) -> None:
@@ -48,7 +48,7 @@ class Accumulators:
         after: tuple[str, ...],
         slice_: str = "",
     ) -> str:
-        """Add a block of products, or what a slice of the sum adds to it; the id of the instruction."""
+        """Add a block of products, or the share of a slice of the sum; the id of the instruction."""
         draft = self.loops.draft
         batch = draft.unrolled(tuple(self.batch), tuple(self.batch.values()))
         count = self.plan.steps // self.plan.k_slices * DEPTH // self.plan.unit.k
@@ -66,7 +66,7 @@ class Accumulators:
         return draft.add(add, "multiply", turn.inside | {*outside, step, *batch}, after)
 
     def finish(self, multiplied: str, around: frozenset[str]) -> str:
-        """Add what the unit could not; the id of the instruction after which the sums are there."""
+        """Add the bits that the unit could not; the id of the instruction after which the sums are complete."""
         if not self.corrections:
             return multiplied
         sums, rest = Variable(self.name), Variable(self.corrections)

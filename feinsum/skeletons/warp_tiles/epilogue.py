@@ -1,7 +1,7 @@
-"""The epilogue of tiles: what instructions make of finished accumulators, and how it reaches the outputs.
+"""The epilogue of tiles: the results that instructions make of finished accumulators, and their way to the outputs.
 
-``out[x, m, n] = F(P[.., m, n], held[x, m])``: :class:`FinishedValues` says what a lane makes of each number of P, whatever
-the way out, functions of sums included.  The ways out are two: by
+``out[x, m, n] = F(P[.., m, n], held[x, m])``: :class:`FinishedValues` gives a lane's result for each number of P, functions
+of sums included, whatever the way out.  The ways out are two: by
 :class:`~feinsum.skeletons.warp_tiles.lane_stores.LaneStores` a lane stores its numbers itself, one or two at a time; by
 :class:`~feinsum.skeletons.warp_tiles.staged_stores.StagedStores` they pass through local memory.
 """
@@ -30,7 +30,7 @@ class TileStores(Protocol):
     """A way by which results leave."""
 
     def store(self, turn: TurnLoop, outputs: Sequence[int], block: str, after: str) -> tuple[str, ...]:
-        """Store what is made of a block of products, for the outputs that share them; the ids of the last instructions.
+        """Store the results of a block of products, for the outputs that share them; the ids of the last instructions.
 
         :param block: the loop over blocks of columns.
         :param after: the id of the instruction that finishes the accumulators.
@@ -39,7 +39,7 @@ class TileStores(Protocol):
 
 @dataclass(frozen=True)
 class FinishedValue:
-    """What a lane has of an output in a block of columns, in terms of loops over its halves, its numbers and other indices.
+    """A lane's share of an output in a block of columns, in terms of loops over its halves, its numbers and other indices.
 
     :ivar value: the result; :ivar row: of the tile, and :ivar column: of the output, to which it belongs.
     :ivar m: the row of the output.
@@ -60,7 +60,7 @@ class FinishedValue:
 
 
 class FinishedValues:
-    """What the instructions of the match make of accumulators, and of what is held.
+    """The results that the instructions of the match make of accumulators and held values.
 
     Before: ``out[x, m, n] = J(x, m) * P(m, n)``; after, for a lane's numbers c in its rows h of a block::
 
@@ -71,7 +71,7 @@ class FinishedValues:
         self.loops, self.accumulators, self.held = loops, accumulators, held
 
     def of(self, turn: TurnLoop, output: int, block: str) -> FinishedValue:
-        """The value of an output, with new loops for all that a lane has of it."""
+        """The value of an output, with new loops for all entries that a lane has of it."""
         loops, matched = self.loops, self.loops.matched
         insn, own = matched.instructions[output], matched.match.loops[output]
         half, number = loops.draft.unrolled(("upper", "number"), (2, PAIR))

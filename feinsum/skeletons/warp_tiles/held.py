@@ -1,4 +1,5 @@
-"""What is held of a tile, read by all its columns and outputs: in registers or, with slices of the sum, in local memory."""
+"""Held values of a tile, which all its columns and outputs read: in registers or, with slices of the sum, in local
+memory."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class HeldRegisters:
         ...
         out[x, 16 tile + 8 h + g, n] = J_held[x, h] * acc[h, c]
 
-    :ivar fragments: what has to be loaded for each tile.
+    :ivar fragments: the loads for each tile.
     :raises TransformError: if a rule does not have rows, or has columns, among its indices.
     """
 
@@ -41,7 +42,7 @@ class HeldRegisters:
         self.fragments = [self._fragments_of(rule, letters) for rule, letters in held.items()]
 
     def read(self, value: Any, half: Any) -> Any:
-        """A value for one of a lane's two rows in terms of what is held."""
+        """A value for one of a lane's two rows in terms of held values."""
 
         def held(call: Call) -> Any:
             if call.function.name not in self._arrays:
@@ -130,12 +131,12 @@ class HeldCopies:
         return loops.draft.add(copy, f"copy_{rule}", around | {piece}, after, alone=True)
 
     def read(self, value: Any, half: Any) -> Any:
-        """A value for one of a lane's two rows in terms of what was copied."""
+        """A value for one of a lane's two rows in terms of the copies."""
         row = self.loops.lanes.row(half)
         return with_calls(value, lambda call: self._element(call, row))
 
     def _element(self, call: Call, row: Any) -> Any:
-        """The copy of what a call stands for; of a rule that is not copied, the call."""
+        """The copy of the value of a call; of a rule that is not copied, the call."""
         rule = call.function.name
         if rule not in self._copied:
             return call

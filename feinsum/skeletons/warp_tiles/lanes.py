@@ -1,4 +1,4 @@
-"""What a lane of a warp has of the fragments of a product: which rows, which columns, which indices of the sum."""
+"""A lane's share of the fragments of a product: its rows, columns and indices of the sum."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class TurnLoop:
 
     :ivar round: the name of the loop; `inside` has also those of the loops around it.
     :ivar tile: the number of the tile at hand, in terms of the loop.
-    :ivar placed: the ids of what sets temporaries that `tile` is in terms of, if there are any.
-    :ivar ready: the ids of what comes before anything that the turn loads.
+    :ivar placed: the ids of the instructions that set temporaries in `tile`, if there are any.
+    :ivar ready: the ids of the instructions before all loads of the turn.
     """
 
     turn: Turn
@@ -77,7 +77,7 @@ class TurnLoop:
 class TileLoops:
     """The draft of a kernel with loops over groups, warps and lanes, to which loops over tiles are added turn by turn.
 
-    :ivar lanes: what a lane has of fragments.
+    :ivar lanes: a lane's share of fragments.
     :ivar around: the names of the loops over groups, parts of columns, warps and lanes.
     :ivar part: the name of the loop over parts of columns, if that is one.
     :ivar blocks: the blocks of columns of a group, whatever its share.
@@ -112,7 +112,8 @@ class TileLoops:
         return sorted(get_dependencies(self.matched.rows))
 
     def begin(self) -> str:
-        """Let groups wait for what all instructions so far do, and some warps longer; the id of what tiles come after."""
+        """Let groups wait for all instructions so far, and some warps longer; the id of the instruction that tiles come
+        after."""
         draft = self.draft
         barrier = lp.BarrierInstruction(
             draft.fresh_id("matrices_are_there"),
@@ -128,7 +129,7 @@ class TileLoops:
         return draft.add(partial(begin_late, self.plan.stagger, self.warp), "stagger", self.around, (str(barrier.id),))
 
     def turns(self, products: Sequence[MatrixProduct]) -> list[Turn]:
-        """What has a loop over tiles of its own, in order."""
+        """The turns, each with a loop over tiles of its own, in order."""
         shares = self.plan.shares
         if not self.plan.product_major:
             return [Turn(0, tuple(products), share) for share in shares]
@@ -183,7 +184,7 @@ class TileLoops:
         return TurnLoop(turn, around, self.around | {around}, tile, blocks, ready, set_)
 
     def synchronize(self, after: Sequence[str], around: frozenset[str]) -> str:
-        """Let the lanes of a warp wait for each other; the id of what does."""
+        """Let the lanes of a warp wait for each other; the id of the instruction."""
         return self.draft.add(synchronize_sub_group, "synchronize", around, after)
 
     def unrolled_others(self, output: int) -> dict[str, Variable]:
@@ -192,6 +193,6 @@ class TileLoops:
         return dict(zip(others, map(Variable, self.draft.unrolled(others, lengths)), strict=True))
 
     def result_id(self, output: int, turn: TurnLoop) -> str:
-        """That of an instruction of the match for what stores its last results, which others may wait for."""
+        """The id of an instruction of the match for the one that stores its last results, which others may wait for."""
         insn_id = self.matched.instructions[output].id
         return str(insn_id if turn.turn.share == self.plan.shares[-1] else self.draft.fresh_id(insn_id))

@@ -1,4 +1,4 @@
-"""What warp tiles are made of in a kernel: the instructions of a match, seen as tall products of the plan's shape."""
+"""The products of a kernel of warp tiles: the instructions of a match, read as tall products of the plan's shape."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class MatchedProducts:
         return others, tuple(fixed_length(self.kernel, iname) for iname in others)
 
     def rows_of(self, output: int) -> Rows:
-        """Where the rows of an output are in memory.
+        """The place of the rows of an output in memory.
 
         :raises TransformError: if they do not lie one after the other.
         """

@@ -18,10 +18,10 @@ from feinsum.skeletons.warp_tiles.registers import LaneLoad, RegisterLoads
 
 
 class LongOperand:
-    """The registers of a lane for A, the same for all products, and what is to be loaded into them.
+    """The registers of a lane for A, the same for all products, and the loads into them.
 
-    :ivar held: what instructions, and A, read of what is held; with slices of the sum nothing of it is in registers.
-    :ivar held_copies: what A reads of it in local memory, if it is copied there.
+    :ivar held: the held values that instructions, and A, read; with slices of the sum none of them is in registers.
+    :ivar held_copies: the held values that A reads in local memory, if they are copied there.
     :ivar copies: the rows of A in local memory, if they are copied there.
     """
 
@@ -46,7 +46,7 @@ class LongOperand:
         return (*(batch[letter] for letter in self._letters(p)), self.plan.steps // self.plan.k_slices, 2)
 
     def fragments(self, p: MatrixProduct, slice_: Any = None) -> LaneLoad:
-        """What a lane loads of A, of a slice of the sum where there are several."""
+        """A lane's loads of A, of a slice of the sum where there are several."""
         lanes, matched, letters = self.loops.lanes, self.loops.matched, self._letters(p)
         everywhere = self.plan.clamped_loads or isinstance(p.a, Sum)
 
@@ -68,10 +68,10 @@ class LongOperand:
         return LaneLoad(self.name, self._shape(p), value, valid)
 
     def _read(self, p: MatrixProduct, step: Any, half: Any) -> Any:
-        """A in terms of what is in local memory and in registers, in formal names otherwise."""
+        """A in terms of values in local memory and in registers, in formal names otherwise."""
         a = p.a if self.copies is None else self.copies.read(p, step, half)
         a = a if self.held_copies is None else self.held_copies.read(a, half)
-        # What is held belongs to the tile at hand, so loads ahead of it cannot use it.
+        # Held values belong to the present tile, so loads ahead of it cannot use them.
         return a if self.plan.prefetch.loads else self.held.read(a, half)
 
     def registers(self, p: MatrixProduct, step: str, batch: Sequence[str]) -> tuple[Any, ...]:
@@ -83,12 +83,12 @@ class LongOperand:
 
 
 class Loads(Protocol):
-    """What of A is loaded when, in a turn."""
+    """The order of the loads of A in a turn."""
 
     def load(self, number: int, after: tuple[str, ...], slice_: str = "") -> tuple[str, ...]:
         """Add the loads ahead of the product of a number, and those for later ones; the ids that the product waits for.
 
-        :param after: what the loads wait for.
+        :param after: the instructions that the loads wait for.
         :param slice_: the loop over slices of the sum in which they are, where there are several.
         """
 

@@ -1,4 +1,4 @@
-"""The plan of warp tiles: ``P[m, n] = Σ_k A[m, k] B[k, n]`` by warps that take 16 rows m at a time, and what that needs.
+"""The plan of warp tiles: ``P[m, n] = Σ_k A[m, k] B[k, n]`` by warps that take 16 rows m at a time.
 
 A *warp* is what NVIDIA calls a sub-group of 32; its 32 *lanes* are what OpenCL calls work-items.
 """
@@ -26,7 +26,7 @@ _ADDRESSES = 16
 
 
 class Prefetch(StrEnum):
-    """What is loaded for the next product before the one at hand is computed; see :attr:`WarpTiles.prefetch`."""
+    """Loads for the next product before the present one is computed; see :attr:`WarpTiles.prefetch`."""
 
     NONE = "none"
     VALUES = "values"
@@ -46,13 +46,13 @@ class Prefetch(StrEnum):
 
     @property
     def held(self) -> bool:
-        """Whether what is held of the next tile comes ahead, too."""
+        """Whether held values of the next tile are loaded ahead, too."""
         return self in (Prefetch.ALL, Prefetch.COPIES_AND_HELD)
 
 
 @dataclass(frozen=True)
 class WarpTiles:
-    """How tiles of 16 rows are dealt to warps, and what is kept where.
+    """The dealing of tiles of 16 rows to warps, and the places of operands and sums.
 
     :raises TransformError: if the kernel cannot be written so.
     """
@@ -165,7 +165,7 @@ class WarpTiles:
         _ = self.shares  # whether every part has groups and columns shows as they are shared
 
     def _unfit_deal(self) -> str | None:
-        """Why tiles cannot be dealt so, or None."""
+        """The reason why tiles cannot be dealt so, or None."""
         if min(self.warps, self.n_split, self.k_slices, self.tiles or self.persistent_groups) < 1:
             return "a kernel of warp tiles has warps, parts, slices, and groups that stay or tiles for those that go"
         if self.stagger and (not self.persistent_groups or self.warps <= SCHEDULERS):
@@ -179,7 +179,7 @@ class WarpTiles:
         return None
 
     def _unfit_stores(self) -> str | None:
-        """Why results cannot be stored so, or None."""
+        """The reason why results cannot be stored so, or None."""
         if self.staged and self.n_split > 1:
             return "staged results are whole rows"
         if self.stores_pairs and self.product.columns % 2:
@@ -187,7 +187,7 @@ class WarpTiles:
         return None
 
     def _unfit_loads(self) -> str | None:
-        """Why operands cannot be loaded and multiplied so, or None."""
+        """The reason why operands cannot be loaded and multiplied so, or None."""
         product, unit = self.product, self.unit
         if product.dtype not in _DTYPES:
             return f"the units multiply float64, or float32, and not {product.dtype}"
@@ -228,7 +228,7 @@ class WarpTiles:
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
-        """Whose columns are whose: with weighted parts those of each; otherwise one share of all there is."""
+        """The shares of columns: with weighted parts one for each; otherwise one share of all columns."""
         if not self.weighted:
             return (Share(0, self.persistent_groups, 0, self.blocks),)
         return weighted_shares(self.product.blocks(1), self.persistent_groups * self.n_split, self.n_split)
@@ -245,7 +245,7 @@ class WarpTiles:
 
     @property
     def copies_held(self) -> bool:
-        """Whether what is held lies in local memory."""
+        """Whether held values lie in local memory."""
         return self.prefetch is Prefetch.COPIES_AND_HELD and self.k_slices > 1
 
     @property
@@ -276,7 +276,7 @@ class WarpTiles:
         return split_error(self.unit, terms) if not self.interleaved else sum_error(self.unit, terms, self.accumulation)
 
     def local_bytes(self) -> int:
-        """Local memory of a work-group: B, rows of results on their way out, and copies of A and of what is held."""
+        """Local memory of a work-group: B, rows of results on their way out, and copies of A and of held values."""
         product = self.product
         fragments = product.batch * product.matrices * self.blocks * self.steps
         resident = fragments * SUB_GROUP * (2 if self.accumulation == "split" else 1)
@@ -288,9 +288,9 @@ class WarpTiles:
     def registers(self) -> int:
         """Registers of 32 bits that a lane needs at least.
 
-        They are two for each number of the unit that a lane has of A and of P, be it of float64 or of float32 and split in
-        two; those of what waits for its use, as it is in memory; and some for addresses.  What is held is not counted with
-        several slices, where it is in local memory or loaded again.
+        A lane needs two for each element of A and of P that it has, be it float64 or float32 and split in two; those of
+        elements loaded ahead, as they are in memory; and some for addresses.  With several slices held values are not
+        counted, as they are in local memory or loaded again.
         """
         product, sliced = self.product, self.k_slices > 1
         loaded = 2 * self.steps // self.k_slices

@@ -1,4 +1,4 @@
-"""Loads of what a lane has of a tile into registers, for its first row and the one 8 further."""
+"""Loads of a lane's share of a tile into registers, for its first row and the one 8 further."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
 
 @dataclass(frozen=True)
 class LaneLoad:
-    """What a lane loads: ``name[index] = value(row, index)``, or zero unless ``valid(index)``.
+    """A load of a lane: ``name[index] = value(row, index)``, or zero unless ``valid(index)``.
 
     :ivar name: the array of registers; :ivar shape: its shape, the last axis for the lane's two rows.
     :ivar value: a number, for the lane's first row of a tile; the second row is 8 further.
@@ -57,7 +57,7 @@ class RegisterLoads:
         return self.draft.assign(number, guarded(f.valid(index), number), around | set(loops), (loaded,))
 
     def take(self, f: LaneLoad, source: str, after: Sequence[str]) -> str:
-        """Move what waited to where it is used; the id of the instruction."""
+        """Move waiting numbers to the registers where they are used; the id of the instruction."""
         loops = self.draft.unrolled(("take",) * len(f.shape), f.shape)
         index = tuple(map(Variable, loops))
         return self.draft.assign(Variable(f.name)[index], Variable(source)[index], self.turn.inside | set(loops), after)

@@ -64,7 +64,7 @@ class StagedStores:
         return (self.loops.synchronize(written, turn.inside),)
 
     def _gather(self, turn: TurnLoop, part: StagedOutput, block: str, after: str) -> str:
-        """What an instruction makes of the accumulators, to where it is staged."""
+        """Put the results of an instruction into local memory."""
         finished = self.values.of(turn, part.output, block)
         index = (self.loops.warp, part.place, *finished.others.values(), finished.row, finished.column)
         place = Variable(self.name)[index]
@@ -75,7 +75,7 @@ class StagedStores:
         return self.loops.draft.assign(place, finished.value, finished.inside, (after,), predicates=predicates, alone=True)
 
     def _write(self, turn: TurnLoop, part: StagedOutput, after: str) -> str:
-        """Write what is staged of an output."""
+        """Write the staged results of an output."""
         draft, others = self.loops.draft, self.loops.unrolled_others(part.output)
         insn, own = self.matched.instructions[part.output], self.matched.match.loops[part.output]
         (piece,) = draft.unrolled(("piece",), (-(-self.numbers // SUB_GROUP),))
@@ -108,7 +108,7 @@ class StagedStores:
         return written
 
     def _set_limit(self, turn: TurnLoop, after: tuple[str, ...]) -> str:
-        """Find how many numbers of a tile are there; the id of what hides the limit.
+        """Find how many numbers of a tile exist; the id of the instruction that hides the limit.
 
         One limit for both ends, and hidden: else the conditions of all pieces would be kept, from one row to the next.
         """
@@ -119,9 +119,9 @@ class StagedStores:
         return draft.hide(self._limit, turn.inside, (limited,))
 
     def _write_whole_rows(self, turn: TurnLoop, part: StagedOutput, after: str) -> tuple[str, Any]:
-        """Write what is staged of an output in wide pieces, if all rows of the tile are there and begin where these can.
+        """Write the staged results of an output in wide pieces, if all rows of the tile exist and are aligned for them.
 
-        :return: the id of the instruction, and the condition under which all is left to be written.
+        :return: the id of the instruction, and the condition under which nothing was written.
         """
         loops, draft, matched, numbers = self.loops, self.loops.draft, self.matched, self.numbers
         insn, own, rows = matched.instructions[part.output], matched.match.loops[part.output], matched.rows_of(part.output)

@@ -1,4 +1,4 @@
-"""How a tall product is cut for matrix units: tiles of 16 rows, blocks of 8 columns, steps of 4 along the sum."""
+"""The tiling of a tall product for matrix units: tiles of 16 rows, blocks of 8 columns, steps of 4 along the sum."""
 
 from __future__ import annotations
 

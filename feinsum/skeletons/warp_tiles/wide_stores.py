@@ -1,4 +1,4 @@
-"""Accesses of several numbers at once, in rows that lie one after the other in memory: ``x[begin + columns m + n]``."""
+"""Accesses of several elements at once, in rows that lie one after the other in memory: ``x[begin + columns m + n]``."""
 
 from __future__ import annotations
 

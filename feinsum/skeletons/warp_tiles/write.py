@@ -1,7 +1,7 @@
 """Contractions on matrix units, tile by tile: ``P[m, n] = Σ_k A[m, k] B[k, n]`` with a long m and small n and k.
 
 A warp takes 16 rows m at a time and all columns n.  B lies in local memory for the whole kernel, in the order in which
-lanes read it; what is loaded of A stays in registers; no work-group ever waits inside the loop over tiles.
+lanes read it; fragments of A stay in registers; no work-group ever waits inside the loop over tiles.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write(
     *,
     held: Mapping[str, str] | None = None,
 ) -> lp.TranslationUnit:
-    """Compute a sum of products on matrix units, and what is made of it where its results lie.
+    """Compute a sum of products on matrix units, and the results that are made of it where it lies.
 
     Before, with ``P(r, n, m) := sum(k, B(r, n, k) * A(m, k))``, for every output of the match::
 
@@ -75,7 +75,7 @@ def write(
         arguments, m among them and n not.
     :raises TransformError: if the instructions have no such form, or another than the plan is for.
 
-    ``blockize`` and ``tensorize`` in TVM; what CUTLASS calls warp-level tiling, with the smaller operand persistent.
+    ``blockize`` and ``tensorize`` in TVM; warp-level tiling in CUTLASS, with the smaller operand persistent.
     """
     loops = TileLoops(matched_products(t_unit[match.kernel_name], match, operand, m, n, plan), plan)
     others = others_than(t_unit, match)
@@ -140,7 +140,7 @@ class TileParts:
     def multiply_by_blocks(
         self, turn: TurnLoop, number: int, outputs: Sequence[int], loads: Loads, after: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """All columns of a tile: products by blocks of columns, and what instructions make of them; the last ids."""
+        """All columns of a tile: products by blocks of columns, and the results made of them; the last ids."""
         loaded = loads.load(number, after)
         draft, part, p = self.loops.draft, self.loops.part, turn.products[number]
         block = draft.fresh("block")
@@ -158,7 +158,7 @@ class TileParts:
     def multiply_by_slices(
         self, turn: TurnLoop, number: int, outputs: Sequence[int], loads: Loads, after: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """All columns of a tile: their products slice by slice of the sum, and what instructions make of them."""
+        """All columns of a tile: their products slice by slice of the sum, and the results made of them."""
         draft, p = self.loops.draft, turn.products[number]
         slice_ = draft.fresh("slice")
         draft.domain("", [slice_], f"0 <= {slice_} < {self.loops.plan.k_slices}")
