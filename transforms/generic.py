@@ -1,6 +1,6 @@
 """Every batched einsum, on every device: ``out[...] = Σ Π ...`` with a work-item for each entry of the output.
 
-Three or more operands are contracted in pairs where that saves work, and an index that one operand alone has is summed over
+Three or more operands are contracted in pairs where that saves work, and an index of one operand alone is summed over
 before the product: ``Σ_ij A[i,j] B[j,k]`` is ``Σ_j a[j] B[j,k]``.  Outputs too small to occupy the device are summed by
 whole work-groups.
 """
@@ -17,7 +17,7 @@ from feinsum.space import Choices, Configuration, Problem, space
 from feinsum.subscripts import Subscripts
 
 _WORTHWHILE = 2.0
-"""How many times fewer operations make steps the better first guess, despite the traffic of partial results."""
+"""The reduction of operations from which steps are the better first guess, despite the traffic of partial results."""
 
 
 def parameters(p: Problem) -> Choices:
@@ -40,7 +40,7 @@ def alone(e: BatchedEinsum) -> list[str]:
 
 
 def sums_first(e: BatchedEinsum) -> ContractionSchedule:
-    """Every operand summed over what it has alone, then their product."""
+    """Every operand summed over the indices that it alone has, then their product."""
     steps: list[Step] = []
     operands, terms = list(range(e.n)), list(e.indexing.inputs)
     for k, own in enumerate(alone(e)):

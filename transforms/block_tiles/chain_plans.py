@@ -1,4 +1,4 @@
-"""Plans of chains of contractions in blocks: what the steps are, and which blocks each of them gets."""
+"""Plans of chains of contractions by block tiles: the steps, and the block tile of each."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ from .products import FusedProduct, joined, product
 from .work import product_work
 
 MOST_SHAPES, MOST_ALIKE = 20, 3
-"""Cheap shapes that are offered, and those of them with as many fragments for a warp; chosen by hand."""
+"""Cheap shapes that are offered, and the most of them with equally many fragments for a warp; chosen by hand."""
 LOOKED_AT, MOST_QUICK = 40, 8
-"""Cheap shapes whose time is estimated, and the quickest of them that are offered besides; chosen by hand."""
+"""Cheap shapes whose time is estimated, and how many of the fastest are offered besides; chosen by hand."""
 MOST_DEPTHS = 4
 SMALLEST = BlockShape((1, 2, 2), (1, 1))
 REUSED = 1024
-"""How often an operand has to be used so that a copy of it in another order is worth it; chosen by hand."""
+"""Uses of an operand from which a copy of it in another order pays; chosen by hand."""
 MOST_RESIDENT = 4
 """Groups of a multiprocessor beyond which more make no difference; chosen by hand."""
 GROUPS_WANTED = 6
@@ -73,7 +73,8 @@ def splits(own: FusedProduct) -> list[str]:
 
 
 def packings(own: FusedProduct) -> list[str]:
-    """Operands worth copying first: of large products, where what is summed is quickest in neither or not in both."""
+    """Operands worth copying first: of large products, where a summed index is the fastest in neither operand, or not in
+    both."""
     least = min(own.count("rows"), own.count("columns"))
     quick = set(own.quick)
     same = len(quick) == 1 and quick <= set(own.letters["sums"])
@@ -87,7 +88,7 @@ def joinings(p: Problem, choices: Choices) -> list[bool]:
 
 
 def depths(p: Problem, own: FusedProduct, choices: Choices) -> list[int]:
-    """Depths of a tile that waste least, then those that do with other indices."""
+    """Depths of a tile that waste least, then those that waste least with other indices."""
     others = (FusedProduct(joined(each), (0, 1)) for each in _packed(p, choices)) if True in choices["joined"] else ()
     return list(dict.fromkeys(depth for each in (own, *others) for depth in each.depths[:MOST_DEPTHS]))
 
@@ -98,7 +99,7 @@ def _packed(p: Problem, choices: Choices) -> list[Problem]:
 
 
 def units(p: Problem, terms: int) -> list[str]:
-    """What can multiply numbers of the type of a result: matrix units of the device, and multiply-adds.
+    """The units that can multiply numbers of the result's type: matrix units of the device, and multiply-adds.
 
     A unit for float32 by splitting is offered where it keeps the bound of ordinary arithmetic.
     """
@@ -114,7 +115,7 @@ def units(p: Problem, terms: int) -> list[str]:
 
 
 def pipelines(p: Problem, several: bool) -> list[str]:
-    """How tiles come to local memory, and in how many stages; `several` is whether a sum has more than one tile."""
+    """Ways of tiles to local memory, with numbers of stages; `several` says whether a sum has more than one tile."""
     arrays = [array for row in p.einsum.args for entry in row for array in entry]
     alike = len({array.dtype for array in arrays}) == 1 and all(len(entry) == 1 for row in p.einsum.args for entry in row)
     known = [TilePipeline(True, stages) for stages in (3, 2, 4)] if alike and "cp-async-16" in p.device.instructions else []
@@ -123,10 +124,10 @@ def pipelines(p: Problem, several: bool) -> list[str]:
 
 
 def shapes(own: FusedProduct, **choices: Value) -> list[str]:
-    """Block tiles by what they cost, cheapest first.
+    """Block tiles by their cost, cheapest first.
 
-    Few with the same number of fragments for a warp, so that large and small ones are among them; after these come the
-    quickest of the cheapest by what :mod:`feinsum.transforms.block_tiles.work` knows besides.
+    Only few have the same number of fragments for a warp, so that large and small ones are among them; after these come
+    the fastest of the cheapest by the estimate of :mod:`feinsum.transforms.block_tiles.work`.
     """
     p = own.problem
     return list(_shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, tuple(choices.items())))
@@ -180,9 +181,9 @@ def _warp_tiles(unit: bool) -> Iterator[tuple[int, int]]:
 def _cost(own: FusedProduct, plan: BlockTiles) -> float | None:
     """Multiplications of the busiest multiprocessor, and loads in terms of them; None if registers do not suffice.
 
-    What is loaded for a block from global memory, and for the fragments of a sub-group from local memory, is less for each
-    multiplication the larger these are.  The weights of loads were chosen by hand, that of warps that wait
-    for each other as :data:`ENOUGH_SUB_GROUPS` was.
+    The larger a block and the fragments of a sub-group are, the less is loaded for each multiplication, from global and
+    from local memory.  The weights of loads were chosen by hand, that of warps that wait for each other as
+    :data:`ENOUGH_SUB_GROUPS` was.
     """
     p, (rows, columns), (down, across) = own.problem, plan.extents, plan.block_tile.warp_tile
     resident = min(residents(p, plan), MOST_RESIDENT)

@@ -1,7 +1,7 @@
 """Contractions of two tensors of any rank and layout on GPUs: ``C[b, m, n] = Σ_k A[b, m, k] B[b, k, n]`` in fused indices.
 
-Tiles of A and B are loaded as the tensors lie in memory, or after they were packed, which is worth it where they are used
-often.  Where C is too small for all work-groups, parts of the sum are launched like further results, and then summed.
+Tiles of A and B are loaded as the tensors lie in memory, or after they were packed, which pays where they are used often.
+Where C is too small for all work-groups, parts of the sum are launched like further results, and then summed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .products import is_product
 from .work import block_work
 
 IMPLIED: dict[str, Value] = {"joined": False, "ahead": False}
-"""What configurations mean that were recorded before these parameters existed."""
+"""The values of these parameters in configurations recorded before they existed."""
 
 
 @space(

@@ -1,4 +1,5 @@
-"""Plans of contractions in blocks: what a configuration means for an einsum, and whether a device can work so."""
+"""Plans of contractions by block tiles: the plan of a configuration for an einsum, and whether a device can carry it
+out."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ OTHER_REGISTERS = 72
 
 
 def refusal_of_device(p: Problem) -> str | None:
-    """Why a device gains nothing from tiles in local memory, or None."""
+    """The reason why a device gains nothing from tiles in local memory, or None."""
     if not p.device.local_memory_is_dedicated:
         return "the device has no local memory of its own, so that copies to it gain nothing"
     if SUB_GROUP not in p.device.sub_group_sizes:
@@ -56,19 +57,19 @@ def planned(p: Problem, c: Configuration) -> tuple[FusedProduct, BlockTiles]:
 
 
 def contraction(p: Problem, split: str, packed: str) -> Problem:
-    """The contraction by itself, without what comes before and after it."""
+    """The contraction by itself, without the launches before and after it."""
     return _alone(p, preparation(p, SumSplit.parse(split), Packing.parse(packed)))
 
 
 def preparation(p: Problem, split: SumSplit, packing: Packing) -> Preparation:
-    """A contraction with what comes before and after it."""
+    """A contraction with the launches before and after it."""
     return prepared(p.einsum.indexing, p.sizes, split, packing)
 
 
 def tiles(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
     """The plan of a product, whatever the device.
 
-    :param around: the fields for what comes before and after the product, by default nothing.
+    :param around: the fields for launches before and after the product, by default none.
     """
     depth, (first, second) = c["depth"], own.quick
     return BlockTiles(
@@ -92,7 +93,7 @@ def tiles(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
 
 
 def residents(p: Problem, plan: BlockTiles) -> int:
-    """How many groups a multiprocessor holds at a time, for all that registers and local memory allow."""
+    """The number of work-groups that a multiprocessor holds at a time, as far as registers and local memory allow."""
     registers = plan.registers() + OTHER_REGISTERS
     local = max(p.device.local_memory_bytes, p.device.static_local_memory_bytes)
     most = p.device.registers_per_compute_unit
@@ -114,7 +115,7 @@ def _product(
 ) -> tuple[FusedProduct, tuple[str, ...]]:
     """The contraction by itself as a product of matrices, and the groups of letters that are joined in it.
 
-    Cached, as thousands of configurations differ only in what comes after it.
+    Cached, as thousands of configurations differ only in later decisions.
 
     :raises TransformError: if indices are to be joined, and none can be.
     """
@@ -131,7 +132,7 @@ def _alone(p: Problem, around: Preparation) -> Problem:
 
 
 def _refusal(own: FusedProduct, plan: BlockTiles) -> str | None:
-    """Why a device that gains something from tiles in local memory cannot work as a plan says, or None."""
+    """The reason why a device that gains from tiles in local memory cannot carry out a plan, or None."""
     p = own.problem
     waste = own.waste(plan.depth)
     if waste > MOST_WASTE * min(own.waste(depth) for depth in DEPTHS if depth % plan.fragments.depth == 0):

@@ -1,8 +1,8 @@
-"""Contractions of two tensors as products of matrices: which letters are rows, columns and sums, and how they are fused.
+"""Contractions of two tensors as products of matrices: the letters of rows, columns and sums, and their fused order.
 
-Loads and stores should run along the quickest index of every array.  A group of letters begins with the quickest letters
-of the output; where an operand has another quickest letter, a few neighbours along it come next, so that what lanes load
-together fills whole sectors of memory, and likewise for the quickest letters of both operands among the sums.
+Loads and stores should run along the fastest index of every array.  A group of letters begins with the fastest letters
+of the output; where an operand has another fastest letter, a few neighbours along it come next, so that the joint loads of
+lanes fill whole sectors of memory, and likewise for the fastest letters of both operands among the sums.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from feinsum.space import Problem
 from feinsum.subscripts import Subscripts
 
 SECTOR_BYTES = 32
-"""The least that a GPU moves from or to memory."""
+"""The least number of bytes that a GPU moves from or to memory."""
 DEPTHS = (16, 24, 8, 32, 64, 12, 4)
 """Depths of a tile, of which the first is the best guess; chosen by hand."""
 DEPTHS_OF_TWO = (32, 16, 64, 24, 8, 12, 4)
-"""The same with two quickest letters among the sums, whose runs share the depth; chosen by hand."""
+"""The same with two fastest letters among the sums, whose runs share the depth; chosen by hand."""
 
 
 @dataclass(frozen=True)
 class FusedProduct:
-    """A pairwise contraction seen as a product of matrices.
+    """A pairwise contraction as a product of matrices.
 
     :ivar operands: the operand with the rows and that with the columns.
     """
@@ -39,7 +39,7 @@ class FusedProduct:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """The letters of each group, the quickest of the output first; a letter of unknown length last."""
+        """The letters of each group, the fastest of the output first; a letter of unknown length last."""
         indexing = self.problem.einsum.indexing
         a, b = (set(indexing.inputs[k]) for k in self.operands)
         output = indexing.output[::-1]
@@ -70,7 +70,7 @@ class FusedProduct:
         return max(1, SECTOR_BYTES // self.problem.itemsize)
 
     def outer_runs(self, run: int) -> dict[str, int]:
-        """Runs along letters of rows and columns: of an operand's quickest letter, where its group begins with another."""
+        """Runs along letters of rows and columns: of an operand's fastest letter, where its group begins with another."""
         parts: dict[str, int] = {}
         for side, name in enumerate(("rows", "columns")):
             group, quick = self.letters[name], self.quickest(side)
@@ -85,7 +85,7 @@ class FusedProduct:
         return [self.sector, 2 * self.sector] if self.outer_runs(self.sector) else [self.sector]
 
     def sum_depths(self, depth: int) -> dict[str, int]:
-        """How many neighbours along each summed letter a tile has; their product is `depth`."""
+        """The number of neighbours along each summed letter in a tile; their product is `depth`."""
         sums = self.letters["sums"]
         quick = [x for x in dict.fromkeys((self.quickest(0), self.quickest(1))) if x in sums]
         parts: dict[str, int] = {}
@@ -121,9 +121,9 @@ class FusedProduct:
         return self.quickest(0), self.quickest(1)
 
     def width(self, side: int, depth: int) -> int:
-        """How many numbers of an operand to copy at once: 16 bytes of them where they lie side by side along the sums.
+        """The elements of an operand to copy at once: 16 bytes where they lie side by side along the sums.
 
-        Along rows or columns single numbers, of which the lanes read whole lines anyway, were quicker.
+        Along rows or columns single numbers, of which the lanes read whole lines anyway, were faster.
         """
         quick, wide = self.quickest(side), max(1, WIDEST_BYTES // self.problem.itemsize)
         first = self.letters["sums"][:1] == quick
@@ -131,7 +131,7 @@ class FusedProduct:
 
 
 def product(p: Problem, rows: str) -> FusedProduct:
-    """The product whose rows belong to the operand with the quickest index of the output, or to the other."""
+    """The product whose rows belong to the operand with the fastest index of the output, or to the other."""
     last = p.einsum.indexing.output[-1]
     first = (last not in p.einsum.indexing.inputs[0]) ^ (rows == "slow")
     return FusedProduct(p, (int(first), 1 - int(first)))
@@ -168,6 +168,6 @@ def is_product(e: BatchedEinsum) -> bool:
 
 
 def part(length: int, wanted: int) -> int:
-    """How many neighbours make a part of a letter: about as many as wanted, so that the last part sticks out little."""
+    """The number of neighbours in a part of a letter: about as many as wanted, so that the last part sticks out little."""
     options = range(max(1, wanted // 2), 2 * wanted + 1)
     return min(options, key=lambda k: (-(-length // k) * k / length - 1) + 0.1 * abs(math.log2(k / wanted)))

@@ -1,4 +1,4 @@
-"""What a contraction in blocks does: products in whole blocks, and the traffic of tiles, fragments and results.
+"""The work of a contraction by block tiles: products in whole blocks, and the traffic of tiles, fragments and results.
 
 With blocks of m rows by n columns, sub-groups of m' by n' within them, and K terms, each block takes::
 
@@ -7,10 +7,9 @@ With blocks of m rows by n columns, sub-groups of m' by n' within them, and K te
     m n K (1 / m' + 1 / n') / 2   numbers of fragments, from local memory in half the time
     5 m n                         results, each store in the time of five loads
 
-Tiles and results move in sectors of 32 bytes, so what lies side by side in shorter runs counts for more.  Numbers that are
-split for a matrix unit are split as fragments are loaded, which takes six times as long.  These five constants were
-fitted to 610 times of ten contractions, measured on an H200 until 2026-11-20: half of the estimates are within a factor
-of 1.14.
+Tiles and results move in sectors of 32 bytes, so elements in shorter runs count for more.  Numbers that are split for a
+matrix unit are split as fragments are loaded, which takes six times as long.  These five constants were fitted to 610 times
+of ten contractions, measured on an H200 until 2026-11-20: half of the estimates are within a factor of 1.14.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _STORE = 5.0
 _FRAGMENT = 0.5
 """Loads in the time of one from local memory."""
 _SPLIT = 6.0
-"""Times as long where what is loaded is split."""
+"""The factor of the time of loads whose elements are split."""
 _NEIGHBOURS = {True: (8, 4), False: (SUB_GROUP, 1)}
 """Rows and columns that the lanes of a sub-group store at a time, from a matrix unit or not."""
 
@@ -82,7 +81,7 @@ def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
 
 
 def _sectors(own: FusedProduct, plan: BlockTiles, groups: Mapping[str, IndexGroup], side: int) -> float:
-    """How much of an operand is loaded for each number of its tiles."""
+    """The elements of an operand that are loaded for each element of its tiles."""
     letters = own.problem.einsum.indexing.inputs[plan.operands[side]]
     if not plan.along_sums[side]:
         return _waste(own, letters, groups[("rows", "columns")[side]].digits, plan.extents[side])
@@ -91,22 +90,22 @@ def _sectors(own: FusedProduct, plan: BlockTiles, groups: Mapping[str, IndexGrou
 
 
 def _sectors_of_results(own: FusedProduct, plan: BlockTiles, groups: Mapping[str, IndexGroup]) -> float:
-    """How much is stored for each result."""
+    """The elements that are stored for each result."""
     together = zip(("rows", "columns"), _NEIGHBOURS[plan.fragments.unit is not None], strict=True)
     return min(_waste(own, own.problem.einsum.indexing.output, groups[x].digits, most) for x, most in together)
 
 
 def _waste(own: FusedProduct, letters: str, digits: Sequence[Digit], most: int) -> float:
-    """Whole sectors for what lies side by side, over that."""
+    """The size of whole sectors over that of the run which they hold."""
     run = own.problem.itemsize * side_by_side(letters, own.problem.sizes, digits, most)
     return math.ceil(run / SECTOR_BYTES) * SECTOR_BYTES / run
 
 
 def side_by_side(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit], most: int) -> int:
-    """How many of the first numbers of a fused index are neighbours in an array, up to `most`.
+    """The number of first values of a fused index that are neighbours in an array, up to `most`.
 
-    :param letters: the axes of the array, the quickest last.
-    :param digits: of the fused index, the quickest first.
+    :param letters: the axes of the array, the fastest last.
+    :param digits: of the fused index, the fastest first.
     """
     strides = {x: prod(sizes[y] for y in letters[k + 1 :]) for k, x in enumerate(letters)}
     run = 1

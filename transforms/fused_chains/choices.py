@@ -39,7 +39,7 @@ def parameters(p: Problem) -> Choices:
     if not p.device.local_memory_is_dedicated:
         # Work-items do better alone there, so few configurations are worth a trial.
         return {**first, "unit": (NO_UNIT,), "elements": (3, 1), "together": (3, 1)}
-    # Otherwise whoever looks for the first that is accepted would go through thousands that differ in everything else.
+    # Otherwise a search for the first accepted one would go through thousands that differ in everything else.
     fitting = [pair for pair in product(best["unit"], best["elements"]) if _fits(p, best, *pair)]
     found = {"unit": [unit for unit, _ in fitting], "elements": {elements for _, elements in fitting}}
     return {**best, **{name: [x for x in best[name] if x in own] for name, own in found.items()}}

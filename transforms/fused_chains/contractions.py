@@ -1,7 +1,7 @@
 """Chains of contractions with small operands on GPUs: ``out[e,a,b,c] = Σ_k C[c,k] Σ_j B[b,j] Σ_i A[a,i] u[e,i,j,k]``.
 
-Sum factorisation of spectral elements, ADER-DG volumes and fluxes, derivatives along an axis, and whatever has one long
-index and is contracted pair by pair: what lies between two contractions of a few elements fits in local memory.
+Sum factorisation of spectral elements, ADER-DG volumes and fluxes, derivatives along an axis, and other einsums that have
+one long index and are contracted pair by pair: the partial results of a few elements fit in local memory.
 """
 
 from __future__ import annotations

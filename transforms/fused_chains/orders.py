@@ -15,7 +15,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.skeletons.fused_chains import ContractionOrder
 
 WORTHWHILE = 1.2
-"""How many times the operations of the cheapest order another one may have."""
+"""The most operations of an order, as a multiple of those of the cheapest."""
 MOST_ORDERS = 6
 MOST_TRIED = 20000
 """Partial orders looked at, of einsums with many operands."""
@@ -88,7 +88,8 @@ def _with_large(e: BatchedEinsum, chain: Chain, blocks: tuple[str, ...]) -> bool
 
 
 def _row(e: BatchedEinsum, lengths: Mapping[str, int], chain: Chain, blocks: tuple[str, ...]) -> int:
-    """How many neighbours in memory the last contraction writes together: those after its own index of the output."""
+    """The number of neighbours in memory that the last contraction writes together: those after its own index of the
+    output."""
     new = {x for x in e.indexing.inputs[chain[-1][0]] if x in e.indexing.output and x not in blocks}
     row = takewhile(lambda x: x not in new, reversed(e.indexing.output))
     return math.prod(lengths[x] for x in row if x not in blocks)

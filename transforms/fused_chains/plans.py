@@ -89,7 +89,7 @@ def _blocks(p: Problem, c: Configuration) -> tuple[tuple[str, int], ...]:
 
 
 def _check_choices(p: Problem, c: Configuration) -> None:
-    """Refuse what the einsum has no room for, before anything is planned; the plan refuses what contradicts itself."""
+    """Refuse choices that the einsum has no room for, before anything is planned; the plan refuses contradictions."""
     letters = block_letters(p)
     longest = letters[0]
     if any(p.is_long(x) for x in p.einsum.indexing.indices if x not in letters):
@@ -164,7 +164,7 @@ def _step(
 
 
 def _is_matrix(e: BatchedEinsum, step: ChainStep, operand: int, blocks: Mapping[str, int]) -> bool:
-    """Whether an operand is what a matrix unit multiplies with, of which it has a copy of its own."""
+    """Whether an operand is the small matrix of a matrix unit, which has a copy of its own."""
     if not step.matrix_unit:
         return False
     return step.contraction.operands[matrices_of(e, step.contraction, blocks)[0]] == operand
@@ -192,7 +192,7 @@ def _check_accuracy(p: Problem, plan: FusedChain) -> None:
 
 
 def _check_device(p: Problem, plan: FusedChain, groups: int) -> None:
-    """Refuse a plan for some groups of which a compute unit has not the registers or the local memory."""
+    """Refuse a plan if a compute unit lacks the registers or the local memory for its work-groups."""
     used, limit, items = plan.registers(), p.device.registers_per_compute_unit, plan.block.items
     if limit is not None and groups * items * used > limit:
         raise TransformError(f"{used} registers of {groups * items} work-items exceed the {limit} of a compute unit")

@@ -1,4 +1,4 @@
-"""What work-groups do that contract step by step in local memory: operations in whole tiles, and loads for them.
+"""The work of groups that contract step by step in local memory: operations in whole tiles, and loads for them.
 
 For a step of a block, with t tiles of ``v = Π tile`` entries among n work-items, K terms, and r_k entries of operand k for
 each term of a tile::
@@ -53,7 +53,7 @@ def chain_cost(p: Problem, c: Configuration) -> Work:
 def _step(p: Problem, plan: FusedChain, step: ChainStep, within: Mapping[str, int]) -> Work:
     """Operations, loads and registers of a step, for one block.
 
-    :param within: how many of each index a block has.
+    :param within: the number of values of each index in a block.
     """
     indexing, sharing = step.contraction.indexing, sharing_of(p.einsum, step, plan.block.block_tile)
     if isinstance(sharing, MatrixSharing):

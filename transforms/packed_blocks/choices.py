@@ -40,12 +40,13 @@ def tiles(p: Problem, width: int) -> list[MicroTile]:
 
 
 def _rows(most: int) -> list[int]:
-    """Rows of a tile of which so many have room: most of them, or fewer, of which more products are whole numbers."""
+    """Rows of a tile, from the most that it has room for down to half of them: fewer may divide the product with less
+    waste."""
     return [n for n in range(most, max(0, most // 2 - 1), -1) if n > 0]
 
 
 def padding(rows: int, columns: int, tile: MicroTile, width: int) -> float:
-    """The entries that are computed for each that there is, less one."""
+    """The superfluous entries that are computed for each entry of the result."""
     across = tile.vectors * width
     return -(-rows // tile.rows) * tile.rows * -(-columns // across) * across / (rows * columns) - 1
 

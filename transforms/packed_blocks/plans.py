@@ -1,4 +1,4 @@
-"""Plans of packed blocks for configurations: how large blocks are, and where a device has no room for them."""
+"""Plans of packed blocks for configurations: the size of blocks, and refusals where a device has no room for them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def even(length: int, most: int, of: int) -> int:
 
 
 def product_of(p: Problem) -> FusedMatrices:
-    """The product of matrices that a problem is."""
+    """A problem as a product of matrices."""
     return _product_of(p.einsum, tuple(p.sizes.items()), p.device)
 
 

@@ -1,4 +1,5 @@
-"""Contractions of two tensors as products of matrices: which letters are rows, columns, batch and sums, and how fused."""
+"""Contractions of two tensors as products of matrices: the letters of rows, columns, batch and sums, and their fused
+order."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class FusedMatrices:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """The letters of each fused index, the quickest of the output first; a letter of unknown length last."""
+        """The letters of each fused index, the fastest of the output first; a letter of unknown length last."""
         indexing = self.problem.einsum.indexing
         first, second = (indexing.inputs[k] for k in self.operands)
         output = indexing.output[::-1]

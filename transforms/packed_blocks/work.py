@@ -1,4 +1,4 @@
-"""What a plan of packed blocks does: products in whole tiles, and copies, while which nothing is multiplied.
+"""The work of a plan of packed blocks: products in whole tiles, and copies, during which nothing is multiplied.
 
 For each term, a tile of r rows by v vectors takes r v products of vectors and r + v loads.  A block of m rows by n columns
 copies (m + n) numbers for each term, of which one takes so many cycles::

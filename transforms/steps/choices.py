@@ -1,4 +1,4 @@
-"""The choices of steps that are worth trying for a problem: into parts of which lengths sums are divided."""
+"""The choices of steps that are worth trying for a problem: the lengths of the parts of sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDEST_ROW = 4
 
 
 def splits(p: Problem) -> list[str]:
-    """What to divide so that the panels of steps take a part of a core's cache, the best guess first."""
+    """The sums to divide so that the panels of steps take a part of a core's cache, the best guess first."""
     most = panel_bytes(p.device, PANEL_SHARES[0])
     found = [parts_that_fit(p, nbytes) for nbytes in (most, most // 2, most // 4, 2 * most, most // 16)]
     if p.einsum.n == 2:
@@ -46,7 +46,7 @@ def parts_that_fit(p: Problem, nbytes: int) -> SplitSums:
         if row > MOST_VECTORS_IN_ROW * p.lanes:
             row = _WIDEST_ROW * p.lanes
         length = p.count("".join(summed)) * row * p.itemsize
-        # The slowest axes first of what is not copied, which is then read along its rows.
+        # The slowest axes of the operand that is not copied come first, so that it is read along its rows.
         read = [term for term in step.indexing.inputs if output[-1:] not in term] or step.indexing.inputs
         for x in sorted(summed, key=lambda x: -max((len(term) - term.find(x) for term in read if x in term), default=0)):
             if length <= nbytes:

@@ -77,7 +77,7 @@ def _seconds(p: Problem, *, turn: bool) -> float:
 
 
 def orders(p: Problem) -> list[ContractionSchedule]:
-    """Steps that may have kernels of their own, partial results ordered as suits lanes, or as somebody would write them."""
+    """Steps that may have kernels of their own, partial results ordered to suit lanes, or in the natural order."""
     cheapest = cheapest_pairs(p)
     return list(dict.fromkeys((aligned(cheapest, p.einsum.indexing), cheapest))) if p.einsum.n > 2 else []
 
@@ -110,7 +110,7 @@ def transform_step(
 ) -> lp.TranslationUnit:
     """Vectors, or where they cannot be a work-item for each result, or a work-group where results are few.
 
-    What only streams an operand by has spaces of its own.
+    Steps that only stream an operand have spaces of their own.
     """
     e = step.einsum
     for s in (reduction, elementwise_product, *((permutation,) if e.n == 1 else ())):

@@ -1,4 +1,4 @@
-"""Plans of steps: what is contracted one after the other, in which parts, and what every step asks of its own plan.
+"""Plans of steps: the contractions one after the other, their parts, and the requests of every step to its own plan.
 
 Each step is a launch.  The plan of its kernel is made when its einsum is known, and says what registers it takes.
 """
@@ -69,7 +69,7 @@ def _parsed(text: str) -> SplitSums:
 
 @dataclass(frozen=True)
 class StepTile:
-    """What every step asks of its register tile, see :class:`feinsum.skeletons.vector_panels.RegisterTile`."""
+    """The register tile that every step asks for, see :class:`feinsum.skeletons.vector_panels.RegisterTile`."""
 
     vectors: int = described(
         "Vectors of a long row that every step sums at once, if it can; 0: the best guess of each step.",

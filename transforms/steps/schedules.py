@@ -1,4 +1,4 @@
-"""Schedules of steps: pairs of operands, in which order the axes of partial results stand, and sums in parts."""
+"""Schedules of steps: pairs of operands, orders of the axes of partial results, and sums in parts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def natural(indexing: Subscripts) -> str:
 
 
 def in_parts(schedule: ContractionSchedule, indexing: Subscripts, chunks: Mapping[str, str]) -> ContractionSchedule:
-    """The same steps on indices that were split; what a step sums over chunks is kept apart, and summed by the next one.
+    """The same steps on indices that were split; a step keeps the sums of chunks apart, and the next one adds them up.
 
     :param indexing: after splitting.
     :param chunks: summed index -> the index that numbers its parts.

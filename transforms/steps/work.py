@@ -1,4 +1,4 @@
-"""What steps of a contraction do, when each is in vectors along the rows of its result: operations, traffic, loads.
+"""The work of steps in vectors along the rows of their results: operations, traffic, loads.
 
 A row fills its vectors more or less.  Where an operand that has the lane lies across its rows, every number of it is a load
 of its own, if it cannot be copied because the other operand has the lane too; else a line of memory, if it is large.
@@ -73,7 +73,7 @@ def complex_work(p: Problem, c: Configuration) -> Work:
 
 
 def _filled(p: Problem, schedule: ContractionSchedule) -> float:
-    """Which part of the lanes of the device steps use, weighted with their operations; copies have none."""
+    """The share of the device's lanes that steps use, weighted with their operations; copies have none."""
     steps = [step.indexing for step in schedule.steps if len(step.operands) > 1 or step.indexing.summed]
     points = [p.count(indexing.indices) for indexing in steps]
     rows = [p.count(last_together(indexing)) if indexing.output else p.lanes for indexing in steps]

@@ -1,1 +1,1 @@
-"""Sums and products that memory bounds, on any device: element by element, along or across rows, transposed, diagonals."""
+"""Sums and products limited by memory, on any device: element by element, along or across rows, transposed, diagonals."""

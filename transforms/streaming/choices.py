@@ -1,4 +1,4 @@
-"""Choices for streams: lanes, how much passes through a work-group, and sums that are independent of each other."""
+"""Choices for streams: lanes, elements that pass through a work-group, and sums that are independent of each other."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ ITEMS = (256, 128, 512, 64, 32)
 
 
 def copy_choices(p: Problem) -> Choices:
-    """For einsums without sums: lanes, numbers that pass through a work-group, and whether stores go past the caches.
+    """For einsums without sums: lanes, elements that pass through a work-group, and whether stores go past the caches.
 
-    They do at first where the results are more than the caches hold.
+    The first guess is that they do where the results exceed the caches.
     """
     output = p.einsum.indexing.output
     beyond = p.count(output) * p.itemsize * p.einsum.b > p.device.cache_bytes
@@ -67,7 +67,7 @@ def widths(p: Problem, lane: str) -> tuple[int, ...]:
 
 
 def accumulators(p: Problem, lane: str) -> tuple[int, ...]:
-    """How many strips to sum side by side, the best guess first: what whole ones leave is added number by number."""
+    """The numbers of strips to sum side by side, the best guess first; the remainder is added element by element."""
     width, row = widths(p, lane)[0], p.sizes[lane]
     additions = {n: row // (n * width) * n + row % (n * width) for n in (4, 2, 8, 1)}
     return tuple(sorted(additions, key=lambda n: additions[n] > FAR_BEHIND * min(additions.values())))

@@ -1,4 +1,4 @@
-"""How the operands of an einsum lie in memory: which is the longest, and which are read across the rows of the output."""
+"""The operands of an einsum in memory: the longest, and those read across the rows of the output."""
 
 from __future__ import annotations
 

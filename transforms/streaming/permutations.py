@@ -33,7 +33,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     epilogues=True,
 )
 def permutation(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
-    """Lanes along the rows of the output; where those of an operand run across them, groups do tiles.
+    """Lanes along the rows of the output; if rows of an operand run across them, work-groups take tiles.
 
     On GPUs tiles pass through local memory, so that operand and output are both read and written along rows.
     """

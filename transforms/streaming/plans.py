@@ -1,4 +1,4 @@
-"""Plans of streams: which index runs along lanes, in which order the rest runs, and what a work-group takes of it.
+"""Plans of streams: the index along lanes, the order of the others, and the share of a work-group.
 
 A plan follows from an einsum, the lengths of its indices and a configuration; it says nothing about loopy.
 """
@@ -26,7 +26,7 @@ LEAST_OF_A_GROUP = 4096
 
 
 def copy_plan(p: Problem, c: Configuration) -> Stream:
-    """The plan of an einsum without sums; where an operand is read across its rows, groups do tiles of whole lines.
+    """The plan of an einsum without sums; where an operand is read across its rows, work-groups take tiles of whole lines.
 
     :raises TransformError: if an axis has no length, or a group more work-items than the device allows.
     """
@@ -132,13 +132,14 @@ def _check_device(p: Problem, c: Configuration) -> None:
 
 
 def _sums_of_a_group(p: Problem, lane: str, width: int) -> int:
-    """How many places along the lane a group keeps sums of: what a part of the first cache holds, or one of each lane."""
+    """The number of places along the lane whose sums a group keeps: as many as a part of the first cache holds, or one of
+    each lane."""
     kept = p.device.first_cache_bytes // KEPT_SHARE // p.itemsize if p.device.simd_bytes else width
     return min(_multiple(p.sizes[lane], width), _multiple(kept, width))
 
 
 def groups_wanted(p: Problem, c: Configuration) -> int:
-    """How many work-groups: by the portion of each, but enough to occupy the device if there is work for them."""
+    """The number of work-groups: by the portion of each, but enough to occupy the device if there is work for them."""
     total = p.count(p.einsum.indexing.indices)
     enough = min(total // LEAST_OF_A_GROUP, GROUPS_PER_UNIT * p.device.compute_units)
     return max(1, total // int(c["portion"]), enough)

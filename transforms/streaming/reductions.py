@@ -1,7 +1,7 @@
 """Sums of one operand, times smaller ones: ``out[i] = Σ_j A[i,j] x[j]``, along whichever axes.
 
-Full and partial sums, weighted sums, inner products, of vectors and row by row, matrix-vector products in both layouts
-and in batches: whatever has one operand with all indices, so that time goes into reading it.
+Full and partial sums, weighted sums, inner products, of vectors and row by row, matrix-vector products in both layouts and
+in batches: one operand has all indices, so that reading it takes the time.
 """
 
 from __future__ import annotations

@@ -28,5 +28,5 @@ def estimate(p: Problem, c: Configuration) -> Work:
     pattern=has_diagonal, version=1, rank=4, parameters=trace_choices, plan=trace_plan, estimate=estimate, epilogues=True
 )
 def trace(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
-    """As sums and copies of one operand, number by number along an index that stands twice."""
+    """As sums and copies of one operand, element by element along an index that occurs twice."""
     return write(t_unit, m, plan)

@@ -1,4 +1,4 @@
-"""What a stream does: every operand is read once, and lanes that run beyond the end of a row take their time, too."""
+"""The work of a stream: every operand is read once, and lanes that run beyond the end of a row take their time, too."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stream_work(p: Problem, plan: Stream) -> Work:
 
 
 def _bank_conflicts(p: Problem, tiles: TurnedTiles) -> int:
-    """How many times lanes that read a column of a tile wait for each other, in banks of four bytes.
+    """The number of times that lanes reading a column of a tile wait for each other, in banks of four bytes.
 
     With rows of 32 numbers of four bytes all 32 lanes read the same bank; with a place to spare, each its own.
     """

@@ -38,7 +38,7 @@ MOST_LOADS = 0.8
 LONG_SUM = 64
 """Terms of a sum that takes longer than a core looks ahead."""
 ENOUGH_ROWS = 24
-"""That make it worth while to copy a panel for them alone."""
+"""Iterations for which alone it pays to copy a panel."""
 WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 WELL_FILLED_BY_HALVES = 0.8
@@ -70,7 +70,7 @@ class Promising:
 
 
 def promising(p: Problem) -> Promising:
-    """What may be worth trying for a problem, in the indices that are left when neighbours are fused."""
+    """The choices worth trying for a problem, in its indices after neighbours are fused."""
     p, _ = fused_problem(p)
     return _promising(p.einsum, tuple(p.sizes.items()), p.device)
 
@@ -110,11 +110,11 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
 def _longs(p: Problem) -> list[str]:
     """The indices that may be the long one, the longest first: two, and one that is each operand's own."""
     e = p.einsum
-    # What all operands have in common is no tile: nothing is read once for several of it.
+    # An index of all operands is no tile: nothing is read once for several values of it.
     common = {x for x in e.indexing.output if all(x in letters for letters in e.indexing.inputs)}
     few = max((p.sizes[x] for x in e.indexing.output[:-1] if x not in common), default=0) < ENOUGH_ROWS
     ordered = sorted(e.indexing.output, key=lambda x: (x in common and not few, not p.is_long(x), -p.sizes[x]))
-    # What is read in vectors is shared only along an index of another operand.
+    # Vectors are shared only along an index of another operand.
     own = [next((x for x in ordered if _owner(e, x) == k), "") for k in range(e.n)]
     return [x for x in ordered if x in ordered[:2] or x in own]
 
@@ -137,7 +137,7 @@ def _owner(e: BatchedEinsum, x: str) -> int | None:
 
 
 def _loads(p: Problem, small: Configuration) -> float:
-    """The bytes that instructions load with the best tile of registers, and what those are worth that are read again.
+    """The bytes that instructions load with the best register tile, and the cost of those that are read again.
 
     :raises TransformError: if it has no plan.
     """
@@ -159,14 +159,16 @@ def _loads(p: Problem, small: Configuration) -> float:
 
 
 def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
-    """How many of the long index to treat at once: the fewest that keep the units busy, or as much as a cache line."""
+    """Numbers of iterations of the long index at once: the fewest that keep the units busy, or as many as a cache line
+    holds."""
     if rows_apart(p, c["long"], c["lane"]):
         return tuple(sorted(TOGETHER, reverse=True))
     return tuple(sorted(TOGETHER, key=lambda n: _idleness(p, {**c, "together": n})))
 
 
 def _tiles(p: Problem, c: Configuration) -> tuple[int, ...]:
-    """How many of the long index a work-group treats: as many as leave every core some groups, if they are worth it."""
+    """Numbers of iterations of the long index in a work-group: as many as leave every core some groups, if they are worth
+    it."""
     worth = p.einsum.flops(p.lengths) // WORTH_A_GROUP
     enough = min(GROUPS_PER_CORE * p.device.compute_units, worth)
     groups = {}
@@ -178,7 +180,7 @@ def _tiles(p: Problem, c: Configuration) -> tuple[int, ...]:
 
 
 def _idleness(p: Problem, c: Configuration) -> tuple[bool, bool, int]:
-    """What keeps the units waiting in the last step of a plan, the worst first.
+    """The causes that keep the units waiting in the last step of a plan, the worst first.
 
     Too few independent sums or more loads than additions; more rows apart than the hardware foresees; sums wanted.
     """

@@ -36,7 +36,7 @@ def parameters(p: Problem) -> Choices:
 
 
 def _ahead(p: Problem, found: Promising) -> tuple[bool, ...]:
-    """Whether to ask for the operands of the next step: where the hardware does not foresee them."""
+    """Whether to prefetch the operands of the next step: where the hardware does not foresee them."""
     if not p.device.has_clang_builtins:
         return (False,)
     first = rows_apart(p, found.longs[0], found.lanes[0])

@@ -1,4 +1,4 @@
-"""The orders in which vector panels may contract the operands of an einsum, and what each of them multiplies."""
+"""The orders in which vector panels may contract the operands of an einsum, and the multiplications of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def orders(p: Problem) -> list[PanelOrder]:
 
 
 def _cheapest(p: Problem) -> PanelOrder:
-    """The cheapest pairwise steps, operands by their position among what is left."""
+    """The cheapest pairwise steps, operands by their position among the remaining ones."""
     pool = list(range(p.einsum.n))
     steps = []
     for s, step in enumerate(pairwise_schedule(p.einsum, p.lengths).steps):

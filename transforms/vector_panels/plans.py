@@ -1,4 +1,4 @@
-"""Plans of vector panels for configurations: which index is divided among groups, steps and registers, and how.
+"""Plans of vector panels for configurations: the division of indices among work-groups, steps and registers.
 
     out[e, i] = Σ_k S(i, k) V(e, k)        i: lanes, e: the long index, S: resident
 
@@ -83,7 +83,7 @@ def panel_plan(p: Problem, c: Configuration) -> VectorPanels:
 class _PanelPlanner:
     """The decisions of one plan, which follow from each other.
 
-    :ivar at_once: how many of each index a step of a work-group computes; infinity if that is not known.
+    :ivar at_once: the number of values of each index that a step of a work-group computes; infinity if unknown.
     :ivar block_tile: see :class:`feinsum.skeletons.vector_panels.VectorPanels`.
     """
 
@@ -156,7 +156,8 @@ class _PanelPlanner:
         return {x for step in self.steps for letters in step.inputs for x in letters if x not in step.kept}
 
     def _lanes(self, lane: str) -> list[str]:
-        """The lane of each step: that of the step that reads its result if it is kept, else what fills vectors best."""
+        """The lane of each step: that of the step that reads its result if it is kept, else the index that fills vectors
+        best."""
         readers = self.order.readers(self.e.n)
         lanes: dict[int | None, str] = {None: lane}
         for number, step in reversed(list(enumerate(self.steps))):
@@ -219,12 +220,12 @@ class _PanelPlanner:
         return self.long
 
     def _beside_row(self, letter: str, lane: str) -> int:
-        """How many of an index make the vectors wanted, together with those of a row."""
+        """The number of values of an index that make the wanted vectors, together with those of a row."""
         most = max(1, self.c["vectors"] // self._vectors(lane))
         return max(n for n in range(1, most + 1) if math.isinf(self.at_once[letter]) or self.at_once[letter] % n == 0)
 
     def _broadcast(self, letter: str, lane: str) -> int:
-        """How many of an index that is broadcast have accumulators beside a row of vectors."""
+        """The number of values of a broadcast index that have accumulators beside a row of vectors."""
         most = min(_MOST_ROWS, self.c["accumulators"] // (self._vectors(lane) * self.c["together"]))
         known = not math.isinf(self.at_once[letter])
         return max(n for n in range(1, max(1, most) + 1) if n == 1 or (known and self.at_once[letter] % n == 0))
@@ -233,7 +234,7 @@ class _PanelPlanner:
         return math.prod(self.at_once[x] for x in letters) * self.p.itemsize
 
     def _place_rest(self, lane: str) -> None:
-        """Loops of the output that are left: over groups if there are few, else inside them."""
+        """Remaining loops of the output: over groups if there are few, else inside them."""
         rest = [x for x in self.e.indexing.output if x not in self.block_tile and x != lane and x in self.steps[-1].kept]
         beside = [x for x in rest if any(x in letters and lane in letters for letters in self.e.indexing.inputs)]
         for x in sorted(rest, key=lambda x: -self.at_once[x]) if len(self.steps) == 1 else ():
@@ -257,7 +258,7 @@ class _PanelPlanner:
         return math.prod(-(-self.p.sizes[x] // tile.covered) for x, tile in self.block_tile.items())
 
     def _register_tile(self, step: PanelContraction, lane: str) -> RegisterTile:
-        """How many of each index have accumulators at once: a tile of vectors times numbers that are broadcast."""
+        """The number of values of each index that have accumulators at once: a tile of vectors times broadcast numbers."""
         vectors = self._vectors(lane)
         held = dict.fromkeys(step.kept.replace(lane, ""), 1)
         if self.long in held:

@@ -1,13 +1,13 @@
-"""What a plan of vector panels does: operations in padded rows, loads for each of them, traffic, independent sums.
+"""The work of a plan of vector panels: operations in padded rows, loads for each of them, traffic, independent sums.
 
 For each term of a sum, v vectors along the lane times n numbers that are broadcast make v·n products of vectors::
 
     loads = v + n        where the operand of the vectors is copied or has the lane along its rows
           = v·width + n  where its numbers lie apart
 
-What a row leaves behind its last whole vector is loaded in pieces, unless a copy fills it up.  An operand of which one
-step of a group reads more than a core's cache holds comes from memory again for every step; one that is copied across its
-rows comes in whole lines.
+The end of a row behind its last whole vector is loaded in pieces, unless a copy fills it up.  An operand of which one step
+of a group reads more than a core's cache holds comes from memory again for every step; one that is copied across its rows
+comes in whole lines.
 
 Sums beyond the registers of the device are loaded and stored for every product; rows computed together share these.
 
@@ -118,7 +118,7 @@ def _again(p: Problem, plan: VectorPanels) -> int:
 def swept(p: Problem, plan: VectorPanels) -> int:
     """The bytes of operands that groups read again when all caches have lost them, groups being taken first axis first.
 
-    Half of the last cache is for what else passes through it.
+    Half of the last-level cache is left to other data.
     """
     total, axes = 0, list(plan.block_tile)
     if all(2 * p.count(letters) * p.itemsize <= p.device.cache_bytes for letters in p.einsum.indexing.inputs):
@@ -136,7 +136,7 @@ def swept(p: Problem, plan: VectorPanels) -> int:
 
 
 def _rows(p: Problem, step: PanelContraction) -> int:
-    """How often a step is done: for each row, or for each combination of factors that rows have in common."""
+    """The number of times that a step is done: for each row, or for each combination of factors that rows share."""
     if None in step.own or len(step.own) == p.einsum.n:
         return p.einsum.b
     return len({tuple(row[k] for k in step.own if k is not None) for row in p.einsum.args})

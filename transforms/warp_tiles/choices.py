@@ -1,4 +1,4 @@
-"""Choices of the parameters of warp tiles, best guess first; what each means stands at the plan's fields.
+"""Choices of the parameters of warp tiles, best guess first; the plan's fields state their meanings.
 
 Few elements are in flight where a warp needs many registers, so as many warps stay on a compute unit as these allow; all
 of one group, which then keep one copy of the matrices and are given what registers there are.
@@ -31,13 +31,13 @@ IMPLIED: dict[str, Value] = {
     "in_turn": False,
     "weighted": False,
 }
-"""What configurations mean that were recorded before these parameters existed."""
+"""The values of these parameters in configurations recorded before they existed."""
 # The numbers here, and the lengths of rows from which a choice is offered, or comes first, were chosen by hand while DG
 # operators of order 1 to 7 were tuned on an NVIDIA H200, from 20 to 22 November 2026.
 _FEW_TILES = 2
-"""Tiles of a warp below which it does not make up for beginning late."""
+"""Tiles of a warp below which a late begin does not pay."""
 _UNEVEN = 1.05
-"""By how much more time some warps take than the average that products are better computed in turn.
+"""The excess time of some warps over the average from which products are better computed in turn.
 
 Of 75 000 elements of order 6 a warp has 4.4 tiles; dealt product by product, divergences of four and five outputs went from
 361 to 326 us on that device.
@@ -105,7 +105,7 @@ def divergence_choices(p: Problem, product: TallProduct) -> Choices:
 
 
 def _of_computed_values(own: Choices) -> tuple[Value, ...]:
-    """Of the choices of ``prefetch`` those that values have which are computed from what is loaded."""
+    """The choices of ``prefetch`` for values that are computed from loaded elements."""
     return tuple(choice for choice in ("none", "copies") if choice in own["prefetch"])
 
 

@@ -5,8 +5,8 @@ vector rate of float64, so that memory is the limit up to order 5.  For float32 
 for tf32, with split numbers, at 1.7 times; there local memory, from which the matrix is read for each tile, becomes the
 limit.
 
-An operator is declared in three lines: which operand plays which part, the moves that leave a product and what is made of
-it, and the call of the writer.  A warp takes 16 elements at a time: matrices in local memory, values and sums in registers.
+An operator is declared in three lines: the parts of its operands, the moves that lead to a product and its results, and the
+call of the writer.  A warp takes 16 elements at a time: matrices in local memory, values and sums in registers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Operators of discontinuous-Galerkin methods as tall products: which operand of an einsum plays which part.
+"""Operators of discontinuous-Galerkin methods as tall products, with the parts that the operands of an einsum play.
 
-Each multiplies a small matrix by the values u of a field at the nodes j of elements e; where the metric J joins differs::
+Each multiplies a small matrix by the values u of a field at the nodes j of elements e; they differ in where the metric J
+joins::
 
     metric last     out[x, e, i] = Σ_r J[x, r, e] (Σ_j D[r, i, j] u[e, j])
     metric first    out[e, i] = Σ_rj D[r, i, j] (Σ_x J[x, r, e] u[x, e, j])
@@ -34,7 +35,7 @@ class Operator:
     metric_first: bool = False
 
     def product(self, p: Problem) -> TallProduct:
-        """What has to be multiplied.  Products with equal operands are computed once."""
+        """The tall product of an operator.  Products with equal operands are computed once."""
         return _product(self, p.einsum, tuple(p.sizes.items()))
 
 

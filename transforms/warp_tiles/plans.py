@@ -1,4 +1,4 @@
-"""What a configuration of an operator means on a device: its plan, or the reason why there is none."""
+"""The plan of an operator's configuration on a device, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_THAT_GO = 8
 def plan_of(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
     """The plan of a configuration.
 
-    :raises TransformError: if there is none, the device lacks what it takes, or the unit is not as exact as it has to be.
+    :raises TransformError: if there is none, the device lacks a feature of it, or the unit is not accurate enough.
     """
     _check_problem(p, c)
     _check_deal(c)
@@ -65,7 +65,7 @@ def _check_problem(p: Problem, c: Configuration) -> None:
 
 
 def _check_deal(c: Configuration) -> None:
-    """Refuse what leaves a compute unit idle, or overfull."""
+    """Refuse numbers of warps that leave a compute unit idle, or overfill it."""
     if c["tiles"] and (c["together"] > 1 or c["sub_groups"] > _MOST_THAT_GO):
         raise TransformError("groups that do not stay are small, and as many as they are")
     warps = c["sub_groups"] * c["together"]
@@ -88,8 +88,8 @@ def _check_accuracy(p: Problem, plan: WarpTiles) -> None:
 
 
 def _check_limits(p: Problem, plan: WarpTiles, together: int) -> None:
-    """Refuse what needs more registers or more local memory than a compute unit has."""
-    # What a work-item needs beyond the most that it can have is in memory, which the estimate of its work tells.
+    """Refuse plans that need more registers or more local memory than a compute unit has."""
+    # Registers beyond the most that a work-item can have are in memory, which the estimate of its work counts.
     needed = min(plan.registers(), p.device.max_registers_per_work_item or plan.registers())
     items, limit = SUB_GROUP * plan.warps * together, p.device.registers_per_compute_unit or 0
     if items * needed > limit:

@@ -1,4 +1,4 @@
-"""The work of a plan: columns and steps are padded; what some warps load, others hide by their products."""
+"""The work of a plan: columns and steps are padded; loads of some warps are hidden by products of others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .operators import ELEMENTS
 
 
 def work_of(p: Problem, plan: WarpTiles) -> Work:
-    """What an accepted plan makes the device do, for the cost model."""
+    """The work that an accepted plan makes the device do, for the cost model."""
     tiles = -(-p.sizes[ELEMENTS] // plan.unit.m)
     return Work(
         # float64 takes twice as long.
