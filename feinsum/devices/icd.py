@@ -107,7 +107,7 @@ def _replace(path: Path, files: dict[str, str]) -> None:
         raise
     try:
         fresh.rename(path)
-    except OSError:  # another process was quicker, or the directory there was damaged
+    except OSError:  # another process was faster, or the directory there was damaged
         for name in files:
             os.replace(fresh / name, path / name)
         for stray in set(os.listdir(path)) - set(files):

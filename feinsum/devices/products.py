@@ -125,7 +125,7 @@ def _measure() -> ProductRates:
 
 
 def _least(work: Callable[[], object]) -> float:
-    """The seconds of the quickest of a few runs, of more where they are short, after one to warm up.
+    """The seconds of the fastest of a few runs, of more where they are short, after one to warm up.
 
     Where other processes have the processor, those that this one had count: those of all its threads, as an upper bound.
     """

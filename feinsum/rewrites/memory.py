@@ -232,7 +232,7 @@ class _Reads(IdentityMapper):  # type: ignore[misc]
 
 
 def _share(kernel: lp.LoopKernel, copies: list[str], lanes: int) -> lp.LoopKernel:
-    """Let `lanes` work-items along axis 0 do the iterations of a copy together, the last loop quickest."""
+    """Let `lanes` work-items along axis 0 do the iterations of a copy together, the last loop fastest."""
     joined = kernel.get_var_name_generator()("copy")
     kernel = lp.join_inames(kernel, copies, joined) if len(copies) > 1 else lp.rename_iname(kernel, copies[0], joined)
     return lp.split_iname(kernel, joined, lanes, inner_tag="l.0")

@@ -16,7 +16,7 @@ from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length, iname_of
 
 UNROLL = "unr_hint"
-"""Tiles are unrolled by the OpenCL compiler: as quick as code that loopy unrolls, and a third of the time to generate."""
+"""Tiles are unrolled by the OpenCL compiler: as fast as code that loopy unrolls, and a third of the time to generate."""
 
 
 def register_tile(

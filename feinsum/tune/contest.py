@@ -172,7 +172,7 @@ class Contest:
     def next_trial(self) -> Trial | None:
         """A trial of a chain, or else of the space whose turn it is; None when all are exhausted.
 
-        Spaces take turns; one whose best takes n times as long as that of the quickest space gets a trial for each n of it.
+        Spaces take turns; one whose best takes n times as long as that of the fastest space gets a trial for each n of it.
         The generic space gets a few trials, and more only when nothing else is left.
         """
         while left := [c for c in self._contestants.values() if not c.exhausted]:

@@ -81,7 +81,7 @@ class Guarded:
 
 
 def fill(queue: Any, buffer: Any, value: int, start: int, size: int) -> None:
-    """Set `size` bytes from `start` on; where the host shares the memory, it is eight times as quick as the driver."""
+    """Set `size` bytes from `start` on; where the host shares the memory, it is eight times as fast as the driver."""
     import pyopencl as cl
 
     if not size:

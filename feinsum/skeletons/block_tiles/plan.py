@@ -41,17 +41,17 @@ class BlockTiles:
         parameter="rows",
     )
     rows: str = described(
-        "The letters of the first operand and the output that are fused into the rows, the quickest first.",
+        "The letters of the first operand and the output that are fused into the rows, the fastest first.",
         word="fused axes",
     )
     columns: str = described(
-        "The letters of the second operand and the output that are fused into the columns, the quickest first.",
+        "The letters of the second operand and the output that are fused into the columns, the fastest first.",
         word="fused axes",
     )
     sums: str = described(
-        "The letters of both operands alone, over which the product is summed, the quickest first.", word="fused axes"
+        "The letters of both operands alone, over which the product is summed, the fastest first.", word="fused axes"
     )
-    batch: str = described("The letters that both operands and the output have, the quickest first.", word="fused axes")
+    batch: str = described("The letters that both operands and the output have, the fastest first.", word="fused axes")
     runs: Mapping[str, int] = described(
         """How many neighbours along a letter of the rows or columns are neighbours in the fused index, too, so that lanes
         load runs of them; letters that are not named are not divided.""",

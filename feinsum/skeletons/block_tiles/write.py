@@ -39,7 +39,7 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles, sizes: Map
         for a, b, c: out[a, b, c] = sum([d, e], A(e, b, d, a) * B(d, c, e))
 
     After, with a(m), b(m), d(k), e(k) the letters of fused indices, x = lane + 32 sub-group, r unrolled, and m, k of an
-    element that a work-item loads going through the tile with x, the quicker first along A's own memory::
+    element that a work-item loads going through the tile with x, the faster first along A's own memory::
 
         for group of rows, group of columns:
             next_A[r] = A(e(k), b(m), d(k), a(m)); next_B[r] = ...                  of tile 0

@@ -62,17 +62,17 @@ class PackedBlocks:
         word="block tile",
     )
     rows: str = described(
-        "The letters of the first operand and the output that are fused into the rows, the quickest first.",
+        "The letters of the first operand and the output that are fused into the rows, the fastest first.",
         word="fused axes",
     )
     columns: str = described(
-        "The letters of the second operand and the output that are fused into the columns, the quickest first.",
+        "The letters of the second operand and the output that are fused into the columns, the fastest first.",
         word="fused axes",
     )
     sums: str = described(
-        "The letters of both operands alone, over which the product is summed, the quickest first.", word="fused axes"
+        "The letters of both operands alone, over which the product is summed, the fastest first.", word="fused axes"
     )
-    batch: str = described("The letters that both operands and the output have, the quickest first.", word="fused axes")
+    batch: str = described("The letters that both operands and the output have, the fastest first.", word="fused axes")
     width: int = described("The lanes of a vector.", word="vector width", parameter="width")
     tile: MicroTile = described(
         """What is summed in registers at once: `4 3` is four rows of three vectors.  For each term three vectors are
