@@ -1,7 +1,7 @@
-"""Epilogues: what is made of a finished sum, ``out[o] = ω(Σ ..., out[o], z[o|S], ...)``, entry by entry of the output.
+"""Epilogues: functions of a finished sum, ``out[o] = ω(Σ ..., out[o], z[o|S], ...)``, entry by entry of the output.
 
-``C := αAB + βC`` is ``alpha*v + beta*out``, a layer of a network ``gelu(v + b[j])``.  An epilogue is described by text
-(:mod:`feinsum.epilogue.text`) and kept as a tree in normal form (:mod:`feinsum.epilogue.tree`, :mod:`.normal`).
+``C := αAB + βC`` is ``alpha*v + beta*out``, and a layer of a network is ``gelu(v + b[j])``.  An epilogue is described by
+text (:mod:`feinsum.epilogue.text`) and kept as a tree in normal form (:mod:`feinsum.epilogue.tree`, :mod:`.normal`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["Epilogue", "check_types", "computed_in", "parse_epilogue", "uses_of"
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is made of a row's sum, or of those of all rows, before it is stored; made by
-    :meth:`feinsum.BatchedEinsum.then`.
+    """A function of a row's sum, or of those of all rows, that is stored; made by :meth:`feinsum.BatchedEinsum.then`.
 
-    Which index of the output an array is read at is told by its position there, so that renaming indices changes nothing.
+    The indices at which arrays are read are given by their positions in the output, so that renaming indices changes
+    nothing.
 
     :ivar expression: the tree; it is brought to normal form.
     """
@@ -40,17 +40,17 @@ class Epilogue:
 
     @cached_property
     def reads_output(self) -> bool:
-        """Whether the present content of the output has a say, so that the output is updated in place."""
+        """Whether the present content of the output is read, so that the output is updated in place."""
         return reads_output(self.expression)
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
-        """What is read of arrays, no read twice, in order of appearance."""
+        """The reads of arrays, no read twice, in order of appearance."""
         return tuple(dict.fromkeys(self.all_reads))
 
     @cached_property
     def all_reads(self) -> tuple[Read, ...]:
-        """What is read of arrays, in order of appearance."""
+        """The reads of arrays, in order of appearance."""
         return tuple(node for node in walk(self.expression) if isinstance(node, Read))
 
     @cached_property
@@ -70,7 +70,7 @@ class Epilogue:
 
     @cached_property
     def scalars(self) -> tuple[str, ...]:
-        """The names of the numbers that are given at the call, in order of appearance."""
+        """The names of the scalars of the call, in order of appearance."""
         return tuple(dict.fromkeys(self.all_scalars))
 
     @cached_property
@@ -134,7 +134,7 @@ def parse_epilogue(text: str, output: str, arrays: Mapping[str, Array], rows: in
 
     :param output: the indices of the output.
     :param arrays: what it may read, by the names in the text.
-    :param rows: of how many rows it may make one output.
+    :param rows: the number of rows of which it may make one output.
     :raises SubscriptError: saying what in the text has no meaning.
 
     >>> parse_epilogue("out*beta + v*alpha", "ij", {}).text("ij")
@@ -144,7 +144,7 @@ def parse_epilogue(text: str, output: str, arrays: Mapping[str, Array], rows: in
 
 
 def uses_of(epilogues: Iterable[Epilogue | None], output: str) -> tuple[tuple[Array, str], ...]:
-    """Each array that some epilogues read with the indices it is read at, no pair twice."""
+    """Each array that some epilogues read, with the indices at which it is read, no pair twice."""
     reads = (read for epilogue in epilogues if epilogue is not None for read in epilogue.reads)
     return tuple(dict.fromkeys((read.array, "".join(output[k] for k in read.axes)) for read in reads))
 
@@ -159,7 +159,7 @@ def check_types(epilogue: Epilogue, dtype: np.dtype[Any], text: str) -> None:
 
     :param dtype: of the output, in which everything is computed.
     :param text: the epilogue as text, for errors.
-    :raises DTypeError: naming what does not promote into that type, or a function that has no such numbers.
+    :raises DTypeError: naming an array or constant that does not promote into that type, or a function that lacks it.
     """
     for array in epilogue.arrays:
         if np.result_type(array.dtype, dtype) != dtype:

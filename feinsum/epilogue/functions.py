@@ -1,4 +1,4 @@
-"""What epilogues may call: operators, comparisons, and functions of OpenCL C (section 6.15.2, "Math Functions")."""
+"""The functions of epilogues: operators, comparisons, and functions of OpenCL C (section 6.15.2, "Math Functions")."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _silu(x: Node) -> Node:
 
 
 def _relu(x: Node) -> Node:
-    # Not max(x, 0), which makes a zero of what is no number.
+    # Not max(x, 0), which makes a zero of NaN.
     return _call("where", _call("<", x, 0), 0, x)
 
 

@@ -1,10 +1,10 @@
-"""The normal form of epilogues: one tree for what is written in several ways, by rules that change no value.
+"""The normal form of epilogues: one tree for equal functions, by rules that change no value.
 
-Constants are worked out, and what does nothing goes: ``x + 0``, ``1*x``, ``x/1``, ``x**1``, ``-(-x)``; ``x**2`` is ``x*x``,
-and ``x - -y`` is ``x + y``.
-A product of zero and what reads the output is zero, so that the output is not read (a constant β = 0 of the BLAS); other
-products with zero stay, as what multiplies it may be no number.  The arguments of ``+``, ``*``, ``min`` and ``max`` have an
-order that depends on no name.  (``x + 0`` and ``x`` differ in the sign of a zero, which is not kept.)
+Constants are folded, and operations without effect are dropped: ``x + 0``, ``1*x``, ``x/1``, ``x**1``, ``-(-x)``; ``x**2``
+is ``x*x``, and ``x - -y`` is ``x + y``.  A product of zero and a term that reads the output is zero, so that the output is
+not read (a constant β = 0 of the BLAS); other products with zero stay, as the other factor may be NaN.  The arguments of
+``+``, ``*``, ``min`` and ``max`` have an order that depends on no name.  (``x + 0`` and ``x`` differ in the sign of a zero,
+which is not kept.)
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _is(node: Node, value: float) -> bool:
 
 
 def _neutral(node: Call) -> Node | None:
-    """What is left where an argument changes nothing, or is the zero that nothing is read for."""
+    """The call without an argument that changes nothing, or the zero for which nothing is read."""
     if node.function == "neg":
         (inner,) = node.arguments
         return inner.arguments[0] if isinstance(inner, Call) and inner.function == "neg" else None
@@ -110,7 +110,7 @@ def _signs(node: Call) -> Node | None:
 
 
 def _negated(node: Node) -> Node | None:
-    """What a node is the negative of; None if it has no minus sign."""
+    """The node whose negative a node is; None if it has no minus sign."""
     if isinstance(node, Number) and node.value < 0:
         return Number(-node.value)
     return node.arguments[0] if isinstance(node, Call) and node.function == "neg" else None

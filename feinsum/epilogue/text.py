@@ -23,18 +23,18 @@ SUM, PRESENT = "v", "out"
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 _COMPARED = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _DEPTH = 100
-"""Of operators within each other; deeper ones are nobody's formula and more than Python may be able to walk."""
+"""The deepest nesting of operators; deeper ones are nobody's formula and more than Python may be able to walk."""
 _SIZE = 1000
-"""Operations of what an expansion repeats."""
+"""The most operations of an argument that an expansion repeats."""
 _LENGTH = 10_000
-"""Characters of a text at most."""
+"""The most characters of a text."""
 
 
 def parse(text: str, output: str, arrays: Mapping[str, Array], rows: int = 1) -> Node:
     """The tree of a text, as it is written.
 
     :param output: the indices of the output.
-    :param arrays: what may be read, by the names in the text.
+    :param arrays: the arrays that may be read, by the names in the text.
     :param rows: how many rows there are of whose sums one output may be made, as of ``v0`` and ``v1``.
     :raises SubscriptError: saying what in the text has no meaning.
     """

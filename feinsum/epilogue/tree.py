@@ -1,4 +1,5 @@
-"""The expression of an epilogue as a tree: what it reads are leaves, operators and functions are calls.
+"""The expression of an epilogue as a tree, whose leaves are reads and whose other nodes are calls of operators and
+functions.
 
 ::
 
@@ -25,7 +26,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Present:
-    """What the output holds before, ``out``."""
+    """The present content of the output, ``out``."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,15 @@ def is_uniform(node: Node) -> bool:
 
 
 def reads_output(node: Node) -> bool:
-    """Whether the present content of the output has a say in a value."""
+    """Whether a value depends on the present content of the output."""
     return any(isinstance(part, Present) for part in walk(node))
 
 
 def vanishing_factor(node: Call) -> Node | None:
     """The factor of a product that makes it zero where it is zero, whatever the other one is; None if there is none.
 
-    It is what multiplies the present content of the output and is given at the call, as in ``beta*out``: where beta is 0
-    the output need not hold numbers (the rule of the BLAS).
+    That is a scalar of the call that multiplies the present content of the output, as in ``beta*out``: where beta is 0, the
+    output may hold anything (the rule of the BLAS).
     """
     if node.function != "*":
         return None

@@ -1,4 +1,4 @@
-"""What an epilogue makes of numpy arrays, in the type of its output: where nothing is summed, no kernel runs."""
+"""The values of epilogues on numpy arrays, in the type of the output: where nothing is summed, no kernel runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def evaluate(
     arrays: Mapping[str, np.ndarray[Any, Any]],
     scalars: Mapping[str, Any],
 ) -> np.ndarray[Any, Any]:
-    """What is stored, for sums of the type of the output.
+    """The entries to store, for sums of the type of the output.
 
     :param sums: those of the row, or of each row of which one output is made.
     :param present: the content of the output before; None if it is not read.
