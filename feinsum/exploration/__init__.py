@@ -1,4 +1,4 @@
-"""Exploring a transform space by hand: what is in it, what a point of it looks like, which of its parameters matter.
+"""Exploring a transform space by hand: its configurations, the code of each, and the importance of its parameters.
 
 >>> from feinsum.einsum import array, einsum
 >>> e = einsum("ij,ej->ei", array("D", (8, 8)), array("u", ("E", 8)))

@@ -17,9 +17,9 @@ _SLIDES = 3
 
 
 class Controls:
-    """A configuration that is chosen by hand, and what is known of it.
+    """A configuration that is chosen by hand, and its records.
 
-    :ivar exploration: what is explored.
+    :ivar exploration: the exploration that it belongs to.
     :ivar configuration: the present choice.
     :ivar widgets: parameter -> its slider or menu; empty without ipywidgets.
     """
@@ -54,7 +54,7 @@ class Controls:
         return "accepted, not measured yet" if recorded is None else f"accepted, {duration(recorded)} in the records"
 
     def time(self) -> str:
-        """Prove and time the present choice in this process; what came of it, in words."""
+        """Prove and time the present choice in this process; the outcome, in words."""
         try:
             return f"right, {duration(self.exploration.time(self.configuration).median_s)}"
         except FeinsumError as error:

@@ -1,4 +1,4 @@
-"""An exploration: one einsum, one transform space and one device, with all that one may want to ask of them."""
+"""An exploration: one einsum, one transform space and one device, and questions about them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ Store = Database | str | os.PathLike[str] | None
 class Exploration:
     """A transform space as it is for one einsum on one device.  Made by :func:`explore`.
 
-    :ivar einsum: what is computed.
-    :ivar device: where.
+    :ivar einsum: the einsum.
+    :ivar device: the device.
     :ivar space: the space explored.
     :ivar sizes: the lengths expected of the long axes.
     :ivar database: where records are kept; None is the store of the user.
@@ -54,7 +54,7 @@ class Exploration:
 
     @cached_property
     def problem(self) -> Problem:
-        """What the space is asked about."""
+        """The problem that the space is asked about."""
         return self.space.problem(self.einsum, self.sizes, self.device.profile)
 
     @cached_property
@@ -69,7 +69,7 @@ class Exploration:
 
     @cached_property
     def default(self) -> dict[str, Any]:
-        """What the space would try first.
+        """The configuration that the space would try first.
 
         :raises TransformError: if no configuration is accepted on this device.
         """
@@ -111,7 +111,7 @@ class Exploration:
         )
 
     def sample(self, trials: int = 24, *, seed: int = 0, sampler: str = "random", progress: bool = True) -> TuningReport:
-        """Try configurations drawn at random, with a bar that tells how it goes.
+        """Try configurations drawn at random, with a progress bar.
 
         Those of a registered space are tried in processes of their own and recorded, as :func:`feinsum.autotune` does;
         those of a space that is still being written are tried in this process, and nothing is kept.
@@ -142,7 +142,7 @@ class Exploration:
             return False
 
     def records(self) -> list[TuningRecord]:
-        """What is recorded of this version of the space for the einsum at these lengths on this device, best first."""
+        """The records of this version of the space for the einsum at these lengths on this device, best first."""
         from feinsum.canonicalization import canonicalize_einsum
 
         sizes = canonicalize_einsum(self.einsum).renaming.lengths(self.einsum.resolve(self.sizes))

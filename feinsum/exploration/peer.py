@@ -34,7 +34,7 @@ class PeerComparison:
     :ivar kernel: ours.
     :ivar sizes: the lengths of long axes at which both were timed.
     :ivar error: the largest difference of the results, relative to the largest result.
-    :ivar times_s: what was timed -> median of the times of an evaluation, in seconds.
+    :ivar times_s: name of the evaluation -> the median of its times, in seconds.
     """
 
     kernel: Kernel
@@ -84,7 +84,7 @@ def compare_with_numpy(
     them there and back; and numpy.
 
     :param sizes: lengths of the long axes; by default round ones at which the einsum moves 64 MiB at most.
-    :param seconds: what each may take for its samples.
+    :param seconds: the most that each may take for its samples.
     """
     from feinsum.tune.timeit import timeit
 
@@ -118,11 +118,11 @@ def roofline_with_peers(
     seconds: float = 0.5,
     seed: int = 0,
 ) -> Picture:
-    """A kernel below the roofline of its device, beside numpy on the host and what else is recorded of the device.
+    """A kernel below the roofline of its device, beside numpy on the host and other records of the device.
 
-    :param median_s: what the kernel takes.
+    :param median_s: the time of the kernel.
     :param records: of the same einsum, at any lengths.
-    :param seconds: what numpy may take for its samples.
+    :param seconds: the most that numpy may take for its samples.
     :raises FeinsumError: if matplotlib is not installed.
     """
     from feinsum.report.plots import Rooflines, rooflines

@@ -1,4 +1,4 @@
-"""Points of a transform space as code: the loopy kernel and the OpenCL C of a configuration, and what tells two apart."""
+"""Points of a transform space as code: the loopy kernel and the OpenCL C of a configuration, and the difference of two."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KernelCode:
     """A loopy kernel and the OpenCL C that is generated of it, which a notebook shows side by side.
 
     :ivar t_unit: the kernel.
-    :ivar title: what stands above it; may be empty.
+    :ivar title: the heading; may be empty.
     """
 
     t_unit: lp.TranslationUnit = field(repr=False)
@@ -66,10 +66,10 @@ class KernelCode:
 class SpacePoint:
     """One configuration of a space for an einsum; its code is generated when it is asked for.
 
-    :ivar einsum: what is computed.
+    :ivar einsum: the einsum.
     :ivar sizes: the lengths expected of the long axes.
     :ivar space: the space.
-    :ivar problem: what the space is asked about, which names the device.
+    :ivar problem: the problem that the space is asked about, which names the device.
     :ivar configuration: the value of each parameter.
     """
 
@@ -114,7 +114,7 @@ class SpacePoint:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two configurations of one space, and what their kernels have in common.
+    """Two configurations of one space, and the difference of their kernels.
 
     :ivar first: the one that changes are counted from.
     :ivar second: the other one.

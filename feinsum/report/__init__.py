@@ -1,7 +1,7 @@
-"""Reports: what a tuning run found, as plots and as html, and what objects show of themselves in a notebook.
+"""Reports: the results of a tuning run as plots and as html, and the displays of objects in a notebook.
 
-This room knows data types only: records, peaks, spaces, and what :mod:`feinsum.search.importance` makes of records.  Plots
-need matplotlib, which is loaded when the first is drawn.
+This room knows data types only: records, peaks, spaces, and the importance of parameters
+(:mod:`feinsum.search.importance`).  Plots need matplotlib, which is loaded when the first is drawn.
 """
 
 from feinsum.report.census import Census, take_census

@@ -1,8 +1,8 @@
 """The page of a tuning run: one file that needs nothing else, with every configuration to point at.
 
 The run is in the page as JSON, drawn by ``board.js``: parallel coordinates, in which a line is a configuration, a table,
-and a second run beside the first, from another page of this kind.  What is not drawn, because no script may run, is in the
-table above it.
+and a second run beside the first, from another page of this kind.  Where no script may run, the table above it holds the
+figures.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run_data(
 ) -> dict[str, Any]:
     """A run as plain data.
 
-    :param facts: what is said of the whole, by name.
+    :param facts: facts about the run, by name.
     :param shown: the configuration of each record in the user's letters, by its id.
     """
     return {

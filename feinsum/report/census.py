@@ -1,6 +1,7 @@
-"""The census of a transform space: how many combinations of choices its constraint accepts, and why not the others.
+"""The census of a transform space: the number of combinations of choices that its constraint accepts, and why not the
+others.
 
-Every combination is looked at where there are few; of many, a uniform sample, whose shares are then estimates.
+Few combinations are all counted; of many, a uniform sample is, whose shares are then estimates.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Census:
-    """What a constraint lets pass.
+    """The combinations that a constraint accepts.
 
     :ivar size: combinations of choices in all.
     :ivar seen: combinations looked at: all of them, or a sample.

@@ -1,4 +1,4 @@
-"""The command line that describes an einsum: what somebody types to do again what a report tells of."""
+"""The command line that describes an einsum, by which a reader repeats the run of a report."""
 
 from __future__ import annotations
 

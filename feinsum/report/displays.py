@@ -1,7 +1,7 @@
-"""What objects show of themselves in a notebook.
+"""Displays of objects in a notebook.
 
-The methods ``_repr_html_`` call these functions when they are called themselves, so that nothing of this is loaded in a
-program that shows nothing.
+The methods ``_repr_html_`` import these functions when they are called, so that a program that shows nothing loads nothing
+of this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EXAMPLE_LENGTH = 16
 _EXAMPLES = ("ij,jk->ik", "ij,ij->ij", "ij->ji", "ij->i", "ii->", "ij,jk,kl->il")
 """For spaces whose pattern is a predicate."""
 _NOMINAL_BYTES = 64 << 20
-"""What the arrays of an einsum with long axes are taken to hold where nobody says how long they are."""
+"""The assumed size of the arrays of an einsum whose long axes have no given lengths."""
 
 
 def nominal_sizes(e: BatchedEinsum) -> dict[str, int]:
@@ -83,7 +83,7 @@ def work(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) -> dict[str, 
 
 
 def canonical_html(c: CanonicalEinsum) -> str:
-    """The key, the canonical formula, and who is who."""
+    """The key, the canonical formula, and the renaming."""
     names = {**c.renaming.indices, **c.renaming.arrays}
     who = table(["given", "canonical"], ([given, own] for given, own in names.items()), text=["given", "canonical"])
     return block(
@@ -100,7 +100,7 @@ def array_html(a: Array) -> str:
 
 
 def record_html(r: TuningRecord) -> str:
-    """What was tried and what came of it, in the letters of the canonical einsum."""
+    """The configuration and its outcome, in the letters of the canonical einsum."""
     from feinsum.canonicalization import is_key, parse_key
 
     t = r.median_s
@@ -146,7 +146,7 @@ def timing_html(t: Timing) -> str:
 
 
 def store_html(d: Database) -> str:
-    """What a store holds, in numbers."""
+    """The statistics of a store."""
     s = d.stats()
     held = f"{number(s.records, 'record')} of {number(s.einsums, 'einsum')}, {s.problems:,} with sizes"
     counts = {"by status": s.by_status, "by device": s.by_device, "by space": s.by_space}
@@ -292,7 +292,7 @@ def given_letters(e: BatchedEinsum) -> Mapping[str, str]:
 
 
 def without_repetitions(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """Records with each configuration once: what its final measured, or else the first of its trials."""
+    """Records with each configuration once: that of its final, or else the first of its trials."""
     found = list(records)
     kept: dict[object, TuningRecord] = {}
     for r in sorted(found, key=lambda r: r.protocol != FINAL_PROTOCOL):
@@ -343,7 +343,7 @@ def _record_cells(r: TuningRecord, best_s: float | None, letters: Mapping[str, s
 
 
 def match_html(m: Match) -> str:
-    """The einsum seen in a kernel, and what its names are there."""
+    """The einsum found in a kernel, and its names there."""
     names = {**m.inames, **m.names}
     who = table(["einsum", "kernel"], ([own, there] for own, there in names.items()), text=["einsum", "kernel"])
     where = {"kernel": m.kernel_name, "instructions": ", ".join(m.insn_ids)}

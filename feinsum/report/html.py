@@ -1,6 +1,6 @@
 """Html for notebooks and pages: self-contained, without scripts, readable on light and on dark ground.
 
-What is not :class:`Markup` is text and is escaped, so that no name and no message of anybody is ever taken for html.
+Any value but :class:`Markup` is text and is escaped, so that no name and no message is ever taken for html.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def markup(part: object) -> Markup:
 
 
 def block(*parts: object, title: object = "") -> str:
-    """What an object shows: its parts under a title, with the style they need."""
+    """The display of an object: its parts under a title, with the style that they need."""
     head = element("h3", title) if title else ""
     return f'<div class="feinsum"><style>{_STYLE}</style>{head}{"".join(map(markup, parts))}</div>'
 

@@ -1,4 +1,4 @@
-"""What the records of a run say about its spaces: which parameters matter."""
+"""The importance of parameters in the spaces of a run, from its records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FEWEST = 8
 
 
 def influences(records: Iterable[TuningRecord]) -> dict[str, Importance]:
-    """Space -> what its parameters explain, for the spaces with enough records that are right."""
+    """Space -> the importance of its parameters, for the spaces with enough right records."""
     from feinsum.search.importance import importance
 
     by_space: dict[str, list[TuningRecord]] = {}

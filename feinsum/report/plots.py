@@ -1,6 +1,6 @@
 """Plots of tuning runs and of rooflines, by matplotlib: each a figure of its own, readable in grey, with units.
 
-Nothing is shown and no global state is touched; what tells series apart is the shape of their marks, then the colour.
+The functions show nothing and touch no global state; series differ in the shape of their marks, and then in colour.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class PlotError(FeinsumError, RuntimeError):
 class Rooflines:
     """One plot of rates below a roof.
 
-    :ivar title: what stands above it.
-    :ivar series: what is drawn: ours first, then the others; each a list of points.
+    :ivar title: the heading.
+    :ivar series: the series: ours first, then the others; each a list of points.
     :ivar flops_per_s: the flat roof.
     :ivar bytes_per_s: the slanted one.
     """
@@ -61,7 +61,7 @@ class Rooflines:
 
 
 def rooflines(*plots: Rooflines) -> Picture:
-    """Operations a second over operations a byte, below what the device can do; several plots stand side by side."""
+    """Operations a second over operations a byte, below the roofline of the device; several plots stand side by side."""
     crowded = any(len(plot.series) > 1 for plot in plots)
     made = _picture(1.5 * crowded + _SIZE[0] * len(plots), 4.0 if crowded else _SIZE[1])
     for axes, plot in zip(made.subplots(1, len(plots), squeeze=False)[0], plots, strict=True):
@@ -75,7 +75,7 @@ def rooflines(*plots: Rooflines) -> Picture:
 
 
 def roofline(records: Sequence[TuningRecord], peaks: Peaks, type_: dtype) -> Picture:
-    """Every trial that is right, below what the device can do with numbers of a type."""
+    """Every right trial, below the roofline of the device for a type."""
     points = [(r.flops / max(r.bytes, 1), r.flops / r.median_s) for r in records if r.median_s and r.flops]
     plot = Rooflines(f"roofline, {type_.name}", {"trials": points}, peaks.flops_per_s(type_), peaks.copy_bytes_per_s)
     return rooflines(plot)
@@ -108,7 +108,7 @@ def convergence(records: Sequence[TuningRecord]) -> Picture:
 
 
 def distribution(records: Sequence[TuningRecord]) -> Picture:
-    """Which share of the configurations takes at most so many times the time of the best."""
+    """The share of the configurations that take at most a multiple of the time of the best."""
 
     def draw(axes: Axes) -> None:
         times = sorted(r.median_s for r in records if r.median_s is not None)
