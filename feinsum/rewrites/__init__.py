@@ -1,7 +1,7 @@
-"""Rewrites: the moves that transform spaces and skeletons are written with.
+"""Rewrites: the moves with which transform spaces and skeletons are written.
 
-A move takes a loopy translation unit and a :class:`~feinsum.match.Match` whose index letters name its loops, checks
-what it presumes, and returns the changed unit (and the changed match where operands change).
+A move takes a loopy translation unit and a :class:`~feinsum.match.Match` whose index letters name its loops, checks its
+preconditions, and returns the changed unit (and the changed match where operands change).
 """
 
 from feinsum.rewrites.algebra import contract_first, contract_in_steps, separate_rows, split_index

@@ -44,7 +44,7 @@ def contract_in_steps(
     :raises SubscriptError: if the schedule does not evaluate the einsum of the match.
     :raises TransformError: if an instruction of the match has a predicate.
 
-    What opt_einsum calls a path.
+    opt_einsum calls the schedule a path.
     """
     schedule.check(match.einsum.indexing)
     kernel = t_unit[match.kernel_name]

@@ -53,8 +53,8 @@ def finish_apart(
         if q < 35*E: out[q // 35, q % 35] = sum[q // 35, q % 35] + b[q % 35]
 
     The last axes of the output are one loop, as far as they have fixed lengths, and one more; so neighbours are neighbours
-    in memory, however short the rows are, and compilers make vectors of them.  Where something is read along some axes of
-    the output only, and its last one is not short, that one has the loop to itself, so that nothing need be divided.
+    in memory, however short the rows are, and compilers make vectors of them.  Where an array is read along some axes of
+    the output only, and the last axis is not short, that axis has a loop to itself, so that no index need be divided.
 
     :param sums: for each row the argument that holds its sum; the output itself for a row without an epilogue.  Where one
         output is made of all rows, the launch reads all of them.
@@ -89,7 +89,7 @@ def finish_together(t_unit: lp.TranslationUnit, match: Match, e: BatchedEinsum) 
 def launch_rest(
     t_unit: lp.TranslationUnit, match: Match, axes: Mapping[str, str], *, items: int = 256
 ) -> lp.TranslationUnit:
-    """Spread over the device what is made of sums in memory, by instructions that stand behind a barrier of their own.
+    """Spread over the device the instructions that apply functions to sums in memory, behind a barrier of their own.
 
     Before::
 
@@ -104,7 +104,7 @@ def launch_rest(
         q = 256*get_group_id(0) + get_local_id(0)
         if q < 35*E: out[q // 35, q % 35] = exp(sum[q // 35, q % 35]) + b[q % 35]
 
-    :param match: whose instructions make something of sums that others store.
+    :param match: whose instructions apply functions to sums that others store.
     :param axes: the length of each long axis of its einsum, in parameters of the kernel.
     """
     kernel, e = t_unit[match.kernel_name], replace(match.einsum, epilogues=match.epilogues)
@@ -127,7 +127,7 @@ class _Launch:
     :ivar domains: of the new loops.
     :ivar tags: of those of them that run in parallel.
     :ivar at: the position along each index of the output.
-    :ivar digits: the same as what is read along some of them is indexed.
+    :ivar digits: the same for arrays that are read along some of them.
     :ivar place: the name of the position along the last axes together, its value, and how many of them there are; None
         for an output without axes.
     """

@@ -1,7 +1,7 @@
 """A move that makes one index of several that lie one after the other in memory: ``X[e, i] = X[0, x]``, ``x = 8 e + i``.
 
-It needs rows without gaps and leaves no quotients: what a skeleton does for each index of a contraction, from digits of
-fused indices to tiles that divide it, it then does once for all of them.
+It needs rows without gaps and leaves no quotients: a skeleton then treats all of them as one index, with one digit of a
+fused index and one tile that divides it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def join(t_unit: lp.TranslationUnit, match: Match, letters: str) -> tuple[lp.Tra
 
         for a, b: out[a, b] = sum(l, A_joined(a, l) * B_joined(b, l))        A_joined(a, l) := A[a, 0, l]
 
-    The index runs beyond the end of its axis into the next row, which is where the values are.  What is made of sums reads
-    its arrays at the quotients and remainders that the index stands for, ``b[l // 5, l % 5]``, as they need not lie so.
+    The index runs beyond the end of its axis into the next row, which is where the values are.  Functions of sums read
+    their arrays at the quotients and remainders that the index stands for, ``b[l // 5, l % 5]``, as these need not lie so.
 
     :param letters: as of :func:`side_by_side`; the new index has the last of them.
     :returns: the kernel, and its match with one index for them.

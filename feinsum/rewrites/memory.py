@@ -135,7 +135,7 @@ class _Coefficients(CoefficientCollector):  # type: ignore[misc]
 
 
 class _Reads(IdentityMapper):  # type: ignore[misc]
-    """The reads of one operand inside some loops: where each begins in every axis, and how far it goes."""
+    """The reads of one operand inside some loops: the begin and the extent of each along every axis."""
 
     def __init__(
         self, kernel: lp.LoopKernel, rule: str, letters: str, ends: Mapping[str, Any], axes: Mapping[str, Sequence[str]]

@@ -1,7 +1,7 @@
 """The move that asks for memory before it is needed: ``for b: touch A(k, 8 (b + 1)); ... A(k, 8 b + t) ...``
 
 The hardware foresees rows that are read from end to end, but not a tile of rows that lie far apart: a core waits for every
-line of it that nobody asked for while the tile before was computed.
+line of it that was not prefetched while the tile before was computed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def prefetch_ahead(
     lane: str,
     line_bytes: int,
 ) -> tuple[lp.TranslationUnit, list[str]]:
-    """Ask in each step of a loop for what the next step reads of rows that lie apart.
+    """Prefetch in each step of a loop the elements that the next step reads from rows that lie apart.
 
     Before::
 
@@ -55,8 +55,8 @@ def prefetch_ahead(
     :param tile: loops of fixed lengths inside these.
     :param lane: the loop inside them that is to become the lanes of vectors.
     :param line_bytes: the length of a cache line.
-    :returns: the kernel, and the loops of the tile in an order, from the outside in, in which those around what asks come
-        first.  It has to be kept: a loop around one statement alone cannot be outside one around both.
+    :returns: the kernel, and the loops of the tile in an order, from the outside in, in which those around the prefetches
+        come first.  Keep this order: a loop around one statement alone cannot be outside one around both.
 
     ``prefetch`` in Halide.  With a builtin of clang that compilers for CPUs know.
     """

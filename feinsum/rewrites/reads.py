@@ -1,4 +1,4 @@
-"""What an expression reads: subscripts of arrays, also those behind substitution rules."""
+"""The reads of an expression: subscripts of arrays, also those behind substitution rules."""
 
 from __future__ import annotations
 

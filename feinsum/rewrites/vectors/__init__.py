@@ -1,4 +1,4 @@
-"""Moves that compute on OpenCL vectors: which axes are lanes, and how rows of memory are loaded and stored."""
+"""Moves that compute on OpenCL vectors: the choice of lanes, and loads and stores of rows of memory."""
 
 from feinsum.rewrites.vectors.vectorize import VectorLanes, vectorize
 

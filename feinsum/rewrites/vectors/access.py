@@ -1,4 +1,4 @@
-"""Loads and stores of OpenCL vectors, as statements of C: whole vectors where they fit, single numbers where not."""
+"""Loads and stores of OpenCL vectors, as statements of C: whole vectors where they fit, single elements where not."""
 
 from __future__ import annotations
 
