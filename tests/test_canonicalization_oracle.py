@@ -17,11 +17,13 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, combinations, islice, permutations, product
+from typing import Any
 
 import pytest
 
-from feinsum.arrays import Axis, array
+from feinsum.arrays import Array, Axis, array
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.einsum import BatchedEinsum, batched_einsum
 
@@ -52,43 +54,68 @@ class Plain:
         for row in self.rows:
             for entry, word in zip(row, self.inputs, strict=True):
                 for a in entry:
-                    arrays.setdefault(a, array(f"a{a}", tuple(self.axes[x] for x in word), self.dtypes[a]))
+                    arrays.setdefault(a, known_array(a, tuple(self.axes[x] for x in word), self.dtypes[a]))
         rows = [[tuple(arrays[a] for a in entry) for entry in row] for row in self.rows]
         return batched_einsum(f"{','.join(self.inputs)}->{self.output}", rows)
 
 
-def number(things: Iterable[object]) -> dict[object, int]:
+@lru_cache(maxsize=1024)
+def known_array(a: int, shape: tuple[Axis, ...], dtype: str) -> Array:
+    """The array of a number, as every einsum of a family has it that has it at all."""
+    return array(f"a{a}", shape, dtype)
+
+
+def number(things: Iterable[Any]) -> dict[Any, int]:
     """Number things in order of appearance."""
-    numbers: dict[object, int] = {}
+    numbers: dict[Any, int] = {}
     for thing in things:
         numbers.setdefault(thing, len(numbers))
     return numbers
 
 
 def oracle(plain: Plain) -> tuple[object, ...]:
-    """The smallest description among all presentations of an einsum."""
-    lengths = equal_lengths(plain)
-    return min(
-        spell(plain, lengths, operands, rows)
-        for operands in permutations(range(len(plain.inputs)))
-        for order in permutations(plain.rows)
-        for rows in product(*(product(*(permutations(row[k]) for k in operands)) for row in order))
-    )
+    """The smallest description among all presentations of an einsum.
+
+    It says first what is indexed, then which arrays stand where, then of what types these are; so the presentations that
+    are smallest in one part are looked at for the next one, and what einsums share is spelt once.
+    """
+    indexing, operands = smallest_indexing(plain.inputs, plain.output, tuple(equal_lengths(plain).items()))
+    matrix, arrays = smallest_matrix(plain.rows, operands)
+    return (*indexing, matrix, min(tuple(plain.dtypes[a] for a in order) for order in arrays))
 
 
-def spell(plain: Plain, lengths: dict[str, object], operands: tuple[int, ...], rows: Matrix) -> tuple[object, ...]:
-    """One presentation; the entries of `rows` are in the order of `operands` already."""
-    inputs = [plain.inputs[k] for k in operands]
+@lru_cache(maxsize=1024)
+def smallest_indexing(
+    inputs: tuple[str, ...], output: str, lengths: tuple[tuple[str, object], ...]
+) -> tuple[tuple[object, ...], tuple[tuple[int, ...], ...]]:
+    """The smallest description of words and lengths, and the orders of operands that have it."""
+    orders = list(permutations(range(len(inputs))))
+    found = [spell_indexing([inputs[k] for k in order], output, dict(lengths)) for order in orders]
+    return min(found), tuple(order for order, text in zip(orders, found, strict=True) if text == min(found))
+
+
+def spell_indexing(inputs: list[str], output: str, lengths: dict[str, object]) -> tuple[object, ...]:
+    """The words of one presentation, and the lengths of its letters."""
     letters = number(chain.from_iterable(inputs))
-    arrays = number(a for row in rows for entry in row for a in entry)
     long = number(lengths[x] for x in letters if not isinstance(lengths[x], int))
     return (
         tuple(tuple(letters[x] for x in word) for word in inputs),
-        tuple(letters[x] for x in plain.output),
+        tuple(letters[x] for x in output),
         tuple((0, lengths[x]) if isinstance(lengths[x], int) else (1, long[lengths[x]]) for x in letters),
-        tuple(tuple(tuple(sorted(arrays[a] for a in entry)) for entry in row) for row in rows),
-        tuple(plain.dtypes[a] for a in arrays),
     )
+
+
+@lru_cache(maxsize=1024)
+def smallest_matrix(rows: Matrix, operands: tuple[tuple[int, ...], ...]) -> tuple[Matrix, set[tuple[int, ...]]]:
+    """The smallest matrix in any order of rows and members, and one of `operands`; the orders of arrays that have it."""
+    found: dict[Matrix, set[tuple[int, ...]]] = {}
+    for own in operands:
+        for order in permutations(rows):
+            for presented in product(*(product(*(permutations(row[k]) for k in own)) for row in order)):
+                arrays = number(a for row in presented for entry in row for a in entry)
+                matrix = tuple(tuple(tuple(sorted(arrays[a] for a in entry)) for entry in row) for row in presented)
+                found.setdefault(matrix, set()).add(tuple(arrays))
+    return min(found.items())
 
 
 def equal_lengths(plain: Plain) -> dict[str, object]:
