@@ -43,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
         _session.setenv(name, str(_home / name.lower()))
         (_home / name.lower()).mkdir(exist_ok=True)
-    for name in ("FEINSUM_DATABASE", "FEINSUM_DEVICE"):
+    # Hundreds of processes import feinsum, a third of which would go into compiling it where no bytecode is to be written.
+    for name in ("FEINSUM_DATABASE", "FEINSUM_DEVICE", "PYTHONDONTWRITEBYTECODE"):
         _session.delenv(name, raising=False)
 
     if config.getoption("--processor-times"):

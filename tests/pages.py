@@ -41,7 +41,8 @@ def commands(block: Block) -> Iterator[tuple[str, str]]:
 def follow(page: Path, directory: Path, checkout: Path = DOC.parent) -> int:
     """Follow a page from top to bottom in `directory`; the number of commands that were run.
 
-    Of what a command prints the first line has to be that shown, but for digits.  `tune` is held to two trials.
+    Of what a command prints the first line has to be that shown, but for digits.  `tune` is held to two trials
+    and one process that builds.
 
     :param checkout: the feinsum that the commands are of.
     """
@@ -60,7 +61,7 @@ def follow(page: Path, directory: Path, checkout: Path = DOC.parent) -> int:
 def run(command: str, directory: Path, checkout: Path) -> str:
     """What a command prints; it has to succeed."""
     if command.startswith("feinsum tune"):
-        command += " --trials 2"
+        command += " --trials 2 --workers 1"
     for name in ("feinsum", "python"):
         if command.startswith(f"{name} "):
             command = f"{sys.executable}{' -m feinsum' if name == 'feinsum' else ''}{command.removeprefix(name)}"

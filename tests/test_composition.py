@@ -76,11 +76,11 @@ def test_tuned_steps_make_the_kernel_of_the_whole(cpu: Device, store: str) -> No
     winners = []
     for step in (first_in_other_words(), SECOND):
         sizes = dict.fromkeys(step.long_axes, 300)
-        fe.autotune(step, cpu, store, sizes, "generic", trials=2, progress=False)
+        fe.autotune(step, cpu, store, sizes, "generic", trials=2, workers=1, progress=False)
         best = fe.generate(step, cpu, store, sizes).record
         assert best is not None
         winners.append(best)
-    report = fe.autotune(WHOLE, cpu, store, SIZES, "contraction_steps", trials=1, progress=False)
+    report = fe.autotune(WHOLE, cpu, store, SIZES, "contraction_steps", trials=1, workers=1, progress=False)
     (record,) = report.records
     assert record.status == "ok"
     assert links(record.configuration) == [("generic", dict(r.configuration)) for r in winners]
@@ -228,7 +228,7 @@ def test_every_space_makes_steps(cpu: Device, store: str) -> None:
 
 def test_steps_are_tuned_on_request(cpu: Device, store: str) -> None:
     """First, with trials of their own; what they find is the first that is tried of the whole, and a table names them."""
-    report = fe.autotune(WHOLE, cpu, store, SIZES, "contraction_steps", trials=2, steps="always", progress=False)
+    report = fe.autotune(WHOLE, cpu, store, SIZES, "contraction_steps", trials=2, steps="always", workers=1, progress=False)
     assert len(report.steps) == 2
     assert all(len(step.records) == 2 and step.best is not None for step in report.steps)
     chains = [r for r in report.records if set(r.configuration) == {"steps"}]
@@ -238,7 +238,7 @@ def test_steps_are_tuned_on_request(cpu: Device, store: str) -> None:
     assert found == [(kernel.space, kernel.configuration) for kernel in kernels]
     assert all(f"step {step.einsum.subscripts}: " in report.table() for step in report.steps)
     assert [step["tried"] for step in report.to_json()["steps"]] == [2, 2]
-    assert not fe.autotune(WHOLE, cpu, store, SIZES, trials=1, progress=False).steps
+    assert not fe.autotune(WHOLE, cpu, store, SIZES, trials=1, workers=1, progress=False).steps
     with pytest.raises(fe.SearchError, match="steps is 'often'; it is one of 'auto', 'always', 'never'"):
         fe.autotune(WHOLE, cpu, store, SIZES, steps="often", progress=False)
 

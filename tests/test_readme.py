@@ -56,7 +56,7 @@ def _run_commands(block: str, capsys: pytest.CaptureFixture[str]) -> None:
             continue
         assert command == "feinsum"
         if "tune" in arguments:
-            arguments += ["--trials", "2"]
+            arguments += ["--trials", "2", "--workers", "1"]
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main(arguments)

@@ -133,7 +133,7 @@ def scripted(t_unit, match, problem, *, items):
 if __name__ == "__main__":
     e = fe.einsum("abc,c->ba", fe.array("A", (40, "N", 30)), fe.array("x", 30))
     try:
-        fe.autotune(e, "cpu", sys.argv[1], {"N": 50}, scripted, trials=2)
+        fe.autotune(e, "cpu", sys.argv[1], {"N": 50}, scripted, trials=2, workers=1)
     except fe.TransformError as error:
         print(error)
     registry.add_file(__file__)

@@ -17,6 +17,7 @@ from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.timing import time_executable
 from feinsum.validate import Rotation, Workload
+from feinsum.validate.guarded import digests
 
 MATVEC = fe.einsum("ij,j->i", fe.array("A", ("N", 50)), fe.array("x", 50))
 
@@ -151,3 +152,21 @@ def test_sets_are_enough_to_defeat_the_cache(cpu: Device) -> None:
         profile = replace(cpu.profile, cache_bytes=sets * w.nbytes // 2, global_memory_bytes=4 * room * w.nbytes)
         rotation = Rotation.make(w, profile)
         assert (len(rotation._outputs), len(rotation._workloads)) == (outputs, workloads), (sets, room)
+
+
+def test_digests_of_many_buffers_are_those_of_each(cpu: Device) -> None:
+    """Of any size, more than are made at once; a byte that is changed changes the digest of its buffer alone."""
+    rng = np.random.default_rng(0)
+    contents = [rng.integers(0, 256, 1 + 7 * k, np.uint8) for k in range(70)]
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(cpu.context, flags, hostbuf=values) for values in contents]
+    found = digests(cpu.queue, buffers)
+    assert found == [own for buffer in buffers for own in digests(cpu.queue, [buffer])]
+    assert len(set(found)) == len(buffers)
+    for place in (0, 3, 33, 69):
+        contents[place][-1] ^= 1
+        changed = [*buffers]
+        changed[place] = cl.Buffer(cpu.context, flags, hostbuf=contents[place])
+        again = digests(cpu.queue, changed)
+        assert [k for k in range(70) if again[k] != found[k]] == [place]
+    assert digests(cpu.queue, []) == []

@@ -11,7 +11,7 @@ import numpy as np
 
 from feinsum.compile.filling import enqueue_fill
 from feinsum.timing import buffer_sets_needed
-from feinsum.validate.guarded import Guarded, digest, finite_byte
+from feinsum.validate.guarded import Guarded, digests, finite_byte
 from feinsum.validate.reference import Reference
 from feinsum.validate.verdict import Verdict
 
@@ -155,7 +155,12 @@ class Case(ABC):
 
     @cached_property
     def _digests(self) -> dict[str, bytes]:
-        return {name: digest(self.queue, guarded.whole) for name, guarded in self._guarded_inputs.items()}
+        return self._digests_now()
+
+    def _digests_now(self) -> dict[str, bytes]:
+        """What tells whether a guarded input was written to, by name."""
+        wholes = [guarded.whole for guarded in self._guarded_inputs.values()]
+        return dict(zip(self._guarded_inputs, digests(self.queue, wholes), strict=True))
 
     def check(self, executable: Executable) -> Verdict:
         """Run an executable once, and compare its outputs with the references and its inputs with what they were.
@@ -165,7 +170,7 @@ class Case(ABC):
         inputs, known = self.inputs, self._digests
         outputs = self._poisoned_outputs()
         self._run(executable, inputs, {name: guarded.view for name, guarded in outputs.items()})
-        changed = [name for name, g in self._guarded_inputs.items() if digest(self.queue, g.whole) != known[name]]
+        changed = [name for name, found in self._digests_now().items() if found != known[name]]
         verdict = self._judge_guarded(outputs)
         return self._renew(changed, verdict) if changed else verdict
 

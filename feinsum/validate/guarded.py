@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ _BAND_BYTES = 64 << 10
 """In front and behind: several rows or tiles, so that a miss by one of them stays within.  Sub-buffers may begin there."""
 _LANES, _CPU_LANES = 1 << 16, 1 << 8
 """Work-items of a digest: on a CPU each has one piece of the memory, elsewhere they read side by side."""
+_AT_ONCE = 32
+"""Digests that are made before they are read: half a megabyte each on a GPU."""
 _SOURCE = """
-__kernel void digest(__global uchar const *bytes, ulong size, ulong first, ulong step, ulong most, __global ulong *sums)
+__kernel void digest(
+    __global uchar const *bytes, ulong size, ulong first, ulong step, ulong most, __global ulong *sums, ulong place)
 {
     __global ulong const *words = (__global ulong const *) bytes;
     ulong sum = get_global_id(0) + 1, i = get_global_id(0) * first;
@@ -32,7 +36,7 @@ __kernel void digest(__global uchar const *bytes, ulong size, ulong first, ulong
     if (get_global_id(0) == 0)
         for (ulong k = size / 8 * 8; k < size; ++k)
             sum = (sum ^ bytes[k]) * 0x9E3779B97F4A7C15UL;
-    sums[get_global_id(0)] = sum;
+    sums[place + get_global_id(0)] = sum;
 }
 """
 
@@ -95,28 +99,34 @@ def fill(queue: Any, buffer: Any, value: int, start: int, size: int) -> None:
         mapped[:] = value
 
 
-def digest(queue: Any, buffer: Any) -> bytes:
-    """What tells the content of a buffer from any other, without moving it to the host.
+def digests(queue: Any, buffers: Sequence[Any]) -> list[bytes]:
+    """For each buffer what tells its content from any other, without moving it to the host.
 
     Every step of a sum is invertible, so that one word that differs always shows.
     """
     import pyopencl as cl
 
-    words = buffer.size // 8
-    if queue.device.type & cl.device_type.CPU:
-        lanes = _CPU_LANES
-        first = most = -(-words // lanes)
-        step = 1
-    else:
-        lanes = step = _LANES
-        first, most = 1, -(-words // lanes)
-    sums = np.empty(lanes, np.uint64)
-    room = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, sums.nbytes)
-    kernel = cl.Kernel(_program(queue.context), "digest")
-    numbers = [np.uint64(number) for number in (buffer.size, first, step, most)]
-    kernel(queue, (lanes,), None, buffer, *numbers, room)
-    cl.enqueue_copy(queue, sums, room)
-    return sums.tobytes()
+    kernel = cl.Kernel(_program(queue.context), "digest")  # a kernel object has one set of arguments
+    lanes = _CPU_LANES if queue.device.type & cl.device_type.CPU else _LANES
+    room = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, _AT_ONCE * lanes * 8)
+    found: list[bytes] = []
+    for start in range(0, len(buffers), _AT_ONCE):
+        part = buffers[start : start + _AT_ONCE]
+        for place, buffer in enumerate(part):
+            numbers = (buffer.size, *_walk(queue, buffer.size // 8, lanes))
+            kernel(queue, (lanes,), None, buffer, *map(np.uint64, numbers), room, np.uint64(place * lanes))
+        sums = np.empty((len(part), lanes), np.uint64)
+        cl.enqueue_copy(queue, sums, room)
+        found += [own.tobytes() for own in sums]
+    return found
+
+
+def _walk(queue: Any, words: int, lanes: int) -> tuple[int, int, int]:
+    """Where the second lane begins, how far apart the words of a lane are, and how many it has at most."""
+    import pyopencl as cl
+
+    most = -(-words // lanes)
+    return (most, 1, most) if queue.device.type & cl.device_type.CPU else (1, lanes, most)
 
 
 def finite_byte() -> int:

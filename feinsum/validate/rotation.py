@@ -20,12 +20,12 @@ without bound, outputs get that content now and then while the kernel is timed, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.validate.guarded import digest, fill, finite_byte
+from feinsum.validate.guarded import digests, fill, finite_byte
 from feinsum.validate.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Rotation:
         """Prepare the memory for an executable: what others left in it is gone."""
         while len(self._inputs) < len(self._outputs) + len(self._workloads) - 1:
             self._inputs.append(self._workloads[len(self._inputs) % len(self._workloads)].upload())
-            self._digests.append(self._digests_of(self._inputs[-1]))
+        self._digests = self._digests or self._digests_now()
         if not self._present:
             self._present = [workload.upload_present() for workload in self._workloads]
         scratch = executable.scratch(self._queue.context, self._workloads[0].parameters)
@@ -97,8 +97,10 @@ class Rotation:
     def _kind(self, turn: int) -> int:
         return turn % len(self._inputs) % len(self._workloads)
 
-    def _digests_of(self, inputs: Mapping[str, Any]) -> dict[str, bytes]:
-        return {name: digest(self._queue, buffer) for name, buffer in inputs.items()}
+    def _digests_now(self) -> list[dict[str, bytes]]:
+        """What tells whether an input was written to, for each set by name."""
+        found = iter(digests(self._queue, [buffer for inputs in self._inputs for buffer in inputs.values()]))
+        return [{name: next(found) for name in inputs} for inputs in self._inputs]
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -145,8 +147,8 @@ class Rotation:
             if not verdict.ok:
                 return Verdict(f"while it is timed, {verdict.message}", np.inf)
             worst = max(worst, verdict.worst)
-        for inputs, digests in zip(self._inputs, self._digests, strict=True):
-            changed = [name for name, found in self._digests_of(inputs).items() if found != digests[name]]
+        for now, before in zip(self._digests_now(), self._digests, strict=True):
+            changed = [name for name in now if now[name] != before[name]]
             if changed:
                 self._inputs, self._digests = [], []
                 return Verdict(f"while it is timed, it overwrites its input '{changed[0]}'", np.inf)
