@@ -6,7 +6,9 @@ tests run by ``pytest tests/test_contract.py --cpu pocl``.  ``pytest --processor
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -25,9 +27,12 @@ TIMES = Path(__file__).parent / "processor_times.txt"
 """Seconds by test: which are slow, and which files begin first where several processes share them."""
 SLOW_S = 2.0
 """Seconds of processors that all cases of a test take together, from which on it is left out by ``make quick``."""
+LEARN = "import sys, feinsum; feinsum.device(sys.argv[1]).peaks"
+"""What has a device probed and measured, and both remembered; where there is none, tests say so."""
 
 _session = pytest.MonkeyPatch()
 _home = Path(tempfile.mkdtemp(prefix="feinsum-tests-"))
+_HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,14 +44,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the session a home of its own, before loopy and pyopencl look for their caches, and no preferences."""
-    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+    """Give the session a home of its own, before loopy and pyopencl look for their caches, and no preferences.
+
+    Where several processes share the tests, each has a home.  What is known of the devices is asked of them once, before
+    the others begin: they would measure peaks while all cores are busy, and tests choose kernels by these.
+    """
+    of_all = {name: Path(os.environ[name], "feinsum") for name in _HOMES if name in os.environ}
+    for name in _HOMES:
         _session.setenv(name, str(_home / name.lower()))
         (_home / name.lower()).mkdir(exist_ok=True)
     # Hundreds of processes import feinsum, a third of which would go into compiling it where no bytecode is to be written.
     for name in ("FEINSUM_DATABASE", "FEINSUM_DEVICE", "PYTHONDONTWRITEBYTECODE"):
         _session.delenv(name, raising=False)
 
+    if hasattr(config, "workerinput"):
+        for name, known in of_all.items():
+            if known.is_dir():
+                shutil.copytree(known, _home / name.lower() / "feinsum")
+    elif config.getoption("numprocesses", default=None):
+        subprocess.run([sys.executable, "-c", LEARN, config.getoption("--cpu")], capture_output=True, check=False)
     if config.getoption("--processor-times"):
         config.pluginmanager.register(TimesOfTests(TIMES))
 

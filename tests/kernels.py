@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import loopy as lp
 import numpy as np
+from players import UNOPTIMISED
 
 from feinsum.devices import device
 
@@ -63,10 +66,31 @@ def make_kernel(
 
 
 def run(t_unit: lp.TranslationUnit, **inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays that a kernel writes, computed on the CPU device from those that it uses."""
-    t_unit = lp.set_options(lp.remove_unused_arguments(t_unit), return_dict=True)
-    queue = device("cpu").queue
-    with warnings.catch_warnings():
+    """The arrays that a kernel writes, computed on the CPU device from those that it uses.
+
+    It is built as :data:`players.UNOPTIMISED`, once for several calls in a row.  loopy keeps nothing of it on disk, which
+    would take a quarter of the time again.
+    """
+    with lp.CacheMode(False), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyopencl warns of any text in the log of a successful build
-        _, outputs = t_unit.executor(queue.context)(queue, **inputs)
+        _, outputs = _executor(_Same(t_unit))(device("cpu").queue, **inputs)
     return dict(outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A kernel that equals itself alone."""
+
+    t_unit: lp.TranslationUnit
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.t_unit is other.t_unit
+
+    def __hash__(self) -> int:
+        return id(self.t_unit)
+
+
+@lru_cache(maxsize=2)
+def _executor(same: _Same) -> Any:
+    t_unit = lp.remove_unused_arguments(same.t_unit)
+    return lp.set_options(t_unit, return_dict=True, build_options=list(UNOPTIMISED)).executor(device("cpu").context)

@@ -12,6 +12,7 @@ from typing import Any
 import loopy as lp
 import numpy as np
 import pyopencl as cl
+from players import build_unoptimised
 
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
@@ -37,6 +38,7 @@ class Case:
 
     :ivar space: the space whose configuration it is; None for what :func:`feinsum.transform` makes.
     :ivar update: whether outputs get ``2*v - 3*out`` of each sum v in place of v.
+    :ivar optimised: whether it is built as for users; else see :data:`players.UNOPTIMISED`.
     """
 
     space: str | None
@@ -46,6 +48,7 @@ class Case:
     device: str
     layouts: Mapping[str, str]
     update: bool = False
+    optimised: bool = True
 
 
 def strides(shape: tuple[Any, ...], layout: str) -> tuple[Any, ...]:
@@ -106,7 +109,8 @@ def error(case: Case) -> str | None:
     device, e = fe.device(case.device), case.einsum
     lengths = e.resolve(case.sizes)
     with deprecations_paused:
-        executable = build(device.context, generate_program(_kernel(case, device.profile)))
+        program = generate_program(_kernel(case, device.profile))
+        executable = build(device.context, program) if case.optimised else build_unoptimised(device, program)
     rng = np.random.default_rng(0)
     values, buffers, views = {}, {}, {}
     shapes = {a.name: tuple(lengths[x] for x in at) for a, at in e.array_uses}

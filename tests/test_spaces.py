@@ -15,11 +15,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
+from players import UNOPTIMISED
 from profiles import CPU, GPU
 
 import feinsum as fe
@@ -214,37 +216,43 @@ def test_pocl_gets_no_barriers_in_branches() -> None:
 def some_configurations(
     s: TransformSpace, e: fe.BatchedEinsum, profile: DeviceProfile, count: int
 ) -> list[dict[str, object]]:
-    """The default configuration, and random ones; none if the device or the problem has none."""
+    """The default configuration, and so many random ones, if there are; none if the device or the problem has none."""
     problem = s.problem(e, sized(e), profile)
     parameters, rng = s.parameters(problem), random.Random(str(e))
     found: list[Configuration] = list(islice(s.configurations(problem), 1))
     for _ in range(1000 if found else 0):
+        if len(found) > count:
+            break
         configuration = {name: rng.choice(values) for name, values in parameters.items()}
         if configuration not in found and s.refusal(problem, configuration) is None:
             found.append(configuration)
-        if len(found) > count:
-            break
     return found
 
 
 @pytest.fixture(scope="session")
-def workers(cpu: Device) -> Iterator[tuple[Worker, Worker]]:
-    """Processes that build and prove, so that a kernel which crashes fails its test and nothing else."""
-    builder, prover = Worker("build", cpu.id), Worker("measure", cpu.id)
-    yield builder, prover
-    builder.close()
-    prover.close()
+def workers(cpu: Device) -> Iterator[tuple[Worker, Worker, Worker]]:
+    """Processes that build as for users, build unoptimised, and prove: a kernel that crashes fails its test alone."""
+    with closing(Worker("build", cpu.id)) as builder, closing(Worker("build", cpu.id)) as quick:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYOPENCL_BUILD_OPTIONS", " ".join(UNOPTIMISED))
+            quick.start()
+        with closing(Worker("measure", cpu.id)) as prover:
+            yield builder, quick, prover
 
 
 @pytest.mark.parametrize("s", SPACES, ids=by_name)
-def test_the_kernels_of_a_space_are_right(s: TransformSpace, cpu: Device, workers: tuple[Worker, Worker]) -> None:
-    """The default and random configurations, for one and several rows, two types, fixed and long axes."""
-    builder, prover = workers
+def test_the_kernels_of_a_space_are_right(s: TransformSpace, cpu: Device, workers: tuple[Worker, Worker, Worker]) -> None:
+    """The default and random configurations, for one and several rows, two types, fixed and long axes.
+
+    The default is built as for users; of a random one it is proved what its code says, see :data:`players.UNOPTIMISED`.
+    """
+    *builders, prover = workers
     proved = 0
     for e in presentations(s):
         c = canonicalize_einsum(e)
         sizes = c.renaming.lengths(e.resolve(sized(e)))
-        for configuration in some_configurations(s, c.einsum, cpu.profile, 1):
+        configurations = some_configurations(s, c.einsum, cpu.profile, 1)
+        for builder, configuration in zip(builders, configurations, strict=False):
             trial = Trial(c.key, sizes, cpu.id, s.name, s.version, configuration)
             built = builder.build(trial, 60)
             outcome = built if isinstance(built, Outcome) else prover.prove(trial, built, 60)

@@ -65,7 +65,16 @@ def report(cpu: Device, limit_s: int, tmp_path_factory: pytest.TempPathFactory) 
     """A run over every way to go wrong, of which the right ones are among the first and the last."""
     store = str(tmp_path_factory.mktemp("rogues") / "records.sqlite")
     return fe.autotune(
-        E, cpu, store, SIZES, "rogue", sampler="exhaustive", trial_timeout=limit_s, workers=2, progress=False
+        E,
+        cpu,
+        store,
+        SIZES,
+        "rogue",
+        trials=len(OUTCOMES),
+        sampler="exhaustive",
+        trial_timeout=limit_s,
+        workers=2,
+        progress=False,
     )
 
 
