@@ -28,7 +28,7 @@ def numbers(*shape: int) -> Any:
 PROGRAMS: dict[str, tuple[str, dict[str, Any], int]] = {
     "matrix product": (programs.MATMUL, {"A": numbers(13, 17), "B": numbers(17, 5)}, 1),
     "softmax": (programs.SOFTMAX, {"A": numbers(11, 37)}, 1),
-    "layer norm": (programs.LAYER_NORM, {"x": numbers(9, 35), "gamma": numbers(35), "beta": numbers(35)}, 1),
+    "layer norm": (programs.LAYER_NORM, {"A": numbers(9, 35), "gamma": numbers(35), "beta": numbers(35)}, 1),
     "sum": (programs.SUM, {"A": numbers(100_003)}, 2),
     "sum by halves": (programs.SUM_BY_HALVES, {"A": numbers(1002)}, 2),
     "scan": (programs.SCAN, {"A": numbers(5003)}, 1),
@@ -36,7 +36,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], int]] = {
     "staged": (programs.STAGED, {"A": numbers(7, 19), "B": numbers(19, 6)}, 1),
     "tiles": (programs.TILED, {"A": numbers(13, 11), "B": numbers(11, 7)}, 1),
     "attention": (programs.ATTENTION, {x: numbers(2, n, 8) for x, n in (("Q", 13), ("K", 11), ("V", 11))}, 3),
-    "gelu of a layer": (programs.GELU, {"x": numbers(7, 19), "w": numbers(19, 33), "b": numbers(33)}, 1),
+    "gelu of a layer": (programs.GELU, {"A": numbers(7, 19), "B": numbers(19, 33), "b": numbers(33)}, 1),
 }
 """Programs, arguments, and the number of steps."""
 
@@ -125,6 +125,16 @@ def test_invariants_are_computed_once(cpu: Device) -> None:
     kernel(A=numbers(3, 32))
     assert kernel.source.count("__kernel") == 1
     assert "one kernel for 3 rows" in kernel.explain()
+
+
+def test_the_next_row_is_asked_for(cpu: Device) -> None:
+    """By a core, while it computes functions of the one that it has; elsewhere other groups are there to be computed."""
+    program = fe.program(programs.SOFTMAX)
+    kernel = fe.build(program, device=cpu)
+    A = numbers(5, 64)
+    np.testing.assert_allclose(kernel(A=A), program.interpret(A=A), rtol=1e-5)
+    (line,) = [line for line in kernel.source.splitlines() if "prefetch" in line]
+    assert line.endswith("+ 64]);")
 
 
 def test_device_arrays(cpu: Device) -> None:
@@ -268,8 +278,10 @@ def test_what_follows_a_sum_is_an_epilogue(cpu: Device) -> None:
         (f"max(b[j] + ({total}), 0.0)", 1),
         (f"{{ v = {total}\nif v > b[j] then b[j] else 0.5 }}", 1),
         (f"({total}) + i", 2),
+        ("z[i, j] * tanh(z[i, j])", 1),
     ):
-        program = fe.program(f"{head}y: Tensor<M, N; f32> = compute (shape = [M, N]) |i, j| {text}")
+        z = f"z = compute (shape = [M, N]) |i, j| b[j] + {total}\n" if "z" in text else ""
+        program = fe.program(f"{head}{z}y: Tensor<M, N; f32> = compute (shape = [M, N]) |i, j| {text}")
         kernel = fe.build(program, device=cpu)
         np.testing.assert_allclose(kernel(x=x, w=w, b=b), program.interpret(x=x, w=w, b=b), rtol=1e-4, atol=1e-5)
         assert f"in {steps} steps" in kernel.explain()
