@@ -137,6 +137,18 @@ def test_the_next_row_is_asked_for(cpu: Device) -> None:
     assert line.endswith("+ 64]);")
 
 
+def test_arrays_of_numpy_are_read_where_they_are(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they begin, if no kernel of an einsum wants them at a line: large ones never begin at one."""
+    copied: list[Any] = []
+    monkeypatch.setattr(cla, "to_device", lambda queue, value, *more: copied.append(value))
+    A = numbers(5 * 64 + 1)[1:].reshape(5, 64)
+    program = fe.program(programs.SOFTMAX)
+    kernel = fe.build(program, device=cpu)
+    for begin in (A, A[1:], A[2:]):
+        np.testing.assert_allclose(kernel(A=begin), program.interpret(A=begin), rtol=1e-5)
+    assert not copied
+
+
 def test_device_arrays(cpu: Device) -> None:
     """Stay on the device, and the result has an event."""
     A = numbers(5, 64)
@@ -195,11 +207,31 @@ def test_programs_as_functions(cpu: Device) -> None:
         kernel(data=data, f=np.tanh)
 
 
+def test_rounded_indices_are_proved_under_conditions(cpu: Device) -> None:
+    """As half of what is inside, or the rest, or the smaller of two: a grid's tiles reach beyond every edge."""
+    text = """
+    a: Tensor<N; f32>
+    y: Tensor<N; f32> = grid (dim = [cdiv(N, 3)]) |g| compute (shape = [3]) |p| {
+        i = g * 3 + p
+        if i < N then a[floordiv(i, 2)] + a[cdiv(i, 3)] + a[min(i, 2 * i)] + a[i - i % 2] else 0
+    }
+    """
+    for n in (1, 2, 4, 7):
+        a = numbers(n)
+        i = np.arange(n)
+        wanted = a[i // 2] + a[-(-i // 3)] + a[i] + a[i - i % 2]
+        np.testing.assert_allclose(fe.build(fe.program(text), device=cpu)(a=a), wanted, rtol=1e-6)
+
+
 REFUSED = {
     "y = compute (shape = [N]) |i| a[c[i]]": "not proved to be inside",
     "y = compute (shape = [N]) |i| c[i] / 2": "integers are divided exactly, which is not proved",
     "y = compute (shape = [N]) |i| i % c[i]": "divided by what is not proved to be other than 0",
     "y = compute (shape = [N]) |i| floordiv(3, i)": "divided by what is not proved to be other than 0",
+    "y = compute (shape = [N]) |i| if i < 2 * N - 3 then a[floordiv(2 * i + 2, 2)] else 0.0": "not proved to be inside",
+    "y = compute (shape = [N]) |i| if c[i] > 0 { b = scan (shape = [N], op = sum) |k| a[k]\n b[i] } else { 0.0 }": (
+        "a scan under a condition is not lowered"
+    ),
     "y = a[0:M]": "slice 0:5 of an axis whose length is 3",
     "y: Tensor<N> = grid (dim = [1]) |g| compute (shape = [2]) |i| a[i]": r"tiles cover \[2\], not all",
     "y = zeros([N - 1])\nthread (threads = 3, shared = [y]) |t| { y[t] = 1.0 }": "index 2 of axis 0, whose length is 2",
