@@ -79,7 +79,7 @@ class Made:
 
     @cached_property
     def alignment(self) -> tuple[int, ...]:
-        """For :func:`feinsum.compile.sequence.device_array`: where there is no einsum, kernels take arrays from anywhere."""
+        """For :func:`feinsum.compile.sequence.device_array`: without einsums kernels take arrays from anywhere."""
         return () if any(isinstance(step, EinsumStep) for step in self.steps) else (1,)
 
 
