@@ -8,6 +8,7 @@ import sys
 COMMANDS = {
     "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
     "wide": "einsums that nobody tuned beside the peers, on benchmarks/wide/cases.csv: python -m benchmarks wide --limit 2",
+    "races": "what races say of kernels whose times are known, on simulated machines",
     "declarative": "programs of the declarative language beside torch, JAX and numba",
     "arrays": "arrays of torch, JAX and CuPy beside the bare kernels, and training steps beside torch",
     "epilogues": "functions of sums and updates, fused and in launches of their own, beside the bare kernels and the peers",

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from benchmarks.forest import Row, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_records, write_landscapes
+from benchmarks.table import list_table
 from feinsum.cost.model import FILE, CostModel
 from feinsum.devices import DeviceProfile
 
@@ -95,23 +96,16 @@ def table(rows: Sequence[Row]) -> tuple[str, dict[str, float]]:
         "all (no records)": losses(rows, predict(CostModel({}), rows)),
         "default of the highest rank": by_default(rows),
     }
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    heads = ("left out", "device", "problems", "first pick", "9 of 10 below", "worst")
-    lines += _cells(heads)
+    lines = [("left out", "device", "problems", "first pick", "9 of 10 below", "worst")]
     for name, lost in measured.items():
         for device in sorted({row.problem.device for row in rows}):
             values = sorted(value for problem, value in lost.items() if problem.device == device)
             if values:
                 mean = math.exp(statistics.fmean(map(math.log, values)))
                 ninth = values[math.ceil(0.9 * len(values)) - 1]
-                lines += _cells(
-                    (name, f"``{device}``", str(len(values)), f"{mean:.2f}", f"{ninth:.2f}", f"{values[-1]:.1f}")
-                )
-    return "\n".join([*lines, ""]), factors
-
-
-def _cells(cells: Sequence[str]) -> list[str]:
-    return [f"   {'* -' if k == 0 else '  -'} {cell}" for k, cell in enumerate(cells)]
+                told = (f"{mean:.2f}", f"{ninth:.2f}", f"{values[-1]:.1f}")
+                lines.append((name, f"``{device}``", str(len(values)), *told))
+    return "\n".join([*list_table(lines), ""]), factors
 
 
 def write_page(page: Path, text: str) -> None:

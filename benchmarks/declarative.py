@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 import feinsum as fe
+from benchmarks.table import list_table
 from feinsum.timing.races import Race, run_race
 
 MATMUL: Final = """
@@ -308,12 +309,9 @@ def page(lines: list[dict[str, Any]]) -> str:
         bar = f"{line['bar']:.2f}" if line["bar"] else ""
         told = [f"{ratios[name]:.2f}" if name in ratios else "" for name in peers]
         rows.append([line["program"], line["lengths"], f"{line['seconds']['program'] * 1e3:.3g} ms", against, bar, *told])
-    text = [".. list-table::", "   :header-rows: 1", ""]
-    for row in rows:
-        text += [f"   {'* -' if k == 0 else '  -'} {cell}".rstrip() for k, cell in enumerate(row)]
     devices = sorted({f"{line['device']}, {line['date']}" for line in newest.values()})
     note = f"Made by ``python -m benchmarks declarative --page``, on {'; '.join(devices)}."
-    return "\n".join([".. " + "this file is written by the command that it names", "", note, "", *text, ""])
+    return "\n".join([".. " + "this file is written by the command that it names", "", note, "", *list_table(rows), ""])
 
 
 def main() -> None:

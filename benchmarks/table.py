@@ -92,5 +92,11 @@ def print_results(rows: Sequence[Row]) -> None:
     print("          vector: by the rate without matrix units; peer's: of the best peer")
 
 
+def list_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table of reStructuredText, whose first row has its headings."""
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    return lines + [f"   {'  -' if k else '* -'} {cell}".rstrip() for row in rows for k, cell in enumerate(row)]
+
+
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"

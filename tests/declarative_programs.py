@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.declarative import ATTENTION as ATTENTION
+from benchmarks.declarative import GELU as GELU
+from benchmarks.declarative import LAYER_NORM as LAYER_NORM
 
 MATMUL = """\
 A = Tensor<M, K; dtype>
@@ -168,23 +170,4 @@ thread (blockDim: int, shared = [y1]) |thread_id: int| {
 		sync()
 	}
 }
-"""
-
-LAYER_NORM = """\
-x: Tensor<R, C; f32>
-gamma: Tensor<C; f32>
-beta: Tensor<C; f32>
-y = compute (shape = [R, C]) |i, j| {
-    mean = reduce (shape = [C], op = sum) |k| x[i, k] / C
-    variance = reduce (shape = [C], op = sum) |k| (x[i, k] - mean) * (x[i, k] - mean) / C
-    (x[i, j] - mean) * rsqrt(variance + 1e-5) * gamma[j] + beta[j]
-}
-"""
-
-GELU = """\
-x: Tensor<M, K; f32>
-w: Tensor<K, N; f32>
-b: Tensor<N; f32>
-z = compute (shape = [M, N]) |i, j| b[j] + reduce (shape = [K], op = sum) |k| x[i, k] * w[k, j]
-y = compute (shape = [M, N]) |i, j| 0.5 * z[i, j] * (1 + erf(z[i, j] * 0.7071067811865476))
 """

@@ -310,7 +310,7 @@ def test_layer_norm_and_attention(numbers: Numbers) -> None:
     """As people write them."""
     x, gamma, beta = numbers(4, 6, dtype=np.float32), numbers(6, dtype=np.float32), numbers(6, dtype=np.float32)
     mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-    y = read(programs.LAYER_NORM).interpret(x=x, gamma=gamma, beta=beta)
+    y = read(programs.LAYER_NORM).interpret(A=x, gamma=gamma, beta=beta)
     np.testing.assert_allclose(y, (x - mean) / np.sqrt(variance + 1e-5) * gamma + beta, rtol=2e-5, atol=2e-5)
     Q, K, V = numbers(2, 3, 4, dtype=np.float32), numbers(2, 5, 4, dtype=np.float32), numbers(2, 5, 4, dtype=np.float32)
     wanted = softmax(Q @ K.transpose(0, 2, 1)) @ V

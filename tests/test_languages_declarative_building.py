@@ -28,7 +28,7 @@ def numbers(*shape: int) -> Any:
 PROGRAMS: dict[str, tuple[str, dict[str, Any], int]] = {
     "matrix product": (programs.MATMUL, {"A": numbers(13, 17), "B": numbers(17, 5)}, 1),
     "softmax": (programs.SOFTMAX, {"A": numbers(11, 37)}, 1),
-    "layer norm": (programs.LAYER_NORM, {"x": numbers(9, 35), "gamma": numbers(35), "beta": numbers(35)}, 1),
+    "layer norm": (programs.LAYER_NORM, {"A": numbers(9, 35), "gamma": numbers(35), "beta": numbers(35)}, 1),
     "sum": (programs.SUM, {"A": numbers(100_003)}, 2),
     "sum by halves": (programs.SUM_BY_HALVES, {"A": numbers(1002)}, 2),
     "scan": (programs.SCAN, {"A": numbers(5003)}, 1),
@@ -36,7 +36,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], int]] = {
     "staged": (programs.STAGED, {"A": numbers(7, 19), "B": numbers(19, 6)}, 1),
     "tiles": (programs.TILED, {"A": numbers(13, 11), "B": numbers(11, 7)}, 1),
     "attention": (programs.ATTENTION, {x: numbers(2, n, 8) for x, n in (("Q", 13), ("K", 11), ("V", 11))}, 3),
-    "gelu of a layer": (programs.GELU, {"x": numbers(7, 19), "w": numbers(19, 33), "b": numbers(33)}, 1),
+    "gelu of a layer": (programs.GELU, {"A": numbers(7, 19), "B": numbers(19, 33), "b": numbers(33)}, 1),
 }
 """Programs, arguments, and the number of steps."""
 
@@ -127,6 +127,28 @@ def test_invariants_are_computed_once(cpu: Device) -> None:
     assert "one kernel for 3 rows" in kernel.explain()
 
 
+def test_the_next_row_is_asked_for(cpu: Device) -> None:
+    """By a core, while it computes functions of the one that it has; elsewhere other groups are there to be computed."""
+    program = fe.program(programs.SOFTMAX)
+    kernel = fe.build(program, device=cpu)
+    A = numbers(5, 64)
+    np.testing.assert_allclose(kernel(A=A), program.interpret(A=A), rtol=1e-5)
+    (line,) = [line for line in kernel.source.splitlines() if "prefetch" in line]
+    assert line.endswith("+ 64]);")
+
+
+def test_arrays_of_numpy_are_read_where_they_are(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they begin, if no kernel of an einsum wants them at a line: large ones never begin at one."""
+    copied: list[Any] = []
+    monkeypatch.setattr(cla, "to_device", lambda queue, value, *more: copied.append(value))
+    A = numbers(5 * 64 + 1)[1:].reshape(5, 64)
+    program = fe.program(programs.SOFTMAX)
+    kernel = fe.build(program, device=cpu)
+    for begin in (A, A[1:], A[2:]):
+        np.testing.assert_allclose(kernel(A=begin), program.interpret(A=begin), rtol=1e-5)
+    assert not copied
+
+
 def test_device_arrays(cpu: Device) -> None:
     """Stay on the device, and the result has an event."""
     A = numbers(5, 64)
@@ -185,11 +207,31 @@ def test_programs_as_functions(cpu: Device) -> None:
         kernel(data=data, f=np.tanh)
 
 
+def test_rounded_indices_are_proved_under_conditions(cpu: Device) -> None:
+    """As half of what is inside, or the rest, or the smaller of two: a grid's tiles reach beyond every edge."""
+    text = """
+    a: Tensor<N; f32>
+    y: Tensor<N; f32> = grid (dim = [cdiv(N, 3)]) |g| compute (shape = [3]) |p| {
+        i = g * 3 + p
+        if i < N then a[floordiv(i, 2)] + a[cdiv(i, 3)] + a[min(i, 2 * i)] + a[i - i % 2] else 0
+    }
+    """
+    for n in (1, 2, 4, 7):
+        a = numbers(n)
+        i = np.arange(n)
+        wanted = a[i // 2] + a[-(-i // 3)] + a[i] + a[i - i % 2]
+        np.testing.assert_allclose(fe.build(fe.program(text), device=cpu)(a=a), wanted, rtol=1e-6)
+
+
 REFUSED = {
     "y = compute (shape = [N]) |i| a[c[i]]": "not proved to be inside",
     "y = compute (shape = [N]) |i| c[i] / 2": "integers are divided exactly, which is not proved",
     "y = compute (shape = [N]) |i| i % c[i]": "divided by what is not proved to be other than 0",
     "y = compute (shape = [N]) |i| floordiv(3, i)": "divided by what is not proved to be other than 0",
+    "y = compute (shape = [N]) |i| if i < 2 * N - 3 then a[floordiv(2 * i + 2, 2)] else 0.0": "not proved to be inside",
+    "y = compute (shape = [N]) |i| if c[i] > 0 { b = scan (shape = [N], op = sum) |k| a[k]\n b[i] } else { 0.0 }": (
+        "a scan under a condition is not lowered"
+    ),
     "y = a[0:M]": "slice 0:5 of an axis whose length is 3",
     "y: Tensor<N> = grid (dim = [1]) |g| compute (shape = [2]) |i| a[i]": r"tiles cover \[2\], not all",
     "y = zeros([N - 1])\nthread (threads = 3, shared = [y]) |t| { y[t] = 1.0 }": "index 2 of axis 0, whose length is 2",
@@ -268,8 +310,10 @@ def test_what_follows_a_sum_is_an_epilogue(cpu: Device) -> None:
         (f"max(b[j] + ({total}), 0.0)", 1),
         (f"{{ v = {total}\nif v > b[j] then b[j] else 0.5 }}", 1),
         (f"({total}) + i", 2),
+        ("z[i, j] * tanh(z[i, j])", 1),
     ):
-        program = fe.program(f"{head}y: Tensor<M, N; f32> = compute (shape = [M, N]) |i, j| {text}")
+        z = f"z = compute (shape = [M, N]) |i, j| b[j] + {total}\n" if "z" in text else ""
+        program = fe.program(f"{head}{z}y: Tensor<M, N; f32> = compute (shape = [M, N]) |i, j| {text}")
         kernel = fe.build(program, device=cpu)
         np.testing.assert_allclose(kernel(x=x, w=w, b=b), program.interpret(x=x, w=w, b=b), rtol=1e-4, atol=1e-5)
         assert f"in {steps} steps" in kernel.explain()

@@ -1,6 +1,6 @@
 """Random programs of the declarative language: numpy, the interpreter and kernels agree, and text survives being printed.
 
-FEINSUM_FUZZ multiplies how many are tried.
+``FEINSUM_FUZZ=20 pytest tests/test_languages_declarative_random.py --hypothesis-seed=1`` tries twenty times as many.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from random_declarative_programs import RandomProgram, programs
 
 import feinsum as fe
 from feinsum.devices import Device
+from feinsum.errors import LanguageError
+from feinsum.languages.declarative import result_names
 
 SCALE = int(os.environ.get("FEINSUM_FUZZ", "1"))
 N, M = 7, 5
@@ -125,3 +129,49 @@ def test_expressions_on_a_device(cpu: Device, expression: Expression) -> None:
     """Whatever is hoisted, fused or put into vectors."""
     read, arguments, wanted = program(expression)
     np.testing.assert_allclose(fe.build(read, device=cpu, route="general")(**arguments), wanted, rtol=1e-9, atol=1e-9)
+
+
+def results(program: fe.Program, found: Any) -> dict[str, Any]:
+    """What a program returns, by name."""
+    names = result_names(program.function())
+    return dict(zip(names, found if isinstance(found, tuple) else (found,), strict=True))
+
+
+def require_same(found: dict[str, Any], wanted: Any, random: RandomProgram) -> None:
+    """Types and shapes are the same, and numbers but for their rounding."""
+    assert found
+    for name, value in found.items():
+        assert value.dtype == wanted[name].dtype, name
+        assert value.shape == wanted[name].shape, name
+        if value.dtype.kind != "f":
+            np.testing.assert_array_equal(value, wanted[name], err_msg=name)
+            continue
+        rounding = 2e-4 if value.dtype == np.float32 or "f32" in random.text else 1e-9
+        with np.errstate(all="ignore"):
+            scale = np.abs(wanted[name][np.isfinite(wanted[name])]).max(initial=1.0)
+        np.testing.assert_allclose(value, wanted[name], rtol=rounding, atol=rounding * scale, err_msg=name)
+
+
+@settings(max_examples=25 * SCALE, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_programs_against_scalars(random: RandomProgram) -> None:
+    """Of all types, forms and reductions: the interpreter, and numpy's scalars one after the other."""
+    program = fe.program(random.text, language="declarative")
+    assert fe.program(str(program), language="declarative") == program
+    require_same(results(program, program.interpret(**random.arguments)), random.wanted, random)
+
+
+@pytest.mark.parametrize("route", ["auto", "general"])
+@settings(max_examples=3 * SCALE, deadline=None, suppress_health_check=list(HealthCheck))
+@given(random=programs())
+def test_programs_on_a_device(cpu: Device, route: str, random: RandomProgram) -> None:
+    """The same by kernels."""
+    program = fe.program(random.text, language="declarative")
+    kernel = fe.build(program, device=cpu, route=route)
+    try:
+        found = kernel(**random.arguments)
+    except LanguageError as error:
+        if error.rule != "lowering":  # what is not lowered is refused, and never anything else
+            raise
+        reject()
+    require_same(results(program, found), random.wanted, random)

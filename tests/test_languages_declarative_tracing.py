@@ -30,13 +30,13 @@ def test_kernels_in_python() -> None:
     assert product == fe.program(programs.MATMUL)
 
     @fe.kernel
-    def layer_norm(x: T["R", "C", "f32"], gamma: T["C", np.float32], beta: T["C", "f32"]) -> Any:
-        R, C = x.shape
+    def layer_norm(A: T["R", "C", "f32"], gamma: T["C", np.float32], beta: T["C", "f32"]) -> Any:
+        R, C = A.shape
 
         def element(i: Any, j: Any) -> Any:
-            mean = decl.reduce((C,), lambda k: x[i, k] / C, name="mean")
-            variance = decl.reduce((C,), lambda k: (x[i, k] - mean) * (x[i, k] - mean) / C, name="variance")
-            return (x[i, j] - mean) * decl.rsqrt(variance + 1e-5) * gamma[j] + beta[j]
+            mean = decl.reduce((C,), lambda k: A[i, k] / C, name="mean")
+            variance = decl.reduce((C,), lambda k: (A[i, k] - mean) * (A[i, k] - mean) / C, name="variance")
+            return (A[i, j] - mean) * decl.rsqrt(variance + 1e-5) * gamma[j] + beta[j]
 
         return decl.compute((R, C), element, name="y")
 

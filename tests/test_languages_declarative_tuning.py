@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import declarative_programs as programs
@@ -17,7 +18,7 @@ from feinsum.languages.declarative.choices import choices_of
 from feinsum.languages.declarative.naming import normal_text
 from feinsum.languages.declarative.tuning import subject_at
 from feinsum.tune.jobs import read_jobs
-from feinsum.tune.subject import Subject, subject_of
+from feinsum.tune.subject import Subject, make_subject, subject_of
 
 PROGRAM = """
 A: Tensor<N, K; f32>
@@ -75,6 +76,33 @@ def test_a_subject_is_made_again_from_its_key() -> None:
     assert other.bytes == 4 * (13 * 9 + 9 * 21 + 13 * 21)
 
 
+def test_a_subject_asks_for_no_memory() -> None:
+    """Lengths are known before there are arrays, which here would take terabytes."""
+    sizes = dict.fromkeys(SIZES, 1 << 20)
+    large = subject(PROGRAM, **sizes)
+    assert large.key == subject(PROGRAM, **SIZES).key
+    assert sorted(large.sizes.values()) == sorted(sizes.values())
+
+
+class Counted:
+    """A program, and how often it was made a subject."""
+
+    def __init__(self, text: str) -> None:
+        self._program, self.made = fe.program(text, "declarative"), 0
+
+    def subject(self, sizes: Mapping[str, int] | None) -> Subject:
+        self.made += 1
+        return self._program.subject(sizes)
+
+
+def test_a_run_makes_its_subject_once(cpu: Device, tmp_path: Path) -> None:
+    """Though what is wrong with it is said before a process is started."""
+    counted = Counted(PROGRAM)
+    report = fe.autotune(counted, cpu, tmp_path / "records.sqlite", SIZES, trials=1, progress=False, workers=1)
+    assert len(report.records) == counted.made == 1
+    assert make_subject(report.subject, None) is report.subject
+
+
 def test_programs_are_tuned_and_found_again(cpu: Device, tmp_path: Path) -> None:
     """Every configuration is proved and recorded; a program that is spelled otherwise takes the best."""
     store = str(tmp_path / "records.sqlite")
@@ -107,6 +135,23 @@ def test_ways_are_a_parameter(cpu: Device, tmp_path: Path) -> None:
     assert record.configuration["y"] in ("slow", "quick")
     assert f"y = {record.configuration['y']}, by its record" in kernel.explain()
     assert "alternative of line" not in kernel.explain()
+
+
+def test_the_verdict_on_ways_is_kept(cpu: Device, tmp_path: Path) -> None:
+    """In the record of the one that won the final's race, and told by whoever takes that."""
+    store = str(tmp_path / "records.sqlite")
+    text = "a: Tensor<N; f32>\ny = alternative {\n twice = a + a\n product = 2 * a\n}\n"
+    report = fe.autotune(fe.program(text, "declarative"), cpu, store, {"N": 5000}, trials=2, progress=False, workers=1)
+    assert report.best is not None
+    winner = report.best.configuration["y"]
+    other = {"twice": "product", "product": "twice"}[winner]
+    assert f"program y={other}" in report.best.message
+    alone = fe.Database(tmp_path / "winner.sqlite")  # a trial that was luckier than the final is left out
+    alone.add(report.best)
+    kernel = fe.build(fe.program(text, "declarative"), device=cpu, database=alone)
+    kernel(a=np.ones(5000, np.float32))
+    (told,) = [line for line in kernel.explain().splitlines() if line.startswith(f"y = {winner}, by its record")]
+    assert told.endswith(f"; {report.best.message}")
 
 
 def test_a_way_that_is_wrong_is_a_record(cpu: Device, tmp_path: Path) -> None:

@@ -70,14 +70,18 @@ def queue_and_events(device: Device, queue: Any, wait_for: Any) -> tuple[Any, li
     return device.queue if queue is None else queue, events
 
 
-def device_array(value: Any, queue: Any) -> Any:
-    """An array on the device: a pyopencl array in C order, or one over, or with a copy of, an array of numpy."""
+def device_array(value: Any, queue: Any, alignment: int = _ALIGNMENT) -> Any:
+    """An array on the device: a pyopencl array in C order, or one over, or with a copy of, an array of numpy.
+
+    :param alignment: kernels take it for granted that arrays begin at a multiple of so many bytes; large arrays of numpy
+        begin 16 bytes behind a page.
+    """
     import pyopencl.array as cla
 
     if isinstance(value, cla.Array):
         return value if value.flags.c_contiguous and value.offset == 0 else cla.to_device(queue, value.get(queue))
     value = np.ascontiguousarray(value)
-    buffer = wrap(value, queue.context, _ALIGNMENT) if value.size else None
+    buffer = wrap(value, queue.context, alignment) if value.size else None
     if buffer is None:
         return cla.to_device(queue, value)
     found = cla.Array(queue, value.shape, value.dtype, data=buffer)

@@ -117,7 +117,7 @@ def autotune(
     :raises DeviceError: if no worker process can be started.
     :raises DatabaseError: if the store cannot be written; the message says where the last record is.
     """
-    make_subject(e, sizes)
+    subject = make_subject(e, sizes)
     if schedule is not None and isinstance(e, BatchedEinsum):
         schedule.check(e.indexing)
     _check_range("trials", trials, 1)
@@ -130,7 +130,7 @@ def autotune(
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(make_engine(scheduler, device, workers, trial_timeout))
         store = database if isinstance(database, Database) else stack.enter_context(Database(database))
-        return tune_on(engine, e, store, sizes, only, effort)
+        return tune_on(engine, subject, store, sizes, only, effort)
 
 
 def _check_range(name: str, value: float | None, least: int) -> None:

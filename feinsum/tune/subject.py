@@ -73,6 +73,9 @@ class Subject(Protocol):
     def __str__(self) -> str:
         """Its description, in a line."""
 
+    def subject(self, sizes: Mapping[str, int] | None) -> Subject:
+        """Itself: its lengths are known."""
+
     def spaces(self) -> Sequence[TransformSpace]:
         """The spaces of its configurations."""
 
@@ -95,7 +98,7 @@ class Subject(Protocol):
 
 @runtime_checkable
 class Tunable(Protocol):
-    """An object that becomes a subject once its lengths are known: a program, for instance."""
+    """An object that becomes a subject once its lengths are known: a program, for instance, or a subject itself."""
 
     def subject(self, sizes: Mapping[str, int] | None) -> Subject:
         """The subject.
@@ -163,6 +166,10 @@ class EinsumSubject:
 
     def __str__(self) -> str:
         return str(self.canonical.given)
+
+    def subject(self, sizes: Mapping[str, int] | None) -> EinsumSubject:
+        """Itself: its lengths are known."""
+        return self
 
     def spaces(self) -> Sequence[TransformSpace]:
         return matching_spaces(self.einsum)

@@ -29,7 +29,7 @@ from feinsum.languages.declarative.lowering.terms import Apply, Constant, Iterat
 from feinsum.languages.declarative.naming import normal_text
 from feinsum.languages.declarative.running.contents import Contents, examine
 from feinsum.languages.declarative.running.making import Lowered, lower
-from feinsum.languages.declarative.running.samples import sample_arguments
+from feinsum.languages.declarative.running.samples import sample_arguments, shape_arguments
 from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.source import Source
 from feinsum.space import Configuration, TransformSpace
@@ -174,7 +174,7 @@ def subject_at(function: Function, source: Source, sizes: Mapping[str, int], nam
 
     :raises ValidationError: if there is no such length.
     """
-    _, contents = examine(function, source, sample_arguments(function, sizes, 0, {}))
+    _, contents = examine(function, source, shape_arguments(function, sizes))
     return subject(function, source, contents, name)
 
 
@@ -364,7 +364,8 @@ def look_up(subject: ProgramSubject, stores: Stores, profile: DeviceProfile) -> 
     if found is None or set(found.configuration) != set(subject.parameters):
         return None
     time = "" if found.median_s is None else f", {1e3 * found.median_s:.4g} ms"
-    return Known(found.configuration, f"{words}{time}", exact)
+    said = f"; {found.message}" if found.message else ""  # the verdict of the final
+    return Known(found.configuration, f"{words}{time}{said}", exact)
 
 
 def _distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:

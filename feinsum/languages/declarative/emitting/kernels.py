@@ -47,7 +47,7 @@ class Spread:
 
     :ivar lanes: work-items of a group.
     :ivar units: compute units.
-    :ivar tree: whether partial results are brought together by halves, or by every work-item for itself.
+    :ivar tree: whether partial results are brought together in two steps, or by every work-item for itself.
     :ivar vector_bytes: of vectors that a work-item computes in, or 0 where neighbouring work-items are the vector.
     :ivar cache_bytes: arrays of more are written past the cache, vector by vector; 0 if there is no such way.
     """
@@ -195,9 +195,13 @@ def elements(
     writer, (begin, end), dtype = emitter.writer, bounds, equation.dtype
     width, e = emitter.spread.width(dtype), writer.fresh("e")
     if not width or not is_vectorial(equation.body, last, dtype):
-        with writer.braces(f"for (int {e} = {begin} + lid; {e} < {end}; {e} += {emitter.spread.lanes})"):
-            writer.define(last, e)
-            store(e, writer.value(equation.body))
+        lanes = emitter.spread.lanes
+        whole = bounds == ("0", str(last.extent)) and last.extent % lanes == 0
+        # a compiler sees how many rounds there are if they are counted from 0
+        first, own = ("0", f"({e} + lid)") if whole else (f"{begin} + lid", e)
+        with writer.braces(f"for (int {e} = {first}; {e} < {end}; {e} += {lanes})"):
+            writer.define(last, own)
+            store(own, writer.value(equation.body))
         return
     writer.line(f"int {e} = {begin};")
     with writer.braces(f"for (; {e} + {width} <= {end}; {e} += {width})"), writer.vectors(last, width, dtype):

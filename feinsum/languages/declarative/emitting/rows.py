@@ -47,7 +47,7 @@ def _declare_parts(emitter: Emitter, equation: Equation, number: int) -> None:
     lanes = emitter.spread.lanes
     if lanes == 1:
         return
-    emitter.writer.line(f"__local {c_type(body.dtype)} part{number}[{lanes}];")
+    emitter.writer.line(f"__local {c_type(body.dtype)} part{number}[{lanes}] __attribute__((aligned(64)));")
     if body.operator.startswith("arg"):
         emitter.writer.line(f"__local {c_type(body.body.dtype)} value{number}[{lanes}];")
 
@@ -66,10 +66,15 @@ def _row_equation(emitter: Emitter, step: RowStep, equation: Equation, rows: Seq
                 emitter.store(equation.array, rows, name)
         return
     *outer, last = trailing
+    ahead = _read_again(emitter, step, number)
     with writer.braces(""), writer.over(outer, {}):
         indices = [writer.value(v) for v in outer]
 
         def store(element: str, value: str) -> None:
+            for array in ahead if emitter.width else ():
+                shape = emitter.arrays[array][0]
+                place = flat([*rows, *indices, element], shape)
+                writer.line(f"__builtin_prefetch(&{array}[{place} + {prod(shape[step.lead :])}]);")
             if equation.array in emitter.on_chip:
                 emitter.put(f"row_{equation.array}[{flat([*indices, element], equation.shape[step.lead :])}]", value)
             if equation.array in step.kept:
@@ -78,6 +83,21 @@ def _row_equation(emitter: Emitter, step: RowStep, equation: Equation, rows: Seq
         elements(emitter, equation, last, ("0", str(last.extent)), store)
     if emitter.spread.lanes > 1 and equation.array in emitter.on_chip and not _own_elements(equation.array, step):
         writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
+
+
+def _read_again(emitter: Emitter, step: RowStep, number: int) -> list[str]:
+    """Arrays that an equation reads at the very elements it makes, as an equation before it did.
+
+    They are in the cache by now, and memory has nothing to do while functions of them are computed: a core asks for the
+    same of its next row meanwhile.
+    """
+    equation = step.equations[number]
+    if not emitter.spread.vector_bytes:
+        return []
+    before = {array for e in step.equations[:number] for array in e.reads}
+    loads = {t for t in walk(equation.body) if isinstance(t, Load) and t.indices == equation.variables}
+    own = {e.array for e in step.equations}
+    return sorted({t.array for t in loads if t.array in before and t.array not in own})
 
 
 def _own_elements(array: str, step: RowStep) -> bool:
@@ -108,20 +128,18 @@ def _together(emitter: Emitter, body: Reduce, number: int) -> str:
     writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
     if arg:
         return _first_best(emitter, body, number)
-    if emitter.spread.tree:
-        width = lanes // 2
-        while width:
-            pair = combined(body.operator, body.dtype, f"part{number}[lid]", f"part{number}[lid + {width}]")
-            writer.line(f"if (lid < {width}) part{number}[lid] = {pair};")
-            writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
-            width //= 2
-        result = writer.fresh("all")
-        writer.line(f"const {c_type(body.dtype)} {result} = part{number}[0];")
-        return result
+    parts = lanes
+    if emitter.spread.tree:  # as long as two steps are, they take fewer barriers than halves do
+        parts = 1 << (lanes.bit_length() - 1) // 2
+        pair = combined(body.operator, body.dtype, f"{own}", f"part{number}[lid + t]")
+        with writer.braces(f"if (lid < {parts})"):
+            writer.line(f"for (int t = {parts}; t < {lanes}; t += {parts}) {own} = {pair};")
+            writer.line(f"part{number}[lid] = {own};")
+        writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
     result = writer.fresh("all")
-    writer.line(f"{c_type(body.dtype)} {result} = {FIRST[body.operator](body.dtype)};")
+    writer.line(f"{c_type(body.dtype)} {result} = part{number}[0];")
     pair = combined(body.operator, body.dtype, result, f"part{number}[t]")
-    writer.line(f"for (int t = 0; t < {lanes}; t++) {result} = {pair};")
+    writer.line(f"for (int t = 1; t < {parts}; t++) {result} = {pair};")
     return result
 
 

@@ -48,6 +48,14 @@ _MOST_CELLS: Final = 128
 """Elements of a block of one work-item."""
 _QUAD: Final = 4
 """Neighbouring columns of a work-item: what it reads of local memory at once."""
+_UNROLLED: Final = 2
+"""Rounds of a sum that a compiler is told to write out: then it reads neighbours together.  With four, blocks of 64 numbers
+take more than 128 registers of an NVIDIA device (197, by ptxas), and half as many groups fit."""
+_MOST_AHEAD: Final = 16
+"""Elements of a tile that a work-item holds in registers until the others are done with the last ones."""
+_SIMPLE: Final = (Load, Apply, Variable, Constant)
+_CONTINUED: Final = {"sum": "+", "prod": "*", "min": "min", "max": "max"}
+"""Functions that bring what a loop carries together with a reduction."""
 _BARRIER: Final = "barrier(CLK_LOCAL_MEM_FENCE);"
 
 
@@ -64,6 +72,20 @@ class Block:
     width: int = 0
     row_lanes: int = 1
     column_lanes: int = 1
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """What a work-item has read of the next round.
+
+    :ivar names: of the elements; `flag` says whether they were read, which they are if `conditions` hold.
+    :ivar body: an element, without conditions.
+    """
+
+    names: Sequence[str]
+    flag: str
+    conditions: Sequence[Extent]
+    body: Term
 
 
 @dataclass(frozen=True)
@@ -186,7 +208,7 @@ class _Tiles:
 
     def _fill(self, fill: Fill) -> None:
         """The elements of a tile, without conditions where these hold for all of them."""
-        free = unguarded(fill.body, fill.variables)
+        free = unguarded(fill.body, fill.variables, self._around)
         if free is None:
             self._elements(fill, fill.body)
             return
@@ -246,14 +268,120 @@ class _Tiles:
         writer, state = self.writer, stage.state
         self._declare(stage)
         self._compute(stage.variables, stage.first, lambda cell, value: self._put(state.array, cell, value))
+        if self.lanes > 1 and stage.fills and stage.index.extent > 1:
+            self._rounds_ahead(stage)
+            return
         number = writer.fresh("i")
         with writer.braces(f"for (int {number} = 0; {number} < {stage.index.extent}; {number}++)"):
             writer.define(stage.index, number)
             for fill in stage.fills:
                 self._fill(fill)
             self._meet()
-            self._compute(stage.variables, stage.following, lambda cell, value: self._put(state.array, cell, value))
+            self._follow(stage)
             self._meet()
+
+    def _rounds_ahead(self, stage: Rounds) -> None:
+        """Rounds during which work-items read what they are going to put into tiles for the next one::
+
+            fill(0)
+            for i:  ahead = read(i + 1);  compute(i);  tile = ahead
+
+        so that memory is waited for while something is computed.
+        """
+        writer, number, following = self.writer, self.writer.fresh("i"), self.writer.fresh("next")
+        with writer.braces(""):
+            writer.define(stage.index, "0")
+            for fill in stage.fills:
+                self._fill(fill)
+        self._meet()
+        held = [self._hold(fill) for fill in stage.fills]
+        with writer.braces(f"for (int {number} = 0; {number} < {stage.index.extent}; {number}++)"):
+            writer.line(f"const int {following} = {number} + 1;")
+            for fill, ahead in zip(stage.fills, held, strict=True):
+                if ahead is not None:
+                    self._read_ahead(stage, fill, ahead, following)
+            with writer.braces(""):
+                writer.define(stage.index, number)
+                self._follow(stage)
+            self._meet()
+            with writer.braces(f"if ({following} < {stage.index.extent})"):
+                writer.define(stage.index, following)
+                for fill, ahead in zip(stage.fills, held, strict=True):
+                    if ahead is None:
+                        self._fill(fill)
+                        continue
+                    with writer.braces(f"if ({ahead.flag})"):
+                        for name, place in zip(ahead.names, self._dealt(fill), strict=True):
+                            self.emitter.put(f"row_{fill.tile.array}[{flat(place, fill.tile.shape)}]", name)
+                    if ahead.conditions:
+                        with writer.braces("else"):
+                            self._elements(fill, fill.body)
+            self._meet()
+
+    def _hold(self, fill: Fill) -> _Ahead | None:
+        """Registers for the elements of a tile which a work-item reads ahead; None for too many, or conditional ones."""
+        free = unguarded(fill.body, fill.variables, self._around)
+        each, rest = divmod(prod(fill.tile.shape), self.lanes)
+        if free is None or rest or each > _MOST_AHEAD or not all(isinstance(t, _SIMPLE) for t in walk(free[1])):
+            return None
+        names = [self.writer.fresh("ahead") for _ in range(each)]
+        flag = self.writer.fresh("quick")
+        self.writer.line(f"{c_type(fill.tile.dtype)} {', '.join(names)};")
+        self.writer.line(f"int {flag};")
+        return _Ahead(names, flag, tuple(free[0]), free[1])
+
+    def _read_ahead(self, stage: Rounds, fill: Fill, ahead: _Ahead, following: str) -> None:
+        """Read the elements of the next round, if all of them are within their array."""
+        writer = self.writer
+        with writer.braces(""):
+            writer.define(stage.index, following)
+            inside = [f"{following} < {stage.index.extent}", *map(self._inequality, ahead.conditions)]
+            writer.line(f"{ahead.flag} = {' && '.join(inside)};")
+            with writer.braces(f"if ({ahead.flag})"):
+                for name, place in zip(ahead.names, self._dealt(fill), strict=True):
+                    with writer.braces(""):
+                        for variable, index in zip(fill.variables, place, strict=True):
+                            writer.define(variable, index)
+                        writer.line(f"{name} = {writer.value(ahead.body)};")
+
+    def _dealt(self, fill: Fill) -> Iterator[list[str]]:
+        """The indices of the elements of a tile that a work-item has: apart by numbers, wherever lengths allow that."""
+        writer, (*outer, last) = self.writer, fill.variables
+        each = prod(fill.tile.shape) // self.lanes
+        if self.lanes % last.extent == 0 and len(outer) == 1:
+            row, column = writer.fresh("i"), writer.fresh("i")
+            writer.line(f"const int {row} = lid / {last.extent};")
+            writer.line(f"const int {column} = lid % {last.extent};")
+            for k in range(each):
+                yield [f"({row} + {k * (self.lanes // last.extent)})", column]
+            return
+        for k in range(each):
+            e = writer.fresh("e")
+            writer.line(f"const int {e} = lid + {k * self.lanes};")
+            yield decoded(self.emitter, fill.variables, e)
+
+    def _follow(self, stage: Rounds) -> None:
+        """The next state; a sum that is added to it goes on from it, so that there is one number for both."""
+        operator = _continued(stage)
+        if self.block is None or operator is None:
+            self._compute(stage.variables, stage.following, lambda cell, value: self._put(stage.state.array, cell, value))
+            return
+        width = self.block.width
+        with self._blocks(stage.variables) as cells:
+            terms = [
+                _reductions(substitute(stage.following, dict(zip(stage.variables, c.indices, strict=True))))[0]
+                for c in cells
+            ]
+            names = [self._own(stage.state.array, cell) for cell in cells]
+            if width:
+                names = [self.writer.fresh("acc") for _ in cells]
+                for name, cell in zip(names, cells, strict=True):
+                    own = self._own(stage.state.array, cell)
+                    self.writer.line(f"{c_type(stage.state.dtype)}{width} {name} = vload{width}(0, &{own});")
+            self._gather(names, terms, width)
+            if width:
+                for name, cell in zip(names, cells, strict=True):
+                    self._put(stage.state.array, cell, name)
 
     def _declare(self, stage: Rounds) -> None:
         """Memory for what a loop carries: registers of a block, or an array."""
@@ -289,11 +417,19 @@ class _Tiles:
         for name in sums:
             kind = f"{c_type(first.dtype)}{width or ''}"
             writer.line(f"{kind} {name} = {FIRST[first.operator](first.dtype)};")
-        with writer.over(first.variables, {}):
-            for name, term in zip(sums, terms, strict=True):
-                writer.accumulate(name, term, width)
+        self._gather(sums, terms, width)
         for name, term in zip(sums, terms, strict=True):
             writer.define(term, name)
+
+    def _gather(self, names: Sequence[str], terms: Sequence[Reduce], width: int) -> None:
+        """Bring the bodies of reductions over the same variables into one number or vector each."""
+        writer, (*outer, last) = self.writer, terms[0].variables
+        with writer.over(outer, {}):
+            if self.lanes > 1:
+                writer.line(f"#pragma unroll {_UNROLLED}")
+            with writer.over([last], {}):
+                for name, term in zip(names, terms, strict=True):
+                    writer.accumulate(name, term, width)
 
     def _recall(self, cell: _Cell, term: Term) -> None:
         """Read what a loop carries."""
@@ -406,10 +542,28 @@ class _Tiles:
         self._compute(scope.variables, scope.value, store)
 
 
-def unguarded(term: Term, variables: Sequence[Variable]) -> tuple[list[Extent], Term] | None:
+def _continued(stage: Rounds) -> str | None:
+    """The operator of a reduction that a loop adds to what it carries, and to nothing else; None if it does otherwise."""
+    match stage.following:
+        case Apply(function=function, arguments=(Load() as state, Reduce() as reduce)):
+            pass
+        case Apply(function=function, arguments=(Reduce() as reduce, Load() as state)):
+            pass
+        case _:
+            return None
+    own = state.array == stage.state.array and _CONTINUED.get(reduce.operator) == function
+    reads = {t.array for t in walk(reduce) if isinstance(t, Load)}
+    same = reduce.dtype == stage.following.dtype == stage.state.dtype
+    return reduce.operator if own and same and stage.state.array not in reads else None
+
+
+def unguarded(
+    term: Term, variables: Sequence[Variable], around: Sequence[Variable] = ()
+) -> tuple[list[Extent], Term] | None:
     """What has to hold for all conditions in a term to hold for all values of variables, and the term without them.
 
-    What has to hold is that polynomials in other variables are not negative.  None if a condition is no such thing.
+    What has to hold is that polynomials in the variables around are not negative, unless they never are.  None if a
+    condition is no such thing.
     """
     conditions: list[Extent] = []
     own = {v.name: v.extent for v in variables}
@@ -429,7 +583,16 @@ def unguarded(term: Term, variables: Sequence[Variable]) -> tuple[list[Extent], 
         body = change(term)
     except ValueError:
         return None
-    return [c for c in conditions if c.constant is None or c.constant < 0], body
+    extents = {v.name: v.extent for v in around}
+    return [c for c in conditions if _least(c, extents) is None or _least(c, extents) < 0], body  # type: ignore[operator]
+
+
+def _least(extent: Extent, lengths: Mapping[str, int]) -> int | None:
+    """The least value of a polynomial of degree 1 in indices of these lengths; None for another one."""
+    if any(len(monomial) > 1 for monomial, _ in extent.terms):
+        return None
+    least = {m[0]: 0 if c > 0 else lengths[m[0]] - 1 for m, c in extent.terms if m and m[0] in lengths}
+    return extent.at(least).constant
 
 
 def _worst(condition: Term, own: Mapping[str, int]) -> list[Extent] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from feinsum.languages.declarative.emitting.operators import FIRST, INFIX, PLAIN, better, combined, extremum
 from feinsum.languages.declarative.emitting.types import c_type, literal
@@ -171,32 +171,26 @@ class Writer:
             self.line(f"{name} = {self.value(term.otherwise)};")
         return name
 
-    def loops(self, variables: Sequence[Variable], steps: Mapping[Variable, tuple[str, str]]) -> list[str]:
-        """The heads of loops over variables; `steps` says where one begins and how far it goes at once."""
-        heads = []
-        for variable in variables:
-            name = self.fresh("i")
-            begin, step = steps.get(variable, ("0", "1"))
-            heads.append(f"for (int {name} = {begin}; {name} < {variable.extent}; {name} += {step})")
-        return heads
+    def _head(self, variable: Variable, begin: str, step: str) -> tuple[str, str]:
+        """The head of a loop over a variable, and what the variable is in it.
+
+        Work-items that share a length which they divide go as many rounds, which a compiler sees where counting begins
+        with 0: then it writes the rounds out.
+        """
+        name = self.fresh("i")
+        shared = begin != "0" and step.isdigit() and variable.extent % int(step) == 0
+        first, own = ("0", f"({name} + {begin})") if shared else (begin, name)
+        return f"for (int {name} = {first}; {name} < {variable.extent}; {name} += {step})", own
 
     @contextmanager
     def over(self, variables: Sequence[Variable], steps: Mapping[Variable, tuple[str, str]]) -> Iterator[None]:
-        """Lines in loops over variables."""
-        heads = self.loops(variables, steps)
-        with self._nested(list(zip(variables, heads, strict=True))):
+        """Lines in loops over variables; `steps` says where one begins and how far it goes at once."""
+        with ExitStack() as stack:
+            for variable in variables:
+                head, own = self._head(variable, *steps.get(variable, ("0", "1")))
+                stack.enter_context(self.braces(head))
+                self.define(variable, own)
             yield
-
-    @contextmanager
-    def _nested(self, loops: list[tuple[Variable, str]]) -> Iterator[None]:
-        if not loops:
-            yield
-            return
-        (variable, head), *rest = loops
-        with self.braces(head):
-            self.define(variable, head.split()[2])
-            with self._nested(rest):
-                yield
 
     def reduce(self, term: Reduce, steps: Mapping[Variable, tuple[str, str]]) -> str:
         """A reduction, or one lane's part of it; that of argmin and argmax has its best value in ``<name>_value``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from feinsum.languages.declarative.bounds import Surroundings, look
@@ -12,6 +13,7 @@ from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select
 Held: TypeAlias = tuple[Term, bool]
 """A condition, and whether it holds or not."""
 
+_ROUNDING = ("floordiv", "quotient", "cdiv", "mod", "rest", "min", "max")
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 
@@ -61,23 +63,76 @@ def _of_operation(function: str, parts: Sequence[tuple[int, int] | None]) -> tup
     return None
 
 
-def polynomial(term: Term) -> Extent | None:
-    """An index as a polynomial in variables, if it is one."""
+@dataclass
+class Rounded:
+    """What rounding gives, and the smaller and the greater of two: integers that are known by inequalities.
+
+    :ivar ranges: names, and how many values each may have from 0 on.
+    :ivar conditions: what is not negative.
+    """
+
+    ranges: dict[str, int] = field(default_factory=dict)
+    conditions: list[Extent] = field(default_factory=list)
+    known: dict[Term, Extent] = field(default_factory=dict)
+
+    def value(self, term: Apply) -> Extent | None:
+        """A name for such a term, and what is known of it; None for others."""
+        if term not in self.known and (found := self._value(term)) is not None:
+            self.known[term] = found
+        return self.known.get(term)
+
+    def _value(self, term: Apply) -> Extent | None:
+        if term.function not in _ROUNDING or len(term.arguments) != 2:
+            return None
+        first, second = term.arguments
+        a, b = polynomial(first, self), polynomial(second, self)
+        if a is None or b is None:
+            return None
+        if term.function in ("min", "max"):
+            own = self._new(interval(term))
+            sign = Extent.of(1 if term.function == "max" else -1)
+            self.conditions += [] if own is None else [sign * (own - a), sign * (own - b)]
+            return own
+        if b.constant is None or b.constant <= 0:
+            return None
+        up = term.function == "cdiv"
+        own = self._new(_of_operation("cdiv" if up else "floordiv", [interval(first), (b.constant, b.constant)]))
+        if own is None:
+            return None
+        rest = own * b - a if up else a - own * b
+        self.conditions += [rest, b - Extent.of(1) - rest]
+        return rest if term.function in ("mod", "rest") else own
+
+    def _new(self, values: tuple[int, int] | None) -> Extent | None:
+        if values is None:
+            return None
+        name = f"rounded {len(self.ranges)}"
+        self.ranges[name] = values[1] - values[0] + 1
+        return Extent.of(name) + Extent.of(values[0])
+
+
+def polynomial(term: Term, rounded: Rounded | None = None) -> Extent | None:
+    """An index as a polynomial in variables, if it is one.
+
+    :param rounded: where what is rounded gets names; without it that is no polynomial.
+    """
     match term:
         case Constant(value=value):
             return Extent.of(int(value))
         case Variable(name=name, extent=extent) if extent > 0:
             return Extent.of(name)
         case Apply(function="cast", arguments=(inner,)):
-            return polynomial(inner)
+            return polynomial(inner, rounded)
         case Apply(function="neg", arguments=(inner,)):
-            found = polynomial(inner)
+            found = polynomial(inner, rounded)
             return None if found is None else -found
         case Apply(function="+" | "-" | "*" as function, arguments=(first, second)):
-            a, b = polynomial(first), polynomial(second)
+            a, b = polynomial(first, rounded), polynomial(second, rounded)
             if a is None or b is None:
                 return None
             return a + b if function == "+" else a - b if function == "-" else a * b
+        case Apply() if rounded is not None:
+            return rounded.value(term)
     return None
 
 
@@ -86,27 +141,30 @@ def is_inside(index: Term, length: int, held: Sequence[Held]) -> bool:
     values = interval(index)
     if values is not None and values[0] >= 0 and values[1] < length:
         return True
-    found = polynomial(index)
+    rounded = Rounded()
+    found = polynomial(index, rounded)
     if found is None or any(len(monomial) > 1 for monomial, _ in found.terms):
         return False
-    conditions = [c for condition, wanted in held for c in _inequalities(condition, wanted)]
+    conditions = [c for condition, wanted in held for c in _inequalities(condition, wanted, rounded)]
+    conditions += rounded.conditions
     terms = [index, *(condition for condition, _ in held)]
-    ranges = tuple({v.name: (v.name, Extent.of(v.extent)) for t in terms for v in t.free if v.extent}.values())
+    lengths = {v.name: v.extent for t in terms for v in t.free if v.extent} | rounded.ranges
+    ranges = tuple((name, Extent.of(length)) for name, length in lengths.items())
     known = Surroundings(ranges, tuple(c for c in conditions if all(len(m) < 2 for m, _ in c.terms)))
     return look(found, Extent.of(length), known) == "inside"
 
 
-def _inequalities(condition: Term, wanted: bool) -> list[Extent]:
+def _inequalities(condition: Term, wanted: bool, rounded: Rounded) -> list[Extent]:
     """What is not negative where a condition holds, or does not; as much of it as is of indices."""
     match condition:
         case Apply(function="not", arguments=(inner,)):
-            return _inequalities(inner, not wanted)
+            return _inequalities(inner, not wanted, rounded)
         case Select(condition=first, then=then, otherwise=Constant(value=False)) if wanted:  # and
-            return _inequalities(first, True) + _inequalities(then, True)
+            return _inequalities(first, True, rounded) + _inequalities(then, True, rounded)
         case Select(condition=first, then=Constant(value=True), otherwise=second) if not wanted:  # or
-            return _inequalities(first, False) + _inequalities(second, False)
+            return _inequalities(first, False, rounded) + _inequalities(second, False, rounded)
         case Apply(function=function, arguments=(left, right)) if function in _OPPOSITE:
-            a, b = polynomial(left), polynomial(right)
+            a, b = polynomial(left, rounded), polynomial(right, rounded)
             if a is None or b is None:
                 return []
             one = Extent.of(1)

@@ -192,7 +192,7 @@ class DeclarativeKernel:
             more = {} if out is None else {"out": out[0]}
             return made.actions[0][0](named, queue=queue, wait_for=events, **more)
         to_host = on_host or not arrays or all(isinstance(value, (np.ndarray, list)) for value in arrays.values())
-        held = {name: device_array(value, queue) for name, value in arrays.items()}
+        held = {name: device_array(value, queue, *made.alignment) for name, value in arrays.items()}
         events = [*events, *(event for array in held.values() for event in array.events)]
         for name, (shape, dtype) in made.arrays.items():
             if name in made.results and out is not None:

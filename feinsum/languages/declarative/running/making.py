@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -75,6 +76,11 @@ class Made:
     texts: tuple[KernelText, ...]
     sequence: KernelSequence
     temporaries: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def alignment(self) -> tuple[int, ...]:
+        """For :func:`feinsum.compile.sequence.device_array`: without einsums kernels take arrays from anywhere."""
+        return () if any(isinstance(step, EinsumStep) for step in self.steps) else (1,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,19 +1,20 @@
-"""The automatic route: einsums by record, or else by timing both routes once, on copies of the first call's arrays."""
+"""The automatic route: einsums by record, or else by a race of both routes, on copies of the first call's arrays."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from feinsum.languages.tensor.running.einsums import EinsumKernel, UnsuitedError, are_equally_far
 from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.timing.races import run_race
 
-_CALLS = 4
-"""Of each route, of which the quickest counts; the first may compile or allocate."""
+_RACE_S = 0.5
+"""When a race is over though it is undecided; of what takes longer than that both are called once."""
 
 
 class AutoKernel:
@@ -61,23 +62,23 @@ class AutoKernel:
         return self.general.call(arguments, count, queue, wait_for)
 
     def _decide(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> None:
-        """Time both; whatever the arguments break is raised by the general route."""
-        samples: dict[str, list[float]] = {"einsum": [], "general": []}
+        """Race them; whatever the arguments break is raised by the general route."""
+        ways: dict[str, EinsumKernel | GeneralKernel] = {"einsum": self.einsum, "general": self.general}
+
+        def sampler(kernel: EinsumKernel | GeneralKernel) -> Callable[[], float]:
+            return lambda: _time_s(kernel, copies, count, queue, wait_for)
+
         try:
             copies = {name: _copied(value) for name, value in arguments.items()}
-            # in turn, so that what else the machine does slows both
-            for _ in range(_CALLS):
-                for kernel in (self.einsum, self.general):
-                    samples[kernel.route].append(_time_s(kernel, copies, count, queue, wait_for))
+            for kernel in ways.values():  # the first call may compile or allocate
+                _time_s(kernel, copies, count, queue, wait_for)
+            race = run_race({name: sampler(kernel) for name, kernel in ways.items()}, seconds=_RACE_S)
         except UnsuitedError as error:
             self.why = f"of the first call {error}"
             self._chosen = self.general
             return
-        einsum_s, general_s = min(samples["einsum"]), min(samples["general"])
-        self._chosen = self.einsum if einsum_s <= general_s else self.general
-        self.why = (
-            f"the first call took {einsum_s * 1e6:.0f} us by einsums and {general_s * 1e6:.0f} us by the general route"
-        )
+        self._chosen = ways[race.leader or "general"]
+        self.why = f"both were raced on the arrays of the first call: {race}"
 
 
 def _time_s(
