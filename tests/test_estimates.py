@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -203,6 +205,18 @@ def test_work_groups_are_offered_no_block_that_never_fits() -> None:
     assert choices["unit"] == ("none",)
     assert set(choices["elements"]) <= {1, 2}
     assert find_space("work_group_steps").refusal(p, c) is None
+
+
+def test_who_else_has_the_processor_changes_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search ends by time of the processor: other clocks may run as they like."""
+    here = Instance.at(PRODUCT, {}, GPU)
+    undisturbed = favourites(here, [BLOCKS], share=math.inf, model=UNKNOWING)
+    with monkeypatch.context() as patch:
+        for clock in ("monotonic", "perf_counter", "time"):
+            patch.setattr(time, clock, count(0, 100).__next__)
+        assert favourites(here, [BLOCKS], share=math.inf, model=UNKNOWING, seconds=10) == undisturbed
+    monkeypatch.setattr(time, "thread_time", count(0, 100).__next__)
+    assert len(favourites(here, [BLOCKS], share=math.inf, model=UNKNOWING, seconds=10)) < len(undisturbed)
 
 
 def test_a_tuner_sees_what_is_hardly_better_than_the_default() -> None:

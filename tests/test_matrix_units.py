@@ -18,7 +18,7 @@ import feinsum as fe
 from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices.opencl import build_program
-from feinsum.devices.ptx import SUB_GROUP
+from feinsum.devices.ptx import SUB_GROUP, product_function, split_error
 from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
@@ -30,11 +30,9 @@ from feinsum.skeletons.nvidia.matrix_units import (
     ROWS,
     column_of,
     column_of_b,
-    definition,
     depth_of,
     fragment_unit,
     row_of,
-    split_error,
 )
 from feinsum.skeletons.nvidia.summing_units import (
     SUMS,
@@ -431,7 +429,7 @@ def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
     at += [f"B[(k + t + {4 * i}) * 8 + g]" for i in range(nb)]
     places = [f"D[(g + {8 * (i // 2)}) * 8 + 2 * t + {i % 2}]" for i in range(nd)]
     if sums == "apart":
-        defined, results, rests = definition(u), [f"d{i}" for i in range(nd)], []
+        defined, results, rests = product_function(u), [f"d{i}" for i in range(nd)], []
     else:
         defined = f"{first_bits_definition()}\n{summing_definition(u, sums)}"
         results, rests = [f"d{i}" for i in range(nd)], [f"rest{i}" for i in range(nd)]

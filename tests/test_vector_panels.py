@@ -25,7 +25,7 @@ from feinsum.compile.realize import transformed
 from feinsum.contraction import aligned, pairwise_schedule
 from feinsum.devices import DeviceProfile
 from feinsum.registry import spaces
-from feinsum.skeletons.vector_panels import PanelOrder, accumulator_counts, panel_bytes
+from feinsum.skeletons.vector_panels import PanelOrder, accumulator_counts, most_vectors_in_row, panel_bytes
 from feinsum.space import Configuration, Problem
 
 SPACES = {s.name: s for s in spaces()}
@@ -113,6 +113,19 @@ def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> Non
     assert panel_plan(p, c).register_tiles[-1].held == {"e": 4}
     with pytest.raises(fe.TransformError, match="16 accumulators do not stay in 16 registers"):
         panel_plan(replace(p, device=replace(CPU, vector_registers=16)), c)
+
+
+@pytest.mark.parametrize(("dtype", "n"), [("float32", 64), ("float64", 32)])
+def test_with_16_registers_a_row_of_eight_vectors_is_divided(dtype: str, n: int) -> None:
+    """Lanes lie along it then, and not along the batch, whose numbers would be gathered; with 32 registers it is whole."""
+    e = fe.einsum("enk,ekm->enm", *(fe.array(name, ("E", n, n), dtype) for name in "AB"))
+    s = SPACES["vector_panels"]
+    small, large = (s.problem(e, {"E": 1000}, device) for device in (AVX2, CPU))
+    for p in (small, large):
+        assert s.default(p)["lane"] == p.einsum.indexing.output[-1]
+    (tile,) = panel_plan(small, s.default(small)).register_tiles
+    assert tile.vectors <= 7
+    assert (most_vectors_in_row(AVX2), most_vectors_in_row(CPU)) == (7, 8)
 
 
 def test_with_16_registers_four_rows_of_three_vectors_are_the_first_guess() -> None:

@@ -3,7 +3,11 @@
 Of each case the *general* route, the *einsum* route and the einsum that a user of :func:`feinsum.generate` would write are
 timed in turn with torch, JAX and numpy, or torch, JAX and CuPy on a GPU, where these are installed: a round times each of
 them once, and ratios are medians over rounds (:mod:`feinsum.timing.races`).  What a way computes is compared with numpy
-before it is timed.
+before it is timed.  On a device with matrix units the general route is timed without them too, as *items*.  ``--page FILE``
+writes a table of the lines of ``--out`` for doc/ and measures nothing::
+
+    python -m benchmarks tensor --out doc/tensor-cpu.jsonl
+    python -m benchmarks tensor --out doc/tensor-cpu.jsonl --page doc/tensor-cpu.rst
 """
 
 from __future__ import annotations
@@ -11,22 +15,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import feinsum as fe
-from benchmarks.epilogues import timed
+from benchmarks.declarative import timed
 from benchmarks.tensor.cases import PERIOD, Case, cases
+from feinsum.languages.tensor.lowering.target import choose_target
+from feinsum.languages.tensor.running.kernel import GeneralKernel
 from feinsum.timing.races import Race, run_race
 
-OURS = ("general", "einsum", "generate")
-Way = tuple[Callable[[], Any], Callable[[], Any]]
-"""What runs it once, and what fetches the output as a C-contiguous batch."""
+OURS = ("general", "items", "einsum", "generate")
+Way = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
+"""What runs it once, what waits for it, and what runs it and fetches the output as a C-contiguous batch."""
 
 
 def ours(case: Case, arrays: dict[str, Any], device: fe.Device) -> Iterator[tuple[str, Way]]:
@@ -46,12 +56,18 @@ def ours(case: Case, arrays: dict[str, Any], device: fe.Device) -> Iterator[tupl
             queue.finish()
             return given[case.output].get(queue).T
 
-        return (lambda: (call(), queue.finish())), fetch
+        return call, queue.finish, fetch
 
     for route in ("general", "einsum"):
         with suppress(fe.errors.FeinsumError):
-            kernel = fe.build(fe.program(case.text), device=device, route=route)
-            yield route, way(lambda kernel=kernel: kernel(**given, **case.numbers))  # type: ignore[misc]
+            built = fe.build(fe.program(case.text), device=device, route=route)
+            yield route, way(lambda built=built: built(**given, **case.numbers))  # type: ignore[misc]
+    if device.profile.matrix_units:
+        program = fe.program(case.text)
+        function = program.function()
+        target = replace(choose_target(function, device.profile), units=())
+        items = GeneralKernel(function, program.source, device, target=target)
+        yield "items", way(lambda: items.call({**given, **case.numbers}, None, None, None))
     if case.einsum is not None:
         subscripts, operands, epilogue = case.einsum
         batches = {name: value.T for name, value in given.items()}
@@ -75,12 +91,9 @@ def peers(case: Case, arrays: dict[str, Any], on_gpu: bool) -> Iterator[tuple[st
         held = SimpleNamespace(**{name: torch.from_numpy(value.copy()).to(place) for name, value in batches.items()})
 
         def run_torch() -> Any:
-            found = case.in_place(torch, held) if case.in_place else case.compute(held)
-            if on_gpu:
-                torch.cuda.synchronize()
-            return found
+            return case.in_place(torch, held) if case.in_place else case.compute(held)
 
-        yield "torch", (run_torch, lambda: run_torch().cpu().numpy())
+        yield "torch", (run_torch, torch.cuda.synchronize if on_gpu else _nothing, lambda: run_torch().cpu().numpy())
     with suppress(ImportError):
         import jax
 
@@ -92,22 +105,17 @@ def peers(case: Case, arrays: dict[str, Any], on_gpu: bool) -> Iterator[tuple[st
         state = [jax.numpy.asarray(batches[case.output].copy())]
 
         def run_jax() -> Any:
-            state[0] = called(state[0], inputs).block_until_ready()
+            state[0] = called(state[0], inputs)
             return state[0]
 
-        yield "jax", (run_jax, lambda: np.asarray(run_jax()))
+        yield "jax", (run_jax, lambda: jax.block_until_ready(state[0]), lambda: np.asarray(run_jax()))
     if on_gpu:
         with suppress(ImportError):
             import cupy
 
             there = SimpleNamespace(**{name: cupy.asarray(value) for name, value in batches.items()})
-
-            def run_cupy() -> Any:
-                found = case.compute(there)
-                cupy.cuda.get_current_stream().synchronize()
-                return found
-
-            yield "cupy", (run_cupy, lambda: run_cupy().get())
+            stream = cupy.cuda.get_current_stream()
+            yield "cupy", (lambda: case.compute(there), stream.synchronize, lambda: case.compute(there).get())
     else:
         here = SimpleNamespace(**{name: value.copy() for name, value in batches.items()})
 
@@ -116,7 +124,11 @@ def peers(case: Case, arrays: dict[str, Any], on_gpu: bool) -> Iterator[tuple[st
                 return np.matmul(here.B, here.A, out=here.C)
             return case.compute(here)
 
-        yield "numpy", (run_numpy, run_numpy)
+        yield "numpy", (run_numpy, _nothing, run_numpy)
+
+
+def _nothing() -> None:
+    """Of a way that waits by itself."""
 
 
 def ways(case: Case, count: int, device: fe.Device) -> dict[str, Callable[[], float]]:
@@ -129,7 +141,7 @@ def ways(case: Case, count: int, device: fe.Device) -> dict[str, Callable[[], fl
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for found in (ours(case, arrays, device), peers(case, arrays, on_gpu)):
-            for name, (run, fetch) in found:
+            for name, (run, finish, fetch) in found:
                 output = fetch()
                 wanted = np.resize(expected, output.shape)
                 error = max(
@@ -138,7 +150,7 @@ def ways(case: Case, count: int, device: fe.Device) -> dict[str, Callable[[], fl
                 )
                 if error > 1e3 * np.finfo(case.dtype).eps:
                     raise SystemExit(f"{case.name}: {name} is wrong by {error:.1e}")
-                made[name] = timed(run)
+                made[name] = timed(run, finish)
     return made
 
 
@@ -156,7 +168,11 @@ def told(case: Case, race: Race, count: int, device: fe.Device) -> dict[str, Any
     return {
         "case": case.name,
         "count": count,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": device.id,
+        "driver": device.profile.driver,
+        "machine": device.profile.name,
+        "versions": versions(),
         "seconds": seconds,
         "best_peer": best,
         "einsum_over_best": ratio("einsum", best),
@@ -168,21 +184,80 @@ def told(case: Case, race: Race, count: int, device: fe.Device) -> dict[str, Any
     }
 
 
+def versions() -> dict[str, str]:
+    """Of the peers that are installed."""
+    found = {}
+    for name in ("numpy", "torch", "jax", "cupy"):
+        with suppress(ImportError):
+            found[name] = str(import_module(name).__version__)
+    return found
+
+
+WAYS = ("general", "items", "einsum", "torch", "jax", "cupy", "numpy")
+RATIOS = {
+    "best of ours / torch": "best_over_torch",
+    "general / peer": "general_over_best",
+    "einsum / peer": "einsum_over_best",
+    "general / einsum": "general_over_einsum",
+    "einsum / generate": "einsum_over_generate",
+}
+"""How many times as fast the first is as the second."""
+
+
 def table(lines: list[dict[str, Any]]) -> str:
-    """The results as a table of reStructuredText."""
-    heads = ("case", "general", "einsum", "best peer", "general/peer", "einsum/peer", "general/einsum", "einsum/generate")
-    rows = [heads]
+    """The results as a table of reStructuredText, times in microseconds."""
+    names = [name for name in WAYS if any(name in line["seconds"] for line in lines)]
+    rows = [("case", *(f"{name}, µs" for name in names), *RATIOS)]
     for line in lines:
-        seconds, best = line["seconds"], line["best_peer"]
-        times = [f"{seconds[name] * 1e3:.2f} ms" if name in seconds else "--" for name in ("general", "einsum")]
-        peer = f"{seconds[best] * 1e3:.2f} ms ({best})" if best else "--"
-        keys = ("general_over_best", "einsum_over_best", "general_over_einsum", "einsum_over_generate")
-        ratios = [f"{line[key]:.2f}" if line[key] is not None else "--" for key in keys]
-        rows.append((line["case"], *times, peer, *ratios))
-    widths = [max(len(row[k]) for row in rows) for k in range(len(heads))]
+        times = (f"{line['seconds'][name] * 1e6:.0f}" if name in line["seconds"] else "--" for name in names)
+        ratios = (f"{line[key]:.2f}" if line[key] is not None else "--" for key in RATIOS.values())
+        rows.append((line["case"], *times, *ratios))
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     rule = "  ".join("=" * width for width in widths)
     text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([rule, text[0], rule, *text[1:], rule])
+
+
+def page(lines: list[dict[str, Any]]) -> str:
+    """A page of doc/, which another one includes."""
+    about = {f"{line['machine'].strip()} (``{line['device']}``, driver {line['driver']})": None for line in lines}
+    peers_of = sorted({f"{name} {version}" for line in lines for name, version in line["versions"].items()})
+    dates = sorted({line["date"] for line in lines})
+    return "\n".join(
+        [
+            ".. this file is written by the command that it names",
+            "",
+            f"Made by ``python -m benchmarks tensor --page`` from {len(lines)} results of"
+            f" {' and '.join(dict.fromkeys((dates[0], dates[-1])))}, on {'; '.join(about)}; {', '.join(peers_of)}.",
+            "",
+            table(lines),
+            "",
+            *summaries(lines),
+            "",
+        ]
+    )
+
+
+def summaries(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """A sentence for each bar: how many results reach it."""
+    programs = [line for line in lines if not line["case"].startswith("gemm")]
+    products = [line for line in lines if line not in programs]
+    bars = (
+        ("batched products: the better route is at least as fast as the best peer", products, 1.0, _best_over_peer),
+        ("programs: ours is at least twice as fast as torch", programs, 2.0, lambda line: line["best_over_torch"]),
+        ("the general route is at least half as fast as einsums", lines, 0.5, lambda line: line["general_over_einsum"]),
+        ("the einsum route is within 5% of ``generate``", lines, 0.95, lambda line: line["einsum_over_generate"]),
+    )
+    for sentence, own, bar, of in bars:
+        counted = {line["case"]: value for line in own if (value := of(line)) is not None}
+        missed = [f"{name} {value:.2f}" for name, value in counted.items() if value < bar]
+        told = f"- {sentence}: {len(counted) - len(missed)} of {len(counted)}"
+        yield told + (f" (not: {'; '.join(missed)})" if missed else "")
+
+
+def _best_over_peer(line: dict[str, Any]) -> float | None:
+    found = [line[key] for key in ("general_over_best", "einsum_over_best") if line[key] is not None]
+    return max(found, default=None)
 
 
 def main() -> None:
@@ -190,13 +265,18 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="as `feinsum --device` takes it")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each case")
     parser.add_argument("--mib", type=float, default=64.0, help="of what the instances of a case read and write")
-    parser.add_argument("--only", default="", help="cases whose name holds this text")
+    parser.add_argument("--only", default="", help="cases whose name holds one of these texts, with commas between them")
     parser.add_argument("--out", help="a file to which a line of JSON is added for each case")
+    parser.add_argument("--page", help="write a table of the lines of --out to this file, and measure nothing")
     arguments = parser.parse_args()
+    if arguments.page:
+        known = [json.loads(text) for text in Path(arguments.out).read_text(encoding="utf-8").splitlines()]
+        Path(arguments.page).write_text(page(known), encoding="utf-8")
+        return
     device = fe.device(arguments.device)
     lines = []
     for case in cases():
-        if arguments.only not in case.name:
+        if not any(text in case.name for text in arguments.only.split(",")):
             continue
         count = max(int(arguments.mib * 2**20) // case.instance_bytes, 1)
         # all ways are timed in all rounds: which one is the fastest is not the question

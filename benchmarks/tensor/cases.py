@@ -7,7 +7,7 @@ so that ``C = A B`` of the program is ``c = b @ a`` of theirs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 from typing import Any
 
@@ -80,6 +80,19 @@ def gemm(n: int, dtype: str, beta: int) -> Case:
     einsum = "enk,ekm->enm", ("B", "A"), "v + out" if beta else ""
     name = f"gemm {n}^3 {dtype} beta {beta}"
     return Case(name, _function(parameters, lines), dtype, shapes, "C", {}, einsum, compute, in_place)
+
+
+def unknown_gemm(n: int, dtype: str) -> Case:
+    """``C := A B + C`` for a batch of matrices whose sizes the program leaves open; they are square in the call."""
+    t = _type(dtype)
+    lines = [f"%one = constant 1.0 : {t}", "%id = builtin.group_id : index"]
+    for x in "ABC":
+        lines += [f"%rows{x} = size %{x}[0] : index", f"%columns{x} = size %{x}[1] : index"]
+        lines += [f"%{x.lower()} = subview %{x}[0:%rows{x}, 0:%columns{x}, %id] : memref<{t}x?x?,strided<1,?>>"]
+    lines += ["gemm.n.n %one, %a, %b, %one, %c"]
+    parameters = ", ".join(f"%{x}: memref<{t}x?x?x?>" for x in "ABC")
+    fixed = gemm(n, dtype, 1)
+    return replace(fixed, name=f"gemm ? {n}^3 {dtype}", text=_function(parameters, lines), einsum=None)
 
 
 def chain(dtype: str, rows: int = 56, columns: int = 9) -> Case:
@@ -196,5 +209,6 @@ def cases() -> tuple[Case, ...]:
     """All of them."""
     types = ("float32", "float64")
     products = [gemm(n, dtype, beta) for n in (4, 8, 16, 32, 64) for dtype in types for beta in (0, 1)]
+    unknown = [unknown_gemm(n, dtype) for n in (16, 64) for dtype in types]
     programs = [make(dtype) for make in (chain, volume, derivatives) for dtype in types]
-    return (*products, *programs)
+    return (*products, *unknown, *programs)

@@ -22,8 +22,9 @@ from feinsum.space import Choices, Configuration, Instance, Missed, Problem, Tra
 
 LOOKED_AT = 80
 """Configurations that are asked about where time matters: a tenth of a millisecond each."""
-SECONDS = 0.1
-"""Seconds after which a search ends where time matters: a space that answers slowly shall not hold up the others."""
+SECONDS = 0.25
+"""Seconds of the processor after which a search ends where time matters: a space that answers slowly shall not hold up the
+others, and what else the machine does shall not matter."""
 _HOPELESS = 3.0
 """A space whose default is expected to take so many times longer than the best is not searched."""
 WORTHWHILE = 0.85
@@ -53,7 +54,7 @@ def favourites(
 
     :param spaces: where to look; by default all that match.
     :param looked_at: how many configurations to ask about, refused ones among them; the default of each space is extra.
-    :param seconds: after which no search goes on.
+    :param seconds: of the processor's time, after which no search goes on.
     :param share: configurations expected to take more than this share of the time of their space's default are left out.
     :param model: by default the one that is part of feinsum.
     """
@@ -62,8 +63,8 @@ def favourites(
     for s in matching_spaces(here.einsum) if spaces is None else spaces:
         with Missed(s, expected=TransformError):  # which says that nothing of it is accepted on this device
             searches.append(_Search(oracle, s))
-    end = time.monotonic() + seconds
-    while looked_at > 0 and time.monotonic() < end and (promising := _promising(searches)):
+    end = time.thread_time() + seconds
+    while looked_at > 0 and time.thread_time() < end and (promising := _promising(searches)):
         with Missed(promising[0].space):  # what it found before stands
             looked_at -= promising[0].step(looked_at, end)
     found = [f for search in searches for f in search.found(share)]
@@ -158,7 +159,7 @@ class _Search:
         self.centre = self.best
         fresh = [point for point in self._neighbours(self.centre) if point not in self.asked][:most]
         self.asked.update(fresh)
-        self._look_at([point for point in fresh if time.monotonic() < end and self._accepts(point)])
+        self._look_at([point for point in fresh if time.thread_time() < end and self._accepts(point)])
         return max(1, len(fresh))
 
     def found(self, share: float) -> Iterator[Favourite]:

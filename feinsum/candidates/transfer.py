@@ -176,13 +176,13 @@ def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration
 
 def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:
     """`start`, with the changes that the cost model expects to pay here and did not expect to pay there."""
-    end = time.monotonic() + SECONDS
+    end = time.thread_time() + SECONDS
     (start_s,) = here.expected_s([start])
     (recorded_s,) = there.expected_s([recorded])
     best, best_gain = start, 1.0
     for _ in range(_CHANGES):
         options = [{**best, name: value} for name, value in _singles(best, here.choices)]
-        accepted = [c for c in options if time.monotonic() < end and here.space.constraint(here.problem, c) is None]
+        accepted = [c for c in options if time.thread_time() < end and here.space.constraint(here.problem, c) is None]
         if not accepted:
             break
         gains = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feinsum.devices.opencl import build_program
-from feinsum.devices.ptx import INSTRUCTIONS, SUB_GROUP, exchange_source, matrix_unit, product_source
+from feinsum.devices.ptx import HALF_UNITS, INSTRUCTIONS, SUB_GROUP, exchange_source, matrix_unit, product_source
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -68,7 +68,7 @@ def inline_ptx_works(device: cl.Device, name: str) -> bool:
 
     random = np.random.default_rng(0)
     try:
-        if name in INSTRUCTIONS:
+        if name in INSTRUCTIONS and name not in (unit.name for unit in HALF_UNITS):
             x = random.standard_normal((SUB_GROUP, 4), dtype=np.float32)
             (y,) = _run(device, exchange_source(name), [x], [np.zeros_like(x)], SUB_GROUP, SUB_GROUP)
             return np.array_equal(y, x[np.arange(SUB_GROUP) ^ 1])

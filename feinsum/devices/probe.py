@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_VARIABLE = "FEINSUM_PROBE_TIMEOUT"
 """The environment variable with the seconds that trying a device may take."""
-_FORMAT = 2
+_FORMAT = 3
 _TIME_LIMIT_S = 60.0
 """For one question; a driver that starts from cold on a network file system takes ten seconds."""
 _FAILURE_REMEMBERED_S = 3600.0

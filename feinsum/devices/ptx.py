@@ -5,7 +5,9 @@ g = lane / 4 and t = lane mod 4, register i holds
 
     A[g + 8 (i mod 2), t + 4 (i div 2)]     B[t + 4 i, g]     D[g + 8 (i div 2), 2 t + i mod 2]
 
-for m = 16; for m = 8 register i of A holds A[g, t + 4 i].
+for m = 16; for m = 8 register i of A holds A[g, t + 4 i].  Units for numbers of two bytes take two of them in a register:
+those of columns ``t + 4 i`` of A and rows ``t + 4 i`` of B with i = 0 and 1, and with i = 2 and 3.  The unit takes them for
+other columns, but for the same of A and B, and sums do not depend on their order.
 """
 
 from __future__ import annotations
@@ -69,7 +71,15 @@ MATRIX_UNITS = (
     MatrixUnit("tf32-mma-m16n8k8", 16, 8, 8, "float", "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", (8, 0)),
 )
 
-INSTRUCTIONS = {"shfl-sync": (7, 0), "cp-async-16": (8, 0)}
+HALF_UNITS = tuple(
+    MatrixUnit(
+        f"{name}-mma-m16n8k16", 16, 8, 16, "float", f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32", (8, 0)
+    )
+    for name in ("f16", "bf16")
+)
+"""Units for numbers of two bytes, which work-items hold in registers of four; sums are of four bytes."""
+
+INSTRUCTIONS = {"shfl-sync": (7, 0), "cp-async-16": (8, 0), **{unit.name: unit.since for unit in HALF_UNITS}}
 """Other inline PTX, and the compute capability that brought it."""
 
 
@@ -81,7 +91,82 @@ def candidates(compute_capability: tuple[int, ...]) -> tuple[str, ...]:
 
 def matrix_unit(name: str) -> MatrixUnit:
     """The matrix unit called `name`, e.g. ``"fp64-mma-m16n8k16"``."""
-    return next(unit for unit in MATRIX_UNITS if unit.name == name)
+    return next(unit for unit in (*MATRIX_UNITS, *HALF_UNITS) if unit.name == name)
+
+
+def split_error(unit: MatrixUnit, terms: int) -> float:
+    """The error of a sum of so many products on a unit, in units of the roundoff u = 2^-24 of float32 times Σ |a| |b|.
+
+    With the last bits of a" and b", 2 u and 6 u are cut off, and the product a" b" is 8 u.  The unit aligns the products
+    of a step to the largest and cuts off what is beyond two further bits, u / 2 for each product, and cuts the result,
+    2 u; each step is added to D, u.  The two bits were found on compute capability 8.0 by M. Fasi, N. Higham, M. Mikaitis
+    and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7 (2021); a test holds any device
+    to the bound.  Units for float64 leave the rounding of the result.
+    """
+    if unit.dtype == "double":
+        return 1.0
+    return 2 + 6 + 8 + min(terms, unit.k) / 2 + 2 + -(-terms // unit.k)
+
+
+def product_name(unit: MatrixUnit) -> str:
+    """The name of :func:`product_function`."""
+    kind = "mma" if unit.dtype == "double" else f"{unit.name.partition('-')[0]}_mma" if unit in HALF_UNITS else "split_mma"
+    return f"feinsum_{kind}_m{unit.m}n{unit.n}k{unit.k}"
+
+
+def product_function(unit: MatrixUnit) -> str:
+    """The OpenCL C function ``D + A B`` of fragments; D comes back as its value and through pointers."""
+    na, nb, nd = unit.registers
+    inputs = [f"{unit.dtype} {name}{i}" for name, count in (("d", nd), ("a", na), ("b", nb)) for i in range(count)]
+    outputs = [f"{unit.dtype} *r{i}" for i in range(1, nd)]
+    if unit in HALF_UNITS:
+        body = _product_of_halves(unit)
+    else:
+        body = _product(unit) if unit.dtype == "double" else _product_of_split_numbers(unit)
+    stores = " ".join(f"*r{i} = d{i};" for i in range(1, nd))
+    lines = "\n  ".join([*body, stores, "return d0;"])
+    return f"static inline {unit.dtype} {product_name(unit)}({', '.join(inputs + outputs)})\n{{\n  {lines}\n}}"
+
+
+def _product(unit: MatrixUnit, d: str = "d", a: str = "a", b: str = "b") -> list[str]:
+    # Not volatile: the compiler may order it among other arithmetic, as its results are its only effect.
+    return [unit.statement(d, a, b).replace("asm volatile", "asm")]
+
+
+def _product_of_split_numbers(unit: MatrixUnit) -> list[str]:
+    """A B of float32 by three products of the numbers that the unit takes, the smallest first."""
+    na, nb, nd = unit.registers
+    numbers = [*(f"a{i}" for i in range(na)), *(f"b{i}" for i in range(nb))]
+    # Adding half of the last bit kept rounds A, once for many products; B is read anew for each.  The unit ignores what
+    # the rest has beyond 11 bits.
+    first = [f"float high_a{i} = as_float((as_uint(a{i}) + 0x1000u) & 0xffffe000u);" for i in range(na)]
+    first += [f"float high_b{i} = as_float(as_uint(b{i}) & 0xffffe000u);" for i in range(nb)]
+    rest = [f"float low_{x} = {x} - high_{x};" for x in numbers]
+    sums = ", ".join(f"sum{i} = 0.0f" for i in range(nd))
+    products = [_product(unit, "sum", a, b) for a, b in (("low_a", "high_b"), ("high_a", "low_b"), ("high_a", "high_b"))]
+    added = " ".join(f"d{i} += sum{i};" for i in range(nd))
+    return [*first, *rest, f"float {sums};", *(line for product in products for line in product), added]
+
+
+def _product_of_halves(unit: MatrixUnit) -> list[str]:
+    """A B of numbers that have two bytes; two of them become a register of the unit."""
+    na, nb, nd = unit.registers
+    f16 = unit.name.startswith("f16")
+
+    def pair(name: str, low: str, high: str) -> str:
+        if not f16:
+            return f"uint {name} = (as_uint({low}) >> 16) | (as_uint({high}) & 0xffff0000u);"
+        return f'uint {name}; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"({name}) : "f"({high}), "f"({low}));'
+
+    # register i of A holds rows g + 8 (i mod 2) of columns 2 (i div 2) and the next
+    lines = [pair(f"pa{i}", f"a{i % 2 + 4 * (i // 2)}", f"a{i % 2 + 4 * (i // 2) + 2}") for i in range(na // 2)]
+    lines += [pair(f"pb{i}", f"b{2 * i}", f"b{2 * i + 1}") for i in range(nb // 2)]
+    slots = [f"%{k}" for k in range(nd + na // 2 + nb // 2)]
+    groups = (slots[:nd], slots[nd : nd + na // 2], slots[nd + na // 2 :], slots[:nd])
+    text = f"{unit.instruction} " + ", ".join("{" + ", ".join(group) + "}" for group in groups) + ";"
+    outputs = ", ".join(f'"+f"(d{i})' for i in range(nd))
+    inputs = ", ".join(f'"r"({name})' for name in [f"pa{i}" for i in range(na // 2)] + [f"pb{i}" for i in range(nb // 2)])
+    return [*lines, f'asm("{text}" : {outputs} : {inputs});']
 
 
 def product_source(unit: MatrixUnit) -> str:
@@ -91,13 +176,19 @@ def product_source(unit: MatrixUnit) -> str:
     loads = [f"{unit.dtype} a{i} = A[(g + {8 * (i % rows)}) * {unit.k} + t + {4 * (i // rows)}];" for i in range(na)]
     loads += [f"{unit.dtype} b{i} = B[(t + {4 * i}) * {unit.n} + g];" for i in range(nb)]
     places = [f"D[(g + {8 * (i // 2)}) * {unit.n} + 2 * t + {i % 2}]" for i in range(nd)]
+    product, function = unit.statement("d", "a", "b"), ""
+    if unit in HALF_UNITS:
+        numbers = [f"{x}{i}" for x, count in (("d", nd), ("a", na), ("b", nb)) for i in range(count)]
+        numbers += [f"&d{i}" for i in range(1, nd)]
+        product, function = f"d0 = {product_name(unit)}({', '.join(numbers)});", f"{product_function(unit)}\n"
     lines = [
         *loads,
         *(f"{unit.dtype} d{i} = {place};" for i, place in enumerate(places)),
-        unit.statement("d", "a", "b"),
+        product,
         *(f"{place} = d{i};" for i, place in enumerate(places)),
     ]
-    return _kernel("product", f"global const {unit.dtype} *A, global const {unit.dtype} *B, global {unit.dtype} *D", lines)
+    parameters = f"global const {unit.dtype} *A, global const {unit.dtype} *B, global {unit.dtype} *D"
+    return function + _kernel("product", parameters, lines)
 
 
 def rate_source(unit: MatrixUnit, chains: int) -> str:

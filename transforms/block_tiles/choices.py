@@ -10,11 +10,10 @@ from itertools import product as iter_product
 from math import prod
 
 from feinsum.devices import DeviceProfile
-from feinsum.devices.ptx import matrix_unit
+from feinsum.devices.ptx import matrix_unit, split_error
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockTiles, Packing, SumSplit, TilePipeline
-from feinsum.skeletons.nvidia.matrix_units import split_error
 from feinsum.space import Choices, Problem, Value
 
 from .plans import contraction, refusal_of_device, residents, tiles

@@ -11,11 +11,11 @@ from functools import lru_cache, partial
 
 from feinsum.contraction import Step
 from feinsum.devices import DeviceProfile
-from feinsum.devices.ptx import SUB_GROUP
+from feinsum.devices.ptx import SUB_GROUP, split_error
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.skeletons.fused_chains import BlockSteps, ChainStep, ContractionOrder, FusedChain, matrices_of, sharing_of
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, fragment_dtype, fragment_unit, split_error
+from feinsum.skeletons.nvidia.matrix_units import COLUMNS, fragment_dtype, fragment_unit
 from feinsum.space import Configuration, Problem
 
 UNITS = ("fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8")

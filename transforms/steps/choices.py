@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from feinsum.skeletons.vector_panels import MOST_VECTORS_IN_ROW, PANEL_SHARES, panel_bytes
+from feinsum.skeletons.vector_panels import PANEL_SHARES, most_vectors_in_row, panel_bytes
 from feinsum.space import Problem
 
 from .plans import SplitSums
@@ -43,7 +43,7 @@ def parts_that_fit(p: Problem, nbytes: int) -> SplitSums:
         summed = [x for x in step.indexing.summed if not p.is_long(x)]
         output = step.indexing.output
         row = p.sizes[output[-1]] if output else 1
-        if row > MOST_VECTORS_IN_ROW * p.lanes:
+        if row > most_vectors_in_row(p.device) * p.lanes:
             row = _WIDEST_ROW * p.lanes
         length = p.count("".join(summed)) * row * p.itemsize
         # The slowest axes of the operand that is not copied come first, so that it is read along its rows.

@@ -12,11 +12,11 @@ from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.skeletons.vector_panels import (
-    MOST_VECTORS_IN_ROW,
     PANEL_SHARES,
     PanelOrder,
     accumulator_counts,
     fill,
+    most_vectors_in_row,
     vector_counts,
     widths,
 )
@@ -145,7 +145,7 @@ def _loads(p: Problem, small: Configuration) -> float:
     large = {**small, "width": width, "accumulators": budget}
     vectors = -(-p.sizes[small["lane"]] // width)
     # A row of a few vectors is not divided, so as many rows as there are accumulators for are worth a look, too.
-    most = min(budget // vectors, max(TOGETHER)) if 4 < vectors <= MOST_VECTORS_IN_ROW else 1
+    most = min(budget // vectors, max(TOGETHER)) if 4 < vectors <= most_vectors_in_row(p.device) else 1
     longest = vector_counts(p.device)[0]
     tiles = dict.fromkeys((*product((longest, 2), (4, 1)), (longest, max(1, most))))
     large_operands = any(2 * p.count(x) * p.itemsize > p.device.cache_bytes > 0 for x in p.einsum.indexing.inputs)
@@ -189,8 +189,9 @@ def _idleness(p: Problem, c: Configuration) -> tuple[bool, bool, int]:
     except TransformError:
         return True, True, ENOUGH_ACCUMULATORS
     step, lane, held = plan.order.contractions(p.einsum)[-1], plan.lane_axes[-1], plan.register_tiles[-1].held
-    row = p.sizes[lane] if not p.is_long(lane) else MOST_VECTORS_IN_ROW * c["width"] + 1
-    vectors = c["vectors"] if row > MOST_VECTORS_IN_ROW * c["width"] else -(-row // c["width"])
+    whole = most_vectors_in_row(p.device) * c["width"]
+    row = p.sizes[lane] if not p.is_long(lane) else whole + 1
+    vectors = c["vectors"] if row > whole else -(-row // c["width"])
     count = vectors * math.prod(held.values())
     loads = rows = 0
     for letters in step.inputs:

@@ -15,7 +15,6 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.rewrites import fused, neighbours
 from feinsum.skeletons.vector_panels import (
-    MOST_VECTORS_IN_ROW,
     GroupTile,
     PanelContraction,
     PanelOrder,
@@ -23,6 +22,7 @@ from feinsum.skeletons.vector_panels import (
     VectorPanels,
     broadcast_registers,
     fill,
+    most_vectors_in_row,
     panel_bytes,
 )
 from feinsum.space import Configuration, Problem
@@ -104,7 +104,7 @@ class _PanelPlanner:
             raise TransformError("outputs that share a partial result are computed together")
         if lane not in self.steps[-1].kept:
             raise TransformError(f"the last contraction does not keep '{lane}'")
-        if self.at_once[lane] > MOST_VECTORS_IN_ROW * self.width:
+        if self.at_once[lane] > most_vectors_in_row(self.p.device) * self.width:
             self._share_out(lane, self._evenly(lane) * self.width)
         lanes = self._lanes(lane)
         resident = self._resident(lanes)
@@ -147,7 +147,7 @@ class _PanelPlanner:
         return None not in step.own and len(set(factors)) < len(factors)
 
     def _vectors(self, lane: str) -> int:
-        if self.at_once[lane] > MOST_VECTORS_IN_ROW * self.width:
+        if self.at_once[lane] > most_vectors_in_row(self.p.device) * self.width:
             raise TransformError(f"'{lane}' is too long for a row of vectors")
         return -(-int(self.at_once[lane]) // self.width)
 

@@ -14,7 +14,8 @@ The units for float32 keep 11 significant bits of A and B, and round sums toward
 ``a = a' + a"`` with a' its first 11 bits (those of A rounded) and a" the rest; ``A" B' + A' B" + A' B'`` is summed from
 zero for every 8 indices and then added to D by the ordinary adder, which rounds correctly: H. Ootomo and R. Yokota,
 "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", IJHPCA 36
-(2022), section 3.  :func:`split_error` bounds the loss; numbers of A within 2^-12 of the largest overflow.
+(2022), section 3.  :func:`feinsum.devices.ptx.split_error` bounds the loss; numbers of A within 2^-12 of the largest
+overflow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from loopy.kernel.instruction import CallInstruction, CInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
 
-from feinsum.devices.ptx import MATRIX_UNITS, SCHEDULERS, MatrixUnit, matrix_unit
+from feinsum.devices.ptx import MATRIX_UNITS, SCHEDULERS, MatrixUnit, matrix_unit, product_function, product_name
 from feinsum.errors import TransformError
 
 ROWS, COLUMNS, DEPTH = 16, 8, 4
@@ -50,23 +51,9 @@ def fragment_unit(name: str) -> MatrixUnit:
     return unit
 
 
-def split_error(unit: MatrixUnit, terms: int) -> float:
-    """The error of a sum of so many products on a unit, in units of the roundoff u = 2^-24 of float32 times Σ |a| |b|.
-
-    With the last bits of a" and b", 2 u and 6 u are cut off, and the product a" b" is 8 u.  The unit aligns the products
-    of a step to the largest and cuts off what is beyond two further bits, u / 2 for each product, and cuts the result,
-    2 u; each step is added to D, u.  The two bits were found on compute capability 8.0 by M. Fasi, N. Higham, M. Mikaitis
-    and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7 (2021); a test holds any device
-    to the bound.  Units for float64 leave the rounding of the result.
-    """
-    if unit.dtype == "double":
-        return 1.0
-    return 2 + 6 + 8 + min(terms, unit.k) / 2 + 2 + -(-terms // unit.k)
-
-
 def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit) -> lp.TranslationUnit:
     """Let kernels of `t_unit` call a matrix unit: see :func:`multiply_accumulate`."""
-    name = _function_name(unit)
+    name = product_name(unit)
     if name in t_unit.callables_table:
         return t_unit
     return lp.register_callable(t_unit, name, _MultiplyAccumulate(name))
@@ -93,7 +80,7 @@ def multiply_accumulate(
 
     ``mma`` of CUDA and CUTLASS; ``tensorize`` in TVM.
     """
-    call = Call(Variable(_function_name(unit)), (*accumulators, *a, *b))
+    call = Call(Variable(product_name(unit)), (*accumulators, *a, *b))
     return CallInstruction(accumulators, call, **kwargs)
 
 
@@ -132,16 +119,11 @@ def column_of_b(lane: Any) -> Any:
     return FloorDiv(lane, 8) + 4 * Remainder(FloorDiv(lane, 4), 2)
 
 
-def _function_name(unit: MatrixUnit) -> str:
-    shape = f"m{unit.m}n{unit.n}k{unit.k}"
-    return f"feinsum_mma_{shape}" if unit.dtype == "double" else f"feinsum_split_mma_{shape}"
-
-
 class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
     """A matrix unit as loopy sees it: four numbers of D, those of A and of B in; four numbers of D out."""
 
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
-        unit = next(u for u in _units() if _function_name(u) == self.name)
+        unit = next(u for u in _units() if product_name(u) == self.name)
         number = NumpyType(fragment_dtype(unit))
         ids = [*range(sum(unit.registers)), *range(-unit.registers[2], 0)]
         if any(dtype is not None and dtype != number for dtype in arg_id_to_dtype.values()):
@@ -149,7 +131,7 @@ class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
         return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict(dict.fromkeys(ids, number))), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
-        yield f"60_{self.name}", definition(next(u for u in _units() if _function_name(u) == self.name))
+        yield f"60_{self.name}", product_function(next(u for u in _units() if product_name(u) == self.name))
 
 
 def _units() -> tuple[MatrixUnit, ...]:
@@ -159,34 +141,3 @@ def _units() -> tuple[MatrixUnit, ...]:
 def fragment_dtype(unit: MatrixUnit) -> np.dtype[Any]:
     """The type of the registers of A, B and D."""
     return np.dtype(np.float64 if unit.dtype == "double" else np.float32)
-
-
-def definition(unit: MatrixUnit) -> str:
-    """The OpenCL C function behind :func:`multiply_accumulate`; D comes back as its value and through pointers."""
-    na, nb, nd = unit.registers
-    inputs = [f"{unit.dtype} {name}{i}" for name, count in (("d", nd), ("a", na), ("b", nb)) for i in range(count)]
-    outputs = [f"{unit.dtype} *r{i}" for i in range(1, nd)]
-    body = _product(unit) if unit.dtype == "double" else _product_of_split_numbers(unit)
-    stores = " ".join(f"*r{i} = d{i};" for i in range(1, nd))
-    lines = "\n  ".join([*body, stores, "return d0;"])
-    return f"static inline {unit.dtype} {_function_name(unit)}({', '.join(inputs + outputs)})\n{{\n  {lines}\n}}"
-
-
-def _product(unit: MatrixUnit, d: str = "d", a: str = "a", b: str = "b") -> list[str]:
-    # Not volatile: the compiler may order it among other arithmetic, as its results are its only effect.
-    return [unit.statement(d, a, b).replace("asm volatile", "asm")]
-
-
-def _product_of_split_numbers(unit: MatrixUnit) -> list[str]:
-    """A B of float32 by three products of the numbers that the unit takes, the smallest first."""
-    na, nb, nd = unit.registers
-    numbers = [*(f"a{i}" for i in range(na)), *(f"b{i}" for i in range(nb))]
-    # Adding half of the last bit kept rounds A, once for many products; B is read anew for each.  The unit ignores what
-    # the rest has beyond 11 bits.
-    first = [f"float high_a{i} = as_float((as_uint(a{i}) + 0x1000u) & 0xffffe000u);" for i in range(na)]
-    first += [f"float high_b{i} = as_float(as_uint(b{i}) & 0xffffe000u);" for i in range(nb)]
-    rest = [f"float low_{x} = {x} - high_{x};" for x in numbers]
-    sums = ", ".join(f"sum{i} = 0.0f" for i in range(nd))
-    products = [_product(unit, "sum", a, b) for a, b in (("low_a", "high_b"), ("high_a", "low_b"), ("high_a", "high_b"))]
-    added = " ".join(f"d{i} += sum{i};" for i in range(nd))
-    return [*first, *rest, f"float {sums};", *(line for product in products for line in product), added]

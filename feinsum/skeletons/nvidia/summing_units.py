@@ -33,7 +33,7 @@ def sum_error(unit: MatrixUnit, terms: int, kind: str) -> float:
 
     Of the rest of a rounded number 2 u are cut off, of one that is cut 6 u, and the product of two rests is 4 u, or 8 u
     where B is cut as it is read.  Each step cuts off its products, u / 2 each, and the sum so far, 2 u: see
-    :func:`~feinsum.skeletons.nvidia.matrix_units.split_error`.  The sum of the smaller products errs by less than a
+    :func:`~feinsum.devices.ptx.split_error`.  The sum of the smaller products errs by less than a
     five-hundredth of that, and is added last, u.
     """
     steps = -(-terms // unit.k)

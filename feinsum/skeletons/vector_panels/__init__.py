@@ -3,11 +3,11 @@
 from feinsum.skeletons.vector_panels.orders import MOST_OPERANDS, PanelContraction, PanelOrder
 from feinsum.skeletons.vector_panels.plan import GroupTile, RegisterTile, VectorPanels, is_vectorizable
 from feinsum.skeletons.vector_panels.room import (
-    MOST_VECTORS_IN_ROW,
     PANEL_SHARES,
     accumulator_counts,
     broadcast_registers,
     fill,
+    most_vectors_in_row,
     panel_bytes,
     vector_counts,
     widths,
@@ -16,7 +16,6 @@ from feinsum.skeletons.vector_panels.write import write
 
 __all__ = [
     "MOST_OPERANDS",
-    "MOST_VECTORS_IN_ROW",
     "PANEL_SHARES",
     "GroupTile",
     "PanelContraction",
@@ -27,6 +26,7 @@ __all__ = [
     "broadcast_registers",
     "fill",
     "is_vectorizable",
+    "most_vectors_in_row",
     "panel_bytes",
     "vector_counts",
     "widths",

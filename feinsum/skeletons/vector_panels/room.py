@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from feinsum.devices import DeviceProfile
 
-MOST_VECTORS_IN_ROW = 8
-"""A row of more vectors is divided into tiles; chosen by hand."""
+_MOST_VECTORS_IN_ROW = 8
+"""Chosen by hand."""
 PANEL_SHARES = (4, 32, 0)
 """The share of a core's cache for the copies of a work-group, as its reciprocal; 0: it copies nothing."""
 _MANY_REGISTERS = 32
@@ -46,6 +46,11 @@ def vector_counts(device: DeviceProfile) -> tuple[int, ...]:
 def broadcast_registers(device: DeviceProfile) -> int:
     """Registers for a number in all lanes: instruction sets with many registers multiply by one in memory or in a lane."""
     return 0 if device.vectors >= _MANY_REGISTERS else 1
+
+
+def most_vectors_in_row(device: DeviceProfile) -> int:
+    """A row of more vectors is divided into tiles: the registers have to hold the sums of a row and what is multiplied."""
+    return min(_MOST_VECTORS_IN_ROW, (device.vectors - broadcast_registers(device)) // 2)
 
 
 def panel_bytes(device: DeviceProfile, share: int) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.devices.ptx import SCHEDULERS, SUB_GROUP, MatrixUnit
+from feinsum.devices.ptx import SCHEDULERS, SUB_GROUP, MatrixUnit, split_error
 from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit, split_error
+from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit
 from feinsum.skeletons.nvidia.summing_units import SUMS, sum_error
 from feinsum.skeletons.warp_tiles.tiling import Share, TallProduct, weighted_shares
 

@@ -17,6 +17,7 @@ from feinsum.languages.source import Span
 from feinsum.languages.tensor.emitting.numbers import c_type, zero
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.lowering.target import Target
+from feinsum.languages.tensor.lowering.units import values_on_units
 from feinsum.languages.tensor.types import Boolean, Scalar
 
 Amount: TypeAlias = "int | str"
@@ -123,6 +124,7 @@ class Context:
     :ivar mask: the variable that says who takes part; None for all who get there.
     :ivar span: the operation that is being emitted; `spans` those whose accesses are checked.
     :ivar locals: arrays of the work-group, by name: type and length.
+    :ivar on_units: matrices that are held as matrix units have them, and a multiple of their depth; `units` are those used.
     :ivar alloca_space: the address space of allocas; `spilled` are the arrays that lie in global memory.
     """
 
@@ -130,6 +132,8 @@ class Context:
         self.function, self.target, self.levels, self.check = function, target, levels, check
         self.values: dict[Value, Any] = {}
         self.divisors: dict[Value, int] = {}
+        self.on_units = values_on_units(function, target, levels)
+        self.units: dict[str, None] = {}
         self.body: list[Any] = []
         self.mask: str | None = None
         self.collective = True

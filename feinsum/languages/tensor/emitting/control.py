@@ -20,7 +20,7 @@ from feinsum.languages.tensor.checking.uniformity import UNIFORM
 from feinsum.languages.tensor.effects import TALKS
 from feinsum.languages.tensor.emitting import matrices
 from feinsum.languages.tensor.emitting.context import Context, branch, known_number
-from feinsum.languages.tensor.emitting.matrices import Matrix
+from feinsum.languages.tensor.emitting.layouts import Matrix
 from feinsum.languages.tensor.emitting.numbers import c_type
 from feinsum.languages.tensor.ir import Operation, Region, Value
 from feinsum.languages.tensor.types import Boolean, Coopmatrix, Scalar

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import cgen
 
+from feinsum.devices.ptx import HALF_UNITS, MATRIX_UNITS, product_function, product_name
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.checking.uniformity import levels
 from feinsum.languages.tensor.emitting import (
@@ -28,6 +29,7 @@ from feinsum.languages.tensor.emitting import (
     sub_groups,
 )
 from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfViews, View, loop
+from feinsum.languages.tensor.emitting.fragments import GROUP, ITEM
 from feinsum.languages.tensor.emitting.numbers import c_type, stored_type
 from feinsum.languages.tensor.ir import Function, Region, Value
 from feinsum.languages.tensor.lowering.target import Target
@@ -65,6 +67,7 @@ class Emitted:
     """A kernel.
 
     :ivar spans: where the accesses stand that are checked; the kernel reports one by its number, from 1.
+    :ivar units: the matrix units that it uses.
     :ivar local_bytes: memory of the work-group, or of the work-item where there is one only.
     """
 
@@ -75,6 +78,7 @@ class Emitted:
     needs_double: bool
     needs_wide_atomics: bool
     spans: tuple[Span, ...] = ()
+    units: tuple[str, ...] = ()
 
 
 MOST_PRIVATE_BYTES: Final = 32 << 10
@@ -111,7 +115,9 @@ def emit(function: Function, target: Target, check: bool = False, most_local_byt
     whole = f"{preamble}\n{text}" if preamble else text
     wide = "atom_" in whole
     pragmas = _pragmas("double" in whole, wide)
-    return Emitted(name, pragmas + whole, tuple(slots), local, "double" in whole, wide, tuple(context.spans))
+    return Emitted(
+        name, pragmas + whole, tuple(slots), local, "double" in whole, wide, tuple(context.spans), tuple(context.units)
+    )
 
 
 _SIZES: Final = {
@@ -231,6 +237,8 @@ def _kernel(context: Context, name: str, arguments: Sequence[str], body: list[An
         head.append(cgen.Statement(f"int const subgroup = lid / {target.subgroup_size}"))
     else:
         head.append(cgen.Statement("int const lid = 0, lane = 0, subgroup = 0"))
+    if context.units:
+        head.append(cgen.Statement(f"int const {GROUP} = lane / 4, {ITEM} = lane % 4"))
     head.append(cgen.Statement("long const first = (long)get_group_id(0) * chunk"))
     head.append(cgen.Statement("long const last = min(first + chunk, count)"))
     head.append(loop("long gid = first", "gid < last", "++gid", body))
@@ -240,7 +248,13 @@ def _kernel(context: Context, name: str, arguments: Sequence[str], body: list[An
     return f"__kernel {size}\nvoid {name}(\n    {listed})\n{block}"
 
 
-_FUNCTIONS: Final = {**numbers.PREAMBLE, **atomics.HELPERS, **sub_groups.SHUFFLES, "any_of": control.ANY_OF}
+_FUNCTIONS: Final = {
+    **numbers.PREAMBLE,
+    **atomics.HELPERS,
+    **sub_groups.SHUFFLES,
+    "any_of": control.ANY_OF,
+    **{product_name(unit): product_function(unit) for unit in (*MATRIX_UNITS, *HALF_UNITS)},
+}
 
 
 def _preamble(text: str) -> str:

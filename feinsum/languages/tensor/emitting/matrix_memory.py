@@ -8,16 +8,9 @@ from math import gcd
 from typing import Final
 
 from feinsum.languages.tensor.emitting.context import Amount, Context, View, divisor_of, plus, times, within
-from feinsum.languages.tensor.emitting.matrices import (
-    DIGITS,
-    Matrix,
-    component_of,
-    declare,
-    each,
-    is_small,
-    split,
-    vector_of,
-)
+from feinsum.languages.tensor.emitting.fragments import Fragments, Place
+from feinsum.languages.tensor.emitting.layouts import DIGITS, Matrix, component_of
+from feinsum.languages.tensor.emitting.matrices import declare, each, is_small, split, vector_of
 from feinsum.languages.tensor.emitting.memory import loaded, stored
 from feinsum.languages.tensor.emitting.numbers import zero
 from feinsum.languages.tensor.ir import Operation, Value
@@ -60,6 +53,13 @@ class _Access:
             tests.append(f"(ulong)({plus(self.starts[1], column)}) < (ulong){self.sizes[1]}")
         return " && ".join(tests)
 
+    def test(self, row: Place, column: Place) -> str:
+        """The same for an element of a fragment; "0" where it is never there."""
+        known = [row.test(self.matrix.type.rows), column.test(self.matrix.type.columns)]
+        if "0" in known:
+            return "0"
+        return " && ".join(filter(None, [*known, self.condition(row.text, column.text)]))
+
     def vectors(self, piece: Amount) -> list[tuple[int, int]]:
         """The vectors of which a piece is made in memory: first lane and length; empty if elements lie apart.
 
@@ -96,6 +96,11 @@ def emit_load(context: Context, operation: Operation) -> None:
         text = loaded(view, access.place(row, column))
         return f"({condition} ? {text} : {zero(view.element)})" if condition else text
 
+    if isinstance(matrix, Fragments):
+        with context.guard(context.mask):
+            _load_fragments(context, access, matrix, view)
+        return
+
     def body(q: Amount) -> None:
         column, piece = split(q, matrix.pieces)
         if vectors := access.vectors(piece):
@@ -116,6 +121,24 @@ def emit_load(context: Context, operation: Operation) -> None:
             _load_columns(context, access, view, length)
         else:
             each(context, matrix.length, body, is_small(matrix))
+
+
+def _load_fragments(context: Context, access: _Access, matrix: Fragments, view: View) -> None:
+    for name, row, column in matrix.elements():
+        condition = access.test(row, column)
+        text = zero(view.element)
+        if condition != "0":
+            text = loaded(view, access.place(row.text, column.text))
+            text = f"({condition}) ? {text} : {zero(view.element)}" if condition else text
+        context.put(f"{name} = {text}")
+
+
+def _store_fragments(context: Context, access: _Access, matrix: Fragments, view: View, atomic: str) -> None:
+    for name, row, column in matrix.elements():
+        condition = access.test(row, column)
+        if condition != "0":
+            with context.guard(condition or None):
+                stored(context, view, access.place(row.text, column.text), name, atomic)
 
 
 def _aligned_length(context: Context, access: _Access, view: View, x: Value, y: Value) -> int:
@@ -181,6 +204,10 @@ def emit_store(context: Context, operation: Operation) -> None:
     matrix: Matrix = context.values[value]
     access = _Access(context, operation, matrix, view, x, y)
     atomic = operation.attributes["atomic"]
+    if isinstance(matrix, Fragments):
+        with context.guard(context.mask):
+            _store_fragments(context, access, matrix, view, atomic)
+        return
 
     def body(q: Amount) -> None:
         column, piece = split(q, matrix.pieces)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import cgen
 
 from feinsum.languages.tensor.emitting.context import Amount, Context, plus, times
+from feinsum.languages.tensor.emitting.fragments import Fragments, multiply
+from feinsum.languages.tensor.emitting.layouts import Matrix
 from feinsum.languages.tensor.emitting.matrices import (
     MOST_WRITTEN_OUT,
-    Matrix,
     by_components,
     cast_into,
     copy,
@@ -20,7 +22,7 @@ from feinsum.languages.tensor.emitting.matrices import (
     split,
 )
 from feinsum.languages.tensor.emitting.numbers import arithmetic, c_type, conversion
-from feinsum.languages.tensor.ir import Operation
+from feinsum.languages.tensor.ir import Operation, Value
 from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, Scalar
 
 _UNSIGNED: Final = {"i32": "uint", "i64": "ulong", "index": "ulong"}
@@ -31,12 +33,16 @@ def emit_product(context: Context, operation: Operation) -> None:
     a, b, c = (context.values[value] for value in operation.operands)
     (result,) = operation.results
     assert isinstance(result.type, Coopmatrix)
-    total = Matrix(context.fresh(result.name), c.type, c.width, c.pieces, c.replicated, c.step)
+    total = replace(c, name=context.fresh(result.name))
 
     context.body.append(cgen.ArrayOf(cgen.Value(total.c, total.name), total.length))
     depth, pieces = a.type.columns, total.pieces
     small = total.length * depth <= MOST_WRITTEN_OUT
     copy(context, c, total)
+    if isinstance(total, Fragments):
+        multiply(context, a, b, total)
+        _finish(context, result, total)
+        return
 
     def step(k: Amount) -> None:
         def body(q: Amount) -> None:
@@ -50,11 +56,15 @@ def emit_product(context: Context, operation: Operation) -> None:
     if a.width != total.width:
         a = _with_width(context, a, total.width)
     each(context, depth, step, small)
+    _finish(context, result, total)
+
+
+def _finish(context: Context, result: Value, total: Matrix) -> None:
+    """Round sums, and cast them to what the result is."""
+    _round(context, total)
     if result.type == total.type:
-        _round(context, total)
         context.values[result] = total
     else:
-        _round(context, total)
         context.values[result] = narrow = declare(context, result)
         cast_into(context, total, narrow)
 

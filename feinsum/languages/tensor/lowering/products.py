@@ -24,9 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from feinsum.devices.ptx import MatrixUnit
 from feinsum.languages.tensor.ir import Function, Operation, Value
 from feinsum.languages.tensor.lowering.common import Lowering, accumulator
 from feinsum.languages.tensor.lowering.target import Target, computed_in
+from feinsum.languages.tensor.lowering.units import COLUMNS, ROWS, fills, units_for
 from feinsum.languages.tensor.rewriting import Builder, number_like
 from feinsum.languages.tensor.types import I32, INDEX, Coopmatrix, Extent, Memref, Scalar
 
@@ -39,6 +41,10 @@ _LATENCY = 8
 """Multiplications of vectors that are under way at a time."""
 _LOAD = 0.25
 """What a load costs of a multiplication beside which it is done."""
+_UNIT_DEPTH = 16
+"""Columns of A that are loaded for matrix units at a time."""
+_FRAGMENTS = 8
+"""Of sums that a sub-group holds at a time, beside those of operands."""
 
 
 def lower_products(function: Function, target: Target) -> Function:
@@ -48,11 +54,13 @@ def lower_products(function: Function, target: Target) -> Function:
 
 @dataclass(frozen=True)
 class _Tile:
-    """The part of a result that is computed in registers; `checked` says which modes may end inside it."""
+    """The part of a result that is computed in registers; `checked` says which modes may end inside it, `ragged` whether
+    what is summed may end inside a step."""
 
     rows: int
     columns: int
     checked: tuple[bool, bool] = (False, False)
+    ragged: bool = False
 
 
 class _Products(Lowering):
@@ -82,6 +90,22 @@ class _Product:
         self.rows, self.columns = _memref(self.C).shape
         shape = _memref(self.A).shape
         self.depth: Extent = shape[0] if self.turned[0] == "t" else shape[1]
+        elements = _memref(self.A).element, _memref(self.B).element
+        if units_for(self.target, *elements, self.type, self.depth):
+            self.operands = elements
+        else:
+            self.operands = _operand_type(elements[0], self.type), _operand_type(elements[1], self.type)
+        self.unit = self._unit()
+
+    def _unit(self) -> MatrixUnit | None:
+        """The matrix unit that computes tiles, if one does."""
+        units = units_for(self.target, *self.operands, self.type, self.depth)
+        rows, columns, depth = (
+            size if size is None else min(size, most)
+            for size, most in zip((self.rows, self.columns, self.depth), (ROWS, COLUMNS, _UNIT_DEPTH), strict=True)
+        )
+        filled = units and fills(units[-1], rows or ROWS, columns or COLUMNS, depth or _UNIT_DEPTH)
+        return units[-1] if filled else None
 
     # one work-item
 
@@ -128,10 +152,13 @@ class _Product:
         """Tiles in turn by sub-groups, whose work-items have rows of them."""
         items = self.target.subgroup_size
         tall = self.rows if self.rows is not None else 4 * items
-        rows = items * min(-(-tall // items), 2)
-        rows = min(rows, tall) if self.rows is not None else rows
         wide = self.columns if self.columns is not None else 8
-        columns = self._shared_columns(wide, -(-tall // rows))
+        if self.unit is not None:
+            rows, columns = self._unit_tile(tall, wide)
+        else:
+            rows = items * min(-(-tall // items), 2)
+            rows = min(rows, tall) if self.rows is not None else rows
+            columns = self._shared_columns(wide, -(-tall // rows))
         checked = (self.rows is None or tall % rows != 0, self.columns is None or wide % columns != 0)
         tile = _Tile(rows, columns, checked)
         down, across = self._tiles(b, 0, rows), self._tiles(b, 1, columns)
@@ -144,6 +171,23 @@ class _Product:
             self._compute(c, tile, m, n)
 
         b.loop([first, b.arith("mul", down, across), step], body, hint="tile")
+
+    def _unit_tile(self, tall: int, wide: int) -> tuple[int, int]:
+        """Rows and columns of a tile in whole fragments, or all there are: those that keep sub-groups busy the shortest."""
+        fragments = -(-tall // ROWS), -(-wide // COLUMNS)
+        tiles = ((r, c) for r in range(1, 5) for c in range(1, 5) if r * c <= _FRAGMENTS)
+
+        def cost(tile: tuple[int, int]) -> tuple[float, int]:
+            (r, c), (down, across) = tile, fragments
+            rounds = -(-(-(-down // r) * -(-across // c)) // self.target.subgroups)
+            return rounds * (r * c + _LOAD * (2 * r + c)), r * c
+
+        rows, columns = min(tiles, key=cost)
+        whole = (self.rows, self.columns)
+        return tuple(  # type: ignore[return-value]
+            size if known is None else min(size, known)
+            for size, known in zip((rows * ROWS, columns * COLUMNS), whole, strict=True)
+        )
 
     def _shared_columns(self, wide: int, down: int) -> int:
         """As many columns as leave a tile for every sub-group."""
@@ -168,11 +212,18 @@ class _Product:
         pieces = -(-tile.rows // (width if self.target.is_alone else self.target.subgroup_size))
         most = _UNROLLED_ALONE if self.target.is_alone else _UNROLLED
         deepest = max(min(most // max(pieces * tile.columns * (4 if self.type.is_complex else 1), 1), _DEEPEST), 1)
-        if any(tile.checked):
+        if self.unit is not None:
+            deepest = _UNIT_DEPTH
+        elif any(tile.checked):
             # tiles at an end are few, or lie in global memory; what checks them is long
             deepest = 1 if self.target.is_alone else min(deepest, 4)
         total = b.zero(type_)
-        if self.depth is None:
+        if self.depth is None and self.unit is not None:
+            # what is beyond the end is loaded as 0, for units have no shorter steps
+            end = b.size(self.A, 0 if self.turned[0] == "t" else 1)
+            tile = replace(tile, ragged=True)
+            total = self._sum(b, tile, m, n, [b.index(0), end, b.index(deepest)], deepest, total)
+        elif self.depth is None:
             end = b.size(self.A, 0 if self.turned[0] == "t" else 1)
             rest = b.arith("rem", end, b.index(deepest))
             full = b.arith("sub", end, rest)
@@ -200,8 +251,9 @@ class _Product:
                 total = self._step(b, tile, m, n, b.arith("add", k, b.index(number)) if number else k, 1, total)
             return total
         down, across = tile.checked
-        a = self._loaded(b, self.A, self.turned[0], (m, k), (tile.rows, deep), "matrix_a", "rows" if down else "")
-        c = self._loaded(b, self.B, self.turned[1], (k, n), (deep, tile.columns), "matrix_b", "cols" if across else "")
+        check_a, check_b = _check(down, tile.ragged), _check(tile.ragged, across)
+        a = self._loaded(b, self.A, self.turned[0], (m, k), (tile.rows, deep), "matrix_a", check_a)
+        c = self._loaded(b, self.B, self.turned[1], (k, n), (deep, tile.columns), "matrix_b", check_b)
         return b.compute("cooperative_matrix_mul_add", (a, c, total), total.type, "sum")
 
     def _loaded(
@@ -215,11 +267,11 @@ class _Product:
         check: str,
     ) -> Value:
         element = _memref(memref).element
-        attributes = {"transposes": (turned,), "checked": f"{check}_checked" if check else ""}
+        attributes = {"transposes": (turned,), "checked": check}
         places = place[::-1] if turned == "t" else place
         type_ = Coopmatrix(element, *shape, use)
         loaded = b.compute("cooperative_matrix_load", (memref, *places), type_, use[-1], **attributes)
-        wide = _operand_type(element, self.type)
+        wide = self.operands[0 if use == "matrix_a" else 1]
         return b.cast(loaded, replace(type_, component=wide))
 
     def _finish(self, b: Builder, tile: _Tile, m: Value, n: Value, total: Value) -> None:
@@ -276,5 +328,9 @@ def _operand_type(element: Scalar, total: Scalar) -> Scalar:
 
 
 def _checked(tile: _Tile) -> str:
-    down, across = tile.checked
+    return _check(*tile.checked)
+
+
+def _check(down: bool, across: bool) -> str:
+    """The suffix of a load or store that is checked along modes."""
     return "both_checked" if down and across else "rows_checked" if down else "cols_checked" if across else ""

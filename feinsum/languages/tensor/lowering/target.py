@@ -29,6 +29,7 @@ class Target:
     :ivar simd_bytes: the vectors of one work-item; 0 where it has none.
     :ivar vectors: how many vector registers there are.
     :ivar shuffles: whether sub-groups exchange values by ``shfl.sync``.
+    :ivar units: the matrix units that a sub-group of 32 has.
     """
 
     subgroup_size: int
@@ -36,6 +37,7 @@ class Target:
     simd_bytes: int = 0
     vectors: int = 16
     shuffles: bool = False
+    units: tuple[str, ...] = ()
 
     @property
     def work_items(self) -> int:
@@ -118,7 +120,8 @@ def choose_target(function: Function, profile: DeviceProfile) -> Target:
             items //= 2
     if group is None:
         group = (items * _subgroups_of(function, items, profile), 1)
-    target = Target(items, (group[0], group[1]), 0, 16, shuffles and items <= 32 and items & (items - 1) == 0)
+    units = (*profile.matrix_units, *profile.instructions) if shuffles else ()
+    target = Target(items, (group[0], group[1]), 0, 16, shuffles and items <= 32 and items & (items - 1) == 0, units)
     _check(function, target, profile)
     return target
 

@@ -90,6 +90,7 @@ class GeneralKernel:
             else (f"{target.work_items} work-items in {target.subgroups} sub-groups of {target.subgroup_size}")
         )
         lines = [f"@{self.function.name} on {self.device.id}, by the general route", f"an instance is computed by {spread}"]
+        lines += [f"products on matrix units: {', '.join(self.emitted.units)}"] if self.emitted.units else []
         lines += [f"route: general, as {self.why}"] if self.why else []
         lines += [f"copied: {what}" for what in self.copied]
         return "\n".join(lines)

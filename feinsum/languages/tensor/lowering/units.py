@@ -1,0 +1,184 @@
+"""Matrix units: which products of cooperative matrices a device computes on them, and which values it then holds for them.
+
+    f64                    fp64-mma-m16n8k4, of 8 and of 16
+    f32                    tf32-mma-m16n8k8, by numbers that are split, where sums are long enough for the bound of f32
+    f16, bf16 to f32       f16-mma-m16n8k16, bf16-mma-m16n8k16
+
+Matrices that are operands or results of one instruction are held alike.  So values are put together in *webs*, and a web is
+held as units have it, or by rows as everywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from feinsum.devices.ptx import SUB_GROUP, MatrixUnit, matrix_unit, split_error
+from feinsum.languages.tensor.checking.uniformity import UNIFORM, VARYING
+from feinsum.languages.tensor.ir import Function, Operation, Region, Value
+from feinsum.languages.tensor.lowering.target import Target
+from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, Scalar
+
+ROWS, COLUMNS, DEPTH = 16, 8, 4
+"""Rows of A, columns of B, and the depth of one step, in a fragment."""
+_FILLED: Final = 0.3
+"""Of what units multiply, the least that has to be numbers of the matrices: work-items by themselves reach half as much."""
+_DOUBLE: Final = ("fp64-mma-m16n8k16", "fp64-mma-m16n8k8", "fp64-mma-m16n8k4")
+_SPLIT: Final = "tf32-mma-m16n8k8"
+_HALVES: Final[dict[Scalar, str]] = {F16: "f16-mma-m16n8k16", BF16: "bf16-mma-m16n8k16"}
+
+
+def units_for(target: Target, a: Scalar, b: Scalar, total: Scalar, terms: int | None) -> tuple[MatrixUnit, ...]:
+    """The units that add products of a and b to a total, the deepest first; none where there are none, or too coarse ones.
+
+    :param terms: how many products are summed at least; None where nobody knows.
+    """
+    if target.subgroup_size != SUB_GROUP:
+        return ()
+    names: tuple[str, ...] = ()
+    if (a, b, total) == (F64, F64, F64):
+        names = _DOUBLE
+    elif (a, b, total) == (F32, F32, F32):
+        fits = terms is not None and split_error(matrix_unit(_SPLIT), terms) <= terms
+        names = (_SPLIT,) if fits else ()
+    elif a == b and a in _HALVES and total in (a, F32):
+        names = (_HALVES[a],)
+    return tuple(matrix_unit(name) for name in names if name in target.units)
+
+
+def padded(size: int, step: int) -> int:
+    """The next multiple."""
+    return -(-size // step) * step
+
+
+def fills(unit: MatrixUnit, rows: int, columns: int, depth: int) -> bool:
+    """Whether a product of these lengths is not mostly of zeros that a unit multiplies too."""
+    whole = padded(rows, ROWS) * padded(columns, COLUMNS) * padded(depth, unit.k)
+    return rows * columns * depth >= _FILLED * whole
+
+
+def values_on_units(function: Function, target: Target, levels: Mapping[Value, int]) -> dict[Value, int]:
+    """The coopmatrices of a function that are held as matrix units have them, with the depth that theirs is a multiple of.
+
+    :param levels: how values vary between work-items.
+    """
+    if not target.units or target.subgroup_size != SUB_GROUP:
+        return {}
+    return _Webs(target, function, levels).depths()
+
+
+class _Sets:
+    """Disjoint sets of values, each known by one of them."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Value, Value] = {}
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(tuple(self._parent))
+
+    def find(self, value: Value) -> Value:
+        """The one by which the set of a value is known."""
+        while self._parent.setdefault(value, value) != value:
+            value = self._parent[value]
+        return value
+
+    def join(self, values: Iterable[Value]) -> None:
+        """Make one set of those of all values."""
+        roots = [self.find(value) for value in values]
+        self._parent.update((root, roots[0]) for root in roots)
+
+
+class _Webs:
+    """A function is walked once, and its products are judged when it is known how long their sums are.
+
+    :ivar webs: values that are held alike.
+    :ivar sums: accumulators that are one sum, from its first product to its last.
+    :ivar products: each with how often it is done, at least, for one result.
+    :ivar refused: values that units do not hold.
+    """
+
+    def __init__(self, target: Target, function: Function, levels: Mapping[Value, int]) -> None:
+        self.target, self.levels = target, levels
+        self.webs, self.sums = _Sets(), _Sets()
+        self.products: list[tuple[Operation, int]] = []
+        self.refused: set[Value] = set()
+        self.known = {op.results[0]: op.attributes["value"] for op in function.body.walk() if op.name == "constant"}
+        self._region(function.body, UNIFORM, 1)
+
+    def depths(self) -> dict[Value, int]:
+        """See :func:`values_on_units`."""
+        terms: dict[Value, int] = {}
+        for operation, times in self.products:
+            root = self.sums.find(operation.results[0])
+            terms[root] = terms.get(root, 0) + times * _matrix(operation.operands[0]).columns
+        found: dict[Value, int] = {}
+        for operation, _ in self.products:
+            a, b, total = map(_matrix, operation.operands)
+            summed = terms[self.sums.find(operation.results[0])]
+            units = units_for(self.target, a.component, b.component, total.component, summed)
+            if units and fills(units[-1], a.rows, b.columns, summed):
+                root = self.webs.find(operation.results[0])
+                found[root] = max(found.get(root, 0), units[-1].k)
+            else:
+                self.refused.add(operation.results[0])
+        refused = {self.webs.find(value) for value in self.refused}
+        return {value: found[root] for value in self.webs if (root := self.webs.find(value)) in found.keys() - refused}
+
+    def _region(self, region: Region, control: int, times: int) -> tuple[Value, ...]:
+        """Walk a region; what it yields."""
+        for operation in region.operations:
+            if operation.name == "yield":
+                return operation.operands
+            if operation.regions:
+                self._control(operation, control, times)
+            else:
+                self._plain(operation, control, times)
+        return ()
+
+    def _plain(self, operation: Operation, control: int, times: int) -> None:
+        matrices = [value for value in (*operation.operands, *operation.results) if isinstance(value.type, Coopmatrix)]
+        if not matrices:
+            return
+        self.webs.join(matrices)
+        if operation.name == "cooperative_matrix_mul_add":
+            self.products.append((operation, times))
+            self._add([operation.operands[2], operation.results[0]])
+            if control == VARYING:
+                self.refused.add(operation.results[0])
+        elif operation.name not in ("cooperative_matrix_load", "cooperative_matrix_store", "cast"):
+            # what units have beyond the end of a sum has to stay 0
+            self.refused.update(value for value in matrices if _matrix(value).use != "matrix_acc")
+
+    def _control(self, operation: Operation, control: int, times: int) -> None:
+        carried = len(operation.results)
+        bounds = operation.operands[: len(operation.operands) - carried if operation.name == "for" else None]
+        inside = max([control, *(self.levels.get(value, UNIFORM) for value in bounds)])
+        if operation.name == "foreach":
+            inside = VARYING
+        if operation.name == "for":
+            times = times * self._trips(bounds) if any(isinstance(v.type, Coopmatrix) for v in operation.results) else 1
+        groups: list[tuple[Value, ...]] = [self._region(region, inside, times) for region in operation.regions]
+        if operation.name == "for":
+            groups += [operation.operands[len(bounds) :], operation.regions[0].parameters[1:]]
+        if not carried:
+            return
+        for values in zip(operation.results, *groups, strict=True):
+            if isinstance(values[0].type, Coopmatrix):
+                self.webs.join(values)
+                self._add(values)
+
+    def _add(self, values: Iterable[Value]) -> None:
+        """One sum; but constants begin many."""
+        self.sums.join(value for value in values if value not in self.known)
+
+    def _trips(self, bounds: Sequence[Value]) -> int:
+        """How often a loop runs, if the text says it; once else."""
+        if any(value not in self.known for value in bounds):
+            return 1
+        begin, end, step = (*(int(self.known[value]) for value in bounds), 1)[:3]
+        return max(len(range(begin, end, step)) if step else 1, 1)
+
+
+def _matrix(value: Value) -> Coopmatrix:
+    assert isinstance(value.type, Coopmatrix)
+    return value.type
