@@ -142,6 +142,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--profile", type=Path, action="append", default=[], help="a device profile as JSON, for records of it"
     )
+    parser.add_argument("--only", choices=("cpu", "gpu"), help="of these devices alone; the trees for others stay")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="where the model goes; by default into the package")
     parser.add_argument("--page", type=Path, help="the page whose table is replaced")
     options = parser.parse_args(arguments)
@@ -149,6 +150,10 @@ def main(arguments: list[str]) -> None:
     evidence = gather(options.records, options.profile)
     if options.records:
         write_landscapes(evidence)
+    if options.only:
+        kinds = {device: profile.kind for device, profile in evidence.profiles.items()}
+        own = {at: times_s for at, times_s in evidence.times_s.items() if kinds.get(at.device) == options.only}
+        evidence = Evidence(evidence.profiles, own)
     rows = rows_of(evidence)
     if not rows:
         sys.exit("no record is of a space that still accepts it; tune first, see doc/cost-model.rst")
@@ -163,7 +168,11 @@ def main(arguments: list[str]) -> None:
     print(f"{about}\n\n{measured}")
     if options.page:
         write_page(options.page, f"{about}\n\n{measured}")
-    options.out.write_text(json.dumps(train(rows, factors).to_json(), separators=(",", ":")) + "\n", encoding="utf-8")
+    model = train(rows, factors)
+    if options.only:
+        shipped = CostModel.from_json(json.loads(SHIPPED.read_text(encoding="utf-8")))
+        model = CostModel({**shipped.forests, options.only: model.forests[options.only]})
+    options.out.write_text(json.dumps(model.to_json(), separators=(",", ":")) + "\n", encoding="utf-8")
     print(f"{options.out}: {options.out.stat().st_size >> 10} KiB, in {time.monotonic() - start:.0f} s")
 
 

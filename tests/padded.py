@@ -89,8 +89,11 @@ def laid_out(t_unit: lp.TranslationUnit, layouts: Mapping[str, str]) -> lp.Trans
     return t_unit.with_kernel(kernel.copy(args=arguments))
 
 
-def _kernel(case: Case, profile: DeviceProfile) -> lp.TranslationUnit:
-    """The transformed kernel of a case."""
+def kernel_of(case: Case, profile: DeviceProfile) -> lp.TranslationUnit:
+    """The transformed kernel of a case.
+
+    :raises TransformError: if the space refuses the layouts.
+    """
     e = case.einsum.then("2*v - 3*out") if case.update else case.einsum
     t_unit, lengths = laid_out(generate_loopy(e), case.layouts), case.einsum.resolve(case.sizes)
     by_name = {name: lengths[letter] for letter, name in case.einsum.length_names.items()}
@@ -109,7 +112,7 @@ def error(case: Case) -> str | None:
     device, e = fe.device(case.device), case.einsum
     lengths = e.resolve(case.sizes)
     with deprecations_paused:
-        program = generate_program(_kernel(case, device.profile))
+        program = generate_program(kernel_of(case, device.profile))
         executable = build(device.context, program) if case.optimised else build_unoptimised(device, program)
     rng = np.random.default_rng(0)
     values, buffers, views = {}, {}, {}

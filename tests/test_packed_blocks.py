@@ -101,6 +101,14 @@ def test_blocks_are_about_equal(length: int, most: int, of: int, found: int) -> 
     assert even(length, most, of) == found
 
 
+@pytest.mark.parametrize(("text", "launches"), [("2*v - out", 1), ("where(v < 0, 0, v)", 1), ("exp(v)", 2)])
+def test_functions_have_a_launch_of_their_own(text: str, launches: int) -> None:
+    """Which calls them for all lanes at once; results are stored number by number here."""
+    bare = fe.einsum("ik,kj->ij", fe.array("A", (30, 20), "float32"), fe.array("B", (20, 40), "float32"))
+    configuration = SPACE.default(SPACE.problem(bare, {}, AVX2))
+    assert len(realize(bare.then(text), {}, SPACE, configuration, AVX2).launches) == launches
+
+
 def test_what_is_no_product_of_matrices_is_refused() -> None:
     """No sum, no rows, an index of one operand alone, or lanes that both have; and devices without vectors."""
     for subscripts in ("ac,cb->abc", "c,cb->b", "acd,cb->ab", "acg,cbg->abg"):

@@ -38,7 +38,9 @@ def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceP
     flops, nbytes = e.flops(lengths), e.min_bytes(lengths)
     output, summed = e.indexing.output, e.indexing.summed
     itemsize = max(a.dtype.itemsize for a in e.arrays)
+    registers = {"registers of device": float(device.vectors)} if device.simd_bytes else {}
     return {
+        **registers,
         "bytes": _log(nbytes),
         "intensity": _log(flops / max(1, nbytes)),
         "saved": _log(e.flops(lengths, "naive") / max(1, flops)),

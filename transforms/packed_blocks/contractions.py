@@ -5,6 +5,9 @@ Both operands are packed into panels that stay in a core's caches, so that it do
 
 from __future__ import annotations
 
+from feinsum.errors import TransformError
+from feinsum.match import Match
+from feinsum.match.expressions import find_uses
 from feinsum.rewrites import launch_in_turn, separate_rows
 from feinsum.skeletons.packed_blocks import write
 from feinsum.space import space
@@ -17,7 +20,7 @@ from .work import packed_work
 
 @space(
     pattern=is_packable,
-    version=1,
+    version=2,
     rank=2,
     parameters=packed_choices,
     plan=packed_plan,
@@ -25,9 +28,21 @@ from .work import packed_work
     epilogues=True,
 )
 def packed_product(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
-    """Panels of both operands in private memory, a tile of registers at a time; a block of the result to each group."""
+    """Panels of both operands in private memory, a tile of registers at a time; a block of the result to each group.
+
+    Results are stored number by number, wherever they belong.  An epilogue that calls functions has a launch of its own,
+    which calls them for all lanes at once, and so has one of a sum in several parts.
+    """
+    _refuse_functions(match)
     t_unit, rows = separate_rows(t_unit, match)
     t_unit = launch_in_turn(t_unit, rows)
     for m in rows:
         t_unit = write(t_unit, m, plan)
     return t_unit
+
+
+def _refuse_functions(match: Match) -> None:
+    """:raises TransformError: if what is to be made of the sums calls functions."""
+    for output, finishing in match.finishing.items():
+        if calls := find_uses(finishing.expression).calls:
+            raise TransformError(f"'{output}' is stored number by number, and '{calls[0][0]}' would be called for each")

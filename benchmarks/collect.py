@@ -1,0 +1,148 @@
+"""Times of configurations for the cost model: built while a machine is busy, timed together when it is quiet.
+
+    python -m benchmarks collect build benchmarks/jobs/cost-model-cpu-rich.toml --into built
+    python -m benchmarks collect time --from built --out rich.sqlite
+
+Of every einsum of a job file some configurations of every space are built: its default, those that the cost model expects
+to be quickest, and some near these by chance.  What is built already is not built again.  They are timed in turns, and of
+each the least time is kept, as what else runs only adds to it.  Kernels are not proved here: tests prove spaces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import feinsum as fe
+from feinsum.candidates.predicted import favourites
+from feinsum.canonicalization import parse_key
+from feinsum.compile.executable import Executable, build
+from feinsum.registry import matching_spaces
+from feinsum.space import Instance, TransformSpace
+from feinsum.tune.jobs import read_jobs
+from feinsum.tune.task import Task, make_task
+from feinsum.tune.trial import Built, Outcome, Trial, build_trial
+from feinsum.validate import Workload
+
+ROUNDS = 7
+LATE, TWICE = 6.0, 2
+"""What takes so many times as long as the best of its einsum in so many rounds is not timed again."""
+
+
+def some_configurations(here: Instance, s: TransformSpace, each: int, seed: int) -> Iterator[Mapping[str, Any]]:
+    """The default of a space, the favourites of the cost model, and others that it looked at: so many at most."""
+    found = favourites(here, [s], share=math.inf)
+    with suppress(fe.TransformError):
+        default = s.default(here.problem(s))
+        ordered = [default, *(f.configuration for f in found if dict(f.configuration) != dict(default))]
+        best, rest = ordered[: 1 + each // 2], ordered[1 + each // 2 :]
+        yield from [*best, *random.Random(seed).sample(rest, min(len(rest), each - len(best)))]
+
+
+def build_all(job: Path, into: Path, device: fe.Device, each: int, only: Sequence[str], seed: int) -> None:
+    """Build configurations of the einsums of a job file; each is a file of `into`.
+
+    :param only: the names of the spaces to build; by default all that match.
+    :param seed: of the order in which it goes through the job file; several processes may work at one folder.
+    """
+    into.mkdir(exist_ok=True)
+    jobs = list(enumerate(read_jobs(job).jobs))
+    random.Random(seed).shuffle(jobs)  # what there is time for is a fair sample
+    for number, asked in jobs:
+        task = make_task(asked.einsum, asked.sizes, device, seed=0)
+        here = task.instance
+        assert here is not None
+        for s in (s for s in matching_spaces(here.einsum) if not only or s.name in only):
+            for k, c in enumerate(some_configurations(here, s, each, number)):
+                path = into / f"{number:03}-{s.name}-{k}.json"
+                if path.exists():
+                    continue
+                begin = time.monotonic()
+                built = build_trial(task.trial(s, c))
+                if isinstance(built, Built):
+                    path.write_text(json.dumps({"trial": task.trial(s, c).to_json(), **built.to_json()}), encoding="utf-8")
+                print(f"{path.name} {time.monotonic() - begin:.1f} s", flush=True)
+
+
+def time_all(begun: Path, out: Path, device: fe.Device, seconds: float) -> None:
+    """Time what is in a folder, an einsum after the other, and add records to a database."""
+    end = time.monotonic() + seconds
+    numbers = sorted({path.name[:3] for path in begun.glob("*.json")})
+    with fe.Database(str(out)) as store:
+        for number in numbers:
+            if time.monotonic() > end:
+                print(f"{len(numbers) - numbers.index(number)} einsums are left")
+                break
+            paths = sorted(begun.glob(f"{number}-*.json"))
+            read = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+            trials = [Trial(**data["trial"]) for data in read]
+            e = parse_key(trials[0].key)
+            task = make_task(e, trials[0].sizes, device, seed=0)
+            made = [build(device.context, own.program, own.binary) for own in map(Built.from_json, read)]
+            times_s = timed(e, trials[0].sizes, made, device)
+            for trial, samples in zip(trials, times_s, strict=True):
+                store.add(task.record(trial, Outcome("ok", samples_s=tuple(samples))))
+            show(task, trials, times_s)
+
+
+def timed(e: fe.BatchedEinsum, sizes: Mapping[str, int], made: list[Executable], device: fe.Device) -> list[list[float]]:
+    """Samples of each, in seconds."""
+    workload = Workload(e, e.resolve(sizes), device.queue)
+    buffers, lengths = {**workload.upload(), **workload.outputs()}, workload.parameters
+    found: list[list[float]] = [[] for _ in made]
+    for turn in range(ROUNDS):
+        best = min((min(own) for own in found if own), default=math.inf)
+        for executable, samples in zip(made, found, strict=True):
+            if turn >= TWICE and min(samples) > LATE * best:
+                continue
+            whole = buffers | executable.kept_scratch(device.queue, lengths)
+            for _ in range(1 if turn else 2):  # the first one warms up
+                device.queue.finish()
+                begin = time.perf_counter()
+                executable.enqueue(device.queue, whole, lengths)
+                device.queue.finish()
+                last = time.perf_counter() - begin
+            samples.append(last)
+    return found
+
+
+def show(task: Task, trials: list[Trial], times_s: list[list[float]]) -> None:
+    """Print the least time of every space, in milliseconds."""
+    least: dict[str, float] = {}
+    for trial, samples in zip(trials, times_s, strict=True):
+        least[trial.space] = min(least.get(trial.space, math.inf), *samples)
+    told = (f"{name} {1e3 * t:.3g}" for name, t in sorted(least.items(), key=lambda item: item[1]))
+    print(task.subject.key, *told, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="see feinsum.device")
+    what = parser.add_subparsers(dest="what", required=True)
+    building = what.add_parser("build", help="build configurations of the einsums of a job file")
+    building.add_argument("job", type=Path)
+    building.add_argument("--into", type=Path, required=True, help="a folder")
+    building.add_argument("--each", type=int, default=5, help="configurations of a space (default: 5)")
+    building.add_argument("--only", nargs="+", default=(), help="spaces (default: all that match)")
+    building.add_argument("--seed", type=int, default=0, help="of the order of einsums (default: 0)")
+    timing = what.add_parser("time", help="time what was built")
+    timing.add_argument("--from", dest="begun", type=Path, required=True, help="the folder")
+    timing.add_argument("--out", type=Path, required=True, help="a database")
+    timing.add_argument("--seconds", type=float, default=math.inf, help="begin no einsum after so long")
+    arguments = parser.parse_args()
+    device = fe.device(arguments.device)
+    if arguments.what == "build":
+        build_all(arguments.job, arguments.into, device, arguments.each, arguments.only, arguments.seed)
+    else:
+        time_all(arguments.begun, arguments.out, device, arguments.seconds)
+
+
+if __name__ == "__main__":
+    main()
