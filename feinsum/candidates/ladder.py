@@ -126,7 +126,7 @@ def _climb(
 
 
 class _Favoured:
-    """What the cost model expects to be fastest, looked for when somebody asks."""
+    """The favourites of the cost model, searched for when they are first needed."""
 
     def __init__(self, here: Instance, spaces: tuple[TransformSpace, ...]) -> None:
         self._here, self._spaces = here, spaces

@@ -99,7 +99,7 @@ class Inquiry:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """What was asked so far."""
+        """The questions asked so far."""
         return tuple(self._answers)
 
     @property

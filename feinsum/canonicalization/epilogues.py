@@ -102,7 +102,7 @@ def with_epilogues(bare: Renaming, e: BatchedEinsum) -> Renaming:
 
 
 def suffix(e: BatchedEinsum) -> str:
-    """What is appended to the key of the bare einsum, for an einsum in canonical form."""
+    """The suffix of the key of the bare einsum, for an einsum in canonical form."""
     bare = {a.name for a in e.bare.arrays}
     types = " ".join(f"{a.name}={a.dtype.name}" for a in e.arrays if a.name not in bare)
     texts = [own.text(e.indexing.output) if own else "v" for own in e.epilogues]

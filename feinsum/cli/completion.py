@@ -1,4 +1,4 @@
-"""What a shell offers for the values of options: ``feinsum tune ... --space <TAB>``.
+"""Completion of the values of options in a shell: ``feinsum tune ... --space <TAB>``.
 
 click completes commands and options by itself.  Names are looked up when the shell asks, so that help stays light.
 """

@@ -24,7 +24,7 @@ DEFAULT_DTYPE = "float64"
 
 @dataclass(frozen=True)
 class Request:
-    """What a command is asked about.
+    """The request of a command.
 
     :ivar einsum: the batched einsum.
     :ivar sizes: the lengths given for its long axes, by the names that :attr:`BatchedEinsum.long_axes` has.

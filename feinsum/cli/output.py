@@ -1,4 +1,4 @@
-"""What commands print: tables, drawn by rich on a terminal and plainly aligned elsewhere, figures, and JSON.
+"""The output of commands: tables, drawn by rich on a terminal and plainly aligned elsewhere, figures, and JSON.
 
 What a job file, a store or a driver says may hold any character, and a terminal obeys some of them: it renames its window,
 moves the cursor, or sends text back as if it were typed.  All that is printed passes :func:`printable`.

@@ -164,7 +164,7 @@ def tune(
 def _read_schedule(
     request: Request, path: str, device: str | None, database: str | None, scheduler: str | None
 ) -> dict[str, Any]:
-    """What :func:`feinsum.autotune` is told of the schedule in a file."""
+    """The arguments of :func:`feinsum.autotune` for the schedule in a file."""
     import feinsum as fe
     from feinsum.database import open_stores
     from feinsum.languages.immediate.attempts import attempts

@@ -36,7 +36,7 @@ _SUMS_IN_FLIGHT = 8
 _ITEMS_IN_FLIGHT = 256
 """Work-items that a compute unit of a GPU needs, for the same."""
 _LOADED_BYTES = 128
-"""What a compute unit of a GPU loads in a cycle from caches and local memory."""
+"""Bytes that a compute unit of a GPU loads in a cycle from caches and local memory."""
 _APART = 8
 """Loads of numbers that lie apart, for one of neighbours."""
 _PASSES = 4

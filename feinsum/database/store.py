@@ -329,7 +329,7 @@ class Database:
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
-    """What tells a file from another one of the same name."""
+    """The identity of a file, which another one of the same name has not."""
     try:
         status = None if path is None else path.stat()
     except OSError:

@@ -21,7 +21,7 @@ _RUNTIMES = (
     ("clvk", "clvk"),
     ("apple", "apple"),
 )
-"""What the platform's name contains, and the name of the runtime."""
+"""Parts of platforms' names, and the names of the runtimes."""
 
 _DECORATION = re.compile(r"\((?:R|TM|C)\)|@.*|\b\d+-Core\b|\bProcessor\b|\bCPU\b|\bwith Radeon .*", re.IGNORECASE)
 

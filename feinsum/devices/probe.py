@@ -199,7 +199,7 @@ def _ask_all(
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a worker answered; `driver` is whether an error is the driver's."""
+    """The answer of a worker; `driver` says whether an error is the driver's."""
 
     value: Any
     error: str

@@ -16,7 +16,7 @@ CLANG_RUNTIMES = ("intel", "pocl")
 _USUAL_LINE_BYTES = 64
 _USUAL_CORE_CACHE_BYTES = 1 << 20
 _USUAL_FIRST_CACHE_BYTES = 48 << 10
-"""What processors of today have, where the system does not say."""
+"""Values of present processors, where the system does not tell."""
 _RESERVED_LOCAL_BYTES = 1024
 """Of each work-group, on NVIDIA devices of compute capability 8.0 and later (CUDA C++ Programming Guide, features of
 compute capabilities)."""

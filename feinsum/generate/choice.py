@@ -97,7 +97,7 @@ def choose(
 
 
 def quicker(product: Product, library_s: float | None, kernel_s: float | None) -> StepChoice | None:
-    """Who is to do a step for which both were measured; None if one was not."""
+    """The faster of library and kernel for a step if both were measured; None if one was not."""
     if library_s is None or kernel_s is None:
         return None
     return StepChoice(product if library_s < kernel_s else None, library_s, kernel_s, measured=True)

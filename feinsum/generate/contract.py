@@ -314,7 +314,7 @@ def _shape(k: int, shape: Any) -> tuple[int, ...]:
 
 
 def _limited(optimize: Any, memory_limit: Any) -> Any:
-    """What :func:`make_plan` takes for both keywords.
+    """The argument of :func:`make_plan` for both keywords.
 
     :raises ValidationError: if `memory_limit` is none.
     """

@@ -57,7 +57,7 @@ class Value:
         return self.array
 
     def events(self) -> list[Any]:
-        """What a kernel that reads it waits for."""
+        """The events that a kernel which reads it waits for."""
         if isinstance(self.array, np.ndarray):
             return [] if self.done is None else [self.done]
         return list(self.array.events)

@@ -143,7 +143,7 @@ def _share(kernel: Kernel, r: TuningRecord, t: float) -> str:
 
 
 def _of_another(kernel: Kernel, r: TuningRecord) -> str:
-    """What else than lengths differs in the einsum of a record."""
+    """The differences of a record's einsum other than lengths."""
     recorded, e = parse_key(r.einsum_key), kernel.einsum
     theirs, ours = (", ".join(sorted({a.dtype.name for a in one.bare.arrays})) for one in (recorded, e))
     found = f"; it has {recorded.b} rows, not {e.b}" if recorded.b != e.b else ""

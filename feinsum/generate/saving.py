@@ -27,7 +27,7 @@ _FORMAT = "feinsum kernel 1"
 
 
 def content(e: BatchedEinsum, job: KernelJob, origin: Origin, executable: Executable) -> bytes:
-    """What :meth:`Kernel.save` writes."""
+    """The bytes that :meth:`Kernel.save` writes."""
     data = {
         "format": _FORMAT,
         "version": __version__,

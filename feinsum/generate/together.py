@@ -77,7 +77,7 @@ def _build_together(new: Sequence[Wanted], device: Device, database: Any, builde
 
 
 def _taken(left: queue.SimpleQueue[Wanted]) -> Iterator[Wanted]:
-    """What is left, one after the other, until somebody took the last."""
+    """The remaining kernels, one after the other, until the last is taken."""
     with contextlib.suppress(queue.Empty):
         while True:
             yield left.get_nowait()

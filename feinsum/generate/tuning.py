@@ -21,12 +21,12 @@ from feinsum.timing.races import Race
 _FEWEST_ROUNDS, _RACE_S = 3, 0.5
 """Of the race of kernel and library: rounds at least, and when to stop it though it is undecided."""
 _FEWEST_CALLS, _COMPARISON_S = 5, 0.03
-"""Of the comparison that somebody waits for who asked for a result."""
+"""Of the comparison during a call, whose caller waits for a result."""
 
 
 def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
-    """Tune every step without an exact record, each once, in `seconds` in all, and remember whether kernel or library is
-    faster."""
+    """Tune every step without an exact record, each once, in `seconds` in all, and remember who is faster, kernel or
+    library."""
     device = evaluation.device
     pending = {step_name(task.e, task.step.lengths): task for task in evaluation.tasks if task.flops}
     end = time.monotonic() + seconds
@@ -40,9 +40,9 @@ def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
 
 
 def settled(choice: StepChoice, e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel) -> StepChoice:
-    """Who is quicker at a step, numpy's product or a kernel of which nobody has measured any; remembered.
+    """Whether numpy's product or an unmeasured kernel is faster at a step; remembered.
 
-    Each by the quickest of its calls: there is no time to wait until nothing else disturbs one of them.
+    Each counts by the fastest of its calls: there is no time to wait until nothing else disturbs one of them.
     """
     ways = _ways(e, lengths, kernel, by_library=True)
     product = find_product(e.subscripts, e.dtype)

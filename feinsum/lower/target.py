@@ -29,11 +29,11 @@ class QuietTarget(lp.PyOpenCLTarget):  # type: ignore[misc]
 class _Builder(PyOpenCLCASTBuilder):  # type: ignore[misc]
     @property
     def known_callables(self) -> dict[str, Any]:
-        """What OpenCL C and pyopencl have."""
+        """The functions of OpenCL C and pyopencl."""
         return {**OpenCLCASTBuilder(self.target).known_callables, **get_pyopencl_callables()}
 
     def emit_assignment(self, codegen_state: Any, insn: Any) -> Any:
-        """What loopy emits, but a complex number that is copied to memory is made of its parts."""
+        """Loopy's statement, except that a complex number which is copied to memory is made of its parts."""
         code = super().emit_assignment(codegen_state, insn)
         if not isinstance(insn.expression, Subscript) or not isinstance(insn.assignee, Subscript):
             return code
@@ -45,4 +45,4 @@ class _Builder(PyOpenCLCASTBuilder):  # type: ignore[misc]
 
 
 _MAKERS = {np.dtype(np.complex64): "cfloat_new", np.dtype(np.complex128): "cdouble_new"}
-"""What makes a complex number of its parts."""
+"""The functions that make a complex number of its parts."""

@@ -121,7 +121,7 @@ def _write_affine(coefficients: Mapping[str, int], constant: int) -> Length:
 
 
 def _irregularity(domain: Any, lengths: Mapping[str, Length]) -> str:
-    """What keeps a domain from being the hypercube of its lengths."""
+    """The reason why a domain is not the hypercube of its lengths."""
     for k, (iname, length) in enumerate(lengths.items()):
         first = domain.dim_min(k).coalesce().get_pieces()
         if any(not start.is_cst() or start.get_constant_val().to_python() != 0 for _, start in first):

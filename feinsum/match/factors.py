@@ -34,7 +34,7 @@ def is_sum(value: Any) -> bool:
 
 @dataclass
 class _Term:
-    """What is summed, taken apart: ``Π factors * Π numerators / Π denominators``, the last two constant."""
+    """A summand, taken apart: ``Π factors * Π numerators / Π denominators``, the last two constant."""
 
     factors: list[Any] = field(default_factory=list)
     numerators: list[Any] = field(default_factory=list)

@@ -64,7 +64,8 @@ class Inference:
         return dtype
 
     def _ask_loopy(self, facts: RuleFacts, typed: dict[str, lp.ValueArg]) -> Any:
-        """What loopy infers for the right-hand side, other rules put in; functions need be resolved for that."""
+        """The type that loopy infers for the right-hand side, other rules put in; functions have to be resolved for
+        that."""
         t_unit = self._source.t_unit
         if facts.uses.calls:
             t_unit = self._resolved = self._resolved or resolve_callables(t_unit)

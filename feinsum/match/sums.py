@@ -167,7 +167,7 @@ class Sums:
         return Rewritten(tuple(einsums), (rest,), tuple(temporaries), finished=epilogues and plain)
 
     def _unflatten(self, rest: Any, read: Any) -> tuple[Any, Mapping[str, int]] | None:
-        """What is made of a sum that is read back, with one loop for each axis of the result, and the new loops."""
+        """The function of a sum that is read back, with one loop for each axis of the result, and the new loops."""
         at = rest.assignee.index_tuple
         lengths = find_lengths(self._source, rest.within_inames)
         flat = unflatten(at, lengths, self._factors.fresh)

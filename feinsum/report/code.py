@@ -9,14 +9,14 @@ from difflib import SequenceMatcher, unified_diff
 from feinsum.report.html import Markup, element
 
 LANGUAGES = {"opencl": "c", "python": "python", "loopy": "text"}
-"""What is shown, and the lexer of pygments that reads it: OpenCL C is C with more types."""
+"""The languages shown, and the lexers of pygments that read them: OpenCL C is C with more types."""
 
 _OPENCL_WORDS = re.compile(
     r'<span class="n">((?:__)?(?:kernel|global|local|constant|private|restrict)'
     r"|(?:u?(?:char|short|int|long)|float|double|half)(?:2|3|4|8|16))</span>"
 )
 _PLAIN = re.compile(r'<span class="(?:n|p|o|w|nb|nn|err)">([^<]*)</span>')
-"""What has the colour of text anyway, which is most of it."""
+"""Tokens that have the colour of text anyway, which are most of them."""
 _AROUND = 2
 """Lines in common that are shown on either side of a difference."""
 

@@ -231,7 +231,7 @@ class _Launch:
         return without_shared_slabs(kernel)
 
     def _row(self, row: int, sums: tuple[str, ...], inames: frozenset[str], after: str) -> lp.Assignment:
-        """What stores an output, of the sums that it is made of."""
+        """The instruction that stores an output, from the sums that it is made of."""
         output = tuple(self.at[x] for x in self.e.indexing.output)
         target = read(self.named(self.e.output_names[row]), output)
         digits = tuple(self.digits[x] for x in self.e.indexing.output)
@@ -245,7 +245,7 @@ class _Launch:
         return self._guarded(self._assignment(target, value, f"then_{row}", inames, frozenset([after])))
 
     def _guarded(self, insn: lp.Assignment) -> lp.Assignment:
-        """What stores an output, up to its end."""
+        """The instruction that stores an output, up to its end."""
         if self.place is None:
             return insn
         place, position, total = self.place

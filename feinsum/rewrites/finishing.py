@@ -1,8 +1,8 @@
 """Functions of sums where finished sums are stored: ``out[o] = ω(accumulator, out[o], b[j])``.
 
-A space transforms the bare einsum; what is to be made of its sums waits in :attr:`feinsum.match.Match.finishing`.  At the
-end every instruction that stores an output stores what is made of its value instead.  A move that makes statements of C of
-an instruction that stores an output finishes it before, and marks what stores it with :class:`Finished`.
+A space transforms the bare einsum; the functions of its sums wait in :attr:`feinsum.match.Match.finishing`.  At the end
+every instruction that stores an output stores the function of its value instead.  A move that turns an instruction which
+stores an output into statements of C finishes it before, and marks these with :class:`Finished`.
 
 One output that is made of several rows is stored by one instruction, which takes the place of those that would store the
 sums of these rows at the same entry: :func:`gather`.
@@ -31,14 +31,14 @@ from feinsum.rewrites.reads import with_rules
 
 @tag_dataclass
 class Finished(Tag):  # type: ignore[misc]  # pytools is not typed for strict checking
-    """Of an instruction that stores what is made of a sum."""
+    """A tag of an instruction that stores a function of a sum."""
 
 
 FINISHED = frozenset([Finished()])
 
 
 def finished(match: Match, assignee: Any, value: Any) -> Any:
-    """What is made of a sum that is to be stored at an entry of an output; the sum itself unless a match says more.
+    """The function of a sum that is to be stored at an entry of an output; the sum itself unless a match says more.
 
     :param assignee: the entry, ``out[i, j]`` in any terms.
     """
@@ -47,7 +47,7 @@ def finished(match: Match, assignee: Any, value: Any) -> Any:
 
 
 def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = ()) -> lp.TranslationUnit:
-    """Let every instruction that stores an output of a match store what is made of its sum.
+    """Let every instruction that stores an output of a match store the function of its sum.
 
     Before::
 
@@ -57,11 +57,11 @@ def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = (
 
         for i, j: out[i, j] = gelu(acc[i, j] + b[j])
 
-    A sum that is none of loopy's accumulators yet becomes one: a function may need it more than once, and what loopy 2025.2
-    sums in a branch of a choice it sums where the condition holds before the sum is known.
+    A sum that is none of loopy's accumulators yet becomes one: a function may need it more than once, and a sum in a branch
+    of a choice is summed by loopy 2025.2 where the condition holds before the sum is known.
 
     :param others: instructions that are no part of the match, which may store an output before or after.
-    :raises TransformError: if what stores an output is no assignment, or reads what it stores.
+    :raises TransformError: if an instruction that stores an output is no assignment, or reads the entry that it stores.
 
     An epilogue in CUTLASS and cuBLASLt.
     """
@@ -82,11 +82,11 @@ def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = (
 _MOST_LOOPS = 3
 """Loops that a store has to itself at most: those of a tile of registers."""
 _SEVERAL = Variable("several sums")
-"""What an instruction calls that stores something made of several sums, until it is said what."""
+"""The placeholder of a function of several sums, until the function is put in."""
 
 
 def sums_of(value: Any) -> Any:
-    """The sums that an instruction stores, or is to make something of: a tuple if they are those of several rows."""
+    """The sums that an instruction stores, or is to apply a function to: a tuple if they are those of several rows."""
     return value.parameters if isinstance(value, Call) and value.function == _SEVERAL else value
 
 
@@ -184,7 +184,7 @@ def _stores(kernel: lp.LoopKernel, name: str, others: Collection[str]) -> list[A
 
 
 def _by_place(kernel: lp.LoopKernel, name: str, others: Collection[str]) -> dict[Any, lp.Assignment]:
-    """What stores the sums of a row, by where that is: loops, conditions and index."""
+    """The instructions that store the sums of a row, by their places: loops, conditions and index."""
     found = {}
     for insn in _stores(kernel, name, others):
         if not isinstance(insn, lp.Assignment) or name in insn.read_dependency_names():
@@ -216,7 +216,7 @@ def _merged(own: Together, rows: Sequence[lp.Assignment]) -> lp.Assignment:
 
 
 def mark_finished(t_unit: lp.TranslationUnit, match: Match, others: Collection[str]) -> lp.TranslationUnit:
-    """The kernel in which all that stores outputs of a match is known to store what is made of their sums.
+    """The kernel in which all instructions that store outputs of a match are marked as finished.
 
     :param others: see :func:`finish`.
     """

@@ -78,7 +78,7 @@ def join(t_unit: lp.TranslationUnit, match: Match, letters: str) -> tuple[lp.Tra
 
 
 def _joined_finishing(kernel: lp.LoopKernel, match: Match, letters: str, sizes: Sequence[int]) -> Mapping[str, Finishing]:
-    """What is made of sums, where the last of some axes of an output runs through all of them."""
+    """The functions of sums, where the last of some axes of an output runs through all of them."""
     moved = {}
     for insn_id, loops, output in zip(match.insn_ids, match.loops, match.outputs, strict=True):
         if output in match.finishing and letters in match.einsum.indexing.output:

@@ -95,7 +95,7 @@ class ChainSpace(TransformSpace):
         return () if self.is_chain(configuration) else super().fused(problem, configuration)
 
     def divided(self, problem: Problem, configuration: Configuration) -> Mapping[str, str] | None:
-        """What any step of a chain divides."""
+        """The indices that any step of a chain divides."""
         if not self.is_chain(configuration):
             return super().divided(problem, configuration)
         found: dict[str, str] = {}

@@ -71,7 +71,7 @@ class Part:
 
     @cached_property
     def problem(self) -> Problem:
-        """What the space of the step is asked about."""
+        """The problem that the space of the step is asked about."""
         return self.instance.problem(self.space)
 
 
@@ -123,7 +123,7 @@ class TransformSpace:
 
     @cached_property
     def described(self) -> Mapping[str, tuple[Parameter, ...]]:
-        """What each parameter means, as the fields of the plan say; empty for a space that is written with moves."""
+        """The meanings of each parameter, from the fields of the plan; empty for a space that is written with moves."""
         return described_parameters(get_type_hints(self.plan)["return"]) if self.plan else {}
 
     def roles(self, e: BatchedEinsum) -> Roles | None:

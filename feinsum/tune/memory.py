@@ -40,7 +40,7 @@ def _limit(pid: int) -> int | None:
 
 
 def _free_bytes() -> int | None:
-    """What is free on this machine and in the control group of this process."""
+    """The free memory on this machine and in the control group of this process."""
     free = _kilobytes("/proc/meminfo", "MemAvailable")
     group = Path("/sys/fs/cgroup")
     try:

@@ -1,4 +1,4 @@
-"""A task: one subject, at its lengths, on one device, and what its trials and records have in common."""
+"""A task: one subject, at its lengths, on one device, with the facts that its trials and records share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from feinsum.tune.versions import library_versions
 
 @dataclass(frozen=True)
 class Task:
-    """What a tuning run is about; made by :func:`make_task`.
+    """The task of a tuning run; made by :func:`make_task`.
 
-    :ivar subject: what is tuned, at which lengths.
+    :ivar subject: the einsum or program to tune, at its lengths.
     :ivar seed: of the search.
     :ivar proof_seed: of the inputs, and of a length at which variants are proved; records keep it.
     """
@@ -42,7 +42,7 @@ class Task:
         return self.subject.instance(self.profile)
 
     def problem(self, space: TransformSpace) -> Any:
-        """What a space is asked about."""
+        """The problem that a space is asked about."""
         return self.subject.problem(space, self.profile)
 
     def trial(self, space: TransformSpace, configuration: Mapping[str, Any]) -> Trial:
@@ -52,7 +52,7 @@ class Task:
         )
 
     def record(self, trial: Trial, outcome: Outcome, protocol: int = PROTOCOL) -> TuningRecord:
-        """What is remembered of a trial."""
+        """The record of a trial."""
         return TuningRecord(
             einsum_key=self.subject.key,
             pattern_key=self.subject.pattern_key,

@@ -1,7 +1,7 @@
-"""What an epilogue should make of sums, and how far from that a correct kernel may be.
+"""The reference of an epilogue of sums, and the bound on the error of a correct kernel.
 
-With the sum known within ``γ_K Σ |a| |b|`` (:mod:`feinsum.validate.reference`) and all else exactly, the bound of ω is what
-interval arithmetic makes of it: for reals :mod:`feinsum.validate.intervals`, for complex numbers
+With the sum known within ``γ_K Σ |a| |b|`` (:mod:`feinsum.validate.reference`) and all else exactly, interval arithmetic
+gives the bound of ω: for reals :mod:`feinsum.validate.intervals`, for complex numbers
 :mod:`feinsum.validate.disks`; integers are exact.  For ``alpha*v + beta*out`` that is ``|alpha| γ_K Σ |a| |b|`` and three
 roundings, of ``alpha*v``, of ``beta*out`` and of their sum.
 """
@@ -23,7 +23,7 @@ Values = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Known:
-    """What an epilogue reads besides the sum.
+    """The values that an epilogue reads besides the sum.
 
     :ivar present: the content of the output before; None if it is not read.
     :ivar arrays: the arrays, by name.
@@ -43,7 +43,7 @@ def finished(
     at: tuple[Values, ...],
     known: Known,
 ) -> tuple[Values, Values]:
-    """What the epilogue makes of sums, and the bound of its error.
+    """The value of the epilogue for sums, and the bound of its error.
 
     :param dtype: the type of the output.
     :param sums: the sums at chosen positions of the output, in a wider type: of its row, or of all.

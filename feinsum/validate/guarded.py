@@ -1,4 +1,4 @@
-"""Memory between guard bands, and digests of memory: what a kernel writes where it must not is seen.
+"""Memory between guard bands, and digests of memory, which reveal stores where a kernel must not write.
 
 ::
 
@@ -100,7 +100,7 @@ def fill(queue: Any, buffer: Any, value: int, start: int, size: int) -> None:
 
 
 def digests(queue: Any, buffers: Sequence[Any]) -> list[bytes]:
-    """For each buffer what tells its content from any other, without moving it to the host.
+    """A digest of the content of each buffer, without moving it to the host.
 
     Every step of a sum is invertible, so that one word that differs always shows.
     """

@@ -1,4 +1,4 @@
-"""What an epilogue may make of a sum that is known within a bound: interval arithmetic on reals.
+"""The possible values of an epilogue of a sum that is known within a bound: interval arithmetic on reals.
 
 Every value is kept three times: as the reference has it, and as the least and the largest that a correct kernel may have.
 An operation takes the extremes of its arguments' intervals, and what its own rounding may add: the units in the last place

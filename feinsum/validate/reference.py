@@ -1,4 +1,4 @@
-"""What a kernel should have computed: a reference in higher precision and a bound on the error of any correct kernel.
+"""References: the results of a kernel in higher precision, and a bound on the error of any correct kernel.
 
 An evaluation of ``Σ_K a b c`` in arithmetic of unit roundoff u, in whatever order, errs by at most
 ``γ_K Σ |a| |b| |c|`` with ``γ_K = K u / (1 - K u)`` and K the number of terms plus the number of factors (Higham,
@@ -146,7 +146,7 @@ def _finished(
     inputs: Mapping[str, np.ndarray[Any, Any]],
     scalars: Mapping[str, Any],
 ) -> Reference:
-    """The reference of what the epilogue of an output makes of the sums that it is `of`."""
+    """The reference of the epilogue of an output, from those of the sums that it is `of`."""
     own = e.epilogues[output]
     if own is None:
         return of[0]

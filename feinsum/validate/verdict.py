@@ -1,4 +1,4 @@
-"""What a proof says of a kernel."""
+"""The verdict of a proof on a kernel."""
 
 from __future__ import annotations
 

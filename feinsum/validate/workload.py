@@ -1,4 +1,4 @@
-"""A workload: inputs of one einsum, and what a kernel should make of them."""
+"""A workload: inputs of one einsum, with references for its outputs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Workload(Case):
 
     @cached_property
     def references(self) -> list[Reference]:
-        """What each output should be."""
+        """The reference of each output."""
         inputs = {**self._inputs, **self._present}
         exact = self.draw == "whole"
         return references(self.einsum, self.lengths, inputs, self._seed, exact=exact, scalars=self._scalars)
@@ -87,10 +87,10 @@ class Workload(Case):
         return self._epilogue(name) is not None
 
     def _epilogue(self, name: str) -> Epilogue | None:
-        """What is made of the sum that an output holds."""
+        """The epilogue of an output."""
         return self.einsum.epilogues[self.einsum.output_names.index(name)] if self.einsum.epilogues else None
 
 
 def _before(values: np.ndarray[Any, Any], draw: str) -> np.ndarray[Any, Any]:
-    """What an output that is updated holds before: where zero multiplies it, no numbers."""
+    """The content of an updated output before a run: NaN where zero multiplies it."""
     return np.full_like(values, np.nan) if draw == ZERO and values.dtype.kind in "fc" else values

@@ -238,7 +238,7 @@ def _roll(terms: list[_Rolled]) -> _Rolled | None:
 
 
 def _form(entries: Any) -> object:
-    """What has to be the same of entries that become one array: the index at which they are read."""
+    """The property that entries of one array share: the index at which they are read."""
     forms = {
         entry.index_tuple if isinstance(entry, Subscript) else isinstance(entry, (int, float)) for entry in entries.flat
     }

@@ -35,7 +35,7 @@ class KernelStatement:
 
     @cached_property
     def uses(self) -> Uses:
-        """What its value uses."""
+        """The uses in its value."""
         return find_uses(self.value)
 
     @cached_property
@@ -45,7 +45,7 @@ class KernelStatement:
 
     @cached_property
     def target(self) -> Any:
-        """What it assigns to."""
+        """The entry that it assigns to."""
         return Subscript(Variable(self.array), self.at) if self.at else Variable(self.array)
 
     @cached_property

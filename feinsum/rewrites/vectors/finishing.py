@@ -30,7 +30,7 @@ def finish_row(
     rows: Sequence[str],
     ready: Sequence[str],
 ) -> str:
-    """Statements that make of the sums of a row, or of several, what is to be stored; the id of the last of them.
+    """Statements that apply the function to the sums of a row, or of several; the id of the last of them.
 
     Before::
 
@@ -42,7 +42,7 @@ def finish_row(
         for b: y[b] = gelu(y[b] + bias_vectors[b])                    all lanes at once
 
     :param insn: the instruction that stores the row.
-    :param rows: the vectors of each; what is to be stored is put into the first ones.
+    :param rows: the vectors of each; the results are put into the first ones.
     :param ready: the ids of the instructions that fill them.
     """
     target = lanes.array(insn.assignee_name)
@@ -81,7 +81,8 @@ def finish_row(
 
 
 def _read(lanes: VectorLanes, insn: lp.Assignment, iname: str, read: Any) -> tuple[str, list[str]]:
-    """What holds an entry of an array for all lanes, vectors or a number, and the ids of what puts it there."""
+    """The vectors or the number that hold an entry of an array for all lanes, and the ids of the instructions that fill
+    them."""
     if iname not in get_dependencies(read):
         return _read_once(lanes, insn, iname, read)
     array = lanes.array(read.aggregate.name)

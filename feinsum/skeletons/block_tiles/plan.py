@@ -17,10 +17,8 @@ from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.skeletons.block_tiles.fragments import LaneFragments, fragments
 from feinsum.skeletons.block_tiles.notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
-from feinsum.skeletons.common.index_groups import IndexGroup
+from feinsum.skeletons.common.index_groups import GROUPS, IndexGroup, fused_letters
 
-GROUPS = ("rows", "columns", "batch", "sums")
-"""The fused indices of a contraction."""
 REGISTER_BYTES = 4
 
 
@@ -40,18 +38,10 @@ class BlockTiles:
         word="block tile",
         parameter="rows",
     )
-    rows: str = described(
-        "The letters of the first operand and the output that are fused into the rows, the fastest first.",
-        word="fused axes",
-    )
-    columns: str = described(
-        "The letters of the second operand and the output that are fused into the columns, the fastest first.",
-        word="fused axes",
-    )
-    sums: str = described(
-        "The letters of both operands alone, over which the product is summed, the fastest first.", word="fused axes"
-    )
-    batch: str = described("The letters that both operands and the output have, the fastest first.", word="fused axes")
+    rows: str = fused_letters("rows")
+    columns: str = fused_letters("columns")
+    sums: str = fused_letters("sums")
+    batch: str = fused_letters("batch")
     runs: Mapping[str, int] = described(
         """How many neighbours along a letter of the rows or columns are neighbours in the fused index, too, so that lanes
         load runs of them; letters that are not named are not divided.""",

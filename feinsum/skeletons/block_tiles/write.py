@@ -92,7 +92,7 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
     _store(frame, match, insn, results, multiplied)
     # Where results go is decoded into private numbers, by which loopy cannot tell that no two places are the same.
     t_unit = t_unit.with_kernel(without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id,)))
-    # The match knows where arrays are read by what is made of sums, once indices of the output are joined.
+    # The match knows where functions of sums read arrays, once indices of the output are joined.
     t_unit = finish(t_unit, match, others)
     if plan.pipeline.asynchronous:
         t_unit = register_async_copies(t_unit, frame.dtype)

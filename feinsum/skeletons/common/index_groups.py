@@ -14,6 +14,22 @@ from typing import Any
 
 from pymbolic.primitives import FloorDiv, Remainder, flattened_product, flattened_sum
 
+from feinsum.parameters import described
+
+GROUPS = ("rows", "columns", "batch", "sums")
+"""The fused indices of a contraction of two operands."""
+_LETTERS = {
+    "rows": "The letters of the first operand and the output that are fused into the rows, the fastest first.",
+    "columns": "The letters of the second operand and the output that are fused into the columns, the fastest first.",
+    "batch": "The letters that both operands and the output have, the fastest first.",
+    "sums": "The letters of both operands alone, over which the product is summed, the fastest first.",
+}
+
+
+def fused_letters(group: str) -> Any:
+    """The field of a plan for the letters of one of :data:`GROUPS`."""
+    return described(_LETTERS[group], word="fused axes")
+
 
 @dataclass(frozen=True)
 class Digit:

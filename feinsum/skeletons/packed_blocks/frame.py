@@ -15,8 +15,8 @@ from pymbolic.primitives import Min, Variable
 from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
 from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.common.index_groups import IndexGroup, extent
-from feinsum.skeletons.packed_blocks.plan import GROUPS, PackedBlocks
+from feinsum.skeletons.common.index_groups import GROUPS, IndexGroup, extent
+from feinsum.skeletons.packed_blocks.plan import PackedBlocks
 
 
 @dataclass(frozen=True)

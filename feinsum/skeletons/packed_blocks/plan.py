@@ -11,10 +11,7 @@ from typing import Any, Self
 
 from feinsum.errors import TransformError
 from feinsum.parameters import described
-from feinsum.skeletons.common.index_groups import IndexGroup
-
-GROUPS = ("rows", "columns", "batch", "sums")
-"""The fused indices of a contraction."""
+from feinsum.skeletons.common.index_groups import GROUPS, IndexGroup, fused_letters
 
 
 @dataclass(frozen=True)
@@ -61,18 +58,10 @@ class PackedBlocks:
         " output, along which vectors run.",
         word="block tile",
     )
-    rows: str = described(
-        "The letters of the first operand and the output that are fused into the rows, the fastest first.",
-        word="fused axes",
-    )
-    columns: str = described(
-        "The letters of the second operand and the output that are fused into the columns, the fastest first.",
-        word="fused axes",
-    )
-    sums: str = described(
-        "The letters of both operands alone, over which the product is summed, the fastest first.", word="fused axes"
-    )
-    batch: str = described("The letters that both operands and the output have, the fastest first.", word="fused axes")
+    rows: str = fused_letters("rows")
+    columns: str = fused_letters("columns")
+    sums: str = fused_letters("sums")
+    batch: str = fused_letters("batch")
     width: int = described("The lanes of a vector.", word="vector width", parameter="width")
     tile: MicroTile = described(
         """What is summed in registers at once: `4 3` is four rows of three vectors.  For each term three vectors are
