@@ -140,7 +140,7 @@ def _ways(problem: Problem) -> dict[str, Way]:
 
 
 def _ways_of_few(problem: Problem) -> dict[str, Way]:
-    """The same for arrays so small that the caller's time counts; and what others take of that, which none of ours saves."""
+    """The same for arrays so small that the caller's time counts; and what of that is not ours."""
     import torch
 
     kernel, libraries, text = problem.kernel, problem.arrays(), problem.text
