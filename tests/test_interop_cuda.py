@@ -372,6 +372,22 @@ def test_a_kind_of_call_is_remembered_once(torch, kernel):
     assert len(kernel.roads["cuda"]._quick._known) == 1
 
 
+def test_arrays_of_jax_are_taken_and_then_quick(torch, kernel, monkeypatch):
+    """They pass through DLPack in each call; what comes after that is as for tensors."""
+    jax = pytest.importorskip("jax")
+    D, u = jax.numpy.asarray(np.ones((7, 5), "float32")), jax.numpy.asarray(np.ones((40, 5), "float32"))
+    expression = fe.contract_expression("ij,ej->ei", D.shape, u.shape)
+    for ready in (False, True):
+        if ready:
+            monkeypatch.setattr(reception.CudaRoad, "_prepared", None)
+            monkeypatch.setattr(contraction, "_arrays", None)
+        for found in (kernel(D=D, u=u), expression(D, u)):
+            assert isinstance(found, jax.Array)
+            np.testing.assert_array_equal(np.asarray(found), np.full((40, 7), 5.0, "float32"))
+    assert kernel.quick is None
+    assert len(expression.kernels) == 1
+
+
 @pytest.mark.parametrize("guarded", [True, False])
 def test_tensors_are_recognised(torch, monkeypatch, guarded):
     """By torch's own guard, and by what is public: like ones give their pointers, others None."""

@@ -134,6 +134,41 @@ def test_no_graph_break(einsum):
         torch.testing.assert_close(one.grad, other.grad)
 
 
+def test_compiled_derivatives_are_one_operator_that_shares_steps(einsum, monkeypatch):
+    """Four operands are three products: two of them again, and six for derivatives, in one call of the compiled program."""
+    text, given = "nabc,ai,bj,ck->nijk", tensors((3, 2, 3, 4), (2, 3), (3, 2), (4, 2))
+    torch.autograd.grad(einsum(text, *given).sum(), given)  # knows the steps afterwards
+    evaluate, seen, jointly = torch_operator._evaluate, [], []
+    joint = torch_operator._derivatives
+    layer = torch.compile(lambda *x: einsum(text, *x).sin(), fullgraph=True, backend="aot_eager")
+    result = layer(*given)
+    monkeypatch.setattr(torch_operator, "_evaluate", lambda text, own: seen.append(len(own)) or evaluate(text, own))
+    monkeypatch.setattr(torch_operator, "_derivatives", lambda *x: jointly.append(x[0]) or joint(*x))
+    found = torch.autograd.grad(result.sum(), given)
+    assert seen == [2] * 8
+    assert len(jointly) == 3
+    for one, other in zip(found, torch.autograd.grad(torch.einsum(text, *given).sin().sum(), given), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("case", EINSUMS)
+def test_derivatives_of_all_operands_at_once(einsum, case):
+    """They are those of each alone, of real and complex tensors, and only of those that are wanted."""
+    subscripts, *shapes = EINSUMS[case]
+    for dtypes in ([torch.float64] * 3, [torch.complex128, torch.float64, torch.complex128]):
+        given = [tensors(shape, dtype=dtype, requires_grad=False)[0] for shape, dtype in zip(shapes, dtypes, strict=False)]
+        cotangent = torch.randn_like(einsum(subscripts, *given))
+        for needed in ([True] * len(given), [False] * (len(given) - 1) + [True]):
+            alone = torch_operator._derivatives(subscripts, given, cotangent, needed)
+            at_once = torch.ops.feinsum.einsum_derivatives(subscripts, given, cotangent, needed)
+            assert len(at_once) == sum(needed)
+            for found, expected in zip(at_once, (one for one in alone if one is not None), strict=True):
+                torch.testing.assert_close(found, expected.resolve_conj())
+                assert found.is_contiguous()
+        operator = torch.ops.feinsum.einsum_derivatives.default
+        torch.library.opcheck(operator, (subscripts, given, cotangent, [True] * len(given)))
+
+
 def quadratic(einsum):
     return lambda x, y: einsum("ij,jk,ik->", x, y, x.sin())
 

@@ -59,8 +59,13 @@ def _calls(rows: Sequence[Row]) -> Iterator[Table]:
 
 def _host(rows: Sequence[Row]) -> Iterator[Table]:
     for row in rows:
-        lines = [[way, _time(one["median_s"]), _time(one["mad_s"])] for way, one in row["returned"].items()]
-        yield f"{row['name']}: until the call returns", ["call", "median", "±"], lines
+        raw = row["returned"].get("raw launch")
+        lines = []
+        for way, one in row["returned"].items():
+            share = [f"{one['median_s'] / raw['median_s']:.2f}"] if raw else []
+            lines.append([way, _time(one["median_s"]), _time(one["mad_s"]), *share])
+        header = ["call", "median", "±", *(["of the raw launch"] if raw else [])]
+        yield f"{row['name']}: until the call returns", header, lines
 
 
 def _copies(rows: Sequence[Row]) -> Iterator[Table]:

@@ -217,8 +217,50 @@ def _set_up(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 def _backward(ctx: Any, cotangent: torch.Tensor) -> tuple[None, list[torch.Tensor | None]]:
     needed = ctx.needs_input_grad[1]
     operands = ctx.saved_tensors
-    flags = needed if isinstance(needed, Sequence) else [needed] * len(operands)
+    flags = list(needed) if isinstance(needed, Sequence) else [needed] * len(operands)
+    # What is to be differentiated again, or mapped, has to be einsums.
+    if sum(flags) > 1 and not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
+        found = iter(_joint_operator(ctx.subscripts, operands, cotangent, flags))
+        return None, [next(found) if flag else None for flag in flags]
     return None, _derivatives(ctx.subscripts, operands, cotangent, flags)
+
+
+def _joint(
+    subscripts: str, operands: Sequence[torch.Tensor], cotangent: torch.Tensor, needed: Sequence[bool]
+) -> list[torch.Tensor]:
+    """The cotangents of those operands that are needed, which share what the steps of the einsum have in common."""
+    values, learnt = [one.detach() for one in operands], list(needed)
+    path = _steps(subscripts, values)
+    if len(path) < 2:
+        path = [(tuple(range(len(values))), spell(subscripts, [one.shape for one in values]).text)]
+    pool, taken = list(range(len(values))), []
+    for number, (positions, text) in enumerate(path):
+        slots = [pool[k] for k in positions]
+        pool = [slot for k, slot in enumerate(pool) if k not in positions] + [len(operands) + number]
+        taken.append(slots)
+        learnt.append(any(learnt[slot] for slot in slots))
+        if number < len(path) - 1:
+            values.append(_evaluate(text, [values[slot] for slot in slots]))
+    cotangents: dict[int, torch.Tensor | None] = {len(operands) + len(path) - 1: cotangent}
+    for number in reversed(range(len(path))):
+        slots, given = taken[number], cotangents.pop(len(operands) + number)
+        if given is not None:
+            flags = [learnt[slot] for slot in slots]
+            given_back = _derivatives(path[number][1], [values[slot] for slot in slots], given, flags)
+            cotangents.update(zip(slots, given_back, strict=True))
+    return [_of_its_own(found) for k, flag in enumerate(needed) if flag and (found := cotangents[k]) is not None]
+
+
+def _of_its_own(value: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor with memory of its own, as operators are to give."""
+    whole = value.is_contiguous() and value.untyped_storage().nbytes() == value.nbytes
+    return value.resolve_conj() if whole else value.clone(memory_format=torch.contiguous_format)
+
+
+def _described_jointly(
+    subscripts: str, operands: Sequence[torch.Tensor], cotangent: torch.Tensor, needed: Sequence[bool]
+) -> list[torch.Tensor]:
+    return [one.new_empty(one.shape) for one, flag in zip(operands, needed, strict=True) if flag]
 
 
 def _map(
@@ -228,6 +270,13 @@ def _map(
     return _operator(text, moved), 0
 
 
+_joint_operator: Any = torch.library.custom_op(
+    "feinsum::einsum_derivatives",
+    _joint,
+    mutates_args=(),
+    schema="(str subscripts, Tensor[] operands, Tensor cotangent, bool[] needed) -> Tensor[]",
+)
+_joint_operator.register_fake(_described_jointly)
 _operator.register_fake(_described)
 _operator.register_autograd(_backward, setup_context=_set_up)
 _operator.register_vmap(_map)

@@ -64,14 +64,27 @@ class Planned:
 
 
 def contract(
-    text: str, how: How, inputs: Mapping[int, Any], out: Any, held: Holder, number: int, known: dict[Any, Any]
+    text: str,
+    how: How,
+    inputs: Mapping[int, Any],
+    out: Any,
+    held: Holder,
+    number: int,
+    known: dict[Any, Any],
+    *,
+    at_once: bool = False,
 ) -> tuple[Any, list[Copied], tuple[Evaluation, tuple[Any, ...]], QuickCalls]:
     """The result, what was copied, how operands of which shapes and types were contracted, and the quick way for like ones.
 
     To be called with the device and the stream current.
 
     :param known: what was planned for the same equation so far.
+    :param at_once: whether to try the quick way, which the caller has not tried.
     """
+    quick: QuickCalls = known.setdefault("quick", QuickCalls())
+    last = known.get("last")
+    if at_once and last is not None and (found := quick(list(inputs.values()), out)) is not None:
+        return found, [], last, quick
     copied: list[Copied] = []
     values = _arrays(inputs, held, number, copied)
     kinds = [(tuple(value.shape), held.strides(value), held.numbers(value)) for value in values]
@@ -85,11 +98,10 @@ def contract(
             known.clear()
         known[key] = planned
     result = _run(planned, values, out, held, number, copied)
-    quick: QuickCalls = known.setdefault("quick", QuickCalls())
+    last = known["last"] = planned.evaluation, tuple((shape, dtype) for shape, _, dtype in kinds)
     if not copied:
         _remember(quick, planned, list(inputs.values()), out, held, number)
-    like = tuple((shape, dtype) for shape, _, dtype in kinds)
-    return result, copied, (planned.evaluation, like), quick
+    return result, copied, last, quick
 
 
 def _remember(quick: QuickCalls, planned: Planned, given: Sequence[Any], out: Any, held: Holder, number: int) -> None:

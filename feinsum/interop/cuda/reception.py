@@ -121,7 +121,9 @@ class CudaReception:
         from feinsum.interop.cuda.contraction import contract
 
         with self.held.at(self.number, stream_address(stream)):
-            result, copied, last, quick = contract(text, how, self.inputs, self.out, self.held, self.number, known)
+            result, copied, last, quick = contract(
+                text, how, self.inputs, self.out, self.held, self.number, known, at_once=self.library.name != self.held.name
+            )
             given, more = self.give(result)
         return given, (*copied, *more), last, quick if self.library.name == self.held.name else None
 
@@ -160,6 +162,8 @@ class CudaRoad:
         :param scalars: the numbers that epilogues take.
         :param owner: the library whose arrays the caller has.
         """
+        if owner != held.name and not scalars and (known := self._quick.named(inputs, out)) is not None:
+            return (list(known) if isinstance(known, tuple) else [known]), ()
         shape, bound, values = self._prepared(inputs, scalars, held, number)
         copied: list[Copied] = []
         plain = [self._taken(k, value, bound.alignments[k], held, copied) for k, value in enumerate(values)]
@@ -178,8 +182,9 @@ class CudaRoad:
         scratch = [held.empty((size,), np.dtype(np.uint8), number) for size in bound.scratch_bytes]
         pointers = [held.pointer(value) for value in (*plain, *results, *scratch)]
         bound.enqueue(pointers, held.stream(number))
-        if not copied and held.name == owner and not scalars:
+        if not copied and not scalars:
             self._remember(values, [] if out is None else results, shape, bound, held, number)
+            self._kernel.quick = self._quick.named if held.name == owner else self._kernel.quick
         return results, copied
 
     def _remember(
@@ -197,7 +202,6 @@ class CudaRoad:
         step, finish = QuickStep(None, made, scratch, bound), tuple if len(made) > 1 else None
         alignments = [*bound.alignments[: len(values)], *[max(bound.alignments[len(values) :])] * len(out)]
         self._quick.add(QuickCall(held, number, values, out, alignments, [step], finish), values, out or None)
-        self._kernel.quick = self._quick.named
 
     def bind(self, lengths: Mapping[str, int], number: int, scalars: Mapping[str, Any] | None = None) -> BoundLaunches:
         """The launches on a device for arrays of certain lengths.
