@@ -14,6 +14,7 @@ from feinsum.transforms.steps.choices import parts_that_fit
 from feinsum.transforms.steps.plans import SplitSums, steps_plan
 from feinsum.transforms.steps.schedules import in_parts, schedule_of_steps
 from feinsum.transforms.vector_panels.choices import promising
+from feinsum.transforms.vector_panels.orders import _pairs, orders
 from feinsum.transforms.vector_panels.plans import fused_problem, panel_plan
 from kernels import run
 from numpy.testing import assert_allclose
@@ -389,6 +390,36 @@ def test_a_loop_may_have_the_name_of_one_that_was_divided() -> None:
     c = {"path": "01 02 02 01", "lane": "b", "long": "c", "panel": 0, "width": 4, "vectors": 2, "together": 8, "tile": 50}
     c |= {"accumulators": 20, "ahead": False, "slab": False, "rows": "together", "streaming": False}
     check_against_numpy("abd,ade,afg,gc,ef->abc", "float64", lengths, c)
+
+
+NEIGHBOUR = "adc,aed,bf,fg,ge->abc"
+"""A flux from a neighbour: three of its operands have no element, of which some orders multiply two by each other."""
+
+
+def test_products_without_the_long_index_are_done_for_each_of_it() -> None:
+    """So of orders that multiply as often, those come first that have none of them; all are counted once more here."""
+    lengths = {"a": 500, "b": 56, "c": 9, "d": 9, "e": 56, "f": 21, "g": 21}
+    p = problem(NEIGHBOUR, **lengths)
+    first, *others = orders(p)
+    assert [order.text for order in (first, *others)] == ["14 03 12 01", "14 03 01 01"]
+
+    def counted(order: PanelOrder) -> int:
+        points = [math.prod(lengths[x] for x in {*"".join(step.inputs)} - {"a"}) for step in order.contractions(p.einsum)]
+        return sum(points)
+
+    assert counted(first) == min(map(counted, _pairs(5))) < counted(others[0])
+    assert promising(p).paths[0] == first.text
+
+
+def test_partial_results_run_along_an_index_that_fits_a_row() -> None:
+    """Of 21 numbers in six vectors, as those of 56 would be more than eight; where 56 are a row they are better filled."""
+    lengths = {"a": 50, "b": 56, "c": 9, "d": 9, "e": 56, "f": 21, "g": 21}
+    c = {"path": "14 03 01 01", "lane": "c", "long": "a", "panel": 4, "width": 4, "vectors": 3, "together": 1, "tile": 25}
+    c |= {"accumulators": 12, "ahead": False, "slab": False, "rows": "together", "streaming": False}
+    p = problem(NEIGHBOUR, **lengths)
+    assert panel_plan(p, c).lane_axes == ("g", "c", "g", "c")
+    assert panel_plan(p, {**c, "width": 8}).lane_axes == ("g", "c", "b", "c")
+    check_against_numpy(NEIGHBOUR, "float64", lengths, {**c, "accumulators": 24})
 
 
 @pytest.mark.parametrize(

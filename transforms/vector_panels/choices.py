@@ -22,7 +22,7 @@ from feinsum.skeletons.vector_panels import (
 )
 from feinsum.space import Configuration, Problem
 
-from .orders import orders, points
+from .orders import orders, points_in_group
 from .plans import FEW_ROWS, GROUPS_PER_CORE, fused_problem, panel_plan, rows_apart
 from .work import panel_work, swept
 
@@ -92,7 +92,7 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     for (path, lane, *_), count in loads.items():
         least[path, lane] = min(count, least.get((path, lane), count))
     # Of orders with as many operations, one that keeps the better lane.
-    work = {path: points(p, PanelOrder.parse(path)) for path, *_ in loads}
+    work = {path: points_in_group(p, PanelOrder.parse(path)) for path, *_ in loads}
 
     def rank(choice: tuple[str, str, str, int]) -> tuple[bool, int, int]:
         return loads[choice] > FAR_BEHIND * least[choice[:2]], work[choice[0]], lanes.index(choice[1])

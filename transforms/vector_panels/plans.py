@@ -172,9 +172,10 @@ class _PanelPlanner:
         return [lanes[number] for number in range(len(self.steps))]
 
     def _can_be_lane(self, step: PanelContraction, lane: str) -> bool:
-        """Whether every operand of the einsum that has the index is copied, or has it along its rows."""
+        """Whether it is short enough, and every operand of the einsum that has it is copied, or has it along its rows."""
         own = [letters for k, letters in zip(step.own, step.inputs, strict=True) if k is not None and lane in letters]
-        return not math.isinf(self.at_once[lane]) and all(self.long not in x or x[-1] == lane for x in own)
+        short = self.at_once[lane] <= MOST_VECTORS_IN_ROW * self.width
+        return short and all(self.long not in x or x[-1] == lane for x in own)
 
     def _resident(self, lanes: list[str]) -> dict[int, str]:
         """The operands that a work-group copies, and the index that their vectors run along."""
