@@ -174,7 +174,7 @@ class _PanelPlanner:
     def _can_be_lane(self, step: PanelContraction, lane: str) -> bool:
         """Whether it is short enough, and every operand of the einsum that has it is copied, or has it along its rows."""
         own = [letters for k, letters in zip(step.own, step.inputs, strict=True) if k is not None and lane in letters]
-        short = self.at_once[lane] <= MOST_VECTORS_IN_ROW * self.width
+        short = self.at_once[lane] <= most_vectors_in_row(self.p.device) * self.width
         return short and all(self.long not in x or x[-1] == lane for x in own)
 
     def _resident(self, lanes: list[str]) -> dict[int, str]:
