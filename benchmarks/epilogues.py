@@ -114,6 +114,8 @@ class Contest:
 
     case: Case
     device: fe.Device
+    busy: bool = False
+    """Whether other programs run, see ``--busy``."""
 
     @property
     def launches(self) -> int:
@@ -156,6 +158,8 @@ class Contest:
         values = {**arrays, "sums": arrays["out"]}
         buffers = {name: cl.Buffer(self.device.context, flags, hostbuf=value) for name, value in values.items()}
         ways = {name: self._ours(stages, buffers) for name, stages in self.ways().items()}
+        if self.busy:
+            return ways
         return ways | {name: timed(run, self.launches) for name, run in peers(self.case, arrays, self.device.profile.kind)}
 
     def _ours(self, stages: list[tuple[Executable, dict[str, str]]], buffers: Mapping[str, Any]) -> Callable[[], float]:
@@ -171,7 +175,7 @@ class Contest:
                 executable.enqueue(self.device.queue, own, lengths)
             return self.device.queue.finish
 
-        return timed(run, self.launches)
+        return timed(run, self.launches, time.process_time if self.busy else time.perf_counter)
 
     def told(self, race: Race) -> dict[str, Any]:
         """A line of results: seconds of each way, and the ratios that are asked for."""
@@ -193,15 +197,17 @@ class Contest:
         return line
 
 
-def timed(run: Callable[[], Callable[[], object]], launches: int) -> Callable[[], float]:
+def timed(
+    run: Callable[[], Callable[[], object]], launches: int, clock: Callable[[], float] = time.perf_counter
+) -> Callable[[], float]:
     """What returns the seconds of a run: `run` begins one and returns what waits for it.  The first is not counted."""
 
     def sample() -> float:
-        begin = time.perf_counter()
+        begin = clock()
         for _ in range(launches):
             wait = run()
         wait()
-        return (time.perf_counter() - begin) / launches
+        return (clock() - begin) / launches
 
     run()()
     return sample
@@ -320,6 +326,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="as `feinsum --device` takes it")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each case (default: 5)")
     parser.add_argument("--cases", default="", help="those alone whose name or epilogue has this text")
+    parser.add_argument(
+        "--busy",
+        action="store_true",
+        help="other programs run: time of the processor, all cores together; no peers, whose threads wait by spinning",
+    )
     parser.add_argument("--out", help="a file to which a line of JSON is added for each case")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -328,7 +339,7 @@ def main() -> None:
     for case in cases(device.profile.kind):
         if arguments.cases not in f"{case.name} {case.text}":
             continue
-        contest = Contest(case, device)
+        contest = Contest(case, device, arguments.busy)
         # All ways are timed in all rounds: which one is the fastest is not the question.
         line = contest.told(run_race(contest.samplers(), seconds=arguments.seconds, looks=(64,)))
         others = " ".join(f"{name} {ratio:.2f}" for name, ratio in line["peers_over_fused"].items())
