@@ -1,4 +1,4 @@
-"""What spaces for GPUs say of their work: traffic, operations, occupancy, and how that orders configurations."""
+"""What spaces say of their work, mostly on GPUs: traffic, operations, occupancy, and how that orders configurations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from profiles import GPU
+from profiles import CPU, GPU
 
 import feinsum as fe
 from feinsum.candidates.predicted import favourites
@@ -260,3 +260,24 @@ def test_units_for_float64_are_no_quicker_for_float32() -> None:
         for unit in (SHORT, "tf32-mma-m16n8k8")
     )
     assert double > 1.5 * split
+
+
+AVX2 = replace(CPU, architecture="x86-64-some-avx2", simd_bytes=32, vector_registers=16, core_cache_bytes=512 << 10)
+
+
+@pytest.mark.parametrize(("terms", "again"), [(5000, True), (500, False)])
+def test_lines_of_what_is_read_in_place_leave_the_cache(terms: int, again: bool) -> None:
+    """Three vectors of each of 5000 rows lie on more lines than a core's cache holds, though they are fewer bytes."""
+    e, s = contraction("ik,kj->ij", i=180, k=terms, j=240), find_space("vector_panels")
+    p = s.problem(e, {}, AVX2)
+    found = s.work(p, {**s.default(p), "panel": 0, "lane": "b", "long": "a", "vectors": 3, "together": 4})
+    assert terms * 3 * 32 < AVX2.core_cache_bytes
+    assert (found.bytes > 20 * e.min_bytes({})) == again
+
+
+def test_a_copy_across_rows_reads_a_line_for_each_number() -> None:
+    """Of a result that is written as its operands lie in memory, and turned by a launch more."""
+    e, s = contraction("dbea,ec->abcd", a=32, b=36, c=24, d=30, e=40), find_space("contraction_steps")
+    p = s.problem(e, {}, AVX2)
+    copied = s.work(p, {**s.default(p), "split": "none", "turn": True})
+    assert copied.bytes > 64 * 32 * 36 * 24 * 30

@@ -88,8 +88,11 @@ def _apart(p: Problem, step: Step) -> tuple[int, int]:
     lane = indexing.output[-1:]
     owners = [term for term in indexing.inputs if lane and lane in term]
     across = [term for term in owners if not term.endswith(lane)]
-    if len(step.operands) == 1 or not across:
+    if not across:
         return 0, 0
+    if len(step.operands) == 1:
+        large = p.count(across[0]) * p.itemsize > p.device.own_cache_bytes
+        return 0, p.count(across[0]) * p.device.line_bytes if large and not step.indexing.summed else 0
     if len(owners) > 1:
         return p.count(indexing.indices) * p.lanes * p.itemsize * len(across), 0
     (term,) = across

@@ -108,11 +108,18 @@ def _again(p: Problem, plan: VectorPanels) -> int:
     """The bytes of operands that have left the caches of a core before its next step needs them."""
     total = 0
     for k, letters in enumerate(p.einsum.indexing.inputs):
-        read = math.prod(plan.at_once(x, p.sizes[x]) for x in letters) * p.itemsize
+        read = _touched(p, letters, {x: plan.at_once(x, p.sizes[x]) for x in letters})
         steps = math.prod(-(-p.sizes[x] // tile.at_once) for x, tile in plan.block_tile.items() if x not in letters)
         if k not in plan.copied and read > p.device.own_cache_bytes:
             total += (steps - 1) * p.count(letters) * p.itemsize
     return total
+
+
+def _touched(p: Problem, letters: str, inside: Mapping[str, int]) -> float:
+    """The bytes of the lines of an operand on which a part of it lies; pieces of rows begin anywhere in a line."""
+    row, line = inside[letters[-1]] * p.itemsize, p.device.line_bytes
+    whole = inside[letters[-1]] == p.sizes[letters[-1]]
+    return math.prod(inside[x] for x in letters[:-1]) * (row if whole else row + line - p.itemsize)
 
 
 def swept(p: Problem, plan: VectorPanels) -> int:
