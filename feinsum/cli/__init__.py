@@ -1,6 +1,6 @@
 """The command line: ``feinsum COMMAND``, or ``python -m feinsum COMMAND``.
 
-A command is a few lines around the public function of its name; what is heavy is imported when a command needs it.
+A command is a few lines around the public function of its name; heavy modules are imported when a command needs them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="feinsum")
-@click.option("-v", "--verbose", is_flag=True, help="Say on the standard error what is being done.")
+@click.option("-v", "--verbose", is_flag=True, help="Report each action on the standard error.")
 def cli(verbose: bool) -> None:
     """Batched Einstein summations as fast kernels on any OpenCL device.
 
@@ -100,7 +100,7 @@ def _drop_output() -> None:
 
 
 def _advice(error: click.UsageError) -> str:
-    """What click says, and a way out of what people often write: ``--size i=4 j=5``."""
+    """Click's message, with advice on a common mistake: ``--size i=4 j=5``."""
     message = error.format_message().rstrip(".")
     extra = message.startswith("Got unexpected extra argument") and "=" in message
     return f"{message}; several lengths are joined by commas, as in --size i=4,j=5" if extra else message

@@ -2,7 +2,7 @@
 
 Subscripts are numpy's.  The axes come from ``--shape NAME=AXES``, one an operand, or from ``--size INDEX=LENGTH``, where
 ``--long INDEX`` marks those whose length varies from call to call; ``--row NAMES`` once an output makes a batched einsum.
-``--then 'alpha*v + b[j]'`` says what is made of the sums (:mod:`feinsum.epilogue`).
+``--then 'alpha*v + b[j]'`` adds an epilogue to the sums (:mod:`feinsum.epilogue`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``feinsum generate``, ``explain`` and ``bench``: the best kernel known for an einsum, why it, and how fast it is."""
+"""``feinsum generate``, ``explain`` and ``bench``: the best known kernel of an einsum, the reasons for it, its speed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @known_database_option
 @click.option("--tune", type=click.Choice(["never", "missing", "always"]), default="never", help="Whether to tune first.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Of tuning; 60 unless given."
+    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Seconds of tuning; 60 unless given."
 )
 @click.option("--source", is_flag=True, help="Print the OpenCL C source and nothing else.")
 @json_option
@@ -78,7 +78,7 @@ def generate(
 def explain(request: Request, device: str | None, database: str | None, form: str | None, as_json: bool) -> None:
     """Explain an einsum without compiling it.
 
-    Prints its canonical key, its work, the spaces that match and what `feinsum generate` would try, in order.
+    Prints its canonical key, its work, the spaces that match and the candidates of `feinsum generate`, in order.
 
     \b
     Example:
@@ -118,7 +118,7 @@ def explain(request: Request, device: str | None, database: str | None, form: st
 
 
 def _device_facts(request: Request, device: Device, database: str | None, sizes: dict[str, int]) -> dict[str, Any]:
-    """The roofline on a device, if its peaks are known, and what `generate` would try, in order."""
+    """The roofline on a device, if its peaks are known, and the candidates of `generate`, in order."""
     from feinsum.candidates.ladder import candidates
     from feinsum.canonicalization import canonicalize_einsum
     from feinsum.cost import roofline_s
@@ -178,12 +178,12 @@ def _as_text(value: Any, letters: Mapping[str, str]) -> str:
 @einsum_arguments
 @device_option
 @known_database_option
-@click.option("--seconds", type=click.FloatRange(min=0), default=1.0, help="For samples; 1 unless given.")
+@click.option("--seconds", type=click.FloatRange(min=0), default=1.0, help="Seconds for samples; 1 unless given.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Draw it below the roofline, beside numpy and what is recorded: a .png, .svg or .pdf.",
+    help="Draw the kernel below the roofline, beside numpy and other records: a .png, .svg or .pdf.",
 )
 @json_option
 def bench(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from feinsum.languages.trying import Trial
 
 file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-strict_option = click.option("--strict", is_flag=True, help="Refuse what departs from the letter of the grammar.")
+strict_option = click.option("--strict", is_flag=True, help="Refuse departures from the letter of the grammar.")
 
 
 def _languages() -> Iterable[str]:
@@ -40,7 +40,7 @@ language_option = click.option(
     metavar="NAME",
     callback=_language,
     shell_complete=one_of(_languages),
-    help="tensor, immediate or declarative; by default what the suffix or the first word says.",
+    help="tensor, immediate or declarative; by default as the suffix or the first word says.",
 )
 
 
@@ -114,7 +114,7 @@ def plan(request: Request, order: str) -> None:
 @language_option
 @click.option("--in-place", is_flag=True, help="Write it back instead of printing it; comments are lost.")
 def format_text(file: Path, language: str | None, in_place: bool) -> None:
-    """Print a program in its canonical form, in which what was written shorter is spelled out.
+    """Print a program in its canonical form, in which abbreviations are spelled out.
 
     \b
     Example:
@@ -166,14 +166,16 @@ def _argument(name: str, text: str) -> Any:
 
 @click.command()
 @file_argument
-@click.option("--function", metavar="NAME", help="Of the program; not needed if there is one only.")
+@click.option("--function", metavar="NAME", help="A function of the program; not needed if there is only one.")
 @click.option(
-    "--count", type=click.IntRange(min=0), metavar="N", help="How many instances; what the sizes say unless given."
+    "--count", type=click.IntRange(min=0), metavar="N", help="Number of instances; unless given it follows from the sizes."
 )
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", callback=_lengths, help="An unknown size: D.2=64.")
 @click.option("--arg", "given", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="A .npy file or a number.")
 @click.option("--out", "wanted", multiple=True, metavar="NAME=FILE", callback=_pairs, help="Where to write an array.")
-@click.option("--random", "seed", type=int, default=0, metavar="SEED", help="Of what is not given; 0 unless given.")
+@click.option(
+    "--random", "seed", type=int, default=0, metavar="SEED", help="Seed of arguments that are not given; 0 unless given."
+)
 @click.option("--check", "compared", is_flag=True, help="Compare with the interpreter, as without --arg.")
 @click.option("--time", "timed", is_flag=True, help="Call it for a while, and print the median.")
 @click.option("--route", type=click.Choice(["auto", "einsum", "general"]), default="auto", help="auto unless given.")

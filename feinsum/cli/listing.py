@@ -1,4 +1,4 @@
-"""``feinsum devices`` and ``feinsum spaces``: what there is to compute on, and by which transformations."""
+"""``feinsum devices`` and ``feinsum spaces``: the devices to compute on, and the transform spaces."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _print_devices(found: tuple[Device, ...]) -> None:
 @click.argument("name", required=False, shell_complete=one_of(completion.spaces))
 @json_option
 def spaces(name: str | None, as_json: bool) -> None:
-    """List the transform spaces, or say what one of them does and what its parameters mean.
+    """List the transform spaces, or describe one of them and its parameters.
 
     The most specific come first.  The spaces are those of feinsum and those of installed packages that offer some.
     `feinsum explain` tells which of them an einsum matches.
@@ -133,7 +133,7 @@ def _print_space(space: TransformSpace, as_json: bool) -> None:
 
 
 def matches(space: TransformSpace) -> str:
-    """What a space is for: its subscripts, or the name of its predicate."""
+    """The einsums of a space: its subscripts, or the name of its predicate."""
     if not callable(space.patterns):
         return ", ".join(map(str, space.patterns))
     return "every einsum" if space.rank == 0 else f"{space.patterns.__name__}(e)"

@@ -34,7 +34,7 @@ def einsum_arguments(command: Command) -> Command:
         "--then",
         multiple=True,
         metavar="TEXT",
-        help="What is made of the sums: 'gelu(v + b[j])'; once, or for each output.",
+        help="Epilogue of the sums: 'gelu(v + b[j])'; once, or for each output.",
     )
     @functools.wraps(command)
     def described(
@@ -60,7 +60,7 @@ as_log_option = click.option(
     type=click.Choice(["log"]),
     help="log: as programs of the immediate language, loops over matrix products with the kernel of each step.",
 )
-"""``--as log``, of what knows schedules."""
+"""``--as log``, for commands that know schedules."""
 
 
 def _known_status(ctx: click.Context, parameter: click.Parameter, status: str) -> str | None:

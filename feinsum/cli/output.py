@@ -1,7 +1,7 @@
 """The output of commands: tables, drawn by rich on a terminal and plainly aligned elsewhere, figures, and JSON.
 
-What a job file, a store or a driver says may hold any character, and a terminal obeys some of them: it renames its window,
-moves the cursor, or sends text back as if it were typed.  All that is printed passes :func:`printable`.
+Texts of job files, stores and drivers may hold any character, and a terminal obeys some of them: it renames its window,
+moves the cursor, or sends text back as if it were typed.  All output passes :func:`printable`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EDGES, _BETWEEN = 2, 3
 
 
 def printable(text: str) -> str:
-    """`text` with what a terminal would obey written out, as JSON would write it.
+    """`text` with control characters written out, as JSON would write them.
 
     >>> print(printable("\\x1b[2Jgone\\x9b0m"))
     \\u001b[2Jgone\\u009b0m

@@ -124,9 +124,13 @@ def _tell(ctx: click.Context, reports: Mapping[str, ImportReport], as_json: bool
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", type=click.Path(dir_okay=False), metavar="FILE")
 @device_option
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop then; another call goes on.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; one a core, four at most.")
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Of inputs and of a length; drawn unless given.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after so many seconds; another call continues."
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes; one a core, four at most.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), metavar="N", help="Seed of inputs and of a length; random unless given."
+)
 @click.pass_context
 def prove(ctx: click.Context, /, source: str, target: str, device: str | None, **options: Any) -> None:
     """Prove recorded kernels again, on this device.

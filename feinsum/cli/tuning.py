@@ -59,7 +59,7 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
 @device_option
 @database_option
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Configurations to try.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the run, its final included.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds of the run, its final included.")
 @click.option(
     "--space",
     metavar="NAME",
@@ -70,13 +70,13 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
     "--sampler",
     metavar="NAME",
     shell_complete=one_of(completion.samplers),
-    help="exhaustive, random, parzen, tpe or genetic; fitting unless given.",
+    help="exhaustive, random, parzen, tpe or genetic; unless given, chosen by space and budget.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Of the search and of the inputs; unless given 0 for the search, and drawn for the inputs.",
+    help="Seed of the search and of the inputs; by default 0 for the search, and random for the inputs.",
 )
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that build; one a core, four at most.")
 @click.option(
@@ -338,7 +338,7 @@ def _print_logs(request: Request, known: QueryResult, records: Sequence[TuningRe
 
 
 def _origin(r: TuningRecord, known: QueryResult) -> str:
-    """Who brought a record."""
+    """The origin of a record: yours, or feinsum's."""
     return "yours" if r.id in known.mine else "feinsum"
 
 

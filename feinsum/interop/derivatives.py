@@ -76,7 +76,7 @@ def from_interleaved_form(given: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
 
 @dataclass(frozen=True)
 class Derivative:
-    """What to do for the cotangent of an operand.
+    """The einsum for the cotangent of an operand.
 
     :ivar subscripts: the einsum of the cotangent of the result and the other operands, in their order.
     :ivar indices: each index of the operand once, in order.
@@ -92,7 +92,7 @@ class Derivative:
 
     @property
     def new_axes(self) -> tuple[int, ...]:
-        """Which of `indices` the result of the einsum lacks."""
+        """Those of `indices` that the result of the einsum lacks."""
         return tuple(k for k, letter in enumerate(self.indices) if letter not in self.summed)
 
     @property
@@ -140,7 +140,7 @@ def fresh_letter(e: Spelled) -> str:
 
 
 def places(have: Sequence[int], want: Sequence[int]) -> list[int]:
-    """Where in `have` each number of `want` is, those that stand there several times one after the other.
+    """The position in `have` of each number of `want`; repeated numbers take their places one after the other.
 
     >>> places([0, 0, 1], [0, 1, 0])
     [0, 2, 1]

@@ -1,4 +1,4 @@
-"""Where operators compute with arrays that are in the memory of the host."""
+"""The device on which operators compute with arrays in the memory of the host."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _described(*operands: Any, subscripts: str) -> Any:
 
 
 def _called_back(*operands: Any, subscripts: str) -> Any:
-    """What a compiled program does."""
+    """The function that a compiled program calls."""
     described = _described(*operands, subscripts=subscripts)
 
     def evaluate(context: Any, out: Any, *buffers: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a library of arrays, whoever wrote it."""
+"""The interface of a library of arrays."""
 
 from __future__ import annotations
 

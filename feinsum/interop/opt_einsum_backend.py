@@ -1,4 +1,4 @@
-"""What opt_einsum asks of a library of arrays, done by our kernels: ``oe.contract(..., backend="feinsum")``.
+"""The backend of opt_einsum whose operations our kernels compute: ``oe.contract(..., backend="feinsum")``.
 
 opt_einsum decides about the order, and calls :func:`einsum` or :func:`tensordot` for each step; tensors of torch and arrays
 of JAX are given to the operators, so that there are derivatives.

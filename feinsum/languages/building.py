@@ -21,7 +21,7 @@ TUNING = ("never", "missing", "always")
 
 
 class Runner(Protocol):
-    """What the package of a language makes of a function."""
+    """The interface of a function that the package of a language has built."""
 
     route: str
 
@@ -98,7 +98,7 @@ class Built:
         return text
 
     def explain(self) -> str:
-        """Which route and why, by lines of the program; what the last call copied."""
+        """The route and its reasons, by lines of the program; the copies of the last call."""
         text: str = self._runner.explain()
         return text
 

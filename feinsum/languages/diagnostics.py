@@ -15,7 +15,7 @@ MOST_ERRORS = 20
 
 @dataclass(frozen=True)
 class Note:
-    """What explains a diagnostic, such as the definition of an operand; `line` is 0 where it has no place."""
+    """An explanation of a diagnostic, such as the definition of an operand; `line` is 0 where it has no place."""
 
     message: str
     file: str = ""

@@ -17,14 +17,14 @@ from feinsum.languages.source import Source
 
 
 class Function(Protocol):
-    """What functions of all languages have."""
+    """The interface of functions of all languages."""
 
     @property
     def name(self) -> str: ...
 
 
 class Implementation(Protocol):
-    """What the package of a language has."""
+    """The interface of the package of a language."""
 
     def read(self, source: Source, strict: bool) -> tuple[tuple[Any, ...], tuple[Diagnostic, ...]]:
         """The functions of a text and its warnings.
@@ -118,7 +118,8 @@ class Program:
         return self.functions[name]
 
     def subject(self, sizes: Mapping[str, int] | None) -> Any:
-        """What :func:`feinsum.autotune` tunes: the program at these lengths; see :class:`feinsum.tune.subject.Tunable`.
+        """The subject that :func:`feinsum.autotune` tunes: the program at these lengths; see
+        :class:`feinsum.tune.subject.Tunable`.
 
         :raises FeinsumError: if its language has nothing to tune.
         """

@@ -30,7 +30,8 @@ _FORMAT = 1
 """Counts up when the stored form of tables changes."""
 
 Action = Callable[[list[Any], int, int], Any]
-"""What makes the value of a rule out of those of its parts, and the offsets of its first and behind its last character.
+"""A function that makes the value of a rule from those of its parts, and the offsets of its first and behind its last
+character.
 
 A rule without one is the list of its parts, or the part itself where there is one.
 """

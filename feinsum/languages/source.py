@@ -16,7 +16,7 @@ class Span(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a span is: its first character and its last one, from 1."""
+    """The place of a span: its first character and its last one, from 1."""
 
     line: int
     column: int

@@ -28,7 +28,7 @@ _REMEMBERED = 128
 
 @dataclass(frozen=True)
 class View:
-    """What plans look at of an array: its layout in memory."""
+    """The part of an array that plans depend on: its layout in memory."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -1,4 +1,5 @@
-"""Who holds CUDA arrays: torch and CuPy, with their memory, contexts and streams.  Those of others pass through DLPack."""
+"""Holders of CUDA arrays: torch and CuPy, with their memory, contexts and streams.  Arrays of others pass through
+DLPack."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from feinsum.interrupts import load
 
 
 class Holder(Protocol):
-    """What is asked of a library that holds CUDA arrays.
+    """The interface of a library that holds CUDA arrays.
 
     :ivar name: as in ``like=``.
     """
@@ -54,7 +55,7 @@ class Holder(Protocol):
         """Whether something is an array of the library."""
 
     def like(self, given: Sequence[Any], alignments: Sequence[int]) -> Recognise:
-        """What recognises arrays like these, of which nobody would miss the derivative, and gives their pointers.
+        """A function that recognises arrays like these, which need no derivative, and gives their pointers.
 
         :param alignments: at a multiple of how many bytes each must begin.
         """
@@ -63,7 +64,7 @@ class Holder(Protocol):
         """The device that is the current one."""
 
     def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Callable[[], Any]:
-        """What makes arrays as :meth:`empty` does."""
+        """A function that makes arrays as :meth:`empty` does."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Any:
         """A new array from the allocator of the library, for the current stream."""
@@ -317,7 +318,7 @@ class CupyHolder:
 
 
 def _as_well(quick: Callable[[], Any], make: Callable[[], Any]) -> Callable[[], Any]:
-    """What makes tensors quicker, if they are the same; else what makes them."""
+    """`quick` if it makes the same tensors as `make`; else `make`."""
     try:
         found, wanted = quick(), make()
     except Exception:  # of what is not public
@@ -339,7 +340,7 @@ def holder(name: str) -> Holder:
 
 
 def holder_for(name: str) -> Holder:
-    """Who holds the arrays of a library, or takes them by DLPack: what is loaded already first.
+    """The holder of a library's arrays, or one that takes them by DLPack, loaded libraries first.
 
     :raises ValidationError: if there is neither torch with CUDA nor CuPy.
     """

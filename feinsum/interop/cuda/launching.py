@@ -100,7 +100,7 @@ class CudaLaunch:
 
     @property
     def prepared(self) -> list[Callable[[Any], object]]:
-        """What launches it for the arguments of the last call on a stream of ``cuda.bindings``, and does no more."""
+        """A function that only launches it, with the arguments of the last call, on a stream of ``cuda.bindings``."""
         return [lambda stream, launch=launch: launch(stream, self._address, 0) for _, launch in self._calls]  # type: ignore[misc]
 
     def enqueue(self, pointers: Sequence[int], stream: int) -> None:

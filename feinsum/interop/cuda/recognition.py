@@ -16,7 +16,7 @@ Recognise = Callable[[Sequence[Any]], "list[int] | None"]
 
 
 def tensors_like(torch: Any, given: Sequence[Any], alignments: Sequence[int]) -> Recognise:
-    """What recognises tensors.
+    """A function that recognises tensors.
 
     :param alignments: at a multiple of how many bytes each must begin: powers of two.
     """
@@ -113,7 +113,7 @@ def _tells_apart(check: Callable[..., bool], one: Any, other: Any) -> bool:
 
 
 def cupy_arrays_like(ndarray: Any, given: Sequence[Any], alignments: Sequence[int]) -> Recognise:
-    """What recognises arrays of CuPy.
+    """A function that recognises arrays of CuPy.
 
     :param ndarray: their class.
     """

@@ -40,7 +40,7 @@ def build(function: Function, source: Source, device: Any, **request: Any) -> An
 
 
 def subject_at(function: Function, source: Source, sizes: Mapping[str, int], name: str) -> Any:
-    """What the tuner knows a program by; see :meth:`feinsum.Program.subject`."""
+    """The subject by which the tuner knows a program; see :meth:`feinsum.Program.subject`."""
     from feinsum.languages.declarative.tuning import subject_at as make
 
     return make(function, source, sizes, name)

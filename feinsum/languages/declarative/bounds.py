@@ -19,7 +19,7 @@ Finding = Literal["inside", "outside", "unknown"]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known where an index stands.
+    """The facts that hold where an index stands.
 
     :ivar ranges: indices and their extents: ``0 <= index < extent``.
     :ivar conditions: what is not negative there.

@@ -66,7 +66,7 @@ def default_number(length: int) -> int:
 
 
 def numbers_for(length: int) -> tuple[int, ...]:
-    """What a tuned number of a length may be: powers of two and divisors, and the length; the default first.
+    """The choices of a tuned number of a length: powers of two and divisors, and the length; the default first.
 
     >>> numbers_for(12)
     (8, 1, 2, 3, 4, 6, 12)

@@ -51,7 +51,7 @@ class Extent:
         return self._make(terms)
 
     def over(self, divisor: int) -> Extent:
-        """What a number divides it to, exactly."""
+        """The quotient by a number, exactly."""
         return Extent(tuple((m, c / divisor) for m, c in self.terms))
 
     @property

@@ -1,4 +1,4 @@
-"""What the language has: forms, reductions, functions of numbers and scalar types, a row for each."""
+"""The vocabulary of the language: forms, reductions, functions of numbers and scalar types, a row for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class FormKind:
-    """What a form takes.
+    """The arguments of a form.
 
     :ivar text: how it is written.
     :ivar meaning: what it is.

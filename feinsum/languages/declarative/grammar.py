@@ -112,4 +112,4 @@ WORDS: Final = {
     "SIGN": "'+' or '-'",
     "FACTOR": "'*', '/' or '%'",
 }
-"""What messages call the terminals that are patterns."""
+"""The names in messages of terminals that are patterns."""

@@ -38,12 +38,12 @@ RULES: Final = {
     "run-race": "Threads do not touch an element that another one writes between two calls of `sync`.",
     "run-alternative": "All ways of an alternative compute the same.",
 }
-"""What is wrong wherever it is not kept."""
+"""The rules whose violation is always an error."""
 
 ADVICE: Final = {
     "name-shadowed": "An inner name hides one outside, as the language allows.",
     "lenient-shape": "A shape is a list; a single number is taken for a list of one.",
 }
-"""What is allowed and probably not meant."""
+"""The rules for texts that are allowed and probably not meant."""
 
 ALL: Final = RULES | ADVICE

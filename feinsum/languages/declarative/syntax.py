@@ -17,7 +17,7 @@ NOWHERE = Span(0, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """What has a place."""
+    """A part of a program that has a place in the text."""
 
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 

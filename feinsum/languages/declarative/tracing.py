@@ -120,7 +120,7 @@ def _index(index: Any) -> Any:
 
 
 class TensorAnnotation:
-    """What ``T["M", "K"]`` makes: the type of a parameter."""
+    """The annotation that ``T["M", "K"]`` makes: the type of a parameter."""
 
     def __init__(self, extents: Sequence[Any], dtype: str) -> None:
         self.type = syntax.TensorType("Tensor", tuple(_extent(e) for e in extents), dtype)
@@ -181,7 +181,7 @@ def kernel(function: Callable[..., Any]) -> Program:
 
 
 def _traced(body: Callable[[], Any], *, many: bool = False) -> Block:
-    """What a function does, as a block."""
+    """The operations of a function, as a block."""
     blocks = _BLOCKS.get()
     if blocks is None:
         raise FeinsumError("forms are made in a function that is traced by feinsum.kernel")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from feinsum.space import Instance
 
 MARK: Final = "p1|"
-"""What keys of programs begin with."""
+"""The prefix of the keys of programs."""
 SPACE: Final = "program"
 VERSION: Final = 1
 """Of the kernels that programs become; raised whenever these change, so that older records say nothing any more."""
@@ -51,7 +51,7 @@ _LINE: Final = "\\n"
 _INTERPRETED: Final = 20_000_000
 """Operations up to which the interpreter says what is right; beyond, the kernels that have no tiles and no rows do."""
 _BOUND: Final = {"f32": 1e-3, "f64": 1e-9}
-"""How far from the reference results may be, relatively to the largest: sums may run in any order."""
+"""The largest error of results, relative to the largest of them: sums may run in any order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class ProgramSubject:
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
-        """What the program leaves open."""
+        """The choices that the program leaves open."""
         return choices_of(self.function)
 
     def subject(self, sizes: Mapping[str, int] | None) -> ProgramSubject:
@@ -220,7 +220,7 @@ def _lowered(subject: ProgramSubject, taken: Mapping[str, int], profile: DeviceP
 
 
 def _space(parameters: Mapping[str, tuple[int | str, ...]]) -> TransformSpace:
-    """The space of a program: a point for all that it leaves open.  What cannot be made is told by building it."""
+    """The space of a program: a point for all that it leaves open.  Building tells which of them cannot be made."""
     return TransformSpace(
         name=SPACE,
         version=VERSION,
@@ -278,7 +278,7 @@ class ProgramCase(Case):
 
     @cached_property
     def references(self) -> list[Reference]:
-        """What each result should be."""
+        """The reference of each result."""
         # The interpreter refuses alternatives of which a way is wrong; here the first is right.
         interpreted = self._subject.flops <= _INTERPRETED and not any(c.ways for c in self._subject.choices)
         found = self._interpreted() if interpreted else self._computed()
@@ -340,7 +340,7 @@ def _reference(value: np.ndarray[Any, Any]) -> Reference:
 
 @dataclass(frozen=True)
 class Known:
-    """What records say of a program.
+    """The choices that records make for a program.
 
     :ivar words: whose record it is, for :meth:`feinsum.languages.building.Built.explain`.
     :ivar exact: whether it is one of these very lengths.
@@ -369,5 +369,5 @@ def look_up(subject: ProgramSubject, stores: Stores, profile: DeviceProfile) -> 
 
 
 def _distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
-    """How far lengths are apart: by what factors."""
+    """The distance of lengths, by their factors."""
     return sum(abs(math.log(a[name] / b[name])) if name in a else math.inf for name in b)

@@ -1,4 +1,4 @@
-"""What is known of a value before a program runs: its shape, its type, and if it is an integer, which."""
+"""The facts about a value before a program runs: its shape, its type, and the value of an integer if it is known."""
 
 from __future__ import annotations
 

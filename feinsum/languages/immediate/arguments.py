@@ -208,13 +208,13 @@ def _addresses(array: Any) -> tuple[int, int]:
 
 
 def written_arrays(bound: Sequence[Bound]) -> Any:
-    """What was written: one array, or a tuple of them."""
+    """The arrays that were written: one array, or a tuple of them."""
     found = tuple(one.argument for one in bound if one.is_written)
     return found[0] if len(found) == 1 else found
 
 
 def instances(function: Function, bound: Sequence[Bound], count: int | None) -> int:
-    """How many work-items there are: the shortest group behind its offset, or fewer if `count` says so.
+    """The number of work-items: the length of the shortest group behind its offset, or fewer if `count` says so.
 
     :raises ValidationError: if there are not as many as `count`, or an index is outside of what it is an index of.
     """
@@ -257,7 +257,7 @@ def check_numbers(function: Function, values: Mapping[str, Any]) -> None:
 
 
 def require_one_library(bound: Sequence[Bound]) -> str:
-    """Whose arrays all are: ``"numpy"`` or ``"pyopencl"``.
+    """The library of all arrays: ``"numpy"`` or ``"pyopencl"``.
 
     :raises ValidationError: if they are of two.
     """

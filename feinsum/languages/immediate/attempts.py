@@ -26,7 +26,7 @@ from feinsum.space import ChainSpace, Configuration, Instance, TransformSpace
 
 @dataclass(frozen=True)
 class Attempts:
-    """What to try.
+    """The configurations to try.
 
     :ivar configurations: of spaces, by their names.
     :ivar remarks: marks that no kernel of a step obeys, and why.

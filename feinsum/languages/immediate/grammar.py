@@ -80,7 +80,7 @@ WORDS: Final = {
     "MAP": "an index map such as {ik, kj to ij}",
     "SCALAR": "a scalar type",
 }
-"""What messages call the terminals that are patterns."""
+"""The names in messages of terminals that are patterns."""
 
 OPCODES: Final = ("LOG", "PRODUCT", "SUM", "AXPBY", "FOR", "BARRIER", "LIFETIME_STOP")
 """The kinds of the tokens with which instructions begin that have no result."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def plan_of(function: Function, route: str = "auto") -> Plan:
-    """What a function does: one einsum for each instruction on the route ``"general"``, else as few as can be."""
+    """The plan of a function: one einsum for each instruction on the route ``"general"``, else as few as can be."""
     notation = Notation(Findings(Source("")), strict=False)
     plan = as_written(resolve(Reading(function, frozenset()), notation))
     return plan if route == "general" else raised(plan)
@@ -136,7 +136,7 @@ class ImmediateKernel:
 
 
 def formula(unit: Contraction) -> str:
-    """What a contraction computes, in the indices of the language."""
+    """The formula of a contraction, in the indices of the language."""
     beta = "" if unit.beta == 0 else " + C" if unit.beta == 1 else f" + {unit.beta!r} C"
     factor = "" if unit.alpha == 1 else f"{unit.alpha!r} "
     return f"C := {factor}{unit.text}{beta}"

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array with some letters is given to a kernel.
+    """The layout in which an array with some letters is given to a kernel.
 
     :ivar letters: in the order in which the axes lie in memory, slowest first; groups are one letter.
     :ivar order: the axes of the array in that order; None where it is theirs.

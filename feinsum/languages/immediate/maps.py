@@ -14,7 +14,7 @@ from typing import Final
 from feinsum.languages.source import Span
 
 NO_INDICES: Final = "_"
-"""How a tensor of order 0 is written."""
+"""The notation of a tensor of order 0."""
 
 
 @dataclass(frozen=True, slots=True)

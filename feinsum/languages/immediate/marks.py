@@ -29,14 +29,14 @@ class Marks:
         return bool(self.fused or self.looped)
 
     def missed(self, found: Marks | None) -> list[str]:
-        """Which of these marks are not among others, as the language writes them; all if nobody knows the others."""
+        """Those of these marks that are not among others, as the language writes them; all if the others are unknown."""
         known = found or Marks()
         groups = [f"({group[::-1]})" for group in self.fused if not any(group in other for other in known.fused)]
         return groups + [f"[{x}]" for x in self.looped if x not in known.looped]
 
 
 def marks_of(here: Instance, space: TransformSpace, configuration: Mapping[str, Any]) -> Marks | None:
-    """What a configuration makes of the indices of an einsum, in its letters; None if that is not known."""
+    """The marks of a configuration: its treatment of an einsum's indices, in its letters; None if that is not known."""
     roles, found = space.roles(here.einsum), divided(here, space, configuration)
     if roles is None or found is None:
         return None

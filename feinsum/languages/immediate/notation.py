@@ -1,4 +1,4 @@
-"""What each rule of the grammar means: numbers, types, maps and instructions, with what is wrong in them alone."""
+"""The meanings of the grammar's rules: numbers, types, maps and instructions, with the errors in each of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Notation:
         }
 
     def lenient(self, rule: str, span: Span, message: str, notes: Sequence[Note] = ()) -> None:
-        """What is an error in strict mode and a warning otherwise."""
+        """Report an error in strict mode, and a warning otherwise."""
         (self.findings.error if self.strict else self.findings.warn)(rule, span, message, notes)
 
     def integer(self, token: Token) -> int:

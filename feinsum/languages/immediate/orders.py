@@ -19,9 +19,9 @@ from itertools import permutations
 from typing import Final, TypeAlias
 
 LINE_BYTES: Final = 64
-"""What a memory fetches at once."""
+"""Bytes that a memory fetches at once."""
 PRODUCT_BYTES: Final = 64
-"""What a matrix product costs beside its work, in bytes that could be moved meanwhile."""
+"""The overhead of a matrix product, in bytes that could be moved meanwhile."""
 MOST_PERMUTED: Final = 4
 """Indices of a partial result up to which every order is tried."""
 

@@ -139,7 +139,7 @@ Unit: TypeAlias = Contraction | Repeat | Fence
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a function does.
+    """The plan of a function.
 
     :ivar is_batched: whether items of groups and allocas have one more axis, of work-items.
     """

@@ -213,7 +213,7 @@ def _schedules(expression: Expression, rows: Sequence[Sequence[Name]], e: Batche
 
 
 def _parts(node: Node) -> Iterator[Node]:
-    """What is made on the way to a result, before it is turned round."""
+    """The partial results on the way to a result, before it is turned round."""
     for child in node.children:
         yield from _parts(child)
         if len(child.children) == 2 or (child.children and len(child.letters) < len(child.children[0].letters)):

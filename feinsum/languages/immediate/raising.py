@@ -64,7 +64,7 @@ def _pair(units: Sequence[Unit], producer: int, consumer: int) -> tuple[Contract
 
 
 def _consumer(units: Sequence[Unit], position: int, before: tuple[Unit, ...], everything: tuple[Unit, ...]) -> int | None:
-    """Where a contraction can be put into the one unit that reads its result; None if nowhere."""
+    """The place of a contraction in the one unit that reads its result; None if it cannot be put there."""
     producer = units[position]
     if not isinstance(producer, Contraction):
         return None
@@ -85,7 +85,7 @@ def _consumer(units: Sequence[Unit], position: int, before: tuple[Unit, ...], ev
 
 
 def _uses(units: Sequence[Unit], root: Root) -> tuple[int, int]:
-    """How often a root is written and read."""
+    """The numbers of writes and reads of a root."""
     writes = reads = 0
     for contraction in walk(tuple(units)):
         writes += contraction.result.root is root

@@ -105,7 +105,7 @@ def _to_leave_out(tokens: Sequence[Token], error: UnexpectedTokenError) -> slice
 
 
 def _behind(tokens: Sequence[Token], stop: int) -> int:
-    """Where the next instruction of the region begins, or the region ends; braces that were opened are closed."""
+    """The begin of the next instruction of the region, or its end; braces that were opened are closed."""
     depth = 0
     while stop < len(tokens):
         kind = tokens[stop].kind

@@ -72,7 +72,7 @@ class Repeated:
 
 
 def _key(arguments: Mapping[str, Any], count: int | None) -> Hashable:
-    """What decides what a call does; None unless all arguments are arrays that begin where their buffers do."""
+    """The key of a call; None unless all arguments are arrays that begin where their buffers do."""
     found = []
     for name, value in arguments.items():
         if getattr(value, "offset", 1) or not hasattr(value, "base_data"):

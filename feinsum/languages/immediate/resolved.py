@@ -1,4 +1,4 @@
-"""What resolving a function gives: updates of views, loops and barriers, all names looked up."""
+"""A resolved function: updates of views, loops and barriers, all names looked up."""
 
 from __future__ import annotations
 

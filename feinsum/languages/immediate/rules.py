@@ -61,7 +61,7 @@ RULES: Final = {
     "lifetime-alloca": "A `lifetime_stop` ends an alloca of the same region.",
     "lifetime-use": "Neither an alloca nor a view of it is used behind its `lifetime_stop`.",
 }
-"""What is wrong wherever it is not kept."""
+"""The rules whose violation is always an error."""
 
 LENIENT: Final = {
     "lenient-type": "The type behind the colon is the operand's; of lengths in another order, that counts.",
@@ -74,7 +74,7 @@ ADVICE: Final = {
     "parameter-unused": "A floating-point argument is of no use: there is no instruction that takes one.",
     "loop-empty": "A loop from a to b has no trip where a >= b.",
 }
-"""What is allowed and probably not meant."""
+"""The rules for texts that are allowed and probably not meant."""
 
 SCHEDULES: Final = {
     "schedule": "Instructions of a schedule take whole tensors once, have alpha = 1 and beta = 0, and compute the einsum.",

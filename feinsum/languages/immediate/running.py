@@ -36,7 +36,7 @@ assert ITEM not in LETTERS
 
 @dataclass(frozen=True)
 class Settings:
-    """What :func:`feinsum.generate` is told."""
+    """The arguments of :func:`feinsum.generate`."""
 
     device: Device
     database: Any = None
@@ -211,7 +211,7 @@ def _statement(unit: Contraction, layouts: Sequence[Layout], groups: Mapping[str
 
 
 def epilogue(unit: Contraction) -> str:
-    """What is made of the sum ``v`` with alpha and beta; nothing where that is the sum.
+    """The epilogue of the sum ``v`` with alpha and beta; empty where that is the sum.
 
     >>> from types import SimpleNamespace as Some
     >>> from feinsum.languages.immediate.types import SCALARS
@@ -257,6 +257,6 @@ def _store(target: Any, value: Any, alpha: float, beta: float, queue: Any, layou
 
 
 def _inherit_events(target: Any, value: Any) -> None:
-    """What waits for an array waits for the kernel that writes a part of it; views of pyopencl share their events."""
+    """Let an array have the events of the kernel that writes a part of it; views of pyopencl share their events."""
     if not isinstance(target, np.ndarray) and target.events is not value.events:
         target.add_event(value.events[-1])

@@ -47,7 +47,7 @@ _STEP: Final = "step"
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a remark says: a configuration of a space, which makes the kernel of a step."""
+    """The content of a remark: a configuration of a space, which makes the kernel of a step."""
 
     space: str
     version: int
@@ -80,7 +80,7 @@ def known_schedule(
     profile: DeviceProfile | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Schedule:
-    """What a configuration says of the schedule of an einsum, in the letters of the einsum.
+    """The schedule of an einsum that a configuration implies, in the letters of the einsum.
 
     A chain has a kernel for each step; a kernel that does everything at once is one step.
 
@@ -132,7 +132,7 @@ def recorded_schedule(
     profile: DeviceProfile | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Schedule:
-    """What a record of an einsum says of its schedule; see :func:`known_schedule`."""
+    """The schedule of a record of an einsum; see :func:`known_schedule`."""
     return known_schedule(e, Kernel(record.space, record.space_version, record.configuration), profile, sizes)
 
 

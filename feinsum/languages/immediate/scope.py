@@ -16,7 +16,7 @@ from feinsum.languages.source import Span
 
 @dataclass
 class Entry:
-    """What a name stands for, and where that was said."""
+    """The meaning of a name, and the place of its definition."""
 
     meaning: Meaning
     span: Span
@@ -46,7 +46,7 @@ class Scope:
         self.visible[name.text] = Entry(meaning, name.span, type_)
 
     def look_up(self, name: Name) -> Entry:
-        """What a name stands for; of one that stands for nothing, this is said once."""
+        """The meaning of a name; an undefined one is reported once."""
         entry = self.visible.get(name.text)
         if entry is None:
             close = get_close_matches(name.text, self.visible, 1)

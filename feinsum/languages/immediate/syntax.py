@@ -18,7 +18,7 @@ NOWHERE: Final = Span(0, 0)
 
 Opcode: TypeAlias = Literal["axpby", "log", "product", "sum"]
 INPUTS: Final[dict[Opcode, int]] = {"axpby": 1, "log": 2, "product": 2, "sum": 1}
-"""How many tensors an update reads beside the one that it changes."""
+"""The number of tensors that an update reads beside the one that it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Update:
     types: tuple[Memref, ...]
     span: Span = field(default=NOWHERE, compare=False)
     constants: tuple[Span, Span] = field(default=(NOWHERE, NOWHERE), compare=False)
-    """Where alpha and beta are."""
+    """The places of alpha and beta."""
     type_spans: tuple[Span, ...] = field(default=(), compare=False)
 
 

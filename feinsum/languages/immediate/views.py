@@ -1,4 +1,4 @@
-"""What names stand for: parts of tensors in memory, as boxes of indices, and integers.
+"""The meanings of names: parts of tensors in memory, as boxes of indices, and integers.
 
 A slice has no step and an index is a number or a variable, so that every view is a box of its root: an argument, an item
 of a group, or an alloca.  Whether two views overlap is decided index by index.
@@ -137,4 +137,4 @@ def whole(root: Root) -> View:
 
 
 Meaning: TypeAlias = Variable | View | Group | Scalar | None
-"""What a name stands for: a float argument is its type, and what is wrong nothing."""
+"""The meaning of a name: of a float argument its type, of an erroneous name nothing."""

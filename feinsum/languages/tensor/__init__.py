@@ -41,7 +41,7 @@ def interpret(
 
 
 def build(function: Function, source: Source, device: Any, **request: Any) -> Any:
-    """What runs a function on a device; see :func:`feinsum.build`."""
+    """A function made ready for a device; see :func:`feinsum.build`."""
     from feinsum.languages.tensor.running import make
 
     return make(function, source, device, **request)

@@ -10,7 +10,7 @@ from feinsum.languages.tensor.ir import Kind
 
 @dataclass(frozen=True)
 class Definition:
-    """What an instruction is.
+    """The definition of an instruction.
 
     :ivar form: how it is written; what is in brackets may be left out.
     :ivar formula: what it does.
@@ -164,7 +164,7 @@ DEFAULT_ALIGNMENT: Final = 128
 
 
 def kind_of(name: str, attributes: object = None) -> Kind:
-    """Who executes an instruction; of builtins those of single work-items are SPMD."""
+    """The kind of an instruction; builtins of single work-items are SPMD."""
     if name == "builtin" and isinstance(attributes, dict) and attributes.get("builtin") in SPMD_BUILTINS:
         return "spmd"
     return DEFINITIONS[name].kind

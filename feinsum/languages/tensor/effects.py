@@ -11,7 +11,7 @@ from feinsum.languages.tensor.types import Group, Memref
 
 VIEWS: Final = frozenset({"subview", "expand", "fuse"})
 TALKS: Final = frozenset({"subgroup_broadcast", "subgroup_add", "subgroup_max", "subgroup_min", "barrier"})
-"""What work-items do together, and so must all arrive at."""
+"""The instructions that work-items execute together, and so must all reach."""
 _KEPT: Final = frozenset({"barrier", "yield", "lifetime_stop"})
 
 

@@ -18,7 +18,7 @@ class Calls(Expressions):
     """Checks calls."""
 
     def call(self, node: Call) -> Typed | None:
-        """What a call gives."""
+        """The value of a call."""
         name = node.function
         known = self.scope.names.get(name)
         if isinstance(known, FunctionType):

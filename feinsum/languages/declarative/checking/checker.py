@@ -54,7 +54,7 @@ class Checker(Threads, Calls):
             self.define(node.name, self.type_of(node.type, lengths=True, name=node.name), node)
 
     def type_of(self, node: syntax.Type, *, lengths: bool = False, name: str = "") -> Typed | None:
-        """What a type says; with `lengths` names that are unknown become lengths."""
+        """The type that a text names; with `lengths` unknown names become lengths."""
         if isinstance(node, syntax.FunctionType):
             self.error("type", node, "a function is an argument of a program, and no value in it")
             return None

@@ -30,7 +30,8 @@ class Elements(Scopes):
             yield scope
 
     def _holds(self, node: Node, wanted: bool) -> tuple[Extent | None, ...]:
-        """What is not negative where a condition holds, or where it does not; None stands for what cannot be said so."""
+        """The expressions that are not negative where a condition holds, or where it does not; None for one that cannot be
+        written so."""
         if not isinstance(node, Operation):
             return (None,)
         if node.operator == "not":

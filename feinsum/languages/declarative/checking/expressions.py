@@ -23,14 +23,14 @@ class Expressions(Elements):
 
     @abstractmethod
     def form(self, node: Node, expected: Typed | None) -> Typed | None:
-        """What a form, an alternative, a member or an allocation is."""
+        """The value of a form, an alternative, a member or an allocation."""
 
     @abstractmethod
     def call(self, node: syntax.Call) -> Typed | None:
-        """What a call gives."""
+        """The value of a call."""
 
     def expression(self, node: Node, expected: Typed | None = None) -> Typed | None:
-        """What an expression is; None where that is wrong already.
+        """The value of an expression; None where an error was reported already.
 
         :param expected: what it is said to be, which the result of a grid needs.
         """
@@ -113,7 +113,7 @@ class Expressions(Elements):
         return first and second and self.together([first, second], "bool", node)
 
     def _arithmetic(self, node: Operation, a: Extent, b: Extent) -> Extent | None:
-        """Which integer an operation of two gives."""
+        """The integer that an operation of two gives."""
         match node.operator:
             case "+":
                 return a + b

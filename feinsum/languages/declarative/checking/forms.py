@@ -18,7 +18,7 @@ class Forms(Expressions):
     """Checks forms."""
 
     def form(self, node: Node, expected: Typed | None) -> Typed | None:
-        """What a form, an alternative, a member or an allocation is."""
+        """The value of a form, an alternative, a member or an allocation."""
         if isinstance(node, syntax.Alternative):
             return self._alternative(node, expected)
         if not isinstance(node, Form):
@@ -43,7 +43,7 @@ class Forms(Expressions):
         return None
 
     def in_thread(self, node: Node) -> Typed | None:
-        """What an allocation or a member is."""
+        """The value of an allocation or a member."""
         raise NotImplementedError
 
     def arguments_fit(self, node: Form) -> bool:
@@ -222,7 +222,7 @@ class Forms(Expressions):
 
 
 def _state(start: Typed | None) -> Typed | None:
-    """What a loop carries: of the type that it begins with, and no longer a number that is known."""
+    """The value that a loop carries: of its initial type, and no longer a known number."""
     return start and Typed(start.shape, start.dtype, None, start.varies, start.tuned)
 
 

@@ -1,4 +1,4 @@
-"""Names that can be seen, what holds where they are, and how values are told of."""
+"""Scopes: the visible names, the conditions that hold there, and the descriptions of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from feinsum.languages.diagnostics import Findings, Note
 from feinsum.languages.source import Span
 
 Known = Typed | FunctionType | None
-"""What a name stands for; None where that was wrong already."""
+"""The meaning of a name; None where an error was reported already."""
 
 
 class Scope:
@@ -53,7 +53,7 @@ class Scopes(ABC):
 
     @abstractmethod
     def expression(self, node: Node, expected: Typed | None = None) -> Typed | None:
-        """What an expression is; None where that is wrong already.
+        """The value of an expression; None where an error was reported already.
 
         :param expected: what it is said to be, which the result of a grid needs.
         """
@@ -64,7 +64,7 @@ class Scopes(ABC):
 
     @abstractmethod
     def type_of(self, node: Type, *, lengths: bool = False, name: str = "") -> Typed | None:
-        """What a type says; with `lengths` names that are unknown become lengths."""
+        """The type that a text names; with `lengths` unknown names become lengths."""
 
     def value_of(self, block: Block) -> Typed | None:
         """Check a block and say what its value is."""

@@ -14,7 +14,7 @@ class Threads(Forms):
     """Checks thread scopes."""
 
     def in_thread(self, node: Node) -> Typed | None:
-        """What an allocation or a member is."""
+        """The value of an allocation or a member."""
         if isinstance(node, syntax.Member):
             return self._member(node)
         assert isinstance(node, syntax.TensorType)

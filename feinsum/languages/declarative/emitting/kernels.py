@@ -43,7 +43,7 @@ def together(kernels: Sequence[KernelText]) -> str:
 
 @dataclass(frozen=True)
 class Spread:
-    """How a device likes work spread.
+    """The preferred spread of work on a device.
 
     :ivar lanes: work-items of a group.
     :ivar units: compute units.
@@ -76,7 +76,7 @@ class Emitter:
         self.width = 0
 
     def place(self, load: Load, indices: Sequence[str]) -> str:
-        """Where an element is."""
+        """The place of an element."""
         if load.array in self.scalars:
             return self.scalars[load.array]
         if load.array in self.on_chip:

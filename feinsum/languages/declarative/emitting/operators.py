@@ -17,7 +17,7 @@ INFIX: Final = {
 VECTOR_OPERATORS: Final = ("sum", "prod", "min", "max")
 """Reductions of vectors, lane by lane."""
 PLAIN: Final = ("+", "-", "*", "/", "neg")
-"""What takes vectors and numbers together."""
+"""Functions that take vectors and numbers together."""
 _VECTORIAL: Final = (
     *PLAIN, "min", "max", "abs", "floor", "ceil", "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt",
     "sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "pow",
@@ -30,7 +30,7 @@ FIRST: Final[Mapping[str, Callable[[str], str]]] = {
     "any": lambda t: "0",
     "all": lambda t: "1",
 }
-"""What reductions begin with."""
+"""The initial values of reductions."""
 
 
 def combined(operator: str, dtype: str, a: str, b: str, width: int = 0) -> str:

@@ -195,7 +195,7 @@ def _halved(emitter: Emitter, body: Reduce, parts: Sequence[str], width: int) ->
 
 
 def _first_best(emitter: Emitter, body: Reduce, number: int) -> str:
-    """Where the best value is, and the first of several."""
+    """The position of the best value, the first of several."""
     writer, dtype = emitter.writer, body.body.dtype
     result = writer.fresh("all")
     writer.line(f"long {result} = -1;")

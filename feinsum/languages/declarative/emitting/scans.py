@@ -27,7 +27,7 @@ def scan_kernels(
 
 
 def scan_sizes(step: ScanStep, spread: Spread) -> tuple[int, int, int]:
-    """How many rows a scan has, how many blocks a row, and how many elements a block."""
+    """The numbers of rows of a scan, of blocks of a row, and of elements of a block."""
     *outer, last = step.equation.shape
     block = max(16, -(-last // max(1, 64 * spread.units)))
     return prod(outer), max(-(-last // block), 1), block

@@ -61,7 +61,7 @@ _BARRIER: Final = "barrier(CLK_LOCAL_MEM_FENCE);"
 
 @dataclass(frozen=True)
 class Block:
-    """How the elements of a tile are divided.
+    """The division of the elements of a tile.
 
     :ivar rows, columns: of a block: elements, or vectors of `width`.
     :ivar row_lanes, column_lanes: work-items along each axis.
@@ -76,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """What a work-item has read of the next round.
+    """The elements that a work-item has read of the next round.
 
     :ivar names: of the elements; `flag` says whether they were read, which they are if `conditions` hold.
     :ivar body: an element, without conditions.
@@ -108,7 +108,7 @@ def lanes_of(scope: TileScope, spread: Spread) -> int:
 
 
 def _block(scope: TileScope, spread: Spread) -> Block | None:
-    """How tiles of the result's shape are divided; None where each element is computed for itself."""
+    """The division of tiles of the result's shape; None where each element is computed for itself."""
     shape = tuple(v.extent for v in scope.variables)
     *_, n, m = (1, *shape)
     terms = [(s.following, s.variables) for s in scope.stages if isinstance(s, Rounds)] + [(scope.value, scope.variables)]
@@ -443,7 +443,7 @@ class _Tiles:
             writer.define(part, text)
 
     def _own(self, array: str, cell: _Cell) -> str:
-        """Where an element of what a loop carries is."""
+        """The place of an element that a loop carries."""
         if self.block is not None and self.lanes > 1:
             return f"{array}_{cell.row}_{cell.column}"
         return f"own_{array}[{cell.offset}]"
@@ -560,7 +560,7 @@ def _continued(stage: Rounds) -> str | None:
 def unguarded(
     term: Term, variables: Sequence[Variable], around: Sequence[Variable] = ()
 ) -> tuple[list[Extent], Term] | None:
-    """What has to hold for all conditions in a term to hold for all values of variables, and the term without them.
+    """The condition under which all conditions in a term hold for all values of variables, and the term without them.
 
     What has to hold is that polynomials in the variables around are not negative, unless they never are.  None if a
     condition is no such thing.

@@ -76,7 +76,7 @@ class Writer:
 
     @contextmanager
     def vectors(self, lane: Variable, width: int, dtype: str) -> Iterator[None]:
-        """What depends on an index is a vector of its next values; see :func:`is_vectorial` for what can be."""
+        """Terms of an index become vectors of its next values; :func:`is_vectorial` says which of them can."""
         self._lanes = (lane, width, dtype)
         try:
             yield

@@ -18,7 +18,7 @@ from feinsum.languages.declarative.syntax import Call, Form, Node
 _MOST_ROUNDS: Final = 1_000_000
 """Of a `while`; one that takes more is taken not to end."""
 _RELATIVE: Final = {4: 1e-3, 8: 1e-9}
-"""How far apart ways of an alternative may be, relatively, by bytes of their type: their sums may run in other orders."""
+"""The largest relative difference of an alternative's ways, by bytes of their type: their sums may run in other orders."""
 
 
 class Forms(Machine):
@@ -173,7 +173,7 @@ class Forms(Machine):
         return self._argument_call(node, self.names[node.function])
 
     def tuned(self, name: str, node: Call) -> Value:
-        """The value of a tuned number: what the interpreter is told, or a power of two that is not large."""
+        """The value of a tuned number: the one given to the interpreter, or a power of two that is not large."""
         length = self.integer(node.arguments[0].value)
         choices = [self.integer(c) for c in getattr(node.arguments[-1].value, "items", ())]
         value = self.tunes.get(name, choices[0] if choices else default_number(length))

@@ -45,7 +45,7 @@ class Machine:
 
     @property
     def depth(self) -> int:
-        """How many indices are open."""
+        """The number of open indices."""
         return len(self.lengths)
 
     def fail(self, rule: str, span: Span, message: str, *notes: Note) -> LanguageError:
@@ -167,7 +167,7 @@ class Machine:
         return Value(rest if node.operator == "%" else first // safe, self.depth, "int" if weak else "")
 
     def _over_tensor(self, condition: Any, rank: int) -> Any:
-        """Where a condition is wanted, with axes for those of a tensor."""
+        """The condition under which values are wanted, with axes for those of a tensor."""
         found = np.asarray(self.wanted(condition))
         return found.reshape((*found.shape, *(1,) * (rank - found.ndim))) if found.ndim else found
 
@@ -255,7 +255,7 @@ class Machine:
         return data, [np.clip(p, 0, max(n - 1, 0)) for p, n in zip(picks, shape, strict=True)], slices
 
     def _slice(self, node: syntax.Slice, length: int) -> tuple[Any, int]:
-        """Where a slice begins, for all indices, and how long it is."""
+        """The begin of a slice, for all indices, and its length."""
         if node.start is None or node.stop is None:
             return np.zeros((1,) * self.depth, np.int64), length
         start, stop = (self.evaluate(part).at_depth(self.depth) for part in (node.start, node.stop))

@@ -59,7 +59,7 @@ class Threads(Forms):
 
     empty: set[str]
     threads: int | None = None
-    """Which of the open indices is the number of the thread."""
+    """The position among the open indices of the thread's number."""
 
     def run_thread(self, node: Form) -> None:
         """Execute a thread scope, which redeclares what it shares."""

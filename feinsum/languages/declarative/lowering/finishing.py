@@ -1,4 +1,4 @@
-"""What is made of a sum before it is stored, as the text of an epilogue (:meth:`feinsum.BatchedEinsum.then`)."""
+"""Functions of sums as texts of epilogues (:meth:`feinsum.BatchedEinsum.then`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INFIX: Final = ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!=")
 
 @dataclass
 class Finish:
-    """The text of what is made of a sum, and the arrays that it reads, by their names there."""
+    """The text of a function of a sum, and the arrays that it reads, by their names there."""
 
     total: Reduce
     letters: Mapping[Variable, str]

@@ -27,7 +27,7 @@ from feinsum.languages.declarative.lowering.threads import ThreadScope
 from feinsum.languages.declarative.lowering.tiles import TileScope
 
 Definition: TypeAlias = Equation | ThreadScope | TileScope
-"""What makes arrays."""
+"""The forms that make arrays."""
 
 
 def normalize(equations: Sequence[Definition], results: Sequence[str], fresh: Callable[[str], str]) -> list[Definition]:

@@ -65,7 +65,7 @@ def _of_operation(function: str, parts: Sequence[tuple[int, int] | None]) -> tup
 
 @dataclass
 class Rounded:
-    """What rounding gives, and the smaller and the greater of two: integers that are known by inequalities.
+    """Results of rounding, and minima and maxima: integers that are known by inequalities.
 
     :ivar ranges: names, and how many values each may have from 0 on.
     :ivar conditions: what is not negative.
@@ -155,7 +155,7 @@ def is_inside(index: Term, length: int, held: Sequence[Held]) -> bool:
 
 
 def _inequalities(condition: Term, wanted: bool, rounded: Rounded) -> list[Extent]:
-    """What is not negative where a condition holds, or does not; as much of it as is of indices."""
+    """The terms of indices that are not negative where a condition holds, or does not."""
     match condition:
         case Apply(function="not", arguments=(inner,)):
             return _inequalities(inner, not wanted, rounded)
@@ -178,7 +178,7 @@ def _inequalities(condition: Term, wanted: bool, rounded: Rounded) -> list[Exten
 
 
 def _beside(left: Term, right: Term, difference: Extent) -> list[Extent]:
-    """What follows from two indices being different, where one of them cannot be greater."""
+    """The inequality that follows from two indices being different, where one of them cannot be greater."""
     values = _of_operation("-", [interval(left), interval(right)])
     if values is None:
         return []

@@ -33,7 +33,7 @@ from feinsum.languages.declarative.lowering.tiles import TileScope
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _ROW_BYTES: Final = 24 * 1024
-"""What a row may keep on chip: devices have 32 KB of local memory at least, and partial sums need some."""
+"""Bytes that a row may keep on chip: devices have 32 KB of local memory at least, and partial sums need some."""
 _LONGEST_TEXT: Final = 5000
 """Characters of an epilogue; a longer one repeats itself, and is computed apart."""
 _FEW_ROWS, _LONG = 64, 1 << 15
@@ -73,7 +73,7 @@ class RowStep:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return prod(self.equations[0].shape[: self.lead])
 
 
@@ -166,7 +166,7 @@ def partition(
 
 
 def find_finished(equation: Equation) -> EinsumStep | None:
-    """The einsum that an equation is, with what is made of it entry by entry before it is stored."""
+    """An equation as an einsum, with the function that is applied to it entry by entry."""
     bare = find_einsum(equation)
     if bare is not None or equation.scan:
         return bare
@@ -230,7 +230,7 @@ def _factors(term: Term) -> list[Term]:
 
 
 def _split_einsum(equation: Equation, number: int = 0) -> list[Equation]:
-    """An equation with an einsum in it as the einsum, and what is made of it."""
+    """An equation with an einsum in it as the einsum, and the function of it."""
     if find_finished(equation) is not None or equation.scan:
         return [equation]
     guarded = {t for s in walk(equation.body) if isinstance(s, Select) for way in (s.then, s.otherwise) for t in walk(way)}
@@ -295,13 +295,13 @@ def _neutral(body: Reduce) -> Constant:
 
 
 def _own_lead(equation: Equation) -> int:
-    """How many of its variables say which row an equation is of: all of a reduction's, all but the last otherwise."""
+    """The number of an equation's variables that name its row: all of a reduction's, all but the last otherwise."""
     has = any(isinstance(t, Reduce) for t in walk(equation.body))
     return len(equation.variables) if has else max(len(equation.variables) - 1, 0)
 
 
 def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | None:
-    """How many variables name the row if an equation joins others; None if it cannot."""
+    """The number of variables that name the row if an equation joins others; None if it cannot."""
     names = {e.array: e for e in row}
     lead = min(lead, _own_lead(equation))
     loads = [t for t in walk(equation.body) if isinstance(t, Load) and t.array in names]

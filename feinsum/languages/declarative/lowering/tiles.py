@@ -125,7 +125,7 @@ def terms_of(scope: TileScope) -> Iterator[tuple[Term, tuple[Variable, ...]]]:
 
 
 class _TooMuchError(Exception):
-    """What tiles cannot do."""
+    """A program that tiles cannot compute."""
 
 
 class UnfoldingTiles(UnfoldingThreads):

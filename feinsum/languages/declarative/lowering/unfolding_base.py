@@ -1,4 +1,4 @@
-"""What unfolding begins with: tensors as functions from indices to terms, names, equations, and what is refused."""
+"""The base of unfolding: tensors as functions from indices to terms, names, equations, and refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class UnfoldingBase(ABC):
         self.asked_type = False
 
     def refuse(self, node: Node, message: str) -> LanguageError:
-        """What cannot be lowered, though the interpreter executes it."""
+        """The error of a form that cannot be lowered, though the interpreter executes it."""
         return broken_rule(self.source, "lowering", node.span, message, [Note("`program.interpret` executes it")])
 
     def fresh(self, name: str) -> str:

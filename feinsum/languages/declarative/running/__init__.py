@@ -103,7 +103,7 @@ class DeclarativeKernel:
     def _choices(
         self, contents: Contents, arrays: Mapping[str, Any], arguments: Mapping[str, Any], queue: Any
     ) -> dict[str, int]:
-        """Which way of each alternative to take; the first time they are compared, and thread scopes emulated."""
+        """The way to take of each alternative; the first time, ways are compared, and thread scopes emulated."""
         if contents in self._chosen:
             return self._chosen[contents]
         self._find_races(arrays, arguments, queue)
@@ -123,7 +123,7 @@ class DeclarativeKernel:
         return chosen
 
     def _recorded(self, contents: Contents) -> dict[str, int] | None:
-        """What records say of all that the program leaves open, after tuning it if that is wanted."""
+        """The choices that records make of everything that the program leaves open, after tuning if that is wanted."""
         if not choices_of(self._function):
             return None
         from feinsum.languages.declarative.tuning import look_up, subject
@@ -247,7 +247,7 @@ class DeclarativeKernel:
 
 
 def build(function: Function, source: Source, device: Device, **request: Any) -> DeclarativeKernel:
-    """What :func:`feinsum.build` makes of a program.
+    """The result of :func:`feinsum.build` for a program.
 
     :raises FeinsumError: if the request is for what this language does not have.
     """
@@ -259,7 +259,7 @@ def build(function: Function, source: Source, device: Device, **request: Any) ->
 
 
 def _kind(value: Any) -> Any:
-    """What a program is made for: of an array its shape and type, of anything else what it is."""
+    """The kind of an argument: of an array its shape and type, of anything else its value."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     return value if not shape or dtype is None else (shape, dtype)
 

@@ -15,13 +15,13 @@ from feinsum.timing.races import Race, run_race
 
 _RACE_S: Final = 5.0
 _DIFFER: Final = {"f32": 1e-3, "f64": 1e-9}
-"""How far apart ways may be, relatively to the largest of their elements."""
+"""The largest difference of ways, relative to the largest of their elements."""
 
 
 def compare(
     node: syntax.Alternative, source: Source, results: Sequence[Any], samplers: Sequence[Callable[[], float]]
 ) -> tuple[int, Race]:
-    """Which way is the fastest, and the race that says so.
+    """The fastest way, and the race that decided it.
 
     :param results: what each way computed, as arrays of numpy.
     :param samplers: what runs each way once, and says how many seconds that took.

@@ -57,7 +57,7 @@ def examine(function: Function, source: Source, arguments: Mapping[str, Any]) ->
 
 
 def _like(value: Any) -> Any:
-    """What stands for an array where only its shape and type matter."""
+    """A stand-in for an array where only its shape and type matter."""
     if isinstance(value, (list, int, float)):
         return np.asarray(value)
     return np.broadcast_to(np.zeros((), value.dtype), value.shape) if hasattr(value, "dtype") else np.asarray(value)

@@ -232,7 +232,7 @@ def _require_small(arrays: Mapping[str, tuple[tuple[int, ...], str]], profile: D
 
 
 def spread_of(profile: DeviceProfile) -> Spread:
-    """How a device likes work spread."""
+    """The preferred spread of work on a device."""
     if profile.kind == "cpu":
         return Spread(1, profile.compute_units, tree=False, vector_bytes=64, cache_bytes=profile.cache_bytes)
     return Spread(256, profile.compute_units, tree=True)

@@ -131,7 +131,7 @@ def _shown(shape: Sequence[Extent]) -> str:
 
 
 def _advice(extents: Sequence[Extent]) -> str:
-    """How a size that is unknown to the compiler becomes known."""
+    """Advice on making a size known to the compiler."""
     known = [extent for extent in extents if extent is not None]
     return f"; for a known size, take a subview such as [0:{known[0]}]" if None in extents and known else ""
 

@@ -1,4 +1,4 @@
-"""Where checks say what is wrong."""
+"""Reports of the errors that checks find."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from feinsum.languages.tensor.ir import Operation, Value
 
 
 class Report:
-    """What is wrong, at the instruction that is being checked (`span`) unless a check says where.
+    """The report of errors, at the instruction that is being checked (`span`) unless a check names a place.
 
     :ivar constants: the values of the results of `constant`.
     """

@@ -16,7 +16,7 @@ _ALLOWED: Final = {
     "abs": ("integers", "floating", "complex"),
     **dict.fromkeys(("conj", "im", "re"), ("complex",)),
 }
-"""What each operation of arithmetic is for."""
+"""The types that each operation of arithmetic is for."""
 
 
 def _family(type_: Type) -> str:

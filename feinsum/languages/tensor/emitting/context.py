@@ -116,7 +116,7 @@ class GroupOfViews:
 
 
 class Context:
-    """What emission knows at a point of a function.
+    """The facts that emission knows at a point of a function.
 
     :ivar values: a C expression, a :class:`View`, a group or a matrix for each value.
     :ivar levels: how values vary between work-items.

@@ -77,7 +77,7 @@ class Fragments(Matrix):
         return tuple((Place(8 * (q // 2), GROUP, 7), Place(q % 2, f"2 * {ITEM}", 6)) for q in range(4))
 
     def number(self, i: int, j: int, register: int) -> int:
-        """Which element of the array a register of tile i, j is."""
+        """The element of the array in a register of tile i, j."""
         return (j * self.tiles[0] + i) * len(self._registers()) + register
 
     def elements(self) -> list[tuple[str, Place, Place]]:
@@ -96,7 +96,7 @@ class Fragments(Matrix):
 
 
 def fragments(type_: Coopmatrix, name: str, depth: int) -> Fragments:
-    """How units have a coopmatrix."""
+    """The fragments in which units hold a coopmatrix."""
     return Fragments(name, type_, 1, 0, False, 0, depth)
 
 

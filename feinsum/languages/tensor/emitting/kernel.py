@@ -44,7 +44,7 @@ PLAIN: Final = {
     **matrix_products.EMITTERS,
     **sub_groups.EMITTERS,
 }
-"""What is emitted for each instruction without regions."""
+"""The code that is emitted for each instruction without regions."""
 
 
 @dataclass(frozen=True)

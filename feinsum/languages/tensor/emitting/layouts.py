@@ -68,7 +68,7 @@ class Matrix:
 
 
 def layout(context: Context, type_: Coopmatrix, name: str) -> Matrix:
-    """How a coopmatrix is held."""
+    """The layout of a coopmatrix in registers."""
     target = context.target
     if type_.use == "matrix_b":
         return Matrix(name, type_, 1, type_.rows, True, 1)

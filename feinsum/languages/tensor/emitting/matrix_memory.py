@@ -22,7 +22,7 @@ def _turned(operation: Operation) -> bool:
 
 
 class _Access:
-    """Where the elements of a matrix are in memory, and which are to be checked."""
+    """The places of a matrix's elements in memory, and those to be checked."""
 
     def __init__(self, context: Context, operation: Operation, matrix: Matrix, view: View, x: Value, y: Value) -> None:
         self.matrix, self.turned = matrix, _turned(operation)
