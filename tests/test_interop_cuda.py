@@ -19,7 +19,7 @@ import pytest
 import feinsum as fe
 from feinsum.compile.executable import Geometry
 from feinsum.errors import TransformError
-from feinsum.interop.cuda import contraction, holders, launching, reception, recognition
+from feinsum.interop.cuda import contraction, driver, holders, launching, reception, recognition
 from feinsum.interop.cuda.ptx import PtxEntry, for_cuda
 
 HEAD = (
@@ -240,6 +240,9 @@ def torch(monkeypatch):
         def number(self, value, dtype, device):
             return torch.full((), value, dtype=self._types[dtype])
 
+        def adopt(self, value, device):
+            return torch.from_numpy(value.values)
+
     from feinsum.interop import arrays
 
     def as_cuda(inputs, guests, out, owner, wanted):
@@ -386,6 +389,61 @@ def test_arrays_of_jax_are_taken_and_then_quick(torch, kernel, monkeypatch):
             np.testing.assert_array_equal(np.asarray(found), np.full((40, 7), 5.0, "float32"))
     assert kernel.quick is None
     assert len(expression.kernels) == 1
+
+
+class ByInterface:
+    """An array that describes itself as Numba's do, and speaks no DLPack; in memory of the host here."""
+
+    def __init__(self, values, stream=None, read_only=False):
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+        data = (values.ctypes.data, read_only)
+        self.__cuda_array_interface__ = {"data": data, "shape": values.shape, "stream": stream, "version": 3}
+
+
+def test_arrays_that_describe_themselves(torch, kernel, monkeypatch):
+    """They are looked at where they are, when their stream has come so far; results are of who looked, or in out=."""
+    from feinsum.interop import interface_arrays
+
+    waits = []
+    monkeypatch.setattr(interface_arrays, "device_of", lambda pointer: 0)
+    monkeypatch.setattr(reception, "check_device", lambda device, number: None)
+    monkeypatch.setattr(reception, "wait_for_stream", lambda *streams: waits.append(streams))
+    D, u = np.random.default_rng(0).normal(size=(2, 40, 5)).astype("float32")
+    D = D[:7].copy()
+    given = {"D": ByInterface(D, stream=7), "u": ByInterface(u)}
+    for _ in range(2):
+        torch.testing.assert_close(kernel(given), torch.from_numpy(u @ D.T))
+    assert waits == [(0, 7)] * 2
+    assert "copied" not in kernel.explain()
+    torch.testing.assert_close(fe.contract("ij,ej->ei", *given.values()), torch.from_numpy(u @ D.T))
+    torch.testing.assert_close(fe.contract("ij,->ij", given["D"], np.float32(2)), torch.from_numpy(2 * D))
+    out = ByInterface(np.zeros((40, 7), "float32"))
+    assert kernel(given, out=out) is out
+    np.testing.assert_allclose(out.values, u @ D.T, rtol=1e-5, atol=1e-5)
+    with pytest.raises(fe.ValidationError, match="out is read-only"):
+        kernel(given, out=ByInterface(out.values, read_only=True))
+    with pytest.raises(fe.ValidationError, match="mixed"):
+        kernel(D=given["D"], u=torch.from_numpy(u))
+
+
+def test_a_stream_waits_for_another(monkeypatch):
+    """By an event, so that the host does not."""
+    told = []
+
+    def call(name, *values):
+        return lambda *arguments: told.append((name, *arguments)) or ("success", *values)
+
+    monkeypatch.setattr(driver, "check", lambda answer: answer[1] if len(answer) > 1 else None)
+    flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=SimpleNamespace(value=2))
+    calls = {
+        "cuEventCreate": call("create", "event"),
+        "cuEventRecord": call("record"),
+        "cuStreamWaitEvent": call("wait"),
+        "cuEventDestroy": call("destroy"),
+    }
+    monkeypatch.setattr(driver, "bindings", lambda: SimpleNamespace(CUevent_flags=flags, CUstream=hex, **calls))
+    driver.wait_for_stream(5, 7)
+    assert told == [("create", 2), ("record", "event", "0x7"), ("wait", "0x5", "event", 0), ("destroy", "event")]
 
 
 @pytest.mark.parametrize("guarded", [True, False])

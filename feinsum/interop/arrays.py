@@ -62,12 +62,16 @@ def _find(value: Any) -> Library | None:
     if name is not None:
         # JAX has types and functions that are no arrays; so have others.
         return _library(name) if hasattr(value, "shape") and hasattr(value, "dtype") else None
-    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
-        return None
-    from feinsum.interop.dlpack_arrays import Dlpack
-
     package = type(value).__module__.partition(".")[0]
-    return _others.setdefault(package, Dlpack(value))
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        from feinsum.interop.dlpack_arrays import Dlpack
+
+        return _others.setdefault(package, Dlpack(value))
+    if hasattr(value, "__cuda_array_interface__"):
+        from feinsum.interop.interface_arrays import InterfaceArrays
+
+        return _others.setdefault(f"{package}, by interface", InterfaceArrays(value))
+    return None
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,16 @@ class Dlpack:
 
         :raises ValidationError: if the library has no ``from_dlpack``.
         """
+        return self.take(np.asarray(result)), ""
+
+    def take(self, value: Any) -> Any:
+        """An array of another library, wherever it is.
+
+        :raises ValidationError: if the library has no ``from_dlpack``.
+        """
         if self._from_dlpack is None:
             raise ValidationError(f"{self.name} has no from_dlpack to take the result by; say like='numpy'")
-        return self._from_dlpack(np.asarray(result)), ""
+        return self._from_dlpack(value)
 
     def written(self, value: Any) -> None:
         """See :meth:`Library.written`."""

@@ -77,6 +77,27 @@ def pci_bus_id(number: int) -> str:
     return name.split(b"\0")[0].decode().lower()
 
 
+def device_of(pointer: int) -> int:
+    """The number of the device that memory is on.
+
+    :raises DeviceError: if CUDA's driver does not know the memory.
+    """
+    driver = bindings()
+    ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(check(driver.cuPointerGetAttribute(ordinal, pointer)))
+
+
+def wait_for_stream(waiting: int, other: int) -> None:
+    """Let what comes on one stream begin when another has come as far as it is now; nobody is held up else."""
+    driver = bindings()
+    event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value))
+    try:
+        check(driver.cuEventRecord(event, driver.CUstream(other)))
+        check(driver.cuStreamWaitEvent(driver.CUstream(waiting), event, 0))
+    finally:
+        driver.cuEventDestroy(event)  # once it has been reached
+
+
 @contextlib.contextmanager
 def context_of(number: int) -> Any:
     """Make the primary context of a device current: that of torch, CuPy and JAX."""

@@ -13,10 +13,12 @@ from feinsum.devices import Device, devices
 from feinsum.errors import DeviceError, DTypeError, ShapeError, ValidationError
 from feinsum.generate.arguments import check_arguments
 from feinsum.generate.guests import Copied, called, each
-from feinsum.interop.cuda.driver import bindings, device_name
+from feinsum.interop.cuda.driver import bindings, device_name, wait_for_stream
 from feinsum.interop.cuda.holders import Holder, holder_for, stream_address
 from feinsum.interop.cuda.launching import BoundLaunches, CudaProgram
 from feinsum.interop.cuda.quick import QuickCall, QuickCalls, QuickStep
+from feinsum.interop.dlpack_arrays import Dlpack
+from feinsum.interop.interface_arrays import InterfaceArrays
 from feinsum.interop.library import Library
 
 if TYPE_CHECKING:
@@ -39,9 +41,7 @@ def receive_cuda(
     bindings()
     if device is not None:
         check_device(device, number)
-    held = holder_for(owner.name)
-    taken = inputs if held.name == owner.name else {key: held.take(value) for key, value in inputs.items()}
-    return CudaReception(taken, out, held, owner, wanted, number)
+    return CudaReception(inputs, out, holder_for(owner.name), owner, wanted, number)
 
 
 @lru_cache(maxsize=64)
@@ -84,7 +84,7 @@ class Described:
 class CudaReception:
     """See :class:`feinsum.generate.guests.Reception`.
 
-    :ivar inputs: arrays of the holder.
+    :ivar inputs, out: arrays of the library, which the holder takes when the stream is current that is to wait for them.
     """
 
     inputs: Mapping[Any, Any]
@@ -99,7 +99,7 @@ class CudaReception:
     def give(self, results: Any) -> tuple[Any, Sequence[Copied]]:
         """See :meth:`Reception.give`."""
         if self.out is not None:
-            each(self.out, self.held.written)
+            each(self.out, self.held.written if self.library.name == self.held.name else self.library.written)
             return self.out, ()
         if self.wanted.name == self.held.name:
             return results, ()
@@ -108,9 +108,8 @@ class CudaReception:
     def launch(self, kernel: Kernel, scalars: Mapping[str, Any], stream: Any) -> tuple[Any, Sequence[Copied]]:
         """See :meth:`Reception.launch`."""
         with self.held.at(self.number, stream_address(stream)):
-            results, copied = road_of(kernel).call(
-                self.inputs, scalars, self.out, self.held, self.number, self.library.name
-            )
+            inputs, out = self._taken()
+            results, copied = road_of(kernel).call(inputs, scalars, out, self.held, self.number, self.library.name)
             given, more = self.give(tuple(results) if len(results) > 1 else results[0])
         return given, (*copied, *more)
 
@@ -121,11 +120,36 @@ class CudaReception:
         from feinsum.interop.cuda.contraction import contract
 
         with self.held.at(self.number, stream_address(stream)):
-            result, copied, last, quick = contract(
-                text, how, self.inputs, self.out, self.held, self.number, known, at_once=self.library.name != self.held.name
-            )
+            inputs, out = self._taken()
+            at_once = self.library.name != self.held.name
+            result, copied, last, quick = contract(text, how, inputs, out, self.held, self.number, known, at_once=at_once)
             given, more = self.give(result)
-        return given, (*copied, *more), last, quick if self.library.name == self.held.name else None
+        return given, (*copied, *more), last, None if at_once else quick
+
+    def _taken(self) -> tuple[Mapping[Any, Any], Any]:
+        """Operands and `out` as arrays of the holder."""
+        if self.library.name == self.held.name:
+            return self.inputs, self.out
+        by_interface = isinstance(self.library, InterfaceArrays)
+        take = self._adopted if by_interface else self.held.take
+        numbers = (np.ndarray, np.generic, int, float, complex)
+        inputs = {key: value if isinstance(value, numbers) else take(value) for key, value in self.inputs.items()}
+        if self.out is None or not by_interface:
+            return inputs, self.out
+        if any(one.__cuda_array_interface__["data"][1] for one in _each_of(self.out)):
+            raise ValidationError("out is read-only; pass an array that can be written")
+        return inputs, each(self.out, take)
+
+    def _adopted(self, value: Any) -> Any:
+        """An array over memory that is described by ``__cuda_array_interface__``, ready on the current stream."""
+        stream = value.__cuda_array_interface__.get("stream")
+        if stream is not None:
+            wait_for_stream(self.held.stream(self.number), int(stream))
+        return self.held.adopt(value, self.number)
+
+
+def _each_of(results: Any) -> Sequence[Any]:
+    return results if isinstance(results, (tuple, list)) else (results,)
 
 
 def _given(results: Any, held: Holder, wanted: Library) -> tuple[Any, Sequence[Copied]]:
@@ -141,6 +165,10 @@ def _given(results: Any, held: Holder, wanted: Library) -> tuple[Any, Sequence[C
         return each(results, jax.dlpack.from_dlpack), ()
     if wanted.name == "numpy":
         return each(results, held.download), (Copied("the result", "is on a CUDA device", int(first.nbytes)),)
+    if isinstance(wanted, Dlpack):
+        return each(results, wanted.take), ()
+    if isinstance(wanted, InterfaceArrays):
+        return results, ()  # they describe themselves in the same way
     raise ValidationError(f"the results are CUDA arrays, which {wanted.name} is not known to take; say like=")
 
 

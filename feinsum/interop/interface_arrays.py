@@ -1,0 +1,38 @@
+"""CUDA arrays of whoever describes them by ``__cuda_array_interface__`` and does not speak DLPack, such as those of Numba.
+
+Torch or CuPy look at their memory where it is, and results are arrays of theirs, which describe themselves in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from feinsum.errors import ValidationError
+from feinsum.interop.cuda.driver import device_of
+
+
+class InterfaceArrays:
+    """See :class:`feinsum.interop.library.Library`; one for each library that is met.
+
+    :param example: an array of the library.
+    """
+
+    def __init__(self, example: Any) -> None:
+        self.name = type(example).__module__.partition(".")[0]
+
+    def place(self, value: Any) -> str:
+        """See :meth:`Library.place`."""
+        return f"cuda:{device_of(int(value.__cuda_array_interface__['data'][0]))}"
+
+    def borrow(self, label: str, value: Any, *, written: bool = False) -> tuple[np.ndarray[Any, Any], str]:
+        """See :meth:`Library.borrow`."""
+        raise ValidationError(f"{label} is a {type(value).__name__}, which is not on the host")
+
+    def give(self, result: Any) -> tuple[Any, str]:
+        """See :meth:`Library.give`."""
+        raise ValidationError(f"nobody knows how arrays of {self.name} are made; say like=")
+
+    def written(self, value: Any) -> None:
+        """See :meth:`Library.written`."""
