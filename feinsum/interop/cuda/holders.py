@@ -344,8 +344,15 @@ def holder_for(name: str) -> Holder:
 
     :raises ValidationError: if there is neither torch with CUDA nor CuPy.
     """
-    if name in _HOLDERS:
-        return holder(name)
+    return holder(name) if name in _HOLDERS else _taker(name)
+
+
+@lru_cache(maxsize=16)
+def _taker(name: str) -> Holder:
+    """Who takes arrays by DLPack; torch asks the driver what there is each time, so it is asked once.
+
+    :raises ValidationError: if there is nobody, which may change.
+    """
     for other in sorted(_HOLDERS, key=lambda known: known not in sys.modules):
         try:
             found = holder(other)
