@@ -299,19 +299,32 @@ def told(case: Case, device: fe.Device, race: Race) -> dict[str, Any]:
 
 
 def page(lines: list[dict[str, Any]]) -> str:
-    """A table of results, the newest of each program."""
+    """A table of results for each device, the newest of each program."""
     newest = {(line["device"], line["program"], line["lengths"]): line for line in lines}
+    text = [
+        ".. this file is written by the command that it names",
+        "",
+        "Made by ``python -m benchmarks declarative --page``.",
+        "",
+    ]
+    for device in dict.fromkeys(line["device"] for line in reversed(newest.values())):  # the latest first
+        own = [line for line in newest.values() if line["device"] == device]
+        dates = " and ".join(sorted({line["date"] for line in own}))
+        text += [f"On ``{device}``, {dates}:", "", *list_table(_rows(own)), ""]
+    return "\n".join(text)
+
+
+def _rows(lines: list[dict[str, Any]]) -> list[list[str]]:
+    """The rows of a table, headings first."""
     peers = ["torch", "torch.compile", "jax", "numba"]
     rows = [["program", "lengths", "time", "of what it is measured against", "aim", *peers]]
-    for line in newest.values():
+    for line in lines:
         ratios = line["times_as_fast_as"]
         against = f"{ratios[line['against']]:.2f} ({line['against']})" if line["against"] else ""
         bar = f"{line['bar']:.2f}" if line["bar"] else ""
         told = [f"{ratios[name]:.2f}" if name in ratios else "" for name in peers]
         rows.append([line["program"], line["lengths"], f"{line['seconds']['program'] * 1e3:.3g} ms", against, bar, *told])
-    devices = sorted({f"{line['device']}, {line['date']}" for line in newest.values()})
-    note = f"Made by ``python -m benchmarks declarative --page``, on {'; '.join(devices)}."
-    return "\n".join([".. " + "this file is written by the command that it names", "", note, "", *list_table(rows), ""])
+    return rows
 
 
 def main() -> None:

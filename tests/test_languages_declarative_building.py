@@ -319,6 +319,42 @@ def test_what_follows_a_sum_is_an_epilogue(cpu: Device) -> None:
         assert f"in {steps} steps" in kernel.explain()
 
 
+OPERANDS = {
+    "exp(x[i, k]) * w[k, j]": (lambda x, w: np.exp(x) @ w, 2),
+    "2 * x[i, k] * w[k, j]": (lambda x, w: 2 * (x @ w), 1),
+    "-x[i, k] * w[k, j] / 4": (lambda x, w: -(x @ w) / 4, 1),
+    "(x[i, k] + 1) * max(w[k, j], 0.0) * x[i, k]": (lambda x, w: ((x + 1) * x) @ np.maximum(w, 0), 2),
+    "x[i, K - 1 - k] * w[k, j]": (lambda x, w: x[:, ::-1] @ w, 2),
+    "(if k > i then x[i, k] else 0.0) * w[k, j]": (lambda x, w: np.triu(x, 1) @ w, 2),
+}
+"""Products in a sum, what numpy says, and the most steps: small factors are made by one kernel."""
+
+
+@pytest.mark.parametrize("product", OPERANDS)
+def test_what_is_multiplied_becomes_arrays(product: str, cpu: Device) -> None:
+    """So that kernels of einsums add the products up, whatever is made of a factor before."""
+    total = f"reduce (shape = [K], op = sum) |k| {product}"
+    program = fe.program(f"x: Tensor<M, K; f32>\nw: Tensor<K, N; f32>\ny = compute (shape = [M, N]) |i, j| {total}")
+    x, w = numbers(14, 21), numbers(21, 18)
+    kernel = fe.build(program, device=cpu)
+    wanted, steps = OPERANDS[product][0](x, w), OPERANDS[product][1]
+    np.testing.assert_allclose(kernel(x=x, w=w), wanted, rtol=1e-4, atol=1e-4)
+    lines = [line for line in kernel.explain().splitlines() if line.startswith("step ")]
+    assert "einsum" in lines[-1]
+    assert len(lines) <= steps + 1
+
+
+@pytest.mark.parametrize("product", ["x[i, k] * exp(x[i, k])", "u[i + k] * v[k]", "exp(x[i, k] + v[k] + i)"])
+def test_factors_that_are_used_once_stay(product: str, cpu: Device) -> None:
+    """An array of them would be read as often as it is written."""
+    head = "x: Tensor<M, K; f32>\nu: Tensor<L; f32>\nv: Tensor<K; f32>\n"
+    program = fe.program(f"{head}y = compute (shape = [M]) |i| reduce (shape = [K], op = sum) |k| {product}")
+    given = {"x": numbers(6, 9), "u": numbers(15), "v": numbers(9)}
+    kernel = fe.build(program, device=cpu)
+    np.testing.assert_allclose(kernel(**given), program.interpret(**given), rtol=1e-3, atol=1e-4)
+    assert "einsum" not in kernel.explain()
+
+
 def test_results_go_where_the_call_says(cpu: Device) -> None:
     """Into arrays of pyopencl that fit; a parameter that is called out stays one."""
     doubled = fe.build(fe.program("x: Tensor<N; f32>\ny = x * 2"), device=cpu)

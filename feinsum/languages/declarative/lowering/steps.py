@@ -15,6 +15,7 @@ from feinsum.languages.declarative.forms import SCALARS
 from feinsum.languages.declarative.lowering.finishing import Finish
 from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
 from feinsum.languages.declarative.lowering.normal import Definition
+from feinsum.languages.declarative.lowering.operands import with_operands
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
@@ -143,7 +144,8 @@ def partition(
         if not isinstance(equation, Equation):
             staged.append(equation)
         else:
-            staged += [stage for one in (_split_einsum(equation) if einsums else [equation]) for stage in _stages(one)]
+            parts = [part for one in with_operands(equation) for part in _split_einsum(one)] if einsums else [equation]
+            staged += [stage for part in parts for stage in _stages(part)]
     steps: list[Step] = []
     row: list[Equation] = []
     lead = 0
