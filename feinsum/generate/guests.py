@@ -1,7 +1,7 @@
 """Arrays of other libraries than numpy and pyopencl, as the calls of kernels and contractions see them.
 
 :mod:`feinsum.interop.arrays`, a room above, knows each library: it is loaded when the first such array comes, so that users
-    of numpy and pyopencl do not wait for it.
+of numpy and pyopencl do not wait for it.
 """
 
 from __future__ import annotations
