@@ -122,7 +122,7 @@ def golden_of(s: TransformSpace) -> str:
     for profile in (CPU, GPU):
         for described in presentations_for_golden(s):
             e = canonicalize_einsum(described).einsum
-            for configuration in some_configurations(s, e, profile, 0):
+            for configuration in some_configurations(s, e, profile, 0)[:1]:
                 layouts = {e.args[0][0][0].name: "padded", e.output_names[0]: "padded"}
                 text.append(f"\n// {profile.name}: {e}, padded: {', '.join(layouts)}\n")
                 case = Case(s.name, e, sized(e, 1000), configuration, profile.id, layouts)

@@ -25,36 +25,6 @@ __kernel void __attribute__ ((reqd_work_group_size(6, 1, 1))) feinsum(__global d
   out_1[6 * gid(1) + lid(0)] = acc_c__d__0;
 }
 
-// Some CPU: bcd,ca,cad->ab [A0 A1 x0; A0 A1 x1] A0: float64[6, 12, 10], A1: float64[12, ∞], x0: float64[12, ∞, 10], x1: float64[12, ∞, 10], padded: A0, out_0
-#define lid(N) ((int) get_local_id(N))
-#define gid(N) ((int) get_group_id(N))
-#if __OPENCL_C_VERSION__ < 120
-#pragma OPENCL EXTENSION cl_khr_fp64: enable
-#endif
-
-__kernel void __attribute__ ((reqd_work_group_size(10, 1, 1))) feinsum(__global double const *__restrict__ A1, __global double const *__restrict__ x0, __global double const *__restrict__ x1, int const n_a, __global double *__restrict__ partial_0, __global double *__restrict__ partial_1)
-{
-  partial_0[10 * n_a * gid(2) + 10 * gid(1) + lid(0)] = A1[n_a * gid(2) + gid(1)] * x0[10 * n_a * gid(2) + 10 * gid(1) + lid(0)];
-  partial_1[10 * n_a * gid(2) + 10 * gid(1) + lid(0)] = A1[n_a * gid(2) + gid(1)] * x1[10 * n_a * gid(2) + 10 * gid(1) + lid(0)];
-}
-
-__kernel void __attribute__ ((reqd_work_group_size(6, 1, 1))) feinsum_0(__global double const *__restrict__ A0, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a, __global double const *__restrict__ partial_0, __global double const *__restrict__ partial_1)
-{
-  double acc_c_1_d_1;
-  double acc_c_1_d_2;
-
-  acc_c_1_d_1 = (double) (0.0);
-  acc_c_1_d_2 = (double) (0.0);
-  for (int c_1 = 0; c_1 <= 11; ++c_1)
-    for (int d_1 = 0; d_1 <= 9; ++d_1)
-    {
-      acc_c_1_d_1 = acc_c_1_d_1 + A0[192 * lid(0) + 16 * c_1 + d_1] * partial_0[10 * n_a * c_1 + 10 * gid(1) + d_1];
-      acc_c_1_d_2 = acc_c_1_d_2 + A0[192 * lid(0) + 16 * c_1 + d_1] * partial_1[10 * n_a * c_1 + 10 * gid(1) + d_1];
-    }
-  out_0[8 * gid(1) + lid(0)] = acc_c_1_d_1;
-  out_1[6 * gid(1) + lid(0)] = acc_c_1_d_2;
-}
-
 // Some GPU: bcd,ca,cad->ab [A0 A1 x0; A0 A1 x1] A0: float64[6, 12, 10], A1: float64[12, ∞], x0: float64[12, ∞, 10], x1: float64[12, ∞, 10], padded: A0, out_0
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -77,34 +47,4 @@ __kernel void __attribute__ ((reqd_work_group_size(6, 1, 1))) feinsum(__global d
     }
   out_0[8 * gid(1) + lid(0)] = acc_c__d_;
   out_1[6 * gid(1) + lid(0)] = acc_c__d__0;
-}
-
-// Some GPU: bcd,ca,cad->ab [A0 A1 x0; A0 A1 x1] A0: float64[6, 12, 10], A1: float64[12, ∞], x0: float64[12, ∞, 10], x1: float64[12, ∞, 10], padded: A0, out_0
-#define lid(N) ((int) get_local_id(N))
-#define gid(N) ((int) get_group_id(N))
-#if __OPENCL_C_VERSION__ < 120
-#pragma OPENCL EXTENSION cl_khr_fp64: enable
-#endif
-
-__kernel void __attribute__ ((reqd_work_group_size(10, 1, 1))) feinsum(__global double const *__restrict__ A1, __global double const *__restrict__ x0, __global double const *__restrict__ x1, int const n_a, __global double *__restrict__ partial_0, __global double *__restrict__ partial_1)
-{
-  partial_0[10 * n_a * gid(2) + 10 * gid(1) + lid(0)] = A1[n_a * gid(2) + gid(1)] * x0[10 * n_a * gid(2) + 10 * gid(1) + lid(0)];
-  partial_1[10 * n_a * gid(2) + 10 * gid(1) + lid(0)] = A1[n_a * gid(2) + gid(1)] * x1[10 * n_a * gid(2) + 10 * gid(1) + lid(0)];
-}
-
-__kernel void __attribute__ ((reqd_work_group_size(6, 1, 1))) feinsum_0(__global double const *__restrict__ A0, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a, __global double const *__restrict__ partial_0, __global double const *__restrict__ partial_1)
-{
-  double acc_c_1_d_1;
-  double acc_c_1_d_2;
-
-  acc_c_1_d_1 = (double) (0.0);
-  acc_c_1_d_2 = (double) (0.0);
-  for (int c_1 = 0; c_1 <= 11; ++c_1)
-    for (int d_1 = 0; d_1 <= 9; ++d_1)
-    {
-      acc_c_1_d_1 = acc_c_1_d_1 + A0[192 * lid(0) + 16 * c_1 + d_1] * partial_0[10 * n_a * c_1 + 10 * gid(1) + d_1];
-      acc_c_1_d_2 = acc_c_1_d_2 + A0[192 * lid(0) + 16 * c_1 + d_1] * partial_1[10 * n_a * c_1 + 10 * gid(1) + d_1];
-    }
-  out_0[8 * gid(1) + lid(0)] = acc_c_1_d_1;
-  out_1[6 * gid(1) + lid(0)] = acc_c_1_d_2;
 }

@@ -35,40 +35,6 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
   out_1[0] = acc_0[0] + acc_0[1] + acc_0[2] + acc_0[3];
 }
 
-// Some CPU: aa-> [x0; x1] x0: float64[8, 8], x1: float64[8, 8], padded: x0, out_0
-#define lid(N) ((int) get_local_id(N))
-#define gid(N) ((int) get_group_id(N))
-#if __OPENCL_C_VERSION__ < 120
-#pragma OPENCL EXTENSION cl_khr_fp64: enable
-#endif
-
-__kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1)
-{
-  double acc[4];
-  double acc_0[4];
-
-  __attribute__((opencl_unroll_hint))
-  for (int a_part_0 = 0; a_part_0 <= 3; ++a_part_0)
-    acc[a_part_0] = (double) (0.0);
-  __attribute__((opencl_unroll_hint))
-  for (int a_part_2 = 0; a_part_2 <= 3; ++a_part_2)
-    acc_0[a_part_2] = (double) (0.0);
-  for (int a_strip = 0; a_strip <= 1; ++a_strip)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int a_part = 0; a_part <= 3; ++a_part)
-      acc[a_part] = acc[a_part] + x0[68 * a_strip + 17 * a_part];
-  }
-  out_0[0] = acc[0] + acc[1] + acc[2] + acc[3];
-  for (int a_strip_0 = 0; a_strip_0 <= 1; ++a_strip_0)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int a_part_1 = 0; a_part_1 <= 3; ++a_part_1)
-      acc_0[a_part_1] = acc_0[a_part_1] + x1[36 * a_strip_0 + 9 * a_part_1];
-  }
-  out_1[0] = acc_0[0] + acc_0[1] + acc_0[2] + acc_0[3];
-}
-
 // Some GPU: aa-> [x0; x1] x0: float64[8, 8], x1: float64[8, 8], padded: x0, out_0
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -154,92 +120,6 @@ __kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global
   if (1 + -1 * lid(0) >= 0)
     acc_a_lane_2[lid(0)] = acc_a_lane_2[lid(0)] + acc_a_lane_2[2 + lid(0)];
   barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_2 (red_a_lane_2_stage_7 depends on red_a_lane_2_stage_6) */;
-  if (lid(0) == 0)
-  {
-    acc_a_lane_2[0] = acc_a_lane_2[0] + acc_a_lane_2[1];
-    out_1[0] = acc_a_lane_2[0];
-  }
-}
-
-// Some GPU: aa-> [x0; x1] x0: float64[8, 8], x1: float64[8, 8], padded: x0, out_0
-#define lid(N) ((int) get_local_id(N))
-#define gid(N) ((int) get_group_id(N))
-#if __OPENCL_C_VERSION__ < 120
-#pragma OPENCL EXTENSION cl_khr_fp64: enable
-#endif
-
-__kernel void __attribute__ ((reqd_work_group_size(128, 1, 1))) feinsum(__global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1)
-{
-  double acc[1];
-  double acc_0[1];
-  __local double acc_a_lane_0[128];
-  __local double acc_a_lane_2[128];
-  double neutral_a_lane_0;
-  double neutral_a_lane_2;
-
-  acc[0] = (double) (0.0);
-  acc_0[0] = (double) (0.0);
-  acc_a_lane_0[lid(0)] = (double) (0.0);
-  neutral_a_lane_0 = (double) (0.0);
-  acc_a_lane_2[lid(0)] = (double) (0.0);
-  neutral_a_lane_2 = (double) (0.0);
-  if (7 + -1 * lid(0) >= 0)
-  {
-    int const a_strip = 0;
-
-    acc[0] = acc[0] + x0[16 * lid(0) + lid(0)];
-  }
-  acc_a_lane_0[lid(0)] = neutral_a_lane_0 + acc[0];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_0 (red_a_lane_0_stage_0 depends on step_0_0_a_lane_0_init) */;
-  if (63 + -1 * lid(0) >= 0)
-    acc_a_lane_0[lid(0)] = acc_a_lane_0[lid(0)] + acc_a_lane_0[64 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_0 (red_a_lane_0_stage_1 depends on red_a_lane_0_stage_0) */;
-  if (31 + -1 * lid(0) >= 0)
-    acc_a_lane_0[lid(0)] = acc_a_lane_0[lid(0)] + acc_a_lane_0[32 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_0 (red_a_lane_0_stage_2 depends on red_a_lane_0_stage_1) */;
-  if (15 + -1 * lid(0) >= 0)
-    acc_a_lane_0[lid(0)] = acc_a_lane_0[lid(0)] + acc_a_lane_0[16 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_0 (red_a_lane_0_stage_3 depends on red_a_lane_0_stage_2) */;
-  if (7 + -1 * lid(0) >= 0)
-    acc_a_lane_0[lid(0)] = acc_a_lane_0[lid(0)] + acc_a_lane_0[8 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_0 (red_a_lane_0_stage_4 depends on red_a_lane_0_stage_3) */;
-  if (3 + -1 * lid(0) >= 0)
-    acc_a_lane_0[lid(0)] = acc_a_lane_0[lid(0)] + acc_a_lane_0[4 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_0 (red_a_lane_0_stage_5 depends on red_a_lane_0_stage_4) */;
-  if (1 + -1 * lid(0) >= 0)
-    acc_a_lane_0[lid(0)] = acc_a_lane_0[lid(0)] + acc_a_lane_0[2 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_0 (red_a_lane_0_stage_6 depends on red_a_lane_0_stage_5) */;
-  if (lid(0) == 0)
-  {
-    acc_a_lane_0[0] = acc_a_lane_0[0] + acc_a_lane_0[1];
-    out_0[0] = acc_a_lane_0[0];
-  }
-  if (7 + -1 * lid(0) >= 0)
-  {
-    int const a_strip_0 = 0;
-
-    acc_0[0] = acc_0[0] + x1[8 * lid(0) + lid(0)];
-  }
-  acc_a_lane_2[lid(0)] = neutral_a_lane_2 + acc_0[0];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_2 (red_a_lane_2_stage_0 depends on step_0_1_a_lane_2_transfer) */;
-  if (63 + -1 * lid(0) >= 0)
-    acc_a_lane_2[lid(0)] = acc_a_lane_2[lid(0)] + acc_a_lane_2[64 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_2 (red_a_lane_2_stage_1 depends on red_a_lane_2_stage_0) */;
-  if (31 + -1 * lid(0) >= 0)
-    acc_a_lane_2[lid(0)] = acc_a_lane_2[lid(0)] + acc_a_lane_2[32 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_2 (red_a_lane_2_stage_2 depends on red_a_lane_2_stage_1) */;
-  if (15 + -1 * lid(0) >= 0)
-    acc_a_lane_2[lid(0)] = acc_a_lane_2[lid(0)] + acc_a_lane_2[16 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_2 (red_a_lane_2_stage_3 depends on red_a_lane_2_stage_2) */;
-  if (7 + -1 * lid(0) >= 0)
-    acc_a_lane_2[lid(0)] = acc_a_lane_2[lid(0)] + acc_a_lane_2[8 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_2 (red_a_lane_2_stage_4 depends on red_a_lane_2_stage_3) */;
-  if (3 + -1 * lid(0) >= 0)
-    acc_a_lane_2[lid(0)] = acc_a_lane_2[lid(0)] + acc_a_lane_2[4 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_2 (red_a_lane_2_stage_5 depends on red_a_lane_2_stage_4) */;
-  if (1 + -1 * lid(0) >= 0)
-    acc_a_lane_2[lid(0)] = acc_a_lane_2[lid(0)] + acc_a_lane_2[2 + lid(0)];
-  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_a_lane_2 (red_a_lane_2_stage_6 depends on red_a_lane_2_stage_5) */;
   if (lid(0) == 0)
   {
     acc_a_lane_2[0] = acc_a_lane_2[0] + acc_a_lane_2[1];
