@@ -25,7 +25,7 @@ version = release = __version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", "myst_nb", "directives"]
 # The tables of measurements are parts of other pages; what begins with an underscore is no page.
-exclude_patterns = ["benchmarks-*.rst", "arrays-*.rst", "seissol-*.rst", "declarative-[cg]pu.rst", "_*"]
+exclude_patterns = ["benchmarks-*.rst", "arrays-*.rst", "seissol-*.rst", "*-[cg]pu.rst", "_*"]
 default_role = "code"
 smartquotes_action = "D"  # dashes; quotes stay what they are in code
 highlight_language = "default"  # Python where it is, and plain where it is not

@@ -23,6 +23,8 @@ from benchmarks.seissol.cases import WORKLOADS, seissol_cases
 from benchmarks.seissol.table import bound, missed, write_page
 from benchmarks.selection import select
 from benchmarks.table import HEADINGS, case_table, cells
+from benchmarks.tensor.__main__ import page as tensor_page
+from benchmarks.tensor.cases import cases as tensor_cases
 
 ROOT = Path(__file__).parents[1]
 
@@ -229,3 +231,25 @@ def test_what_misses_a_bar_of_seissol(tmp_path: Path) -> None:
     assert bound(moving) == "bandwidth"
     write_page([row, moving], tmp_path / "page.rst")
     assert "missed by 2 of 2 (volume 2); 1 of these are bound by bandwidth" in (tmp_path / "page.rst").read_text()
+
+
+@pytest.mark.parametrize("results", sorted((ROOT / "doc").glob("tensor-*.jsonl")), ids=lambda path: path.stem)
+def test_tables_of_the_tensor_language_are_those_of_their_results(results: Path) -> None:
+    """A page has what its command makes of the lines beside it, and every case of the command has a line or is named."""
+    lines = [json.loads(text) for text in results.read_text(encoding="utf-8").splitlines()]
+    assert tensor_page(lines) == results.with_suffix(".rst").read_text(encoding="utf-8")
+    assert {line["case"] for line in lines} <= {case.name for case in tensor_cases()}
+
+
+def test_a_table_of_the_tensor_language_names_what_misses_a_bar() -> None:
+    """The slower of two ways counts for its own bar, the quicker one for the peers'."""
+    about = {"machine": "A", "device": "cpu:a", "driver": "1", "date": "2026-01-02", "versions": {"torch": "2"}}
+    ratios = {"general_over_best": 0.5, "einsum_over_best": 1.5, "general_over_einsum": 0.33, "einsum_over_generate": None}
+    row = {"case": "gemm 4^3 float32 beta 0", "seconds": {"general": 3e-6, "einsum": 1e-6, "torch": 1.5e-6}}
+    text = tensor_page([{**about, **ratios, **row, "best_over_torch": 1.5}])
+    assert (
+        "Made by ``python -m benchmarks tensor --page`` from 1 results of 2026-01-02, on A (``cpu:a``, driver 1); torch 2."
+        in text
+    )
+    assert "at least as fast as the best peer: 1 of 1\n" in text
+    assert "at least half as fast as einsums: 0 of 1 (not: gemm 4^3 float32 beta 0 0.33)" in text

@@ -44,6 +44,8 @@ def test_updates_of_every_type_by_one_work_item(cpu: fe.Device, type_: str) -> N
     [
         ("one", "f32", "dynamic", "1", False),
         ("one", "f64", "padded", "2", True),
+        ("one", "f32", "dynamic", "parameter", False),
+        ("one", "f16", "dynamic", "1", False),
         ("eight", "f32", "packed", "1", True),
         ("eight", "c32", "dynamic", "2", False),
         ("eight", "f16", "padded", "parameter", False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from typing import Any
 
@@ -235,3 +236,32 @@ def test_a_route_that_cannot_be_is_refused(cpu: fe.Device) -> None:
     assert "route: general, as line 3 is no einsum" in fe.build(fe.program(text), device=cpu).explain()
     with pytest.raises(FeinsumError, match="route is 'fast'"):
         fe.build(fe.program(text), device=cpu, route="fast")
+
+
+def test_views_of_arrays_on_the_device_are_kept_while_these_are(cpu: fe.Device) -> None:
+    """Calls with the same array, with one in its place, and with what it is set to; a view does not outlive its array."""
+    import pyopencl.array as cla
+
+    text = """func @add(%A: memref<f64x3x2x?>, %B: memref<f64x2x4>, %C: memref<f64x3x4x?>) {
+        %id = builtin.group_id : index  %one = constant 1.0 : f64
+        %a = subview %A[0:3, 0:2, %id] : memref<f64x3x2>  %c = subview %C[0:3, 0:4, %id] : memref<f64x3x4>
+        gemm.n.n %one, %a, %B, %one, %c
+    }"""
+    kernel = fe.build(fe.program(text), device=cpu, route="einsum")
+    rng = np.random.default_rng(0)
+    numbers = {name: rng.random(shape[::-1]).T for name, shape in {"A": (3, 2, 5), "B": (2, 4), "C": (3, 4, 5)}.items()}
+    held = {name: cla.to_device(cpu.queue, value) for name, value in numbers.items()}
+    product = np.einsum("ike,kj->ije", numbers["A"], numbers["B"])
+    for times in (1, 2):
+        kernel(**held)
+        np.testing.assert_allclose(held["C"].get(), numbers["C"] + times * product)
+    held["B"] = cla.to_device(cpu.queue, 2 * numbers["B"])
+    held["C"].set(numbers["C"])
+    kernel(**held)
+    np.testing.assert_allclose(held["C"].get(), numbers["C"] + 2 * product)
+    views = kernel._runner._transposed._known
+    assert len(views) == 3
+    cpu.queue.finish()
+    held.clear()
+    gc.collect()
+    assert not views

@@ -15,14 +15,16 @@
         }
     }
 
-What is left over at the end of a mode of known size is a smaller tile; of an unknown one, a tile whose loads and stores
-are checked.  Sums are accumulated in f32 for f16 and bf16, in i32 for i8 and i16, else in the type of C.
+What is left over at the end of a mode of known size is a smaller tile; of an unknown one, smaller and smaller ones, or for
+several work-items a tile whose loads and stores are checked.  Sums are accumulated in f32 for f16 and bf16, in i32 for i8
+and i16, else in the type of C.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from feinsum.devices.ptx import MatrixUnit
 from feinsum.languages.tensor.ir import Function, Operation, Value
@@ -36,6 +38,11 @@ _UNROLLED = 256
 """Multiplications of vectors that a loop over k may have in its body."""
 _UNROLLED_ALONE = 64
 """The same where one work-item computes all tiles, whose code should fit the cache of instructions together."""
+_UNROLLED_IN_FEW = 16
+"""The same with 16 vector registers, into which compilers load more than they hold if they see more steps at once."""
+_FEW_VECTORS = 16
+_SHAPE = 2
+"""Cycles for each shape of tiles: code of its own."""
 _DEEPEST = 8
 _LATENCY = 8
 """Multiplications of vectors that are under way at a time."""
@@ -112,9 +119,8 @@ class _Product:
     def alone(self, b: Builder) -> None:
         """All tiles by one work-item, with vectors along the rows."""
         rows, columns = self._tile_sizes()
-        self._along(b, 0, self.rows, rows, lambda c, m, height, checked_m: self._along(
-            c, 1, self.columns, columns, lambda d, n, width, checked_n: self._compute(
-                d, _Tile(height, width, (checked_m, checked_n)), m, n)))  # fmt: skip
+        self._along(b, 0, self.rows, rows, lambda c, m, height: self._along(
+            c, 1, self.columns, columns, lambda d, n, width: self._compute(d, _Tile(height, width), m, n)))  # fmt: skip
 
     def _tile_sizes(self) -> tuple[int, int]:
         """Rows and columns of a tile, as even as can be, whose sums fit the vector registers beside an operand's."""
@@ -122,29 +128,36 @@ class _Product:
         tall, wide = self.rows or 64, self.columns or 64
         width = target.vector_width(tall, self.type)
         pieces = -(-tall // width)
-        fitting = ((p, c) for p in range(1, 7) for c in range(1, 13) if p * c + p < target.vectors)
+        # sizes that nobody knows are multiples of powers of two rather than of three
+        likely = [None if size is not None else (1, 2, 4, 8) for size in (self.rows, self.columns)]
+        tiles = product(likely[0] or range(1, 7), likely[1] or range(1, 13))
+        fitting = ((p, c) for p, c in tiles if p * c + p < target.vectors)
         rows, columns = min(fitting, key=lambda tile: (_cycles(tile, pieces, wide), tile[0] * tile[1]))
         return min(rows, pieces) * width, columns
 
-    def _along(
-        self, b: Builder, mode: int, size: Extent, step: int, body: Callable[[Builder, Value, int, bool], None]
-    ) -> None:
+    def _along(self, b: Builder, mode: int, size: Extent, step: int, body: Callable[[Builder, Value, int], None]) -> None:
         """`body` for every tile along a mode."""
         if size is None:
-            whole = b.size(self.C, mode)
-            rest = b.arith("rem", whole, b.index(step))
-            full = b.arith("sub", whole, rest)
-            b.loop([b.index(0), full, b.index(step)], lambda c, i: body(c, i, step, False), hint="mn"[mode])
-            b.loop([full, whole, b.index(step)], lambda c, i: body(c, i, step, True), hint="mn"[mode])
+            self._along_unknown(b, mode, step, body)
             return
         count, rest_size = divmod(size, step)
         if count > 1:
             bounds = [b.index(0), b.index(count * step), b.index(step)]
-            b.loop(bounds, lambda c, i: body(c, i, step, False), hint="mn"[mode])
+            b.loop(bounds, lambda c, i: body(c, i, step), hint="mn"[mode])
         elif count:
-            body(b, b.index(0), step, False)
+            body(b, b.index(0), step)
         if rest_size:
-            body(b, b.index(count * step), rest_size, False)
+            body(b, b.index(count * step), rest_size)
+
+    def _along_unknown(self, b: Builder, mode: int, step: int, body: Callable[[Builder, Value, int], None]) -> None:
+        """The same for a size that the call brings: smaller tiles for what is left, of a vector and of one row at last."""
+        whole, begin = b.size(self.C, mode), b.index(0)
+        smaller = (self.target.vector_width(step, self.type), 1) if mode == 0 else (1,)
+        for size in dict.fromkeys((step, *smaller)):
+            left = b.arith("rem", b.arith("sub", whole, begin), b.index(size))
+            end = b.arith("sub", whole, left)
+            b.loop([begin, end, b.index(size)], lambda c, i, size=size: body(c, i, size), hint="mn"[mode])
+            begin = end
 
     # several work-items
 
@@ -210,13 +223,14 @@ class _Product:
         type_ = Coopmatrix(self.type, tile.rows, tile.columns, "matrix_acc")
         width = self.target.vector_width(tile.rows, self.type)
         pieces = -(-tile.rows // (width if self.target.is_alone else self.target.subgroup_size))
-        most = _UNROLLED_ALONE if self.target.is_alone else _UNROLLED
+        alone = _UNROLLED_IN_FEW if self.target.vectors <= _FEW_VECTORS else _UNROLLED_ALONE
+        most = alone if self.target.is_alone else _UNROLLED
         deepest = max(min(most // max(pieces * tile.columns * (4 if self.type.is_complex else 1), 1), _DEEPEST), 1)
         if self.unit is not None:
             deepest = _UNIT_DEPTH
         elif any(tile.checked):
-            # tiles at an end are few, or lie in global memory; what checks them is long
-            deepest = 1 if self.target.is_alone else min(deepest, 4)
+            # what checks tiles is long
+            deepest = min(deepest, 4)
         total = b.zero(type_)
         if self.depth is None and self.unit is not None:
             # what is beyond the end is loaded as 0, for units have no shorter steps
@@ -309,7 +323,8 @@ class _Product:
 def _cycles(tile: tuple[int, int], pieces: int, columns: int) -> float:
     """What a column of A costs tile by tile: its multiplications, or their latency, and some of the loads."""
     down, across = _parts(pieces, tile[0]), _parts(columns, tile[1])
-    return sum(max(p * c, _LATENCY) + _LOAD * (p + c) for p in down for c in across)
+    shapes = len(set(down)) * len(set(across))
+    return sum(max(p * c, _LATENCY) + _LOAD * (p + c) for p in down for c in across) + _SHAPE * shapes
 
 
 def _parts(whole: int, step: int) -> list[int]:

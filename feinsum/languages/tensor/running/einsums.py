@@ -6,6 +6,7 @@ from each other.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.recognising import Contraction
 from feinsum.languages.tensor.recognising.einsums import name_of
 from feinsum.languages.tensor.recognising.terms import Block
-from feinsum.languages.tensor.running.arguments import Given, examine
+from feinsum.languages.tensor.running.arguments import Given, Layout, examine
 from feinsum.languages.tensor.types import Group
 
 RECORDED = ("exact", "lengths", "driver", "architecture")
@@ -51,6 +52,8 @@ class EinsumKernel:
         self.function, self.text, self.device, self.contractions = function, source, device, tuple(found)
         self.written = list(dict.fromkeys(one.output for one in found))
         self.kernels = []
+        self._known_layouts: dict[Any, Layout] = {}
+        self._transposed = _Transposed()
         for one in found:
             e = one.einsum.then(one.epilogue) if one.epilogue else one.einsum
             expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
@@ -87,8 +90,8 @@ class EinsumKernel:
 
         :raises UnsuitedError: if not all instances are wanted, or results lie as no einsum writes them.
         """
-        given = {one.parameter: one for one in examine(self.function, arguments, self.written, {})}
-        batches = {one: _transposed(found) for one, found in given.items() if found.number is None}
+        given = {one.parameter: one for one in examine(self.function, arguments, self.written, self._known_layouts)}
+        batches = {one: self._transposed.of(found) for one, found in given.items() if found.number is None}
         self._check_count(given, count)
         results = {one: _Result(batches[one]) for one in self.written}
         numbers = {one: found.number[()] for one, found in given.items() if found.number is not None}
@@ -132,11 +135,34 @@ class _Result:
             self._target[...] = self.array
 
 
-def _transposed(given: Given) -> Any:
-    """The array of a parameter with its axes reversed; a group is an array whose first axis counts its memrefs."""
-    if not isinstance(given.parameter.type, Group):
-        return given.arrays[0].T
-    return _together([array.T for array in given.arrays], given.name)
+class _Transposed:
+    """Arrays with their axes reversed.  pyopencl takes longer to make such a view than to launch a kernel, so a view of an
+    array of the device is kept for the calls that bring it again, as long as somebody else holds the array."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, tuple[weakref.ref[Any], Any]] = {}
+
+    def of(self, given: Given) -> Any:
+        """The array of a parameter; a group is an array whose first axis counts its memrefs."""
+        if isinstance(given.parameter.type, Group):
+            return _together([array.T for array in given.arrays], given.name)
+        (array,) = given.arrays
+        return array.T if isinstance(array, np.ndarray) else self._view(given.parameter, array)
+
+    def _view(self, parameter: Value, array: Any) -> Any:
+        known = self._known.get(parameter)
+        view = known[1] if known is not None and known[0]() is array else None
+        if view is not None and _places(view) == (*_places(array)[:3], array.shape[::-1]):
+            view.events = array.events
+            return view
+        view = array.T
+        self._known[parameter] = weakref.ref(array, lambda _: self._known.pop(parameter, None)), view
+        return view
+
+
+def _places(array: Any) -> tuple[Any, ...]:
+    """What of an array of the device may be set anew."""
+    return id(array.base_data), array.offset, id(array.queue), array.shape
 
 
 def _block(transposed: Any, value: Value, block: Block) -> Any:
