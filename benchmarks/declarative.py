@@ -2,8 +2,9 @@
 
 Of each program the built kernel, what it is measured against, and what peers make of the same are timed in turn; a round
 times each of them once, and ratios are medians over rounds (:mod:`feinsum.timing.races`).  What it is measured against is
-the kernel of :func:`feinsum.generate` for a program that is an einsum, or a tile of one; a copy of the same array for what
-reads one and writes one; the matrix product alone where more is made of it.  ``--page`` writes a table of the results.
+the kernel of :func:`feinsum.generate` for a program that is an einsum, or a tile of one; a copy of the same array, or the
+time of its bytes at the measured peak if that is less, for what reads one and writes one; the matrix product alone where
+more is made of it.  ``--page`` writes a table of the results.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ y: Tensor<M, N; f32> = grid (dim = [cdiv(M, tile_m), cdiv(N, tile_n)]) |gm, gn| 
     }
 }
 """
-_PRODUCT = {"M": 0, "K": 1, "N": 2}
+_PEAK: Final = "peak copy"
+"""A copy as fast as the device was seen to copy, where that is faster than a kernel that copies."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +287,10 @@ def told(case: Case, device: fe.Device, race: Race) -> dict[str, Any]:
     """A line of results: seconds of each way, and how fast the program is beside each other."""
     seconds = {name: float(np.median([r[name] for r in race.rounds if name in r])) for name in race.names}
     ratios = {name: race.compare("program", name).ratio for name in race.names if name != "program"}
+    if case.against == "copy":
+        arrays = list(case.arrays().values())
+        moved = sum(value.nbytes for value in arrays) + arrays[0].nbytes
+        ratios[_PEAK] = moved / device.peaks.copy_bytes_per_s / seconds["program"]
     return {
         "program": case.name,
         "lengths": case.lengths,
@@ -320,7 +326,8 @@ def _rows(lines: list[dict[str, Any]]) -> list[list[str]]:
     rows = [["program", "lengths", "time", "of what it is measured against", "aim", *peers]]
     for line in lines:
         ratios = line["times_as_fast_as"]
-        against = f"{ratios[line['against']]:.2f} ({line['against']})" if line["against"] else ""
+        yardstick = min((name for name in (line["against"], _PEAK) if name in ratios), key=ratios.__getitem__, default="")
+        against = f"{ratios[yardstick]:.2f} ({yardstick})" if yardstick else ""
         bar = f"{line['bar']:.2f}" if line["bar"] else ""
         told = [f"{ratios[name]:.2f}" if name in ratios else "" for name in peers]
         rows.append([line["program"], line["lengths"], f"{line['seconds']['program'] * 1e3:.3g} ms", against, bar, *told])

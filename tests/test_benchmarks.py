@@ -12,6 +12,7 @@ import pytest
 
 import feinsum as fe
 from benchmarks.cases import CASES, describe, long_sizes
+from benchmarks.declarative import page
 from benchmarks.engines.loops import loops_source
 from benchmarks.engines.peers import Engine, Numpy, OptEinsum
 from benchmarks.engines.problem import Problem, write_problem
@@ -253,3 +254,24 @@ def test_a_table_of_the_tensor_language_names_what_misses_a_bar() -> None:
     )
     assert "at least as fast as the best peer: 1 of 1\n" in text
     assert "at least half as fast as einsums: 0 of 1 (not: gemm 4^3 float32 beta 0 0.33)" in text
+
+
+def test_programs_are_measured_against_the_faster_copy() -> None:
+    """A kernel that copies may be slower than the device; each device has a table, the newest lines count."""
+    line = {
+        "program": "softmax",
+        "lengths": "A 8x8",
+        "device": "gpu:some",
+        "date": "2026-11-23",
+        "seconds": {"program": 1e-3},
+        "times_as_fast_as": {"copy": 1.3, "peak copy": 0.8, "torch": 2.0},
+        "against": "copy",
+        "bar": 0.8,
+    }
+    text = page(
+        [line | {"times_as_fast_as": {"copy": 9.0}}, line, line | {"device": "cpu:some", "times_as_fast_as": {"copy": 0.7}}]
+    )
+    assert "0.80 (peak copy)" in text
+    assert "0.70 (copy)" in text
+    assert "9.0" not in text
+    assert text.index("On ``cpu:some``") < text.index("On ``gpu:some``")
