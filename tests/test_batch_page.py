@@ -76,7 +76,7 @@ def test_the_page_works_as_written(directory: Path, language: str, name: str, te
         env={**os.environ, **slurm, "PATH": path, "PYTHONPATH": root},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
