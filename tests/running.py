@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from players import build_unoptimised
 
 import feinsum as fe
-from feinsum.compile.executable import build
 from feinsum.compile.program import Program
 from feinsum.devices import Device
 from feinsum.validate import length_values
 
 
 def run(program: Program, device: Device, e: fe.BatchedEinsum, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
-    """What a program for `e` makes of arrays: one result, or a tuple of them."""
+    """What a program for `e` makes of arrays: one result, or a tuple of them; see :data:`players.UNOPTIMISED`."""
     lengths = {x: n for a, at in e.array_uses for x, n in zip(at, arrays[a.name].shape, strict=True)}
-    executable = build(device.context, program)
+    executable = build_unoptimised(device, program)
     flags = cl.mem_flags.COPY_HOST_PTR
     buffers = {name: cl.Buffer(device.context, flags, hostbuf=np.array(values)) for name, values in arrays.items()}
     results = [np.empty([lengths[x] for x in e.indexing.output], dtype) for dtype in e.dtypes]

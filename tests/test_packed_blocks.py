@@ -9,10 +9,10 @@ import pytest
 from feinsum.transforms.packed_blocks.choices import packed_choices
 from feinsum.transforms.packed_blocks.plans import even, packed_plan
 from feinsum.transforms.packed_blocks.work import packed_work
+from players import build_unoptimised
 from profiles import CPU, GPU
 
 import feinsum as fe
-from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices import DeviceProfile
 from feinsum.errors import TransformError
@@ -48,7 +48,7 @@ def prove(device: fe.Device, e: fe.BatchedEinsum, profile: DeviceProfile, sizes:
     """Check a configuration, on whatever processor this is."""
     c, _ = planned(e, profile, sizes, **wanted)
     chosen = replace(SPACE, choices=lambda p: {name: (value,) for name, value in c.items()})
-    executable = build(device.context, realize(e, sizes, chosen, c, profile))
+    executable = build_unoptimised(device, realize(e, sizes, chosen, c, profile))
     verdict = Workload(e, e.resolve(sizes), device.queue).check(executable)
     assert verdict.ok, f"{e} {c}: {verdict.message}"
 
