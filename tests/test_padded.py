@@ -79,7 +79,7 @@ def test_a_space_takes_arrays_with_gaps_or_refuses_them(s: TransformSpace, cpu: 
     ran = 0
     for number, described in enumerate(presentations(s)):
         e = canonicalize_einsum(described).einsum
-        for configuration in some_configurations(s, e, cpu.profile, number % 2)[-1:]:
+        for configuration in some_configurations(s, e, cpu.profile, 1)[number % 2 :][:1]:
             operand = e.args[0][0 if number // 2 % 2 else -1][0].name
             layout = LAYOUTS[number % len(LAYOUTS)]
             layouts = {operand: layout, e.output_names[0]: layout}

@@ -216,16 +216,16 @@ def test_pocl_gets_no_barriers_in_branches() -> None:
 def some_configurations(
     s: TransformSpace, e: fe.BatchedEinsum, profile: DeviceProfile, count: int
 ) -> list[dict[str, object]]:
-    """The default configuration, and so many random ones, if there are; none if the device or the problem has none."""
+    """The default configuration, and random ones, as many at least; none if the device or the problem has none."""
     problem = s.problem(e, sized(e), profile)
     parameters, rng = s.parameters(problem), random.Random(str(e))
     found: list[Configuration] = list(islice(s.configurations(problem), 1))
     for _ in range(1000 if found else 0):
-        if len(found) > count:
-            break
         configuration = {name: rng.choice(values) for name, values in parameters.items()}
         if configuration not in found and s.refusal(problem, configuration) is None:
             found.append(configuration)
+        if len(found) > count:
+            break
     return found
 
 
