@@ -117,6 +117,8 @@ def _again(p: Problem, plan: VectorPanels) -> int:
 
 def _touched(p: Problem, letters: str, inside: Mapping[str, int]) -> float:
     """The bytes of the lines of an operand on which a part of it lies; pieces of rows begin anywhere in a line."""
+    if not letters:
+        return p.itemsize
     row, line = inside[letters[-1]] * p.itemsize, p.device.line_bytes
     whole = inside[letters[-1]] == p.sizes[letters[-1]]
     return math.prod(inside[x] for x in letters[:-1]) * (row if whole else row + line - p.itemsize)
