@@ -139,9 +139,13 @@ def test_ways_are_a_parameter(cpu: Device, tmp_path: Path) -> None:
 
 def test_the_verdict_on_ways_is_kept(cpu: Device, tmp_path: Path) -> None:
     """In the record of the one that won the final's race, and told by whoever takes that."""
-    store = str(tmp_path / "records.sqlite")
     text = "a: Tensor<N; f32>\ny = alternative {\n twice = a + a\n product = 2 * a\n}\n"
-    report = fe.autotune(fe.program(text, "declarative"), cpu, store, {"N": 5000}, trials=2, progress=False, workers=1)
+    for attempt in range(5):  # a trial that was disturbed is no contender of a final
+        store = str(tmp_path / f"records{attempt}.sqlite")
+        report = fe.autotune(fe.program(text, "declarative"), cpu, store, {"N": 5000}, trials=2, progress=False, workers=1)
+        assert report.best is not None
+        if report.best.message:
+            break
     assert report.best is not None
     winner = report.best.configuration["y"]
     other = {"twice": "product", "product": "twice"}[winner]
