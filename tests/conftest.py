@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # where `benchmarks` is, who
 
 TIMES = Path(__file__).parent / "processor_times.txt"
 """Seconds by test: which are slow, and which files begin first where several processes share them."""
-SLOW_S = 1.5
+SLOW_S = 0.7
 """Seconds of processors that all cases of a test take together, from which on it is left out by ``make quick``."""
 LEARN = "import sys, feinsum; feinsum.device(sys.argv[1]).peaks"
 """What has a device probed and measured, and both remembered; where there is none, tests say so."""

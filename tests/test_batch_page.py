@@ -84,8 +84,9 @@ def test_the_page_works_as_written(directory: Path, language: str, name: str, te
     assert doctest.OutputChecker().check_output(expected + "\n", found, doctest.ELLIPSIS), found
 
 
+@pytest.mark.slow
 def test_the_array_job_ran_on_a_real_slurm(directory: Path) -> None:
-    """Each task by the node's own daemon, which numbers the job and its tasks."""
+    """Each task by the node's own daemon, which numbers the job and its tasks; the page before this test submits it."""
     if not installed():
         pytest.skip(REASON)
     assert sorted(path.name for path in directory.glob("feinsum-*.log")) == ["feinsum-1.log", "feinsum-2.log"]
