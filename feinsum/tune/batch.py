@@ -200,8 +200,10 @@ def _result(job: Job, report: TuningReport) -> Result:
     if report.records:
         ended = ", ".join(f"{count} {status}" for status, count in report.failures.items())
         return Result(job, "failed", f"no configuration is right: {ended}", report)
-    spent = f"{report.seconds:.0f} s were over before a configuration could be tried" if job.timeout is not None else ""
-    return Result(job, "failed", f"{spent}; give it more time" if spent else "there is no configuration to try", report)
+    if job.timeout is None:
+        return Result(job, "failed", "there is no configuration to try", report)
+    short = f"{job.timeout:g} s were over before a configuration could be tried; give it more time"
+    return Result(job, "failed", short, report)
 
 
 def _trials_left(job: Job, task: Task, store: Database) -> int:
