@@ -12,8 +12,10 @@ from pathlib import Path
 
 import loopy as lp
 import pytest
+from pymbolic.mapper import CachedMapper
 
 import feinsum as fe
+from feinsum.compile.keys import full_keys_paused
 from feinsum.compile.pause import Pause, collector_paused
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
@@ -112,3 +114,16 @@ print(len(schedule_cache), persistent_dict.sqlite3 is sqlite3)
         check=True,
     )
     assert done.stdout.splitlines() == ["{'PRAGMA synchronous = OFF'} True", "0 True"]
+
+
+def test_keys_without_keywords_find_what_pymbolic_keyed() -> None:
+    """A mapper that began with pymbolic's own keys goes on with the quick ones, also where there are keywords."""
+    usual = CachedMapper.get_cache_key
+    mapper = CachedMapper()
+    for keywords in ({}, {"depth": 1}):
+        with full_keys_paused:
+            assert CachedMapper.get_cache_key is not usual
+            quick, other = mapper.get_cache_key(1.0, "x", **keywords), mapper.get_cache_key(1, "x", **keywords)
+        assert {usual(mapper, 1.0, "x", **keywords): "found"}.get(quick) == "found"
+        assert quick != other
+    assert CachedMapper.get_cache_key is usual
