@@ -275,6 +275,16 @@ def test_lines_of_what_is_read_in_place_leave_the_cache(terms: int, again: bool)
     assert (found.bytes > 20 * e.min_bytes({})) == again
 
 
+def test_what_groups_read_again_comes_from_the_shared_cache_at_half_the_price_of_memory() -> None:
+    """Each group goes through a matrix of 92 kB: a core of 512 kB keeps it, one of 96 kB does not."""
+    e, s = contraction("adc,db->abc", "float32", a=150, b=148, c=148, d=156), find_space("vector_panels")
+    c = {**s.default(s.problem(e, {}, AVX2)), "path": "01", "lane": "c", "long": "a", "panel": 0, "together": 1, "tile": 1}
+    shared = replace(AVX2, core_cache_bytes=96 << 10)
+    devices = AVX2, shared, replace(shared, cache_bytes=96 << 10)
+    kept, near, far = (s.work(s.problem(e, {}, device), c).bytes for device in devices)
+    assert near - kept == (far - kept) / 2 > e.min_bytes({})
+
+
 def test_a_copy_across_rows_reads_a_line_for_each_number() -> None:
     """Of a result that is written as its operands lie in memory, and turned by a launch more."""
     e, s = contraction("dbea,ec->abcd", a=32, b=36, c=24, d=30, e=40), find_space("contraction_steps")

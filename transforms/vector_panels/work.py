@@ -28,6 +28,8 @@ from feinsum.space import Configuration, Problem
 
 from .plans import fused_problem, panel_plan
 
+_SHARED = 0.5
+"""The cost of a byte from the cache that cores share, in bytes from memory; chosen by hand."""
 _ALLOCATION = 1.5
 """Traffic of results that are stored through the caches, which read their lines first, for that of others past them;
 chosen by hand."""
@@ -124,24 +126,36 @@ def _touched(p: Problem, letters: str, inside: Mapping[str, int]) -> float:
     return math.prod(inside[x] for x in letters[:-1]) * (row if whole else row + line - p.itemsize)
 
 
-def swept(p: Problem, plan: VectorPanels) -> int:
-    """The bytes of operands that groups read again when all caches have lost them, groups being taken first axis first.
+def swept(p: Problem, plan: VectorPanels) -> float:
+    """The traffic of operands that groups read again, groups being taken first axis first.
 
-    Half of the last-level cache is left to other data.
+    What all caches have lost comes from memory, what a core's own has lost from the cache that cores share: in whole lines,
+    for :data:`_SHARED` of that.
     """
-    total, axes = 0, list(plan.block_tile)
-    if all(2 * p.count(letters) * p.itemsize <= p.device.cache_bytes for letters in p.einsum.indexing.inputs):
-        return 0
+    total, itemsize = 0.0, p.itemsize
     covered = {x: tile.covered for x, tile in plan.block_tile.items()}
     for letters in p.einsum.indexing.inputs:
-        times = 1
-        for number, x in enumerate(axes):
-            slower = axes[number + 1 :]
-            touched = math.prod(covered[y] if y in slower else p.sizes[y] for y in letters) * p.itemsize
-            if x not in letters and 2 * touched > p.device.cache_bytes > 0:
-                times *= -(-p.sizes[x] // covered[x])
-        total += (times - 1) * p.count(letters) * p.itemsize
+        far = _passes(p, letters, covered, p.device.cache_bytes)
+        near = max(far, _passes(p, letters, covered, p.device.own_cache_bytes))
+        if near > 1:
+            inside = {x: min(covered.get(x, n), n) for x, n in p.sizes.items()}
+            lines = _touched(p, letters, inside) / (math.prod(inside[x] for x in letters) * itemsize)
+            total += p.count(letters) * itemsize * (far - 1 + _SHARED * lines * (near - far))
     return total
+
+
+def _passes(p: Problem, letters: str, covered: Mapping[str, int], cache_bytes: int) -> int:
+    """How often groups load an operand into a cache of so many bytes, half of which is left to other data.
+
+    :param covered: of each index of the groups, first axis first, how much of it a group goes through.
+    """
+    times, axes = 1, list(covered)
+    for number, x in enumerate(axes):
+        slower = axes[number + 1 :]
+        touched = math.prod(covered[y] if y in slower else p.sizes[y] for y in letters) * p.itemsize
+        if x not in letters and 2 * touched > cache_bytes > 0:
+            times *= -(-p.sizes[x] // covered[x])
+    return times
 
 
 def _rows(p: Problem, step: PanelContraction) -> int:
