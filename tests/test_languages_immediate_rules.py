@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from immediate_programs import ADVICE, ERRORS, LENIENT, SAMPLE
+from language_rules import assert_departure, assert_refused
 from tensor_programs import Example
 
 import feinsum as fe
@@ -16,24 +17,13 @@ from feinsum.languages.immediate.rules import LENIENT as LENIENT_RULES
 @pytest.mark.parametrize("example", ERRORS, ids=lambda example: example.rule)
 def test_a_rule_refuses_what_breaks_it(example: Example) -> None:
     """Nothing else is wrong with the example, and the error is where the example is marked."""
-    with pytest.raises(LanguageError) as caught:
-        fe.program(example.text, "immediate")
-    error = caught.value
-    assert [d.rule for d in error.diagnostics] == [example.rule], str(error)
-    assert (error.line, error.column, error.end_line, error.end_column) == example.place, str(error)
+    assert_refused(example, "immediate")
 
 
 @pytest.mark.parametrize("example", LENIENT, ids=lambda example: example.rule)
 def test_departures_of_the_document_itself(example: Example) -> None:
     """They are read with a warning, and refused by strict reading; what is printed has none."""
-    read = fe.program(example.text)
-    (warning,) = read.diagnostics
-    assert (warning.severity, warning.rule) == ("warning", example.rule)
-    assert (warning.line, warning.column, warning.end_line, warning.end_column) == example.place
-    with pytest.raises(LanguageError) as caught:
-        fe.program(example.text, strict=True)
-    assert caught.value.rule == example.rule
-    assert not fe.program(str(read), strict=True).diagnostics
+    assert_departure(example)
 
 
 @pytest.mark.parametrize("example", ADVICE, ids=lambda example: example.rule)

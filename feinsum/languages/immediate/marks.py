@@ -48,6 +48,11 @@ def marks_of(here: Instance, space: TransformSpace, configuration: Mapping[str, 
 def marked(inputs: Sequence[str], output: str, marks: Marks) -> IndexMap:
     """The index map of a product with those marks that it may have.
 
+    >>> str(marked(["ikba", "kjba"], "ijba", Marks(("ab",), "ak")))
+    '{i[k]b[a], [k]jb[a] to ijb[a]}'
+    >>> str(marked(["imn", "nmj"], "ij", Marks(("nm",), ""))), str(marked(["imn", "mnj"], "ij", Marks(("nm",), "")))
+    ('{imn, nmj to ij}', '{i(mn), (mn)j to ij}')
+
     :param inputs: the indices of each operand, the fastest one first, as in `output`.
     """
     plain = IndexMap(tuple(_indices(term, (), "") for term in inputs), _indices(output, (), ""))
@@ -59,9 +64,9 @@ def marked(inputs: Sequence[str], output: str, marks: Marks) -> IndexMap:
 
 
 def _may_be_one(group: str, plain: IndexMap, terms: Sequence[str]) -> bool:
-    """Whether letters are of one class, and stand together in this order wherever they are."""
-    same = len({plain.letter_class(x) for x in group}) == 1
-    return same and all(group in term for term in terms if set(group) & set(term))
+    """Whether letters are of one class, not in all operands, and stand together in this order wherever they are."""
+    classes = {plain.letter_class(x) for x in group}
+    return len(classes) == 1 and "common" not in classes and all(group in term for term in terms if set(group) & set(term))
 
 
 def _indices(term: str, groups: Sequence[str], looped: str) -> Indices:
