@@ -13,9 +13,10 @@ from feinsum.transforms.steps import contractions
 from feinsum.transforms.steps.choices import parts_that_fit
 from feinsum.transforms.steps.plans import SplitSums, steps_plan
 from feinsum.transforms.steps.schedules import in_parts, schedule_of_steps
-from feinsum.transforms.vector_panels.choices import promising
+from feinsum.transforms.vector_panels.choices import promising, vectors_of_a_row
 from feinsum.transforms.vector_panels.orders import _pairs, orders
 from feinsum.transforms.vector_panels.plans import fused_problem, panel_plan
+from feinsum.transforms.vector_panels.work import panel_work
 from kernels import run
 from numpy.testing import assert_allclose
 from profiles import CPU
@@ -142,6 +143,21 @@ def test_with_16_registers_four_rows_of_three_vectors_are_the_first_guess() -> N
     with pytest.raises(fe.TransformError, match="12 accumulators do not stay in 16 registers"):
         panel_plan(small, {**first, "vectors": 4, "together": 3})
     assert SPACES["vector_panels"].parameters(large)["vectors"] == (4, 2, 3, 6)
+
+
+def test_tiles_that_share_out_a_row_compute_and_store_no_more_than_it_has() -> None:
+    """Three of three vectors for a row of eight sum one twice, and leave lines that memory has to put together."""
+    p = replace(problem("ik,kj->ij", "float32", i=65536, j=64, k=16), device=AVX2)
+    first = SPACES["vector_panels"].default(p)
+    (tile,) = panel_plan(p, first).register_tiles
+    assert (tile.vectors, tile.accumulators) == (2, 12)
+    (whole, cached), (parts, cached_parts) = (
+        [panel_work(p, {**first, "vectors": v, "together": 4, "streaming": s}) for s in (True, False)] for v in (2, 3)
+    )
+    assert parts.flops == whole.flops * 9 / 8
+    # Each row has three ends of a tile inside of a line of 64 bytes, for which three lines are counted.
+    assert (parts.bytes - cached_parts.bytes) - (whole.bytes - cached.bytes) == 65536 * 3 * 3 * 64
+    assert vectors_of_a_row(p, p.einsum.indexing.output[-1]) == (2, 4, 6, 3)
 
 
 @pytest.mark.parametrize("steps", [((0, 1),), ((1, 2), (0, 1)), ((0, 1, 2),), ((3, 11), (0, 35), (10, 2), (0, 1))])

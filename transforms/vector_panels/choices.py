@@ -100,11 +100,16 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     found = sorted(loads, key=rank)
     columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
     first = dict(zip(("path", "lane", "long", "panel"), found[0], strict=True))
-    likely = {**small, "accumulators": counts[0], "vectors": vector_counts(device)[0], **first}
+    likely = {**small, "accumulators": counts[0], "vectors": vectors_of_a_row(p, found[0][1])[0], **first}
     together = _togethers(p, likely)
     return Promising(
         columns[0], columns[1], columns[2], columns[3], together, _tiles(p, {**likely, "together": together[0]})
     )
+
+
+def vectors_of_a_row(p: Problem, lane: str) -> tuple[int, ...]:
+    """The numbers of vectors of a row along an index that may be summed at once, the best guess first."""
+    return vector_counts(p.device, -(-p.sizes[lane] // widths(p.lanes, p.sizes[lane])[0]))
 
 
 def _longs(p: Problem) -> list[str]:
@@ -146,7 +151,7 @@ def _loads(p: Problem, small: Configuration) -> float:
     vectors = -(-p.sizes[small["lane"]] // width)
     # A row of a few vectors is not divided, so as many rows as there are accumulators for are worth a look, too.
     most = min(budget // vectors, max(TOGETHER)) if 4 < vectors <= most_vectors_in_row(p.device) else 1
-    longest = vector_counts(p.device)[0]
+    longest = vector_counts(p.device, vectors)[0]
     tiles = dict.fromkeys((*product((longest, 2), (4, 1)), (longest, max(1, most))))
     large_operands = any(2 * p.count(x) * p.itemsize > p.device.cache_bytes > 0 for x in p.einsum.indexing.inputs)
     least = math.inf

@@ -6,10 +6,10 @@ plain matrix products, and pairwise tensor contractions are of this kind, in any
 
 from __future__ import annotations
 
-from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable, vector_counts, widths, write
+from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable, widths, write
 from feinsum.space import Choices, Problem, space
 
-from .choices import Promising, promising
+from .choices import Promising, promising, vectors_of_a_row
 from .plans import fused_problem, panel_plan, rows_apart
 from .work import panel_work
 
@@ -23,7 +23,7 @@ def parameters(p: Problem) -> Choices:
         "long": found.longs,
         "panel": found.panels,
         "width": widths(p.lanes, p.sizes[found.lanes[0]]),
-        "vectors": vector_counts(p.device),
+        "vectors": vectors_of_a_row(p, found.lanes[0]),
         "together": found.together,
         "accumulators": accumulator_counts(p.device),
         "tile": found.tiles,

@@ -10,6 +10,8 @@ PANEL_SHARES = (4, 32, 0)
 """The share of a core's cache for the copies of a work-group, as its reciprocal; 0: it copies nothing."""
 _MANY_REGISTERS = 32
 """Those of AVX-512, which broadcasts as it loads, and of NEON, which multiplies by a lane; AVX2 has 16 and does neither."""
+_MOST_SUMMED = 1.1
+"""Vectors of all tiles of a row, for each of the row; chosen by hand."""
 _ACCUMULATORS = (6, 5, 4, 3)
 """Eighths of the registers for sums; the rest is for factors."""
 
@@ -35,12 +37,21 @@ def accumulator_counts(device: DeviceProfile) -> tuple[int, ...]:
     return tuple(device.vectors * eighths // 8 for eighths in _ACCUMULATORS)
 
 
-def vector_counts(device: DeviceProfile) -> tuple[int, ...]:
+def vector_counts(device: DeviceProfile, row: int) -> tuple[int, ...]:
     """Vectors of a long row that are worth summing at once, the best guess first.
 
-    With 16 registers four vectors leave room for two rows of sums, three for four.
+    With 16 registers four vectors leave room for two rows of sums, three for four.  Tiles that sum much twice, as three of
+    three vectors do for a row of eight, come last.
+
+    :param row: the vectors of the row.
     """
-    return (4, 2, 3, 6) if device.vectors >= _MANY_REGISTERS else (3, 2, 4, 6)
+    counts = (4, 2, 3, 6) if device.vectors >= _MANY_REGISTERS else (3, 2, 4, 6)
+
+    def is_wasteful(count: int) -> bool:
+        tiles = -(-row // count)
+        return tiles * -(-row // tiles) > _MOST_SUMMED * row
+
+    return tuple(sorted(counts, key=is_wasteful))
 
 
 def broadcast_registers(device: DeviceProfile) -> int:
