@@ -32,6 +32,8 @@ from feinsum.timing.races import Race, run_race
 
 GELU, UPDATE, STEP = "gelu(v + b[j])", "v + out", "alpha*v + beta*out"
 SCALARS = {"alpha": 0.75, "beta": 0.5}
+BEYOND_CACHES = ((65536, 64, 512), (524_288, 16, 64))
+"""Rows, terms of a sum and columns of which the results, 134 MB, are in no cache when a second launch reads them."""
 _LAUNCHES = {"cpu": 1, "gpu": 20}
 """Of a way for each sample: on a GPU, launches and what waits for them are long beside a kernel."""
 
@@ -94,7 +96,7 @@ def layer(text: str, rows: int, summed: int, columns: int) -> Case:
 def cases(side: str) -> Iterator[Case]:
     """Layers of networks, updates by them, those of a scheme (ADER of order 6), and steps as of conjugate gradients."""
     for text in (GELU, UPDATE):
-        for lengths in ((8192, 512, 64), (2048, 512, 512), (8192, 64, 512), (65536, 16, 64)):
+        for lengths in ((8192, 512, 64), (2048, 512, 512), (8192, 64, 512), (65536, 16, 64), *BEYOND_CACHES):
             yield layer(text, *lengths)
     few, many = (20_000, 100_000) if side == "gpu" else (4000, 20_000)
     for name, elements in (("ader_volume_o6", many), ("ader_neigh_o6", few)):
