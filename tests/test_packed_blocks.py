@@ -101,6 +101,19 @@ def test_blocks_are_about_equal(length: int, most: int, of: int, found: int) -> 
     assert even(length, most, of) == found
 
 
+def test_the_first_guess_stores_results_once_and_feeds_all_cores() -> None:
+    """156 terms are one part, not two; 200x196 results of a long sum are several blocks, where one would have room."""
+    short, few = (
+        product("adc,db->abc", "float32", a=150, b=148, c=148, d=156),
+        product("ik,kj->ij", "float32", i=200, j=196, k=39200),
+    )
+    p, q = (SPACE.problem(e, {}, AVX2) for e in (short, few))
+    assert SPACE.default(p)["depth"] >= 156
+    assert (
+        packed_work(q, SPACE.default(q)).groups > 1 == packed_work(q, {**SPACE.default(q), "depth": 128, "share": 3}).groups
+    )
+
+
 @pytest.mark.parametrize(("text", "launches"), [("2*v - out", 1), ("where(v < 0, 0, v)", 1), ("exp(v)", 2)])
 def test_functions_have_a_launch_of_their_own(text: str, launches: int) -> None:
     """Which calls them for all lanes at once; results are stored number by number here."""

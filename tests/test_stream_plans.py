@@ -34,18 +34,40 @@ def test_rows_are_summed_in_strips_rather_than_number_by_number(row: int, dtype:
     assert default("bij,bj->bi", dtype, b=1000, i=16, j=row)["accumulators"] == strips
 
 
-def expected(subscripts: str, **sizes: int) -> float:
-    """The time that follows from the work of the default configuration."""
+def expected(subscripts: str, wanted: Configuration | None = None, **sizes: int) -> float:
+    """The time that follows from the work of the default configuration, but for some values that are wanted."""
     terms = subscripts.split("->")[0].split(",")
     e = fe.einsum(subscripts, *(fe.array(f"a{k}", [sizes[x] for x in term]) for k, term in enumerate(terms)))
     s = find_space("reduction")
     problem = s.problem(e, {}, CPU)
-    return s.work(problem, s.default(problem)).seconds(CPU, 8)
+    return s.work(problem, {**s.default(problem), **(wanted or {})}).seconds(CPU, 8)
 
 
 def test_numbers_across_the_rows_of_an_operand_take_longer() -> None:
     """One load each, and a line each where the lines of a column are more than a first cache holds."""
     along, across = (expected(f"ijkl,{x}->ij", i=40, j=40, k=40, l=40) for x in ("ijkl", "klij"))
     assert across > 2 * along
-    few, many = (expected("ij,ji->", i=n, j=10**6 // n) for n in (2000, 500))
+    few, many = (expected("ij,ji->", {"across": 0}, i=n, j=10**6 // n) for n in (2000, 500))
     assert many > 1.5 * few
+    assert expected("ij,ji->", i=500, j=2000) < 1.1 * few
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "length", "choices"),
+    [
+        ("ij,ji->", 2000, (256, 64, 1024, 0)),
+        ("ij,ji->j", 2000, (256, 64, 1024, 0)),
+        ("ij,ji->", 100, (0, 64)),
+        ("ij,ij->", 2000, (0,)),
+    ],
+)
+def test_groups_take_as_much_of_the_lane_as_a_first_cache_has_lines_for(
+    subscripts: str, length: int, choices: tuple[int, ...]
+) -> None:
+    """Where another operand is read across its rows, and all of them are too many."""
+    s = find_space("reduction")
+    p = s.problem(fe.einsum(subscripts, *(fe.array(x, (length, length)) for x in "AB")), {}, CPU)
+    assert s.parameters(p)["across"] == choices
+    assert s.plan is not None
+    plan = s.plan(p, s.default(p))
+    assert choices[0] in (0, plan.block_tile.get(plan.lane))

@@ -47,6 +47,21 @@ def test_lanes_are_summed(width: int, accumulators: int, groups: dict[str, int])
         equal_to_numpy(e, t_unit, N=length)
 
 
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("ij,ji->", Stream("ij", "j", 8, {"j": 64}, summed="ij", accumulators=2)),
+        ("kij,kji->k", Stream("kij", "j", 8, {"k": 2, "j": 32}, summed="ij", accumulators=4)),
+    ],
+)
+def test_groups_take_part_of_the_lane_and_all_of_another_sum(text: str, plan: Stream) -> None:
+    """As an operand is read across its rows."""
+    e, t_unit, match = matched(text, k=3, i=5, j="N")
+    t_unit = write(t_unit, match, plan)
+    for length in LENGTHS:
+        equal_to_numpy(e, t_unit, N=length)
+
+
 @pytest.mark.parametrize("rows", [1, 6])
 @pytest.mark.parametrize("groups", [{"j": 32}, {"j": 32, "i": 4}], ids=str)
 @pytest.mark.parametrize(("width", "together"), [(8, 4), (8, 1), (1, 4)])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from feinsum.errors import TransformError
 from feinsum.skeletons.packed_blocks import MicroTile
 from feinsum.space import Choices, Problem
 
 from .plans import product_of
+from .work import packed_work
 
 _VECTORS = (3, 2, 4)
 """Of a row of a register tile, the best guess first; chosen by hand."""
@@ -13,17 +18,31 @@ _MOST_LOADS = 0.75
 """For each product of vectors; a core begins as many loads as products, but results are stored, too."""
 DEPTHS = (128, 256, 192)
 SHARES = (3, 6, 12)
+_WORTH = 0.95
+"""Other sizes of blocks are better guesses than the first ones if they are to take less than this part of the time."""
 
 
 def packed_choices(p: Problem) -> Choices:
     """Parameters of :mod:`feinsum.transforms.packed_blocks.contractions`."""
     widths = tuple(n for n in (p.lanes, p.lanes // 2) if n >= 2)
+    found = tiles(p, widths[0])
+    first: dict[str, Any] = {"width": widths[0], "tile": str(found[0]), "depth": DEPTHS[0], "share": SHARES[0]}
+    depths = _promising(p, first, "depth", DEPTHS)
     return {
         "width": widths,
-        "tile": tuple(str(tile) for tile in tiles(p, widths[0])),
-        "depth": DEPTHS,
-        "share": SHARES,
+        "tile": tuple(map(str, found)),
+        "depth": depths,
+        "share": _promising(p, {**first, "depth": depths[0]}, "share", SHARES),
     }
+
+
+def _promising(p: Problem, c: Mapping[str, Any], name: str, values: tuple[int, ...]) -> tuple[int, ...]:
+    """Values of a parameter, that of the least work first: it depends on how blocks divide the sum and feed all cores."""
+    try:
+        expected = {x: packed_work(p, {**c, name: x}).seconds(p.device, p.itemsize) for x in values}
+    except TransformError:  # whatever the value is
+        return values
+    return tuple(sorted(values, key=lambda x: min(expected.values()) < _WORTH * expected[x]))
 
 
 def tiles(p: Problem, width: int) -> list[MicroTile]:

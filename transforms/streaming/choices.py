@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from feinsum.space import Choices, Problem
 
-from .operands import can_be_joined, crossing, longest_operand
+from .operands import can_be_joined, crossing, is_across_rows, longest_operand
 
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess; chosen by hand."""
 ITEMS = (256, 128, 512, 64, 32)
+ACROSS = (256, 64, 1024)
+"""Numbers along the lane that a group goes through where each has a line of an operand: as many lines as half of a usual
+first cache holds are the first guess."""
 
 
 def copy_choices(p: Problem) -> Choices:
@@ -38,6 +41,16 @@ def permutation_choices(p: Problem) -> Choices:
 
 
 def sum_choices(p: Problem) -> Choices:
+    """Those of single sums, and how much of the lane groups go through where another operand is read across its rows."""
+    letters = longest_operand(p.einsum) or ""
+    row = p.sizes[letters[-1]]
+    apart = p.device.simd_bytes and is_across_rows(p.einsum, letters[-1])
+    shorter = tuple(n for n in ACROSS if n < row) if apart else ()
+    kept = row * p.device.line_bytes <= p.device.first_cache_bytes
+    return {**single_sum_choices(p), "across": (0, *shorter) if kept else (*shorter, 0)}
+
+
+def single_sum_choices(p: Problem) -> Choices:
     """For sums over one operand: lanes, numbers that pass through a work-group, and sums independent of each other."""
     lane, vectors = (longest_operand(p.einsum) or "")[-1], bool(p.device.simd_bytes)
     along = lane in p.einsum.indexing.summed
@@ -51,7 +64,7 @@ def sum_choices(p: Problem) -> Choices:
 
 def trace_choices(p: Problem) -> Choices:
     """Those of sums or, where nothing is summed over, of copies in tiles."""
-    return sum_choices(p) if p.einsum.indexing.summed else {**copy_choices(p), "tile": (64, 16)}
+    return single_sum_choices(p) if p.einsum.indexing.summed else {**copy_choices(p), "tile": (64, 16)}
 
 
 def widths(p: Problem, lane: str) -> tuple[int, ...]:

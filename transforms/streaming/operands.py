@@ -22,6 +22,11 @@ def crossing(e: BatchedEinsum) -> str:
     return next((x[-1] for x in e.indexing.inputs if lane in x and x[-1] != lane), "")
 
 
+def is_across_rows(e: BatchedEinsum, lane: str) -> bool:
+    """Whether an operand has an index elsewhere than along its rows."""
+    return any(lane in letters[:-1] for letters in e.indexing.inputs)
+
+
 def can_be_joined(e: BatchedEinsum) -> bool:
     """Whether tiles lack several indices, of which all but the outermost have known lengths."""
     others = [x for x in e.indexing.output if x not in (crossing(e), e.indexing.output[-1])]

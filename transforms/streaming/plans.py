@@ -90,14 +90,18 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
     output = "".join(x for x in letters if x in indexing.output and x != lane)
     summed = "".join(x for x in letters if x in indexing.summed and x != lane)
     strip, counts, wanted = width * c["accumulators"], {}, groups_wanted(p, c)
+    tiled = 0 < c["across"] < p.sizes[lane]
     if lane in indexing.output:
         strip = width
         counts[lane] = _sums_of_a_group(p, lane, width)
+    if tiled:
+        counts[lane] = _multiple(min(c["across"], counts.get(lane, c["across"])), strip)
+    if counts:
         wanted = -(-wanted // -(-p.sizes[lane] // counts[lane]))
     counts |= dealt(p, output, wanted)
     groups = math.prod(-(-p.sizes[x] // count) for x, count in counts.items())
     enough = min(wanted, GROUPS_PER_UNIT * p.device.compute_units)
-    if 2 * groups < enough:
+    if 2 * groups < enough and not set(counts) & set(indexing.summed):  # groups share one sum at most
         split = max(summed or lane, key=lambda x: p.sizes[x])
         part = p.sizes[split] * groups // enough
         counts[split] = _multiple(part, strip if split == lane else c["together"])
@@ -119,7 +123,7 @@ def trace_plan(p: Problem, c: Configuration) -> Stream:
 
     :raises TransformError: as of :func:`copy_plan`.
     """
-    return sum_plan(p, c) if p.einsum.indexing.summed else copy_plan(p, c)
+    return sum_plan(p, {**c, "across": 0}) if p.einsum.indexing.summed else copy_plan(p, c)
 
 
 def _check_device(p: Problem, c: Configuration) -> None:

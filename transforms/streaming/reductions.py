@@ -26,7 +26,19 @@ def estimate(p: Problem, c: Configuration) -> Work:
     return stream_work(p, sum_plan(p, c))
 
 
-@space(pattern=is_sum_of_one, version=1, rank=4, parameters=sum_choices, plan=sum_plan, estimate=estimate, epilogues=True)
+@space(
+    pattern=is_sum_of_one,
+    version=1,
+    rank=4,
+    parameters=sum_choices,
+    implied={"across": 0},
+    plan=sum_plan,
+    estimate=estimate,
+    epilogues=True,
+)
 def reduction(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
-    """Lanes along the rows of the operand; groups take parts of the output or, where that is small, of a sum."""
+    """Lanes along the rows of the operand; groups take parts of the output or, where that is small, of a sum.
+
+    Where another operand is read across its rows, groups take no more of the lane than a first cache has lines for.
+    """
     return write(t_unit, m, plan)

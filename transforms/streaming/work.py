@@ -51,4 +51,6 @@ def _bank_conflicts(p: Problem, tiles: TurnedTiles) -> int:
 def _lines_at_once(p: Problem, plan: Stream, letters: str) -> int:
     """The bytes of the lines of an operand that are read from one number along its rows to the next."""
     inner = plan.order.partition(letters[-1])[2]
-    return p.device.line_bytes * math.prod(p.sizes[x] for x in inner if x in letters)
+    return p.device.line_bytes * math.prod(
+        min(p.sizes[x], plan.block_tile.get(x, p.sizes[x])) for x in inner if x in letters
+    )

@@ -51,10 +51,12 @@ class Stream:
     block_tile: Mapping[str, int] = described(
         """How many iterations of an index a work-group does; all of those that are not named.  The first index lies along
         the first axis of the device.  `portion` is how many numbers pass through a group, about; `tile` is how many
-        iterations it does of the index that runs along the rows of an operand, but not along those of the output.  If one
-        of the indices is summed over, a second launch adds up the partial sums of the groups.""",
+        iterations it does of the index that runs along the rows of an operand, but not along those of the output.  `across`
+        is how many it does of the lane where another operand is read across its rows, so that the lines of that stay in a
+        first cache; 0 for those that follow from `portion`.  If one of the indices is summed over, a second launch adds up
+        the partial sums of the groups.""",
         word="block tile",
-        parameter=("portion", "tile"),
+        parameter=("portion", "tile", "across"),
     )
     summed: str = described("The indices that are summed over.", word="accumulation", default="")
     accumulators: int = described(
