@@ -193,8 +193,9 @@ def emit_for(context: Context, operation: Operation, run: Run) -> None:
 def _next(variable: Value, name: str, end: str, step: str) -> str:
     """The update of a loop variable, which does not step beyond 64 bits: no array has as many elements, so that an
     index does not get there."""
-    near = variable.type == I64 and step.rstrip("L") != "1"
-    return f"{name} = (ulong){end} - (ulong){name} > (ulong){step} ? {name} + {step} : {end}" if near else f"{name} += {step}"
+    if variable.type != I64 or step.rstrip("L") == "1":
+        return f"{name} += {step}"
+    return f"{name} = (ulong){end} - (ulong){name} > (ulong){step} ? {name} + {step} : {end}"
 
 
 def _loop_of_some(
