@@ -152,6 +152,7 @@ ERRORS = (
     ),
     _e("alloca-type", "", "%A = ⟦alloca : memref<f32x?,local>⟧"),
     _e("alloca-type", "", "%A = ⟦alloca : f32⟧"),
+    _e("alloca-type", "", "%A = ⟦alloca : memref<f32x4,strided<1>,global>⟧"),
     _e("operand-memref", _AB, "⟦axpby.n %A, %A, %a, %A⟧"),
     _e("operand-memref", _AB, "⟦axpby.n %a, %a, %a, %A⟧"),
     _e("order", _AB + ", %x: memref<f32x4>", "⟦gemm.n.n %a, %A, %x, %a, %A⟧"),

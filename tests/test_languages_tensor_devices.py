@@ -143,6 +143,26 @@ def test_random_programs_give_what_the_interpreter_gives(cpu: fe.Device, target:
         np.testing.assert_array_equal(numbers_of(given_ones[name]), numbers_of(value), name)
 
 
+def test_loops_end_where_another_step_leaves_64_bits(cpu: fe.Device) -> None:
+    """For all work-items, and for those of which some have ended before."""
+    text = """func @f(%from: i64, %to: i64, %step: i64, %n: memref<i64x4>) {
+        %0 = constant 0 : i64  %1 = constant 1 : i64
+        %all = for %i: i64 = %from, %to, %step init(%k = %0) -> (i64) { %m = arith.add %k, %1 : i64  yield (%m) }
+        parallel {
+            %item = builtin.subgroup_local_id : i32  %at = cast %item : index  %later = cast %item : i64
+            %begin = arith.add %from, %later : i64
+            %own = for %i: i64 = %begin, %to, %step init(%k = %all) -> (i64) {
+                %sum = subgroup_add.reduce %1 : i64
+                %m = arith.add %k, %sum : i64
+                yield (%m)
+            }
+            store %own, %n[%at]
+        }
+    }"""
+    end = 2**63 - 1
+    compare(cpu, text, lambda: {"from": end - 8, "to": end, "step": 5, "n": np.zeros(4, np.int64)}, TARGETS["eight"])
+
+
 @pytest.mark.parametrize(("type_", "way"), [("f32", "n"), ("f64", "t")])
 def test_columns_are_loaded_in_vectors_where_they_are_aligned(cpu: fe.Device, type_: str, way: str) -> None:
     """As on NVIDIA devices, whose other instructions this function has not."""

@@ -337,7 +337,7 @@ def test_loops_carry_values_all_at_once() -> None:
 
 
 def test_loops_end_at_the_ends_of_their_type() -> None:
-    """A loop of i8 to 127 by 50 does not wrap around, and one from 5 to 2 is not entered."""
+    """A loop of i8 to 127 by 50 does not wrap around, nor one of i64, and one from 5 to 2 is not entered."""
     body = (
         "%from = constant {} : i8\n%to = constant {} : i8\n%step = constant 50 : i8\n"
         "%0 = constant 0 : i64\n%1 = constant 1 : i64\n"
@@ -346,6 +346,9 @@ def test_loops_end_at_the_ends_of_their_type() -> None:
     )
     assert run("%out: memref<i64>", body.format(0, 127), out=np.zeros((), np.int64)) == 3
     assert run("%out: memref<i64>", body.format(5, 2), out=np.zeros((), np.int64)) == 0
+    end = 2**63 - 1
+    near_the_end = body.replace("i8", "i64").format(end - 60, end)
+    assert run("%out: memref<i64>", near_the_end, out=np.zeros((), np.int64)) == 2
 
 
 def test_work_items_go_their_own_ways() -> None:

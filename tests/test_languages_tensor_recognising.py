@@ -239,7 +239,7 @@ def test_a_route_that_cannot_be_is_refused(cpu: fe.Device) -> None:
 
 
 def test_views_of_arrays_on_the_device_are_kept_while_these_are(cpu: fe.Device) -> None:
-    """Calls with the same array, with one in its place, and with what it is set to; a view does not outlive its array."""
+    """Calls with the same array, with one in its place, and with what does not fit; a view does not outlive its array."""
     import pyopencl.array as cla
 
     text = """func @add(%A: memref<f64x3x2x?>, %B: memref<f64x2x4>, %C: memref<f64x3x4x?>) {
@@ -259,6 +259,9 @@ def test_views_of_arrays_on_the_device_are_kept_while_these_are(cpu: fe.Device) 
     held["C"].set(numbers["C"])
     kernel(**held)
     np.testing.assert_allclose(held["C"].get(), numbers["C"] + 2 * product)
+    for fault in ({"count": 4}, {"C": None}, {"C": held["C"][:, :, :4]}):
+        with pytest.raises(FeinsumError):
+            kernel(**{**held, **fault})
     views = kernel._runner._transposed._known
     assert len(views) == 3
     cpu.queue.finish()

@@ -119,7 +119,10 @@ class Drafter(Notation):
     def alloca(self, parts: list[Any], start: int, end: int) -> Draft:
         dictionary, found = parts
         span = Span(start, end)
-        if isinstance(found, Memref) and not found.local:
+        if isinstance(found, Memref) and any(start <= place < end for place in self._globals):
+            self.findings.error("alloca-type", span, "an alloca is in local memory: its type ends with ',local>'")
+            found = UNKNOWN
+        elif isinstance(found, Memref) and not found.local:
             self.lenient("lenient-space", span, "the memref of an alloca is in local memory: end its type with ',local>'")
             found = memref(found.element, found.shape, found.strides, True)
         return Draft("alloca", span, types=[found], annotations=dictionary or {})

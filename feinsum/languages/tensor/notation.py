@@ -42,6 +42,7 @@ class Notation:
             if callable(found):
                 self.actions[name] = found
         self._types: dict[str, Type] = {"void": VOID, "bool": BOOL, **SCALARS}
+        self._globals: list[int] = []
 
     def lenient(self, rule: str, span: Span, message: str) -> None:
         """Note a departure from the grammar that is accepted unless the reader is strict."""
@@ -137,10 +138,16 @@ class Notation:
         return parts[0], False
 
     def space_option(self, parts: list[Any], start: int, end: int) -> tuple[Any, bool]:
-        return None, parts[0].text == "local"
+        return None, self._is_local(parts[0])
 
     def both_options(self, parts: list[Any], start: int, end: int) -> tuple[Any, bool]:
-        return parts[0], parts[1].text == "local"
+        return parts[0], self._is_local(parts[1])
+
+    def _is_local(self, space: Token) -> bool:
+        """Whether a memref is in local memory; where it says ``global`` is remembered, as the type is the same without."""
+        if space.text == "global":
+            self._globals.append(space.start)
+        return space.text == "local"
 
     def memref(self, parts: list[Any], start: int, end: int) -> Memref:
         element, shape, (strides, local) = parts

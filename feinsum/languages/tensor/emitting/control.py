@@ -23,7 +23,7 @@ from feinsum.languages.tensor.emitting.context import Context, branch, known_num
 from feinsum.languages.tensor.emitting.layouts import Matrix
 from feinsum.languages.tensor.emitting.numbers import c_type
 from feinsum.languages.tensor.ir import Operation, Region, Value
-from feinsum.languages.tensor.types import Boolean, Coopmatrix, Scalar
+from feinsum.languages.tensor.types import I64, Boolean, Coopmatrix, Scalar
 
 Emitter = Callable[[Context, Operation], None]
 Run = Callable[[Context, Region], Sequence[Value]]
@@ -184,10 +184,18 @@ def emit_for(context: Context, operation: Operation, run: Run) -> None:
     else:
         mask = context.mask
         guarded = f"{mask} && {name} < {end}" if mask else f"{name} < {end}"
-        with context.loop(f"long {name} = {begin}", guarded, f"{name} += {step}"), context.masked(None):
+        with context.loop(f"long {name} = {begin}", guarded, _next(variable, name, end, step)), context.masked(None):
             _set_variable(context, variable, name)
             _deliver(context, variables, run(context, region))
     context.values.update(zip(operation.results, variables, strict=True))
+
+
+def _next(variable: Value, name: str, end: str, step: str) -> str:
+    """The update of a loop variable, which does not step beyond 64 bits: no array has as many elements, so that an
+    index does not get there."""
+    if variable.type != I64 or step.rstrip("L") == "1":
+        return f"{name} += {step}"
+    return f"{name} = (ulong){end} - (ulong){name} > (ulong){step} ? {name} + {step} : {end}"
 
 
 def _loop_of_some(
@@ -196,7 +204,7 @@ def _loop_of_some(
     """A loop that goes on while anybody's does."""
     begin, end, step = bounds
     flag = context.local_array("anybody", "int", 1)
-    with context.loop(f"long {name} = {begin}", "true", f"{name} += {step}"):
+    with context.loop(f"long {name} = {begin}", "true", _next(region.parameters[0], name, end, step)):
         test = f"{name} < {end}"
         going = context.declare("int const", "going", f"{context.mask} && {test}" if context.mask else test)
         context.put(f"if (!any_of({flag}, lid, {going})) break")

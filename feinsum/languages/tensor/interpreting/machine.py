@@ -174,8 +174,10 @@ def run_for(machine: Machine, operation: Operation) -> None:
             machine.merged(operation, going, new, old, value)
             for new, old, value in zip(following, now, carried, strict=True)
         ]
-        index = index + step
-        going = going & (index < to)
+        # what is left is compared rather than the next index, which may lie beyond 64 bits
+        left = to.astype(np.uint64) - index.astype(np.uint64)
+        going = going & (left > step.astype(np.uint64))
+        index = np.where(going, index + step, index)
     machine.give(operation, *now)
 
 

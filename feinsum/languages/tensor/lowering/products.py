@@ -41,13 +41,16 @@ _UNROLLED_ALONE = 64
 _UNROLLED_IN_FEW = 16
 """The same with 16 vector registers, into which compilers load more than they hold if they see more steps at once."""
 _FEW_VECTORS = 16
-_SHAPE = 2
+_SHAPE = 4
 """Cycles for each shape of tiles: code of its own."""
 _DEEPEST = 8
 _LATENCY = 8
 """Multiplications of vectors that are under way at a time."""
 _LOAD = 0.25
 """What a load costs of a multiplication beside which it is done."""
+_LOADS_ALONE = 1.4
+"""The same where a tile has so few multiplications that loads are what takes the time: on a Zen 3, one row of vectors and 9
+columns took 1.3 times as long as 3 and 3."""
 _UNIT_DEPTH = 16
 """Columns of A that are loaded for matrix units at a time."""
 _FRAGMENTS = 8
@@ -321,10 +324,11 @@ class _Product:
 
 
 def _cycles(tile: tuple[int, int], pieces: int, columns: int) -> float:
-    """What a column of A costs tile by tile: its multiplications, or their latency, and some of the loads."""
+    """What a column of A costs tile by tile: its multiplications, or their latency or loads, and some of the loads."""
     down, across = _parts(pieces, tile[0]), _parts(columns, tile[1])
     shapes = len(set(down)) * len(set(across))
-    return sum(max(p * c, _LATENCY) + _LOAD * (p + c) for p in down for c in across) + _SHAPE * shapes
+    tiles = (max(p * c, _LATENCY, _LOADS_ALONE * (p + c)) + _LOAD * (p + c) for p in down for c in across)
+    return sum(tiles) + _SHAPE * shapes
 
 
 def _parts(whole: int, step: int) -> list[int]:
