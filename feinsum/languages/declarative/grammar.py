@@ -23,10 +23,12 @@ statement: NAME "=" expression -> let
     | "if" expression block -> guarded
     | expression -> value
 
-type: NAME -> scalar_type
+type: scalar_type
     | tensor_type
+    | scalar_type _ARROW type -> function_type
     | tensor_type _ARROW type -> function_type
     | "(" (type ("," type)*)? ")" _ARROW type -> function_type
+scalar_type: NAME
 tensor_type: TENSOR "<" extents ">"
     | TENSOR "<" extents ";" NAME ">"
 extents: (sum ("," sum)*)?

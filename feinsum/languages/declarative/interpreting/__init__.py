@@ -5,7 +5,7 @@ It is what every kernel is compared with.  Thread scopes are emulated, and races
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from feinsum.errors import ValidationError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.interpreting.functions import called, require_function
 from feinsum.languages.declarative.interpreting.threads import Storage, Threads
 from feinsum.languages.declarative.interpreting.values import Value
 from feinsum.languages.declarative.syntax import Block, Call, Declaration, Form, Function, Let
@@ -140,12 +141,14 @@ def _bind(machine: Threads, parameter: Declaration, argument: Any) -> None:
     """Take an argument, and learn lengths and types from it."""
     type_, name = parameter.type, parameter.name
     if isinstance(type_, syntax.FunctionType):
+        if not isinstance(argument, Program) and not callable(argument):
+            kind = type(argument).__name__
+            raise ValidationError(f"argument {name!r} is of type {kind}; it is a program here, or a function of arrays")
         if isinstance(argument, Program):
-            machine.names[name] = _called(argument)
-            return
-        if not callable(argument):
-            raise ValidationError(f"argument {name!r} is a {type(argument).__name__}; it is a function of arrays")
+            require_function(name, type_, argument.function())
+            argument = called(argument)
         machine.names[name] = argument
+        machine.signatures[name] = type_
         return
     data = np.asarray(argument)
     word = type_.name if isinstance(type_, syntax.ScalarType) else type_.dtype or "dtype"
@@ -163,12 +166,6 @@ def _bind(machine: Threads, parameter: Declaration, argument: Any) -> None:
     for extent, length in zip(getattr(type_, "extents", ()), data.shape, strict=False):
         if isinstance(extent, syntax.Name) and extent.name not in machine.names:
             machine.names[extent.name] = Value(np.asarray(length), 0, "int")
-
-
-def _called(program: Program) -> Callable[..., Any]:
-    """A program as a function of its parameters, in order."""
-    names = [parameter.name for parameter in program.function().parameters]
-    return lambda *values: program.interpret(**dict(zip(names, values, strict=True)))
 
 
 def _require_shape(machine: Threads, parameter: Declaration, argument: Any) -> None:

@@ -201,11 +201,20 @@ class Forms(Machine):
             parts = [np.broadcast_to(d := v.at_depth(self.depth), (*leads, *v.shape))[place] for v in values]
             found[place] = np.asarray(function(*parts))
             del d
+            self._require_result(node, found[place].shape)
         if not found.size:
             raise self.fail(
                 "run-empty", node.span, f"{node.function} is called for no index, so that its result has no type"
             )
         return Value(np.stack(list(found.flat)).reshape((*leads, *found.flat[0].shape)), self.depth)
+
+    def _require_result(self, node: Call, shape: tuple[int, ...]) -> None:
+        """The result of a function has the declared shape."""
+        extents = getattr(self.signatures[node.function].result, "extents", ())
+        wanted = self.extents(syntax.ListOf(extents))
+        if tuple(wanted) != shape:
+            message = f"the result of {node.function} has the shape {list(shape)}, and is declared with {list(wanted)}"
+            raise self.fail("run-shape", node.span, message)
 
     def _alternative(self, node: syntax.Alternative, shape: tuple[int, ...] | None) -> Value:
         """The first way, if all others give the same."""

@@ -32,6 +32,7 @@ class Machine:
     """Evaluates expressions; forms and thread scopes are added by classes that follow.
 
     :ivar names: what names stand for: values, storage of thread scopes, and functions.
+    :ivar signatures: the declared types of functions.
     :ivar lengths: of the indices that are open.
     :ivar mask: where the expression at hand is wanted; None is everywhere.
     """
@@ -40,6 +41,7 @@ class Machine:
         self.source = source
         self.tunes = tunes
         self.names: dict[str, Any] = {}
+        self.signatures: dict[str, syntax.FunctionType] = {}
         self.lengths: list[int] = []
         self.mask: Value | None = None
 

@@ -6,6 +6,9 @@ of a program, and scans, become arrays with equations.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
 from feinsum.languages.declarative import syntax
@@ -14,18 +17,32 @@ from feinsum.languages.declarative.forms import FUNCTIONS, MAKERS, SCALARS
 from feinsum.languages.declarative.lowering.folding import apply_function, integer
 from feinsum.languages.declarative.lowering.terms import Constant, Equation, Load
 from feinsum.languages.declarative.lowering.tiles import UnfoldingTiles
-from feinsum.languages.declarative.lowering.unfolding_base import Tensor, casting, number
+from feinsum.languages.declarative.lowering.unfolding_base import CONCRETE, Tensor, casting, number
 from feinsum.languages.declarative.syntax import Block, Call, Form, Function, Let, Node
 from feinsum.languages.declarative.types import ANY_FLOAT
+from feinsum.languages.source import Source
+
+
+@dataclass(frozen=True)
+class Inlined:
+    """A program in place of a function, and its text."""
+
+    function: Function
+    source: Source
 
 
 class Unfolder(UnfoldingTiles):
     """Unfolds one program at given lengths.
 
     :ivar tiles: whether grids become tiles of work-groups where that is possible.
+    :ivar signatures: the declared types of functions.
     """
 
     tiles = True
+
+    def __init__(self, source: Source, tunes: Mapping[str, int]) -> None:
+        super().__init__(source, tunes)
+        self.signatures: dict[str, syntax.FunctionType] = {}
 
     def program(self, function: Function) -> tuple[str, ...]:
         """Unfold the statements of a program; the arrays that it computes, in order."""
@@ -124,8 +141,13 @@ class Unfolder(UnfoldingTiles):
         if name in MAKERS or name == "full":
             return self._made(node)
         function = self.names.get(name)
-        if isinstance(function, Function):
-            return self._inlined(node, function)
+        if isinstance(function, Inlined):
+            value = self._inlined(node, function)
+            wanted = tuple(self.length(extent) for extent in getattr(self.signatures[name].result, "extents", ()))
+            if value.shape != wanted:
+                message = f"the result of {name} has the shape {list(value.shape)}, and is declared with {list(wanted)}"
+                raise self.fail("run-shape", node, message)
+            return value
         raise self.refuse(node, f"{name} is not lowered: give a program for it, not a function of Python")
 
     def _made(self, node: Call) -> Tensor:
@@ -142,17 +164,15 @@ class Unfolder(UnfoldingTiles):
         made = 0.0 if np.isnan(MAKERS[node.function]) else MAKERS[node.function]
         return Tensor(shape, word, lambda *_: Constant(word, made))
 
-    def _inlined(self, node: Call, function: Function) -> Tensor:
+    def _inlined(self, node: Call, inlined: Inlined) -> Tensor:
         """Another program in place of a call."""
         values = [self.evaluate(a.value) for a in node.arguments]
-        tensors = [p for p in function.parameters if isinstance(p.type, syntax.TensorType)]
-        outside, self.names = self.names, {}
+        function = inlined.function
+        outside = self.names, self.types, self.source
+        self.names, self.types, self.source = {}, {}, inlined.source
         try:
-            for parameter, value in zip(tensors, values, strict=True):
-                self.names[parameter.name] = value
-                for extent, length in zip(getattr(parameter.type, "extents", ()), value.shape, strict=True):
-                    if isinstance(extent, syntax.Name):
-                        self.names.setdefault(extent.name, number(integer(length)))
+            for parameter, value in zip(function.parameters, values, strict=True):
+                self._take(parameter, value)
             for statement in function.body.statements:
                 if isinstance(statement, Let):
                     self.names[statement.name] = self.let(statement)
@@ -162,4 +182,24 @@ class Unfolder(UnfoldingTiles):
             found: Tensor = self.names[result]
             return found
         finally:
-            self.names = outside
+            self.names, self.types, self.source = outside
+
+    def _take(self, parameter: syntax.Declaration, value: Tensor) -> None:
+        """Bind a parameter of another program, and its lengths and type."""
+        type_, name = parameter.type, parameter.name
+        word = getattr(type_, "dtype", getattr(type_, "name", None)) or "dtype"
+        dtype = word if word in SCALARS else self.types.setdefault(word, CONCRETE.get(value.dtype, value.dtype))
+        if isinstance(type_, syntax.ScalarType):
+            value = value if dtype == "int" else Tensor((), dtype, casting(value, dtype))
+        elif (given := CONCRETE.get(value.dtype, value.dtype)) != dtype:
+            message = f"{name} is of {given} here; it is {dtype} by its declaration, or by an array before"
+            raise self.fail("function", parameter, message)
+        self.names[name] = value
+        for axis, (extent, length) in enumerate(zip(getattr(type_, "extents", ()), value.shape, strict=True)):
+            if isinstance(extent, syntax.Name):
+                known = self.names.setdefault(extent.name, number(integer(length))).at()
+            else:
+                known = integer(self.length(extent))
+            if known != integer(length):
+                message = f"axis {axis} of {name} is {length} long, and {self.length(extent)} by other arguments"
+                raise self.fail("run-sizes", extent, message)

@@ -32,10 +32,11 @@ from feinsum.languages.declarative.lowering.steps import (
     partition,
 )
 from feinsum.languages.declarative.lowering.terms import Constant, Load
-from feinsum.languages.declarative.lowering.unfolding import Unfolder
+from feinsum.languages.declarative.lowering.unfolding import Inlined, Unfolder
 from feinsum.languages.declarative.lowering.unfolding_base import Tensor, number
 from feinsum.languages.declarative.running.contents import Contents
 from feinsum.languages.declarative.syntax import Function
+from feinsum.languages.program import Program
 from feinsum.languages.source import Source
 
 _LONG_AXIS: Final = 1024
@@ -167,6 +168,9 @@ def lower(
         unfolder.names[name] = number(_constant(word, value, unfolder.types))
     for name, argument in contents.functions:
         unfolder.names[name] = _function_of(argument)
+        type_ = next(p.type for p in function.parameters if p.name == name)
+        if isinstance(type_, syntax.FunctionType):
+            unfolder.signatures[name] = type_
     names = unfolder.program(function)
     inlined = normalize(unfolder.equations, names, unfolder.fresh)
     steps = partition(inlined, names, einsums=einsums, plain=plain)
@@ -280,11 +284,9 @@ def _constant(word: str, value: Any, types: Mapping[str, str]) -> Any:
     return Constant(types.get(word, word), value)
 
 
-def _function_of(argument: Any) -> Function:
+def _function_of(argument: Any) -> Inlined:
     """A program in place of a function."""
-    found = argument
-    if hasattr(argument, "function") and hasattr(argument, "language"):
-        found = argument.function()
+    found = argument.function() if isinstance(argument, Program) else None
     if not isinstance(found, Function):
         raise ValidationError("a function that is an argument is a program here, as feinsum.program makes it")
-    return found
+    return Inlined(found, argument.source)
