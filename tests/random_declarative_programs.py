@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+import feinsum as fe
+
 Names = Mapping[str, Any]
 Evaluate = Callable[[Names], Any]
 
@@ -76,6 +78,42 @@ def exact(dtype: str, before: int, behind: int) -> tuple[int, int] | None:
     return (before, behind) if before + behind <= room else None
 
 
+@dataclass(frozen=True)
+class Given:
+    """A program in place of a function of a tensor and a number, of a type that is put in, and the same by numpy.
+
+    :ivar is_tensor: whether it makes a tensor, of as many elements.
+    :ivar grows: whether the bits of what it makes grow with their number.
+    """
+
+    text: str
+    value: Callable[..., Any]
+    is_tensor: bool = True
+    grows: bool = False
+
+
+FUNCTIONS: Mapping[str, Given] = {
+    "scaled": Given(
+        "x: Tensor<n; TYPE>\nw: TYPE\ny = compute (shape = [n]) |k| x[n - 1 - k] * w + 1", lambda x, w: x[::-1] * w + 1
+    ),
+    "running": Given(
+        "x: Tensor<n; dtype>\nw: TYPE\nr = scan (shape = [n], op = sum) |k| x[k]\nr * w",
+        lambda x, w: np.cumsum(x, dtype=x.dtype) * w,
+        grows=True,
+    ),
+    "centred": Given(
+        "x: Tensor<n>\nw: TYPE\nm = reduce (shape = [n], op = max) |k| x[k]\ny = (x - m) * w",
+        lambda x, w: (x - x.max()) * w,
+    ),
+    "summed": Given(
+        "x: Tensor<n; TYPE>\nw: TYPE\nreduce (shape = [n], op = sum) |k| x[k] * w",
+        lambda x, w: np.sum(x * w, dtype=x.dtype),
+        is_tensor=False,
+        grows=True,
+    ),
+}
+
+
 class Writer:
     """Writes a program whose arrays have the lengths N and M."""
 
@@ -85,6 +123,7 @@ class Writer:
         self.count = 0
         self.arrays: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.made: dict[str, tuple[str, tuple[int, int] | None]] = {}
+        self.functions: dict[str, tuple[str, str]] = {}
 
     def number(self, low: int, high: int) -> int:
         return self.draw(st.integers(low, high))
@@ -147,6 +186,7 @@ class Writer:
         kinds = [
             self.arithmetic, self.arithmetic, self.arithmetic, self.function, self.choice, self.guarded, self.reduction,
             self.reduction, self.conversion, self.named, self.tensor, self.loop, self.counted, self.rounding,
+            self.sliced, self.called,
         ]  # fmt: skip
         return self.choose(kinds)(depth - 1, scope)
 
@@ -400,6 +440,72 @@ class Writer:
 
         return Expression(text, dtype, value, bits)
 
+    def part(self, axis: str, scope: Mapping[str, str]) -> tuple[str, int, int]:
+        """A part of an axis: its text, where it begins, and how long it is."""
+        length = self.length(axis)
+        begin = self.number(0, length - 1)
+        end = self.number(begin + 1, length)
+        return self.choose(
+            [(":", 0, length), (f"{begin}:{axis}", begin, length - begin), (f"{begin}:{end}", begin, end - begin)]
+        )
+
+    def line(self, dtype: str, scope: Mapping[str, str]) -> tuple[str, Evaluate, int]:
+        """A slice of a parameter with one axis: its text, its elements and its length."""
+        along, other = self.choose([("N", "M"), ("M", "N")])
+        text, begin, length = self.part(along, scope)
+        stop = begin + length
+        kind = self.number(0, 2)
+        if kind == 0:
+            name = self.array(dtype, (along,))
+            return f"{name}[{text}]", lambda v: v[name][begin:stop], length
+        index, place = self.index(other, scope) or ("0", lambda v: 0)
+        if kind == 1:
+            name = self.array(dtype, (along, other))
+            return f"{name}[{text}, {index}]", lambda v: v[name][begin:stop, place(v)], length
+        name = self.array(dtype, (other, along))
+        return f"{name}[{index}, {text}]", lambda v: v[name][place(v), begin:stop], length
+
+    def sliced(self, depth: int, scope: Mapping[str, str]) -> Expression:
+        """An element, or the sum, of a slice or of what is computed with all of its elements at once."""
+        dtype = self.choose(FLOATS)
+        line, values, length = self.line(dtype, scope)
+        factor = self.choose(["", "2 * ", "0.5 * "])
+        scale = {"": 1.0, "2 * ": 2.0, "0.5 * ": 0.5}[factor]
+        name, index = self.fresh("s"), self.choose([*scope, "0"])
+        place = (lambda v: v[index] % length) if index != "0" else lambda v: 0
+        if self.number(0, 1):
+            text = f"{name}[{index} % {length}]" if index != "0" else f"{name}[0]"
+            bits = exact(dtype, 4, 4)
+            value: Evaluate = lambda v: converted(values(v)[place(v)] * scale, dtype)  # noqa: E731
+        else:
+            k = self.fresh("k")
+            text = f"reduce (shape = [{length}], op = sum) |{k}| {name}[{k}]"
+            bits = exact(dtype, 4 + length.bit_length(), 4)
+            value = lambda v: converted(np.sum(values(v) * scale, dtype=_NUMPY[dtype]), dtype)  # noqa: E731
+        return Expression(f"(if true {{ {name} = {factor}{line}\n {text} }} else {{ 0 }})", dtype, value, bits)
+
+    def called(self, depth: int, scope: Mapping[str, str]) -> Expression:
+        """An element of what a function makes that is an argument: of a whole array, or of a slice."""
+        kind, dtype = self.choose(list(FUNCTIONS)), self.choose(FLOATS)
+        axis, other = self.choose([("N", "M"), ("M", "N")])
+        index, at = self.index(other, scope) or ("0", lambda v: 0)
+        array = self.array(dtype, (other, axis))
+        name = f"f_{kind}_{dtype}_{axis}"
+        given, declared = FUNCTIONS[kind], f"Tensor<{axis}; {dtype}>"
+        f = given.value
+        self.functions[name] = (
+            f"({declared}, {dtype}) -> {declared if given.is_tensor else dtype}",
+            given.text.replace("TYPE", dtype),
+        )
+        factor = self.choose([0.5, 1.0, 2.0])
+        call = f"{name}({array}[{index}, :], {factor})"
+        pick, place = self.index(axis, scope) or ("0", lambda v: 0)
+        bits = exact(dtype, 4 + (self.length(axis).bit_length() if given.grows else 1), 5)
+        if not given.is_tensor:
+            return Expression(call, dtype, lambda v: converted(f(v[array][at(v)], _NUMPY[dtype](factor)), dtype), bits)
+        value = lambda v: converted(f(v[array][at(v)], _NUMPY[dtype](factor))[place(v)], dtype)  # noqa: E731
+        return Expression(f"{call}[{pick}]", dtype, value, bits)
+
     def loop(self, depth: int, scope: Mapping[str, str]) -> Expression:
         """Doubles until it is large."""
         x = self.comparable(min(depth, 1), scope)
@@ -485,6 +591,9 @@ def programs(draw: st.DrawFn, statements: int = 3) -> RandomProgram:
         if not any(name in axes for _, axes in writer.arrays.values()):
             arguments[f"l_{name}"] = np.zeros(writer.length(name), np.float32)
             declared.append(f"l_{name}: Tensor<{name}; f32>")
+    for name, (type_, text) in sorted(writer.functions.items()):
+        arguments[name] = fe.program(text, language="declarative")
+        declared.append(f"{name}: {type_}")
     names: dict[str, Any] = dict(arguments)
     with np.errstate(all="ignore"):
         for expression in found:

@@ -104,19 +104,51 @@ def test_constructs_on_a_device(text: str, cpu: Device) -> None:
 
 
 def test_not_a_number_is_as_in_numpy(cpu: Device) -> None:
-    """It is the greatest and the least of what it is among, in vectors and behind them."""
+    """It is the greatest and the least of what it is among, in each of several vectors, in one, and behind them."""
     text = """
-    b: Tensor<M, N; f32>
+    b: Tensor<M, N; dtype>
     low = compute (shape = [M]) |i| reduce (shape = [N], op = min) |j| b[i, j]
     high = compute (shape = [M]) |i| reduce (shape = [N], op = max) |j| b[i, j]
     place = compute (shape = [M]) |i| reduce (shape = [N], op = argmax) |j| b[i, j]
     """
-    b = numbers(4, 37)
-    b[1, 3] = b[2, 36] = np.nan
-    low, high, place = fe.build(fe.program(text), device=cpu)(b=b)
-    np.testing.assert_array_equal(low, b.min(axis=1))
-    np.testing.assert_array_equal(high, b.max(axis=1))
-    np.testing.assert_array_equal(place, b.argmax(axis=1))
+    b, kernel = numbers(6, 151), fe.build(fe.program(text), device=cpu)
+    b[range(1, 5), [3, 60, 140, 150]] = np.nan
+    for values in (b, b.astype("float64")):
+        low, high, place = kernel(b=values)
+        np.testing.assert_array_equal(low, values.min(axis=1))
+        np.testing.assert_array_equal(high, values.max(axis=1))
+        np.testing.assert_array_equal(place, values.argmax(axis=1))
+
+
+def test_functions_of_vectors(cpu: Device) -> None:
+    """Those of float32 that are our own: within the units in the last place that OpenCL allows, 3 of exp, 2.5 of quotients.
+
+    Beyond the least and the greatest numbers they are 0 and infinite, of what is no number they are none; quotients of
+    equal numbers are 1.
+    """
+    ends = [np.inf, -np.inf, np.nan, 0, -0.0, 88.72283, 88.7229, -87.4, -103.9, -104.5, 1e30, -1e30, 1e-40, 2.0**-149, 3e38]
+    spread = (RNG.choice([-1, 1], 1500) * np.exp2(RNG.uniform(-149, 128, 1500))).astype(np.float32)
+    a = np.concatenate([np.float32(ends), spread, np.float32(RNG.uniform(-104, 89, 997))])
+    b = np.concatenate([np.float32([5, 49, -7e-39, 2.0**-149, 3e38, np.inf, np.nan]), spread[:300]])
+    kernel = fe.build(fe.program("""
+    a: Tensor<N; f32>
+    b: Tensor<M; f32>
+    e = compute (shape = [N]) |i| exp(a[i])
+    q = compute (shape = [M, N]) |j, i| a[i] / b[j]
+    c: Tensor<M, 16; f32>
+    one = compute (shape = [M, 16]) |j, i| c[j, i] / b[j]
+    """), device=cpu)  # fmt: skip
+    e, q, one = kernel(a=a, b=b, c=np.repeat(b, 16).reshape(-1, 16))
+    assert "feinsum_exp_float16(" in kernel.source
+    assert "feinsum_quotients_float16(" in kernel.source
+    with np.errstate(all="ignore"):
+        for found, exact, units in ((e, np.exp(a.astype(float)), 3), (q, a.astype(float) / b.astype(float)[:, None], 1)):
+            rounded = exact.astype(np.float32)
+            np.testing.assert_array_equal(np.isfinite(found), np.isfinite(rounded))
+            rest = np.isfinite(rounded)
+            np.testing.assert_array_equal(found[~rest], rounded[~rest])
+            assert (abs(found - exact)[rest] <= units * np.spacing(abs(rounded[rest])).astype(float)).all()
+    assert (one[np.isfinite(b)] == 1).all()
 
 
 def test_invariants_are_computed_once(cpu: Device) -> None:
@@ -135,6 +167,18 @@ def test_the_next_row_is_asked_for(cpu: Device) -> None:
     np.testing.assert_allclose(kernel(A=A), program.interpret(A=A), rtol=1e-5)
     (line,) = [line for line in kernel.source.splitlines() if "prefetch" in line]
     assert line.endswith("+ 64]);")
+    sums = fe.program("""
+    A: Tensor<R, C; f32>
+    y = compute (shape = [R]) |i| {
+        most = reduce (shape = [C], op = max) |k| A[i, k]
+        most + log(reduce (shape = [C], op = sum) |k| exp(A[i, k] - most))
+    }
+    """)
+    kernel = fe.build(sums, device=cpu)
+    np.testing.assert_allclose(kernel(A=A), sums.interpret(A=A), rtol=1e-5)
+    head, *behind = kernel.source.split("__builtin_prefetch")
+    assert "_exp_float16(v" not in head
+    assert "_exp_float16(v" in behind[-1]
 
 
 def test_arrays_of_numpy_are_read_where_they_are(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +249,30 @@ def test_programs_as_functions(cpu: Device) -> None:
     np.testing.assert_allclose(kernel(data=data, f=row), data / data.max(1, keepdims=True), rtol=1e-6)
     with pytest.raises(ValidationError, match="is a program here"):
         kernel(data=data, f=np.tanh)
+
+
+def test_functions_are_as_declared(cpu: Device) -> None:
+    """By the interpreter and on a device: their arguments, which may be numbers, and the one result with its shape."""
+    program = fe.program("""
+    f: (Tensor<n; f32>, f32) -> Tensor<n; f32>
+    g: f32 -> f32
+    data: Tensor<b, n; f32>
+    y = compute (shape = [b]) |i| f(data[i, :], g(data[i, 0]))
+    """, language="declarative")  # fmt: skip
+    assert fe.program(str(program), language="declarative") == program
+    head, half = "x: Tensor<m; f32>\nw: f32\n", fe.program("x: f32\ny = x / 2", language="declarative")
+    data = numbers(3, 5)
+    for run in (program.interpret, fe.build(program, device=cpu)):
+        found = run(data=data, f=fe.program(f"{head}x * w", language="declarative"), g=half)
+        np.testing.assert_allclose(found, data * data[:, :1] / 2, rtol=1e-6)
+        for text, told in {
+            f"{head}y = x * w\nz = x": "the program for f computes y, z; a function has one result",
+            "x: Tensor<m; f32>\ny = x * 2": "the program for f takes 1 argument, x; f is declared with 2",
+            "x: f32\nw: f32\ny = x * w": "x of the program for f is a number; f is declared with a tensor with 1 axis",
+            f"{head}y = (x * w)[0:2]": r"<text>:5:35: error: the result of f has the shape \[2\], and .* with \[5\]",
+        }.items():
+            with pytest.raises((LanguageError, ValidationError), match=told):
+                run(data=data, f=fe.program(text, language="declarative"), g=half)
 
 
 def test_rounded_indices_are_proved_under_conditions(cpu: Device) -> None:

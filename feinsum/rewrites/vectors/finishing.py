@@ -11,11 +11,12 @@ from loopy.kernel.instruction import CInstruction
 from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Comparison, If, LogicalAnd, Subscript, Variable
 
+from feinsum.epilogue.vector_functions import own_functions
 from feinsum.match.expressions import find_uses
 from feinsum.match.finishing import VALUE, Finishing, value_of
 from feinsum.rewrites.reads import subscripts_of
 from feinsum.rewrites.vectors.access import NAMES, at_lane, room_under, row_of
-from feinsum.rewrites.vectors.functions import own_functions, vector_code
+from feinsum.rewrites.vectors.functions import vector_code
 from feinsum.rewrites.vectors.rows import load_row, scalar_name
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def finish_row(
         loaded += ids
     loop = lanes.piece_loop(iname, lanes.blocks, unroll=True)
     code = vector_code(expression, scalar_name(target), lanes.width, leaves)
-    lanes.functions |= dict(own_functions(code, lanes.width))
+    # loopy orders definitions by these names
+    lanes.functions |= {f"70_{name}": text for name, text in own_functions(code)}
     done = CInstruction(
         (("at", Variable(loop) + 0),),
         f"{kept}[at] = {code};",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from pymbolic.mapper import Mapper
 
+from feinsum.epilogue.vector_functions import ERF
 from feinsum.errors import TransformError
 
 _NAMES = {"abs": "fabs", "max": "fmax", "min": "fmin"}
@@ -17,50 +18,6 @@ FUNCTIONS = frozenset(
     hypot log log10 log1p log2 pow round rsqrt sin sinh sqrt tan tanh trunc""".split()
 )
 """Functions of OpenCL C (section 6.15.2) whose arguments and value are reals of one type, numbers or vectors."""
-
-ERF = "feinsum_erf_float"
-"""The error function of vectors of float32, followed by their width; see :func:`own_functions`."""
-_ERF_END = 3.832
-"""Beyond it erf is taken to be what it is there, which in float32 is 1."""
-_ERF = (
-    0.369006753,
-    -0.184138373,
-    0.136761546,
-    -0.110668875,
-    0.0908277407,
-    -0.0730739981,
-    0.055993028,
-    -0.039756909,
-    0.0275292397,
-    -0.0197624713,
-    0.0110341106,
-    -0.00314963399,
-    0.00222742767,
-    -0.00315911183,
-    0.00128986989,
-)
-"""erf(x)/x as a polynomial in ``2 x**2/3.832**2 - 1``, lowest power first: a least-squares fit, weighted until all relative
-errors were alike, 7.7e-8.  In these powers the coefficients add up to 1.13, so that sums lose little."""
-
-
-def own_functions(code: str, width: int) -> list[tuple[str, str]]:
-    """Definitions of the functions in a vector's C that are not OpenCL's, each after the name by which loopy orders them.
-
-    erf of vectors of float32 takes two thirds of the time of that of Intel's runtime, and errs by at most 7 units in the
-    last place, of the 16 that OpenCL allows: a polynomial, ``x p(x**2)``, of x between the ends, where it is 1 and -1.
-    Even and odd powers are two sums that do not wait for each other.  A comparison, not ``clamp``, keeps what is no number.
-    """
-    name, vector = f"{ERF}{width}", f"float{width}"
-    if f"{name}(" not in code:
-        return []
-    end, even, odd = f"({vector}) {_ERF_END}f", _ERF[0::2], _ERF[1::2]
-    lines = [f"x = {end} < x ? {end} : x;", f"x = -{end} > x ? -{end} : x;"]
-    lines += [f"{vector} s = fma(x * x, ({vector}) {2 / _ERF_END**2!r}f, ({vector}) -1.0f), t = s * s;"]
-    lines += [f"{vector} p = {even[-1]!r}f, q = {odd[-1]!r}f;"]
-    lines += [f"p = fma(p, t, ({vector}) {c!r}f);" for c in reversed(even[:-1])]
-    lines += [f"q = fma(q, t, ({vector}) {c!r}f);" for c in reversed(odd[:-1])]
-    body = "\n  ".join([*lines, "return x * fma(s, q, p);"])
-    return [(f"70_{name}", f"static inline {vector} {name}({vector} x)\n{{\n  {body}\n}}")]
 
 
 def vector_code(expression: Any, scalar: str, width: int, leaves: Mapping[Any, str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from feinsum.languages.declarative.emitting.operators import is_vectorial
+from feinsum.languages.declarative.emitting.operators import divisors, is_vectorial
 from feinsum.languages.declarative.emitting.types import PREAMBLE, c_type, helpers, numpy_type, stored_type
 from feinsum.languages.declarative.emitting.writer import Writer
 from feinsum.languages.declarative.lowering.steps import FlatStep
@@ -203,6 +203,8 @@ def elements(
             writer.define(last, own)
             store(own, writer.value(equation.body))
         return
+    for divisor in divisors(equation.body, last):
+        writer.inverse(divisor)
     writer.line(f"int {e} = {begin};")
     with writer.braces(f"for (; {e} + {width} <= {end}; {e} += {width})"), writer.vectors(last, width, dtype):
         writer.define(last, e)

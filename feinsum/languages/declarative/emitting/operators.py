@@ -7,7 +7,7 @@ from typing import Final
 
 from feinsum.languages.declarative.emitting.types import c_type, extreme, literal
 from feinsum.languages.declarative.lowering.folding import is_integer
-from feinsum.languages.declarative.lowering.terms import Apply, Load, Reduce, Term, Variable
+from feinsum.languages.declarative.lowering.terms import Apply, Load, Reduce, Term, Variable, walk
 
 INFIX: Final = {
     **{s: s for s in ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!=")},
@@ -87,3 +87,10 @@ def is_vectorial(term: Term, lane: Variable, dtype: str) -> bool:
         case Reduce(operator=operator, variables=variables, body=body):
             return operator in VECTOR_OPERATORS and lane not in variables and is_vectorial(body, lane, dtype)
     return False
+
+
+def divisors(term: Term, lane: Variable) -> list[Term]:
+    """Numbers of float32 by which vectors of an index are divided, and which depend on nothing that is bound below."""
+    quotients = [t for t in walk(term) if isinstance(t, Apply) and t.function == "/" and t.dtype == "f32"]
+    shared = [t.arguments[1] for t in quotients if lane in t.arguments[0].free and lane not in t.arguments[1].free]
+    return [divisor for divisor in dict.fromkeys(shared) if divisor.free <= term.free]

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Final
 
 from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decoded, elements, flat
-from feinsum.languages.declarative.emitting.operators import FIRST, VECTOR_OPERATORS, better, combined, is_vectorial
+from feinsum.languages.declarative.emitting.operators import better, combined, is_vectorial
+from feinsum.languages.declarative.emitting.partial import Partial, is_partial
 from feinsum.languages.declarative.emitting.types import c_type
 from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
 from feinsum.languages.declarative.lowering.steps import RowStep
-from feinsum.languages.declarative.lowering.terms import Apply, Equation, Load, Reduce, substitute, walk
-
-_CHAINS: Final = 4
-"""Vectors of partial results: one alone would wait for itself."""
+from feinsum.languages.declarative.lowering.terms import (
+    Apply,
+    Equation,
+    Load,
+    Reduce,
+    Term,
+    Variable,
+    rename,
+    substitute,
+    walk,
+)
 
 
 def row_kernel(name: str, step: RowStep, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread) -> KernelText:
@@ -32,10 +39,18 @@ def row_kernel(name: str, step: RowStep, arrays: Mapping[str, tuple[tuple[int, .
             _declare_parts(emitter, equation, number)
     with writer.braces(emitter.begin(step.rows)):
         rows = decoded(emitter, step.equations[0].variables[: step.lead], "group")
+        riding: set[int] = set()
         for number, equation in enumerate(step.equations):
+            if number in riding:
+                continue
             for variable, row in zip(equation.variables[: step.lead], rows, strict=True):
                 writer.define(variable, row)
-            _row_equation(emitter, step, equation, rows, number)
+            if equation.variables[step.lead :]:
+                riders = _riders(emitter, step, number)
+                _row_elements(emitter, step, number, rows, riders)
+                riding |= set(riders)
+            else:
+                _row_number(emitter, step, number, rows)
         if spread.lanes > 1:
             writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
     return emitter.finish(step.rows)
@@ -52,52 +67,113 @@ def _declare_parts(emitter: Emitter, equation: Equation, number: int) -> None:
         emitter.writer.line(f"__local {c_type(body.body.dtype)} value{number}[{lanes}];")
 
 
-def _row_equation(emitter: Emitter, step: RowStep, equation: Equation, rows: Sequence[str], number: int) -> None:
-    """One equation of a row: of numbers that all work-items know, or of elements that they share."""
-    writer, trailing = emitter.writer, equation.variables[step.lead :]
-    if not trailing:
-        if isinstance(equation.body, Reduce):
-            name = _together(emitter, equation.body, number)
-        else:
-            name = writer.value(equation.body)
-        emitter.scalars[equation.array] = name
-        if equation.array in step.kept:
-            with writer.braces("if (lid == 0)"):
-                emitter.store(equation.array, rows, name)
-        return
-    *outer, last = trailing
+def _row_number(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str]) -> None:
+    """An equation of one number of a row, which all work-items know."""
+    body = step.equations[number].body
+    if isinstance(body, Reduce):
+        _keep_number(emitter, step, number, rows, _together(emitter, step, number, rows))
+    else:
+        _keep_number(emitter, step, number, rows, emitter.writer.value(body))
+
+
+def _keep_number(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str], name: str) -> None:
+    array = step.equations[number].array
+    emitter.scalars[array] = name
+    if array in step.kept:
+        with emitter.writer.braces("if (lid == 0)"):
+            emitter.store(array, rows, name)
+
+
+def _row_elements(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str], riders: Mapping[int, Reduce]) -> None:
+    """An equation of elements of a row, which work-items share.
+
+    :param riders: reductions of the elements, which are made while these are at hand: by number of their equation.
+    """
+    writer, equation = emitter.writer, step.equations[number]
+    *outer, last = equation.variables[step.lead :]
     ahead = _read_again(emitter, step, number)
+    width = emitter.spread.width(equation.dtype)
+    partial = {rider: Partial(writer, body, width, 1) for rider, body in riders.items()}
     with writer.braces(""), writer.over(outer, {}):
         indices = [writer.value(v) for v in outer]
 
         def store(element: str, value: str) -> None:
-            for array in ahead if emitter.width else ():
-                shape = emitter.arrays[array][0]
-                place = flat([*rows, *indices, element], shape)
-                writer.line(f"__builtin_prefetch(&{array}[{place} + {prod(shape[step.lead :])}]);")
+            if emitter.width:
+                _ask_ahead(emitter, step, ahead, [*rows, *indices, element])
             if equation.array in emitter.on_chip:
                 emitter.put(f"row_{equation.array}[{flat([*indices, element], equation.shape[step.lead :])}]", value)
             if equation.array in step.kept:
                 emitter.store(equation.array, [*rows, *indices, element], value)
+            if riders:
+                writer.define(Load(equation.dtype, equation.array, equation.variables), value)
+            for rider, body in riders.items():
+                if emitter.width:
+                    partial[rider].take_vectors([writer.widened(body.body)])
+                else:
+                    partial[rider].take(body.body)
 
         elements(emitter, equation, last, ("0", str(last.extent)), store)
+    for rider in riders:
+        _keep_number(emitter, step, rider, rows, partial[rider].result())
     if emitter.spread.lanes > 1 and equation.array in emitter.on_chip and not _own_elements(equation.array, step):
         writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
 
 
+def _riders(emitter: Emitter, step: RowStep, number: int) -> dict[int, Reduce]:
+    """The reductions right behind an equation of elements that take each of these once, in terms of its variables.
+
+    Only where the elements are made in vectors, which are at hand then: a sum of exponentials costs one addition for each.
+    """
+    equation, found = step.equations[number], dict[int, Reduce]()
+    *_, last = equation.variables
+    width = emitter.spread.width(equation.dtype)
+    if emitter.spread.lanes > 1 or not width or not is_vectorial(equation.body, last, equation.dtype):
+        return found
+    not_yet = {e.array for e in step.equations[number:]} - {equation.array}
+    for position, other in enumerate(step.equations[number + 1 :], number + 1):
+        body = other.body
+        if not isinstance(body, Reduce) or body.dtype != equation.dtype or set(other.reads) & not_yet:
+            break
+        own = dict(zip((*other.variables, *body.variables), equation.variables, strict=False))
+        if [v.extent for v in own] != [v.extent for v in equation.variables] or len(other.variables) > step.lead:
+            break
+        inside = rename(body.body, own)
+        loads = {t for t in walk(inside) if isinstance(t, Load) and t.array == equation.array}
+        rider = Reduce(body.dtype, body.operator, equation.variables[step.lead :], inside)
+        if {t.indices for t in loads} != {equation.variables} or not is_partial(rider, last, width):
+            break
+        found[position] = rider
+    return found
+
+
+def _ask_ahead(emitter: Emitter, step: RowStep, arrays: Sequence[str], indices: Sequence[str]) -> None:
+    """Ask for the elements of the next row that lie where those at some indices do."""
+    for array in arrays:
+        shape = emitter.arrays[array][0]
+        emitter.writer.line(f"__builtin_prefetch(&{array}[{flat(indices, shape)} + {prod(shape[step.lead :])}]);")
+
+
 def _read_again(emitter: Emitter, step: RowStep, number: int) -> list[str]:
-    """Arrays that an equation reads at the very elements it makes, as an equation before it did.
+    """Arrays that an equation reads at the very elements it makes or reduces, as an equation before it did.
 
     They are in the cache by now, and memory has nothing to do while functions of them are computed: a core asks for the
-    same of its next row meanwhile.
+    same of its next row meanwhile.  A reduction leaves that to elements that are made later of the same.
     """
     equation = step.equations[number]
     if not emitter.spread.vector_bytes:
         return []
     before = {array for e in step.equations[:number] for array in e.reads}
-    loads = {t for t in walk(equation.body) if isinstance(t, Load) and t.indices == equation.variables}
+    later = {a for e in step.equations[number + 1 :] if e.variables[step.lead :] for a in e.reads}
     own = {e.array for e in step.equations}
-    return sorted({t.array for t in loads if t.array in before and t.array not in own})
+    if equation.variables[step.lead :]:
+        return sorted(_read_along(equation.body, equation.variables) & before - own)
+    assert isinstance(equation.body, Reduce)
+    return sorted(_read_along(equation.body.body, (*equation.variables, *equation.body.variables)) & before - own - later)
+
+
+def _read_along(body: Term, variables: Sequence[Variable]) -> set[str]:
+    """The arrays that are read at some variables."""
+    return {t.array for t in walk(body) if isinstance(t, Load) and t.indices == tuple(variables)}
 
 
 def _own_elements(array: str, step: RowStep) -> bool:
@@ -113,12 +189,13 @@ def _own_elements(array: str, step: RowStep) -> bool:
     return True
 
 
-def _together(emitter: Emitter, body: Reduce, number: int) -> str:
+def _together(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str]) -> str:
     """A reduction by all work-items of a group, which all know its result."""
-    writer, lanes = emitter.writer, emitter.spread.lanes
+    writer, lanes, body = emitter.writer, emitter.spread.lanes, step.equations[number].body
+    assert isinstance(body, Reduce)
     arg = body.operator.startswith("arg")
     if lanes == 1 and not arg:
-        return _by_one(emitter, body)
+        return _by_one(emitter, step, number, rows)
     own = writer.reduce(body, {body.variables[-1]: ("lid", str(lanes))})
     if lanes == 1:
         return own
@@ -143,55 +220,32 @@ def _together(emitter: Emitter, body: Reduce, number: int) -> str:
     return result
 
 
-def _by_one(emitter: Emitter, body: Reduce) -> str:
+def _by_one(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str]) -> str:
     """A reduction by the only work-item of a group, in vectors where that is possible."""
-    writer, dtype = emitter.writer, body.dtype
+    writer, body = emitter.writer, step.equations[number].body
+    assert isinstance(body, Reduce)
+    dtype, ahead = body.dtype, _read_again(emitter, step, number)
     *outer, last = body.variables
     width = emitter.spread.width(dtype)
-    if (
-        not width
-        or not is_vectorial(body.body, last, dtype)
-        or last.extent < width
-        or body.operator not in VECTOR_OPERATORS
-    ):
+    if not is_partial(body, last, width):
         return writer.reduce(body, {})
-    first = FIRST[body.operator](dtype)
-    name, *parts = [writer.fresh("acc") for _ in range(1 + _CHAINS)]
-    writer.line(f"{c_type(dtype)} {name} = {first};")
-    writer.line(f"{c_type(dtype)}{width} {', '.join(f'{part} = {first}' for part in parts)};")
+    partial = Partial(writer, body, width)
     with writer.over(outer, {}):
-        e = writer.fresh("e")
+        indices, e = [*rows, *(writer.value(v) for v in outer)], writer.fresh("e")
         writer.line(f"int {e} = 0;")
-        for chains in (parts, parts[:1]):
-            step = width * len(chains)
-            with writer.braces(f"for (; {e} + {step} <= {last.extent}; {e} += {step})"), writer.vectors(last, width, dtype):
+        for chains in (partial.chains, 1):
+            taken = width * chains
+            head = f"for (; {e} + {taken} <= {last.extent}; {e} += {taken})"
+            with writer.braces(head), writer.vectors(last, width, dtype):
                 writer.define(last, e)
-                for count, part in enumerate(chains):
-                    place = fold(Apply(INDEX, "+", (last, integer(count * width))))
-                    term = substitute(body.body, {last: place})
-                    writer.accumulate(part, Reduce(dtype, body.operator, body.variables, term), width)
+                places = [fold(Apply(INDEX, "+", (last, integer(count * width)))) for count in range(chains)]
+                for place in places:
+                    _ask_ahead(emitter, step, ahead, [*indices, writer.scalar(place)])
+                partial.take_vectors([writer.widened(substitute(body.body, {last: place})) for place in places])
         with writer.braces(f"for (; {e} < {last.extent}; {e}++)"):
             writer.define(last, e)
-            writer.accumulate(name, body)
-    wide = _halved(emitter, body, parts, width)
-    while width > 1:
-        half = width // 2
-        narrow, suffix = writer.fresh("acc"), str(half) if half > 1 else ""
-        pair = combined(body.operator, dtype, f"{wide}.lo", f"{wide}.hi", half if half > 1 else 0)
-        writer.line(f"const {c_type(dtype)}{suffix} {narrow} = {pair};")
-        wide, width = narrow, half
-    writer.line(f"{name} = {combined(body.operator, dtype, name, wide)};")
-    return name
-
-
-def _halved(emitter: Emitter, body: Reduce, parts: Sequence[str], width: int) -> str:
-    """Vectors of partial results as one."""
-    while len(parts) > 1:
-        half = len(parts) // 2
-        for a, b in zip(parts[:half], parts[half:], strict=True):
-            emitter.writer.line(f"{a} = {combined(body.operator, body.dtype, a, b, width)};")
-        parts = parts[:half]
-    return parts[0]
+            partial.take(body.body)
+    return partial.result()
 
 
 def _first_best(emitter: Emitter, body: Reduce, number: int) -> str:

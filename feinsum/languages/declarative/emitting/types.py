@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from feinsum.epilogue.vector_functions import own_functions
 from feinsum.languages.declarative.forms import SCALARS
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT
 
@@ -34,7 +35,7 @@ static inline {c} mod_{c}({c} a, {c} b) {{ {c} r = a % b; return (r != 0 && (r <
 
 def helpers(source: str) -> str:
     """The definitions of helper functions that a source calls; those of floating point have numpy's NaN."""
-    found = []
+    found = [f"{text}\n" for _, text in own_functions(source)]
     for c in ("float", "double", "char", "short", "int", "long", "uchar", "ushort", "uint", "ulong"):
         for text, names in ((_LEAST_GREATEST, ("least", "greatest")), (_ROUNDED, ("floordiv", "mod"))):
             if any(f"{name}_{c}(" in source for name in names):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
+from feinsum.epilogue.vector_functions import INVERSE, INVERSE_TYPE, QUOTIENTS, own_name
 from feinsum.languages.declarative.emitting.operators import FIRST, INFIX, PLAIN, better, combined, extremum
 from feinsum.languages.declarative.emitting.types import c_type, literal
 from feinsum.languages.declarative.lowering.folding import is_integer
@@ -120,6 +121,8 @@ class Writer:
         match term:
             case Load(indices=indices):
                 return self._named(term, self._place(term, [self.value(i) for i in indices]))
+            case Apply(function="/", dtype="f32", arguments=(a, b)) if self._in_vectors(a) and not self._in_vectors(b):
+                return self._named(term, self._quotients(a, b))
             case Apply():
                 text = self._apply(term, [self.value(a) for a in term.arguments])
                 return self._named(term, text)
@@ -134,6 +137,21 @@ class Writer:
     def _named(self, term: Term, text: str) -> str:
         name = self.fresh()
         self.line(f"const {self.type_of(term)} {name} = {text};")
+        return name
+
+    def _quotients(self, dividend: Term, divisor: Term) -> str:
+        """Numbers of a vector divided by one that they share: a core multiplies several times as fast."""
+        return f"{QUOTIENTS}{self._width(dividend)}({self.value(dividend)}, {self.inverse(divisor)})"
+
+    def inverse(self, divisor: Term) -> str:
+        """The inverse of a number by which vectors are divided; compilers leave it in a loop, so it is wanted before."""
+        term = Apply(divisor.dtype, "inverse", (divisor,))
+        for known in reversed(self._known):
+            if term in known:
+                return known[term]
+        name = self.fresh()
+        self.line(f"const {INVERSE_TYPE} {name} = {INVERSE}({self.value(divisor)});")
+        self.define(term, name)
         return name
 
     def _apply(self, term: Apply, arguments: list[str]) -> str:
@@ -160,7 +178,8 @@ class Writer:
                 return f"abs({arguments[0]})" if is_integer(term.dtype) else f"fabs({arguments[0]})"
             case "floor" | "ceil" if is_integer(term.dtype):
                 return arguments[0]
-        return f"{function}({', '.join(arguments)})"
+        name = own_name(function, c, self._lanes[1]) if self._in_vectors(term) and self._lanes else function
+        return f"{name}({', '.join(arguments)})"
 
     def _select(self, term: Select) -> str:
         condition, name = self.value(term.condition), self.fresh()

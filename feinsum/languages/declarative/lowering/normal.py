@@ -67,7 +67,8 @@ def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
 
     # a reduction at the top of a scalar equation is the equation itself
     body = change(equation.body, frozenset()) if own or not isinstance(equation.body, Reduce) else equation.body
-    return [*before, Equation(equation.array, equation.variables, body, equation.scan)]
+    # what was moved out of another reduction may stand beside it, too
+    return [*before, Equation(equation.array, equation.variables, substitute(body, known), equation.scan)]
 
 
 def _fuse(equations: Sequence[Definition], results: Sequence[str]) -> list[Definition]:

@@ -6,7 +6,7 @@ exponentials, their sum and the quotients of a softmax, for instance.  What a ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias
@@ -37,6 +37,8 @@ _ROW_BYTES: Final = 24 * 1024
 """Bytes that a row may keep on chip: devices have 32 KB of local memory at least, and partial sums need some."""
 _LONGEST_TEXT: Final = 5000
 """Characters of an epilogue; a longer one repeats itself, and is computed apart."""
+_SHORT: Final = 16
+"""A reduction of fewer elements is no work for a group."""
 _FEW_ROWS, _LONG = 64, 1 << 15
 """A reduction to fewer numbers than that, of more than that many each, is made in two stages."""
 
@@ -145,6 +147,7 @@ def partition(
             staged.append(equation)
         else:
             parts = [part for one in with_operands(equation) for part in _split_einsum(one)] if einsums else [equation]
+            parts = [one for part in parts for one in _split_rows(part, einsums)]
             staged += [stage for part in parts for stage in _stages(part)]
     steps: list[Step] = []
     row: list[Equation] = []
@@ -231,21 +234,26 @@ def _factors(term: Term) -> list[Term]:
     return [term]
 
 
-def _split_einsum(equation: Equation, number: int = 0) -> list[Equation]:
+def _split_einsum(equation: Equation) -> list[Equation]:
     """An equation with an einsum in it as the einsum, and the function of it."""
     if find_finished(equation) is not None or equation.scan:
         return [equation]
+    return _split(equation, "sum", lambda one: find_einsum(one) is not None)
+
+
+def _split(equation: Equation, word: str, wanted: Callable[[Equation], bool], number: int = 0) -> list[Equation]:
+    """An equation with the wanted ones of its reductions as equations before it."""
     guarded = {t for s in walk(equation.body) if isinstance(s, Select) for way in (s.then, s.otherwise) for t in walk(way)}
     for term in walk(equation.body):
         if not isinstance(term, Reduce) or term in guarded or not term.free <= set(equation.variables):
             continue
-        name = f"{equation.array}_sum{number}"
-        if find_einsum(Equation(name, equation.variables, term)) is not None:
+        name = f"{equation.array}_{word}{number}"
+        if wanted(Equation(name, equation.variables, term)):
             own = {v: Variable(v.dtype, f"{v.name}_{name}", v.extent) for v in equation.variables}
-            einsum = Equation(name, tuple(own.values()), rename(term, own))
+            before = Equation(name, tuple(own.values()), rename(term, own))
             load = Load(term.dtype, name, equation.variables)
             rest = Equation(equation.array, equation.variables, substitute(equation.body, {term: load}))
-            return [einsum, *_split_einsum(rest, number + 1)]
+            return [before, *_split(rest, word, wanted, number + 1)]
     return [equation]
 
 
@@ -296,6 +304,13 @@ def _neutral(body: Reduce) -> Constant:
 # rows
 
 
+def _split_rows(equation: Equation, einsums: bool) -> list[Equation]:
+    """A function of reductions along rows as these and the function, as a row's kernel takes them one after the other."""
+    if isinstance(equation.body, Reduce) or equation.scan or (einsums and find_finished(equation) is not None):
+        return [equation]
+    return _split(equation, "row", _along_rows)
+
+
 def _own_lead(equation: Equation) -> int:
     """The number of an equation's variables that name its row: all of a reduction's, all but the last otherwise."""
     has = any(isinstance(t, Reduce) for t in walk(equation.body))
@@ -305,7 +320,8 @@ def _own_lead(equation: Equation) -> int:
 def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | None:
     """The number of variables that name the row if an equation joins others; None if it cannot."""
     names = {e.array: e for e in row}
-    lead = min(lead, _own_lead(equation))
+    if len(equation.variables) > lead:  # or it makes one number of each row
+        lead = min(lead, _own_lead(equation))
     loads = [t for t in walk(equation.body) if isinstance(t, Load) and t.array in names]
     if not loads:
         return None
@@ -346,9 +362,10 @@ def _rows(row: Sequence[Equation], lead: int, all_: Sequence[Definition], result
 
 
 def _along_rows(equation: Equation) -> bool:
-    """Whether a reduction is at the top, and goes along the last axis of what it reads."""
+    """Whether a reduction is at the top, and goes along the last axes of all that it reads, which are long."""
     body = equation.body
-    if not isinstance(body, Reduce):
+    if not isinstance(body, Reduce) or prod(v.extent for v in body.variables) < _SHORT:
         return False
-    last = [t.indices[-1] for t in walk(body.body) if isinstance(t, Load) and t.indices]
-    return any(index.free & set(body.variables[-1:]) for index in last)
+    last = body.variables[-1]
+    read = [t.indices for t in walk(body.body) if isinstance(t, Load) and any(last in index.free for index in t.indices)]
+    return bool(read) and all(last in own.free and not any(last in i.free for i in outer) for *outer, own in read)
