@@ -60,6 +60,16 @@ y = compute (shape = [M, N]) |i, j| {
     v * 0.5 * (1 + erf(v * 0.7071067811865476))
 }
 """
+FINISHED: Final = """
+A: Tensor<M, K; f32>
+B: Tensor<K, N; f32>
+b: Tensor<N; f32>
+y = compute (shape = [M, N]) |i, j| {
+    v = (reduce (shape = [K], op = sum) |k| A[i, k] * B[k, j]) + b[j]
+    FUNCTION
+}
+"""
+"""One function of a product alone: which part of gelu takes longer than the product."""
 ATTENTION: Final = """
 Q: Tensor<H, S, E; f32>
 K: Tensor<H, T, E; f32>
@@ -102,6 +112,7 @@ class Case:
 
     :ivar against: what it is measured against: "generate", "copy" or "bare".
     :ivar bar: the part of that speed that is aimed at.
+    :ivar has_peers: whether libraries are timed beside it.
     """
 
     name: str
@@ -109,6 +120,7 @@ class Case:
     shapes: Mapping[str, tuple[int, ...]]
     against: str
     bar: float | None = None
+    has_peers: bool = True
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Random arguments."""
@@ -124,6 +136,11 @@ def _product(name: str, text: str, m: int, k: int, n: int, against: str, bar: fl
     return Case(name, text, {"A": (m, k), "B": (k, n), **more}, against, bar)
 
 
+def _finished(name: str, function: str) -> Case:
+    shapes = {"A": (8192, 512), "B": (512, 64), "b": (64,)}
+    return Case(name, FINISHED.replace("FUNCTION", function), shapes, "bare", has_peers=False)
+
+
 def cases(gpu: bool) -> tuple[Case, ...]:
     """The programs, with lengths for the kind of device."""
     rows, columns = (65536, 2048) if gpu else (8192, 2048)
@@ -137,6 +154,11 @@ def cases(gpu: bool) -> tuple[Case, ...]:
         Case("layer norm", LAYER_NORM, {"A": (rows, columns), "gamma": (columns,), "beta": (columns,)}, "copy", 0.8),
         _product("gelu(x@W + b)", GELU, 8192, 512, 64, "bare", 1 / 1.05, b=(64,)),
         _product("gelu(x@W + b)", GELU, 2048, 512, 512, "bare", 1 / 1.05, b=(512,)),
+        _finished("x@W + b", "v"),
+        _finished("relu(x@W + b)", "max(v, 0.0)"),
+        _finished("exp(x@W + b)", "exp(v)"),
+        _finished("tanh(x@W + b)", "tanh(v)"),
+        _finished("erf(x@W + b)", "erf(v)"),
         Case("attention", ATTENTION, dict.fromkeys("QKV", heads), "", None),
     )
 
@@ -160,7 +182,8 @@ def samplers(case: Case, device: fe.Device, database: str | None) -> dict[str, C
         kernel = fe.generate(fe.einsum("ij->ij", fe.array("A", case.shapes["A"], "float32")), device, database)
         out = cla.empty(queue, case.shapes["A"], np.float32)
         found["copy"] = timed(lambda: kernel({"A": held["A"]}, out=out), queue.finish)
-    found |= dict(peers(case, arrays, device.profile.kind != "cpu", result.get()))
+    if case.has_peers:
+        found |= dict(peers(case, arrays, device.profile.kind != "cpu", result.get()))
     return found
 
 
@@ -217,13 +240,14 @@ def peers(
         jitted = jax.jit(_jax(case, jax))
         require_same("jax", np.asarray(jitted(*own)))
         yield "jax", timed(lambda: jitted(*own).block_until_ready())
-    if not gpu and case.name in _NUMBA:
+    if not gpu:
         with suppress(ImportError):
             import numba
 
-            loops = numba.njit(parallel=True, fastmath=True)(_NUMBA[case.name])
-            require_same("numba", loops(*arrays.values()))
-            yield "numba", timed(lambda: loops(*arrays.values()))
+            loops = _loops(numba).get(case.name)
+            if loops is not None:
+                require_same("numba", loops(*arrays.values()))
+                yield "numba", timed(lambda: loops(*arrays.values()))
 
 
 def _torch(case: Case, torch: Any) -> Callable[..., Any]:
@@ -250,37 +274,35 @@ def _jax(case: Case, jax: Any) -> Callable[..., Any]:
     }.get(case.name, lambda A, B: A @ B)
 
 
-def _softmax(A):  # type: ignore[no-untyped-def]  # numba makes sense of it
-    import numba
+def _loops(numba: Any) -> dict[str, Callable[..., Any]]:
+    """The programs that are written as loops for numba, which compiles them."""
 
-    y = np.empty_like(A)
-    for i in numba.prange(A.shape[0]):
-        most = A[i].max()
-        total = np.float32(0)
-        for j in range(A.shape[1]):
-            y[i, j] = np.exp(A[i, j] - most)
-            total += y[i, j]
-        for j in range(A.shape[1]):
-            y[i, j] /= total
-    return y
+    def softmax(A):  # type: ignore[no-untyped-def]  # numba makes sense of it
+        y = np.empty_like(A)
+        for i in numba.prange(A.shape[0]):
+            most = A[i].max()
+            total = np.float32(0)
+            for j in range(A.shape[1]):
+                y[i, j] = np.exp(A[i, j] - most)
+                total += y[i, j]
+            for j in range(A.shape[1]):
+                y[i, j] /= total
+        return y
 
+    def layer_norm(A, gamma, beta):  # type: ignore[no-untyped-def]  # as above
+        y = np.empty_like(A)
+        for i in numba.prange(A.shape[0]):
+            mean = A[i].sum() / np.float32(A.shape[1])
+            variance = np.float32(0)
+            for j in range(A.shape[1]):
+                variance += (A[i, j] - mean) * (A[i, j] - mean)
+            scale = np.float32(1) / np.sqrt(variance / np.float32(A.shape[1]) + np.float32(1e-5))
+            for j in range(A.shape[1]):
+                y[i, j] = (A[i, j] - mean) * scale * gamma[j] + beta[j]
+        return y
 
-def _layer_norm(A, gamma, beta):  # type: ignore[no-untyped-def]  # as above
-    import numba
-
-    y = np.empty_like(A)
-    for i in numba.prange(A.shape[0]):
-        mean = A[i].sum() / np.float32(A.shape[1])
-        variance = np.float32(0)
-        for j in range(A.shape[1]):
-            variance += (A[i, j] - mean) * (A[i, j] - mean)
-        scale = np.float32(1) / np.sqrt(variance / np.float32(A.shape[1]) + np.float32(1e-5))
-        for j in range(A.shape[1]):
-            y[i, j] = (A[i, j] - mean) * scale * gamma[j] + beta[j]
-    return y
-
-
-_NUMBA: Final = {"softmax": _softmax, "layer norm": _layer_norm}
+    compiled = numba.njit(parallel=True, fastmath=True)
+    return {"softmax": compiled(softmax), "layer norm": compiled(layer_norm)}
 
 
 def told(case: Case, device: fe.Device, race: Race) -> dict[str, Any]:

@@ -181,6 +181,28 @@ def test_the_next_row_is_asked_for(cpu: Device) -> None:
     assert "_exp_float16(v" in behind[-1]
 
 
+def test_what_is_made_of_a_row_shares_a_kernel(cpu: Device) -> None:
+    """Whatever reads the same rows, with the place of the best, at which others are read; a result may be called result."""
+    program = fe.program("""
+    A: Tensor<R, C; f32>
+    t: Tensor<R; i64>
+    place = compute (shape = [R]) |i| reduce (shape = [C], op = argmax) |k| A[i, k]
+    result = compute (shape = [R]) |i| {
+        most = reduce (shape = [C], op = max) |k| A[i, k]
+        total = reduce (shape = [C], op = sum) |k| exp(A[i, k] - most)
+        most + log(total) - reduce (shape = [C], op = sum) |k| if k == t[i] then A[i, k] else 0.0
+    }
+    compute (shape = [R]) |i| A[i, reduce (shape = [C], op = argmin) |k| A[i, k]]
+    """, language="declarative")  # fmt: skip
+    A, t = numbers(7, 40), np.arange(7)
+    kernel = fe.build(program, device=cpu)
+    place, loss, least = kernel(A=A, t=t)
+    np.testing.assert_array_equal(place, A.argmax(1))
+    np.testing.assert_allclose(loss, np.log(np.exp(A).sum(1)) - A[t, t], rtol=1e-5)
+    np.testing.assert_array_equal(least, A.min(1))
+    assert "in 1 steps" in kernel.explain()
+
+
 def test_arrays_of_numpy_are_read_where_they_are(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever they begin, if no kernel of an einsum wants them at a line: large ones never begin at one."""
     copied: list[Any] = []

@@ -250,6 +250,12 @@ class Function:
         return tuple(found)
 
     @property
+    def value_name(self) -> str:
+        """The name among results of the value at the end, which has none in the text; nothing without such a value."""
+        taken = any(isinstance(s, Let) and s.name == "result" for s in self.body.statements)
+        return "" if self.body.value is None else "result_" if taken else "result"
+
+    @property
     def results(self) -> tuple[str, ...]:
         made: list[str] = []
         for statement in self.body.statements:
@@ -263,7 +269,7 @@ class Function:
             used |= {n.name for n in walk(statement) if isinstance(n, Name)} - set(shared)
         used |= {n.name for n in walk(self.body.value) if isinstance(n, Name)} if self.body.value else set()
         found = tuple(dict.fromkeys(n for n in made if n not in used))
-        return (*found, "result") if self.body.value is not None else found
+        return (*found, self.value_name) if self.value_name else found
 
 
 def shared_names(form: Form) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def execute(
     bind(machine, function, {name: value for name, value in arguments.items() if name not in tuned})
     machine.run(function.body)
     results = function.results
-    found = [machine.names[name] for name in results if name != "result"]
+    found = [machine.names[name] for name in results if name != function.value_name]
     if function.body.value is not None:
         found.append(machine.evaluate(function.body.value))
     arrays = [np.array(value.data) for value in found if not isinstance(value, Storage)]

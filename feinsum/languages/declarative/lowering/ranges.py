@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TypeAlias
 
 from feinsum.languages.declarative.bounds import Surroundings, look
 from feinsum.languages.declarative.extents import Extent
-from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term, Variable
+from feinsum.languages.declarative.lowering.terms import Apply, Constant, Reduce, Select, Term, Variable
 
 Held: TypeAlias = tuple[Term, bool]
 """A condition, and whether it holds or not."""
@@ -27,6 +28,8 @@ def interval(term: Term) -> tuple[int, int] | None:
         case Select(then=then, otherwise=otherwise):
             a, b = interval(then), interval(otherwise)
             return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+        case Reduce(operator="argmin" | "argmax", variables=variables) if (count := prod(v.extent for v in variables)) > 0:
+            return 0, count - 1
         case Apply(function=function, arguments=arguments):
             return _of_operation(function, [interval(a) for a in arguments])
     return None

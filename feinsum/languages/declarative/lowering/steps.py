@@ -323,7 +323,7 @@ def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | Non
     if len(equation.variables) > lead:  # or it makes one number of each row
         lead = min(lead, _own_lead(equation))
     loads = [t for t in walk(equation.body) if isinstance(t, Load) and t.array in names]
-    if not loads:
+    if not loads and not _beside(row, lead, equation):
         return None
     for load in loads:
         same = 0
@@ -341,6 +341,12 @@ def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | Non
     inner = [e for e in (*row, equation) if e.shape[lead:] and e.array in read]
     kept = sum(prod(e.shape[lead:]) * SCALARS[e.dtype].itemsize for e in inner)
     return lead if kept <= _ROW_BYTES and _inner_rank(row, equation, lead) else None
+
+
+def _beside(row: Sequence[Equation], lead: int, equation: Equation) -> bool:
+    """Whether an equation reduces the same rows of the same arrays as one before it, though it takes nothing from it."""
+    along = len(equation.variables) == lead and _along_rows(equation)
+    return along and any(_along_rows(e) and len(e.variables) == lead and e.reads & equation.reads for e in row)
 
 
 def _inner_rank(row: Sequence[Equation], equation: Equation, lead: int) -> bool:

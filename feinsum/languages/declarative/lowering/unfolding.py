@@ -53,7 +53,8 @@ class Unfolder(UnfoldingTiles):
                 self.equations.append(self.thread_scope(statement))
         results = []
         for name in function.results:
-            value = self.names[name] if name != "result" else self.evaluate(function.body.value or syntax.Hole())
+            own = name != function.value_name
+            value = self.names[name] if own else self.evaluate(function.body.value or syntax.Hole())
             results.append(self._stored(value, name))
         return tuple(results)
 
@@ -177,7 +178,7 @@ class Unfolder(UnfoldingTiles):
                 if isinstance(statement, Let):
                     self.names[statement.name] = self.let(statement)
             (result,) = function.results
-            if result == "result":
+            if result == function.value_name:
                 return self.evaluate(function.body.value or node)
             found: Tensor = self.names[result]
             return found
