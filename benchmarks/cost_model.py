@@ -86,8 +86,8 @@ def by_default(rows: Sequence[Row]) -> dict[Problem, float]:
     return {problem: row.time_s / best[problem] for problem, row in defaults.items()}
 
 
-def table(rows: Sequence[Row]) -> tuple[str, dict[str, float]]:
-    """The table of the page, and the factors that belong into the model."""
+def table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], dict[str, float]]:
+    """The lines of the table of the page, and the factors that belong into the model."""
     by_einsum, factors = cross_validate(rows, lambda row: row.problem.einsum)
     measured = {
         "one einsum": by_einsum,
@@ -105,16 +105,36 @@ def table(rows: Sequence[Row]) -> tuple[str, dict[str, float]]:
                 ninth = values[math.ceil(0.9 * len(values)) - 1]
                 told = (f"{mean:.2f}", f"{ninth:.2f}", f"{values[-1]:.1f}")
                 lines.append((name, f"``{device}``", str(len(values)), *told))
-    return "\n".join([*list_table(lines), ""]), factors
+    return lines, factors
 
 
-def write_page(page: Path, text: str) -> None:
-    """Put the table where the page has the last one."""
+def shown(lines: Sequence[tuple[str, ...]]) -> str:
+    """The lines as a table of reStructuredText."""
+    return "\n".join([*list_table(lines), ""])
+
+
+def write_page(page: Path, about: str, lines: Sequence[tuple[str, ...]], *, others: bool) -> None:
+    """Put the table where the page has the last one.
+
+    :param others: whether the lines of that one for other devices stay.
+    """
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, found, after = rest.partition(END)
+    last, found, after = rest.partition(END)
     if not found:
         sys.exit(f"{page} lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    heading, *new = lines
+    stay = [line for line in lines_of(last) if others and line[1] not in {device for _, device, *_ in new}]
+    if stay:
+        about += "  The figures of other devices are those of before."
+        order = list(dict.fromkeys(name for name, *_ in (*new, *stay)))
+        new = sorted([*new, *stay], key=lambda line: (order.index(line[0]), line[1]))
+    page.write_text(f"{before}{BEGIN}\n{about}\n\n{shown([heading, *new])}\n{END}{after}", encoding="utf-8")
+
+
+def lines_of(text: str) -> list[tuple[str, ...]]:
+    """The lines of a table of :func:`shown`, but for its heading."""
+    cells = [row.split("\n     - ") for row in text.partition("\n   * - ")[2].split("\n   * - ")]
+    return [tuple(cell.partition("\n")[0] for cell in row) for row in cells[1:]]
 
 
 def gather(places: Sequence[str], profiles: Sequence[Path]) -> Evidence:
@@ -157,7 +177,7 @@ def main(arguments: list[str]) -> None:
     rows = rows_of(evidence)
     if not rows:
         sys.exit("no record is of a space that still accepts it; tune first, see doc/cost-model.rst")
-    measured, factors = table(rows)
+    lines, factors = table(rows)
     problems = len({row.problem for row in rows})
     about = (
         f"{datetime.now(UTC):%Y-%m-%d}: {len(rows)} measured configurations of {problems} problems;"
@@ -165,9 +185,9 @@ def main(arguments: list[str]) -> None:
         + ", ".join(f"{factor:.2g} on a {kind}" for kind, factor in sorted(factors.items()))
         + "."
     )
-    print(f"{about}\n\n{measured}")
+    print(f"{about}\n\n{shown(lines)}")
     if options.page:
-        write_page(options.page, f"{about}\n\n{measured}")
+        write_page(options.page, about, lines, others=options.only is not None)
     model = train(rows, factors)
     if options.only:
         shipped = CostModel.from_json(json.loads(SHIPPED.read_text(encoding="utf-8")))

@@ -168,6 +168,20 @@ def test_the_command_trains_measures_and_writes(
     assert "one einsum" in capsys.readouterr().out
 
 
+def test_the_page_keeps_the_lines_of_devices_that_were_left_out(tmp_path: Path) -> None:
+    """Where a part of the devices was asked for; otherwise what is not measured any longer goes."""
+    page, heading = tmp_path / "page.rst", ("left out", "device", "first pick")
+    page.write_text(f"before\n{command.BEGIN}{command.END}after\n", encoding="utf-8")
+    command.write_page(page, "All.", [heading, ("one", "cpu", "1.2"), ("one", "gpu", "1.1")], others=False)
+    command.write_page(page, "One.", [heading, ("one", "cpu", "1.3"), ("two", "cpu", "1.4")], others=True)
+    text = page.read_text(encoding="utf-8")
+    assert command.lines_of(text) == [("one", "cpu", "1.3"), ("one", "gpu", "1.1"), ("two", "cpu", "1.4")]
+    assert text.startswith(f"before\n{command.BEGIN}\nOne.  The figures of other devices are those of before.\n\n")
+    assert text.endswith(f"\n{command.END}after\n")
+    command.write_page(page, "One.", [heading, ("one", "cpu", "1.3")], others=False)
+    assert command.lines_of(page.read_text(encoding="utf-8")) == [("one", "cpu", "1.3")]
+
+
 def test_the_evidence_that_is_kept_is_of_use() -> None:
     """Every file has a profile of its device, and rows that present spaces accept: among its first problem's."""
     evidence = read_landscapes()
