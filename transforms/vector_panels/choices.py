@@ -25,7 +25,7 @@ from feinsum.skeletons.vector_panels import (
 from feinsum.space import Configuration, Problem
 
 from .orders import orders, points_in_group
-from .plans import FEW_ROWS, GROUPS_PER_CORE, divided_row, fused_problem, panel_plan, planned_problem, rows_apart
+from .plans import FEW_ROWS, GROUPS_PER_CORE, divided_row, fused_problem, panel_plan, rows_apart
 from .work import panel_work, swept
 
 TOGETHER = (1, 2, 4, 3, 6, 5, 8)
@@ -197,6 +197,8 @@ def _loads(p: Problem, small: Configuration) -> float:
 def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
     """Numbers of iterations of the long index at once: the fewest that keep the units busy, or as many as a cache line
     holds."""
+    if c["part"]:
+        return TOGETHER  # the sums of one part and all that it is multiplied by are enough
     if rows_apart(p, c["long"], c["lane"]):
         return tuple(sorted(TOGETHER, reverse=True))
     return tuple(sorted(TOGETHER, key=lambda n: _idleness(p, {**c, "together": n})))
@@ -224,11 +226,7 @@ def _idleness(p: Problem, c: Configuration) -> tuple[bool, bool, int]:
         plan = panel_plan(p, c)
     except TransformError:
         return True, True, ENOUGH_ACCUMULATORS
-    p, *_ = planned_problem(p, c)
-    steps = plan.order.contractions(p.einsum)
-    # Where a row is divided, that is for the sake of a step before the last one.
-    number = max(range(len(steps)), key=lambda k: p.count("".join({*"".join(steps[k].inputs)}))) if c["part"] else -1
-    step, lane, held = steps[number], plan.lane_axes[number], plan.register_tiles[number].held
+    step, lane, held = plan.order.contractions(p.einsum)[-1], plan.lane_axes[-1], plan.register_tiles[-1].held
     whole = most_vectors_in_row(p.device) * c["width"]
     row = p.sizes[lane] if not p.is_long(lane) else whole + 1
     vectors = c["vectors"] if row > whole else -(-row // c["width"])
