@@ -446,7 +446,7 @@ PREMULTIPLIED = "adc,aed,be->abc"
 def test_lanes_run_along_parts_of_a_row(path: str, lane: str, lanes: tuple[str, ...]) -> None:
     """Parts of 6 of a row of 12, by themselves or beside each other in registers, and the results where they belong."""
     lengths = {"a": 27, "b": 12, "c": 5, "d": 5, "e": 6}
-    c = {"path": path, "lane": lane, "long": "a", "panel": 4, "width": 8, "vectors": 3, "together": 2, "tile": 25}
+    c = {"path": path, "lane": lane, "long": "a", "panel": 4, "width": 8, "vectors": 3, "together": 1, "tile": 25}
     c |= {"accumulators": 12, "ahead": False, "slab": False, "rows": "together", "streaming": False, "part": 6}
     plan = panel_plan(problem(PREMULTIPLIED, **lengths), c)
     assert (plan.lane_axes, plan.split_axis) == (lanes, ("b", 6))
