@@ -325,10 +325,18 @@ def test_a_split_sum_computes_the_same(part: int) -> None:
     assert [str(step.einsum.indexing) for step in steps] == [str(parts), f"{chunk}ij->ij"]
 
 
-@pytest.mark.parametrize(("letter", "part"), [("k", 5), ("i", 1), ("k", 0)])
+def test_a_split_index_of_results_computes_the_same() -> None:
+    """Results are stored where they were, as parts of one index; each row has a loop of its own."""
+    e, t_unit, match = matched("ik,jk->ij", 2, i=12, j=4, k=5)
+    t_unit, match, chunk = split_index(t_unit, match, "i", 4)
+    assert (match.einsum.subscripts, match.einsum.index_sizes[chunk]) == (f"{chunk}ik,jk->{chunk}ij", 3)
+    equal_to_numpy(e, t_unit)
+
+
+@pytest.mark.parametrize(("letter", "part"), [("k", 5), ("i", 3), ("k", 0), ("e", 1)])
 def test_what_cannot_be_split_is_refused(letter: str, part: int) -> None:
-    """Only an index that is summed over, into parts that divide it."""
-    _, t_unit, match = matched("ik,jk->ij", i=5, j=4, k=12)
+    """Only an index of fixed length, into parts that divide it."""
+    _, t_unit, match = matched("eik,jk->eij", e="E", i=5, j=4, k=12)
     with pytest.raises(TransformError, match=f"index '{letter}' .* cannot be split into parts of {part}"):
         split_index(t_unit, match, letter, part)
 

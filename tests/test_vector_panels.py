@@ -62,7 +62,7 @@ def test_all_slabs_together_stay_in_the_caches(j: int, k: int, fit: bool) -> Non
     """800 kB of one operand and 160 of another fit a cache of 1 MiB, twice 800 do not."""
     p = problem("ijk,je,ke->ie", i=16, j=j, k=k, e=10_000)
     tile = {"path": "012", "lane": "i", "long": "e", "panel": 4, "width": 8, "vectors": 4, "together": 2, "tile": 2500}
-    c = {**tile, "accumulators": 24, "ahead": False, "slab": True, "rows": "together", "streaming": False}
+    c = {**tile, "accumulators": 24, "ahead": False, "slab": True, "rows": "together", "streaming": False, "part": 0}
     if fit:
         assert panel_plan(p, c).copied == {0: "i", 1: "e", 2: "e"}
     else:
@@ -111,7 +111,7 @@ def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> Non
     """The same tile is accepted with 32 registers and refused with 16."""
     p = problem("ij,ej->ei", i=32, j=8, e=100)
     tile = {"path": "01", "lane": "i", "long": "e", "panel": 4, "width": 8, "vectors": 4, "together": 4, "tile": 100}
-    c = {**tile, "accumulators": 24, "ahead": False, "slab": False, "rows": "together", "streaming": False}
+    c = {**tile, "accumulators": 24, "ahead": False, "slab": False, "rows": "together", "streaming": False, "part": 0}
     assert panel_plan(p, c).register_tiles[-1].held == {"e": 4}
     with pytest.raises(fe.TransformError, match="16 accumulators do not stay in 16 registers"):
         panel_plan(replace(p, device=replace(CPU, vector_registers=16)), c)
@@ -404,7 +404,7 @@ def test_a_loop_may_have_the_name_of_one_that_was_divided() -> None:
     """Tiles of registers divide a loop of one step; what initialises those of the next one got its name."""
     lengths = {"a": 9, "b": 5, "c": 60, "d": 4, "e": 3, "f": 4, "g": 7}
     c = {"path": "01 02 02 01", "lane": "b", "long": "c", "panel": 0, "width": 4, "vectors": 2, "together": 8, "tile": 50}
-    c |= {"accumulators": 20, "ahead": False, "slab": False, "rows": "together", "streaming": False}
+    c |= {"accumulators": 20, "ahead": False, "slab": False, "rows": "together", "streaming": False, "part": 0}
     check_against_numpy("abd,ade,afg,gc,ef->abc", "float64", lengths, c)
 
 
@@ -431,11 +431,41 @@ def test_partial_results_run_along_an_index_that_fits_a_row() -> None:
     """Of 21 numbers in six vectors, as those of 56 would be more than eight; where 56 are a row they are better filled."""
     lengths = {"a": 50, "b": 56, "c": 9, "d": 9, "e": 56, "f": 21, "g": 21}
     c = {"path": "14 03 01 01", "lane": "c", "long": "a", "panel": 4, "width": 4, "vectors": 3, "together": 1, "tile": 25}
-    c |= {"accumulators": 12, "ahead": False, "slab": False, "rows": "together", "streaming": False}
+    c |= {"accumulators": 12, "ahead": False, "slab": False, "rows": "together", "streaming": False, "part": 0}
     p = problem(NEIGHBOUR, **lengths)
     assert panel_plan(p, c).lane_axes == ("g", "c", "g", "c")
     assert panel_plan(p, {**c, "width": 8}).lane_axes == ("g", "c", "b", "c")
     check_against_numpy(NEIGHBOUR, "float64", lengths, {**c, "accumulators": 24})
+
+
+PREMULTIPLIED = "adc,aed,be->abc"
+"""Elements between two matrices, of which one is the same for all."""
+
+
+@pytest.mark.parametrize(("path", "lane", "lanes"), [("12 01", "c", ("b", "c")), ("01 01", "b", ("c", "b"))])
+def test_lanes_run_along_parts_of_a_row(path: str, lane: str, lanes: tuple[str, ...]) -> None:
+    """Parts of 6 of a row of 12, by themselves or beside each other in registers, and the results where they belong."""
+    lengths = {"a": 27, "b": 12, "c": 5, "d": 5, "e": 6}
+    c = {"path": path, "lane": lane, "long": "a", "panel": 4, "width": 8, "vectors": 3, "together": 1, "tile": 25}
+    c |= {"accumulators": 12, "ahead": False, "slab": False, "rows": "together", "streaming": False, "part": 6}
+    plan = panel_plan(problem(PREMULTIPLIED, **lengths), c)
+    assert (plan.lane_axes, plan.split_axis) == (lanes, ("b", 6))
+    assert "b" in plan.divided
+    with pytest.raises(fe.TransformError, match="has parts of 12"):
+        panel_plan(problem(PREMULTIPLIED, **lengths), {**c, "part": 12})
+    check_against_numpy(PREMULTIPLIED, "float32", lengths, c)
+
+
+def test_rows_are_divided_where_results_would_be_turned_round() -> None:
+    """Nine numbers leave nearly half of vectors of eight empty, and a quarter of those of four, which is no reason."""
+    lengths = {"a": 5000, "b": 84, "c": 9, "d": 9, "e": 84}
+    found = {}
+    for dtype in ("float32", "float64"):
+        p = replace(problem(PREMULTIPLIED, dtype, **lengths), device=AVX2)
+        found[dtype] = SPACES["vector_panels"].default(p)["part"]
+        assert promising(p).parts[0] == found[dtype]
+    assert found == {"float32": 21, "float64": 0}
+    assert promising(replace(problem("abd,cd->abc", "float32", a=5000, b=6, c=84, d=84), device=AVX2)).parts == (0,)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ PEAK_FROM = 6
 """The order from which the rate of a CPU is compared with its peak."""
 HEADINGS = (
     "workload", "order", "type", "ms", "GFLOP/s", "peak", "roofline", "bound", "peer ms", "peer", "times", "language",
-    "launches", "space", "rung",
+    "launches", "space", "rung", "load",
 )  # fmt: skip
 LEGEND = (
     "ms        the kernel of generate by device events, inputs that no cache holds; peer: the quickest library",
@@ -28,6 +28,7 @@ LEGEND = (
     "times     the time of the best peer over ours",
     "language  the time of a call of the program over that of the kernel, both with device arrays",
     "launches  the time with a launch for each instruction over that of the program",
+    "load      of the machine: where it is above its cores, ratios mean more than times and rates",
 )
 
 
@@ -90,6 +91,7 @@ def cells(row: Row) -> list[str]:
         *(_figure(found[name]) for name in ("times", "language", "launches")),
         ours.get("space", "-"),
         ours.get("rung", "-"),
+        f"{row['load']:.0f}",
     ]
 
 

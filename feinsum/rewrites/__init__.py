@@ -4,7 +4,7 @@ A move takes a loopy translation unit and a :class:`~feinsum.match.Match` whose 
 preconditions, and returns the changed unit (and the changed match where operands change).
 """
 
-from feinsum.rewrites.algebra import contract_first, contract_in_steps, separate_rows, split_index
+from feinsum.rewrites.algebra import contract_first, contract_in_steps, separate_rows, split, split_index
 from feinsum.rewrites.apart import finish_apart, finish_together, launch_rest
 from feinsum.rewrites.finishing import finish, finished
 from feinsum.rewrites.fusion import fuse, fused, last_together, neighbours
@@ -41,6 +41,7 @@ __all__ = [
     "register_tile",
     "separate_rows",
     "side_by_side",
+    "split",
     "split_index",
     "spread",
     "spread_sum",

@@ -12,7 +12,8 @@ import loopy as lp
 import numpy as np
 from loopy.kernel.data import Iname
 from loopy.library.reduction import SumReductionOperation
-from loopy.symbolic import Reduction
+from loopy.symbolic import Reduction, SubstitutionMapper
+from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Call, Product, Variable
 
 from feinsum.contraction import ContractionSchedule
@@ -193,62 +194,96 @@ def product_of_rules(match: Match, row: int, output: str) -> object:
 def split_index(
     t_unit: lp.TranslationUnit, match: Match, letter: str, length: int
 ) -> tuple[lp.TranslationUnit, Match, str]:
-    """Make two indices of one that is summed over, so that each can be treated by itself.
+    """Make two indices of one, so that each can be treated by itself.
 
     Before::
 
         out[i] = sum([k], A(i, k) * x(k))        for 1000 k
 
-    After ``length=10``::
+    After ``letter="k", length=10``::
 
         out[i] = sum([k0, k1], A_split(i, k0, k1) * x_split(k0, k1))        A_split(i, k0, k1) := A(i, 10 k0 + k1)
 
-    Summing over k1 in a step of its own makes work for several groups where the output is small.
+    After ``letter="i"``, for 1000 i::
+
+        out[10 i0 + i1] = sum([k], A_split(i0, i1, k) * x(k))
+
+    Summing over k1 in a step of its own makes work for several groups where the output is small; lanes along i1 have a row
+    that registers hold.
 
     :returns: the kernel, its match with the new index before the old one, and the letter of the new index.
-    :raises TransformError: if the index is not summed over, or `length` does not divide its fixed length.
+    :raises TransformError: if `length` does not divide the fixed length of the index.
 
-    ``split`` of a reduction axis, the first half of ``rfactor`` in TVM and Halide.
+    ``split`` in TVM and Halide; of a reduction axis the first half of ``rfactor``.
     """
     e = match.einsum
-    size = e.index_sizes.get(letter)
-    if letter not in e.indexing.summed or not isinstance(size, int) or length < 1 or size % length:
-        raise TransformError(f"index '{letter}' of '{e}' cannot be split into parts of {length}")
+    made, chunk = split(e, letter, length)
+    size = int(e.index_sizes[letter])
     kernel = t_unit[match.kernel_name]
-    chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
     taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
     outside, inside = (fresh_name(f"{match.inames[letter]}{level}", taken) for level in range(2))
-    indexing = Subscripts(tuple(x.replace(letter, chunk + letter) for x in e.indexing.inputs), e.indexing.output)
     rules: dict[str, lp.SubstitutionRule] = {}
-    args = []
-    for row, entries in zip(match.rules, e.args, strict=True):
-        factors = []
-        for rule, letters, entry in zip(row, e.indexing.inputs, entries, strict=True):
+    for row in match.rules:
+        for rule, letters in zip(row, e.indexing.inputs, strict=True):
             if letter in letters and rule not in rules:
                 rules[rule] = _with_split_argument(rule, fresh_name(f"{rule}_split", taken), letters, letter, chunk, length)
-            where = letters.find(letter)
-            shape = entry[0].shape if where < 0 else _with_split_axis(entry[0].shape, where, length)
-            factors.append((Array(rule, shape, np.result_type(*(a.dtype for a in entry))),))
-        args.append(tuple(factors))
+    args = tuple(
+        tuple((replace(entry[0], name=rule),) for rule, entry in zip(row, entries, strict=True))
+        for row, entries in zip(match.rules, made.args, strict=True)
+    )
     result = replace(
         match,
-        einsum=BatchedEinsum(indexing, tuple(args)),
+        einsum=BatchedEinsum(made.indexing, args),
         rules=tuple(tuple(str(rules[rule].name) if rule in rules else rule for rule in row) for row in match.rules),
         loops=tuple(
             {**{x: iname for x, iname in row.items() if x != letter}, chunk: outside, letter: inside} for row in match.loops
         ),
     )
-    changed = {insn_id: product_of_rules(result, row, indexing.output) for row, insn_id in enumerate(match.insn_ids)}
+    changed = {}
+    for number, (insn_id, loops) in enumerate(zip(match.insn_ids, match.loops, strict=True)):
+        insn = kernel.id_to_insn[insn_id]
+        if letter in e.indexing.output:
+            at = SubstitutionMapper(make_subst_func({loops[letter]: Variable(outside) * length + Variable(inside)}))
+            insn = insn.copy(
+                assignee=at(insn.assignee),
+                predicates=frozenset(map(at, insn.predicates)),
+                within_inames=(insn.within_inames - {loops[letter]}) | {outside, inside},
+            )
+        changed[insn_id] = insn.copy(expression=product_of_rules(result, number, result.einsum.indexing.output))
     domain = isl.BasicSet(f"{{[{outside}, {inside}]: 0 <= {outside} < {size // length} and 0 <= {inside} < {length}}}")
     kernel = kernel.copy(
-        instructions=[
-            insn.copy(expression=changed[insn.id]) if insn.id in changed else insn for insn in kernel.instructions
-        ],
+        instructions=[changed.get(insn.id, insn) for insn in kernel.instructions],
         domains=[*kernel.domains, domain],
         inames={**kernel.inames, **{name: Iname(name, frozenset()) for name in (outside, inside)}},
         substitutions={**kernel.substitutions, **{rule.name: rule for rule in rules.values()}},
     )
     return t_unit.with_kernel(lp.remove_unused_inames(kernel)), result, chunk
+
+
+def split(e: BatchedEinsum, letter: str, length: int) -> tuple[BatchedEinsum, str]:
+    """The einsum after :func:`split_index`, and the letter of the new index; arrays that are multiplied become one.
+
+    >>> from feinsum import array, einsum
+    >>> made, chunk = split(einsum("ij,jk->ik", array("A", (12, 5)), array("B", (5, 7))), "i", 4)
+    >>> made.subscripts, made.arrays[0].shape, chunk
+    ('aij,jk->aik', (3, 4, 5), 'a')
+
+    :raises TransformError: if `length` does not divide the fixed length of the index.
+    """
+    size = e.index_sizes.get(letter)
+    if not isinstance(size, int) or length < 1 or size % length:
+        raise TransformError(f"index '{letter}' of '{e}' cannot be split into parts of {length}")
+    chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
+    terms = tuple(x.replace(letter, chunk + letter) for x in e.indexing.inputs)
+    indexing = Subscripts(terms, e.indexing.output.replace(letter, chunk + letter))
+    args = tuple(
+        tuple(
+            (_with_split_axis(entry, term.find(letter), length),)
+            for entry, term in zip(row, e.indexing.inputs, strict=True)
+        )
+        for row in e.args
+    )
+    return BatchedEinsum(indexing, args), chunk
 
 
 def _with_split_argument(rule: str, name: str, letters: str, letter: str, chunk: str, length: int) -> lp.SubstitutionRule:
@@ -259,8 +294,12 @@ def _with_split_argument(rule: str, name: str, letters: str, letter: str, chunk:
     return lp.SubstitutionRule(name, tuple(formal), Call(Variable(rule), at))
 
 
-def _with_split_axis(shape: tuple[Any, ...], axis: int, length: int) -> tuple[Any, ...]:
-    return (*shape[:axis], shape[axis] // length, length, *shape[axis + 1 :])
+def _with_split_axis(entry: Sequence[Array], axis: int, length: int) -> Array:
+    """One array for all that are multiplied; an axis below 0 is none."""
+    shape: tuple[Any, ...] = entry[0].shape
+    if axis >= 0:
+        shape = (*shape[:axis], shape[axis] // length, length, *shape[axis + 1 :])
+    return Array("_".join(a.name for a in entry), shape, np.result_type(*(a.dtype for a in entry)))
 
 
 def separate_rows(

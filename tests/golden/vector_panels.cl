@@ -2,7 +2,7 @@
 // vector_panels, version 3
 
 // Some CPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
-// path=02 01 lane=b long=a panel=4 width=8 vectors=4 together=1 accumulators=24 tile=100 ahead=False slab=False rows=apart streaming=True
+// path=02 01 lane=b long=a panel=4 width=8 vectors=4 together=1 accumulators=24 tile=100 ahead=False slab=False rows=apart part=0 streaming=True
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (('//', ('+', 99, 'Ne'), 100),) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
@@ -23,7 +25,7 @@ from feinsum.skeletons.vector_panels import (
 from feinsum.space import Configuration, Problem
 
 from .orders import orders, points_in_group
-from .plans import FEW_ROWS, GROUPS_PER_CORE, fused_problem, panel_plan, rows_apart
+from .plans import FEW_ROWS, GROUPS_PER_CORE, divided_row, fused_problem, panel_plan, rows_apart
 from .work import panel_work, swept
 
 TOGETHER = (1, 2, 4, 3, 6, 5, 8)
@@ -43,6 +45,11 @@ WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 WELL_FILLED_BY_HALVES = 0.8
 """The same for vectors of half the width."""
+MOST_PARTS = 2
+"""Lengths of parts of a row that are worth trying."""
+TURNED = 1.2
+"""Operations of a chain whose lanes run along parts, for those of one whose results have to be turned round: with more of
+them it takes longer."""
 MEMORY = 15
 """Bytes that instructions load in the time of one from memory."""
 FAR_BEHIND = 1.6
@@ -66,6 +73,7 @@ class Promising:
     panels: tuple[int, ...]
     together: tuple[int, ...] = TOGETHER
     tiles: tuple[int, ...] = TILES
+    parts: tuple[int, ...] = (0,)
     hopeless: bool = False
 
 
@@ -81,7 +89,7 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     texts, longs, lanes = [order.text for order in orders(p)], _longs(p), _lanes(p)
     counts = accumulator_counts(device)
     small: dict[str, int | str | bool] = {"width": p.lanes, "vectors": 1, "together": 1, "accumulators": counts[-1]}
-    small |= {"tile": 100, "slab": False, "rows": "together", "streaming": False, "ahead": False}
+    small |= {"tile": 100, "slab": False, "rows": "together", "streaming": False, "ahead": False, "part": 0}
     loads: dict[tuple[str, str, str, int], float] = {}
     for choice in product(texts, lanes, longs, PANEL_SHARES):
         with suppress(TransformError):
@@ -98,13 +106,36 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
         return loads[choice] > FAR_BEHIND * least[choice[:2]], work[choice[0]], lanes.index(choice[1])
 
     found = sorted(loads, key=rank)
-    columns = [tuple(dict.fromkeys(column)) for column in zip(*found, strict=True)]
     first = dict(zip(("path", "lane", "long", "panel"), found[0], strict=True))
     likely = {**small, "accumulators": counts[0], "vectors": vectors_of_a_row(p, found[0][1])[0], **first}
-    together = _togethers(p, likely)
-    return Promising(
-        columns[0], columns[1], columns[2], columns[3], together, _tiles(p, {**likely, "together": together[0]})
-    )
+    divided = _divided(p, likely, texts)
+    if divided and likely["lane"] != p.einsum.indexing.output[-1] and divided[0][0] < TURNED * panel_work(p, likely).flops:
+        likely = divided[0][1]
+    columns = [
+        tuple(dict.fromkeys([likely[name], *column]))
+        for name, column in zip(("path", "lane", "long", "panel"), zip(*found, strict=True), strict=True)
+    ]
+    parts = tuple(dict.fromkeys([likely["part"], 0, *(c["part"] for _, c in divided)]))
+    likely["together"] = (together := _togethers(p, likely))[0]
+    return Promising(columns[0], columns[1], columns[2], columns[3], together, _tiles(p, likely), parts)
+
+
+def _divided(p: Problem, likely: Configuration, paths: Sequence[str]) -> list[tuple[float, dict[str, Any]]]:
+    """Configurations of a chain whose lanes run along parts of a row, and their operations, those of empty lanes included.
+
+    The fewest come first.  The last step has lanes along the last index of the output, or along parts as well.
+    """
+    last, row, found = p.einsum.indexing.output[-1], divided_row(p, likely["long"]), []
+    if p.einsum.n < 3 or not row or p.is_long(last) or last == likely["long"]:
+        return []
+    width = widths(p.lanes, p.sizes[last])[0]
+    fitting = [n for n in p.divisors(row)[:-1] if -(-n // width) <= likely["vectors"]]
+    fullest = sorted(fitting, key=lambda n: (-fill(n, width), -n))[:MOST_PARTS]
+    for path, lane, n in product(paths, (last, row), fullest):
+        c = {**likely, "path": path, "lane": lane, "width": width, "panel": PANEL_SHARES[0], "part": n}
+        with suppress(TransformError):
+            found.append((panel_work(p, c).flops, c))
+    return sorted(found, key=lambda item: item[0])
 
 
 def vectors_of_a_row(p: Problem, lane: str) -> tuple[int, ...]:
@@ -166,6 +197,8 @@ def _loads(p: Problem, small: Configuration) -> float:
 def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
     """Numbers of iterations of the long index at once: the fewest that keep the units busy, or as many as a cache line
     holds."""
+    if c["part"]:
+        return TOGETHER  # the sums of one part and all that it is multiplied by are enough
     if rows_apart(p, c["long"], c["lane"]):
         return tuple(sorted(TOGETHER, reverse=True))
     return tuple(sorted(TOGETHER, key=lambda n: _idleness(p, {**c, "together": n})))

@@ -30,6 +30,7 @@ def parameters(p: Problem) -> Choices:
         "ahead": _ahead(p, found),
         "slab": (False, True),
         "rows": _rows(p),
+        "part": found.parts,
         "streaming": (True, False) if p.device.has_clang_builtins else (False,),
     }
     return {name: values[:1] for name, values in choices.items()} if found.hopeless else choices
@@ -59,6 +60,7 @@ def _rows(p: Problem) -> tuple[str, ...]:
     plan=panel_plan,
     estimate=panel_work,
     rank=3,
+    implied={"part": 0},
     epilogues=True,
     combines=lambda c: c["rows"] == "together",
 )

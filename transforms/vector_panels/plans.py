@@ -8,12 +8,13 @@ A plan follows from an einsum, the lengths of its indices, a configuration and t
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.rewrites import fused, neighbours
+from feinsum.rewrites import fused, neighbours, split
 from feinsum.skeletons.vector_panels import (
     GroupTile,
     PanelContraction,
@@ -57,6 +58,36 @@ def _fused_problem(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device:
     return Problem(fused(e, letters), {**others, letters[-1]: p.count(letters)}, device), letters
 
 
+def divided_row(p: Problem, long: str) -> str:
+    """The longest index of fixed length of the output but its last one and the long one; "" if there is no other one."""
+    others = [x for x in p.einsum.indexing.output[:-1] if x != long and not p.is_long(x)]
+    return max(others, key=lambda x: p.sizes[x], default="")
+
+
+def planned_problem(p: Problem, c: Configuration) -> tuple[Problem, str, tuple[str, int] | None]:
+    """The problem in the indices of a plan; which of these were several, and which one was split into parts of what length.
+
+    :raises TransformError: if there is nothing to split.
+    """
+    p, fused_axes = fused_problem(p)
+    if not c["part"]:
+        return p, fused_axes, None
+    letter, length = divided_row(p, c["long"]), c["part"]
+    if not letter or letter in fused_axes or length >= p.sizes[letter]:
+        raise TransformError(f"no index of '{p.einsum.subscripts}' has parts of {length}")
+    return _split_problem(p.einsum, tuple(p.sizes.items()), p.device, letter, length), fused_axes, (letter, length)
+
+
+@lru_cache(maxsize=256)
+def _split_problem(
+    e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, letter: str, length: int
+) -> Problem:
+    """Asked for with every configuration, as well."""
+    made, chunk = split(e, letter, length)
+    known = dict(sizes)
+    return Problem(made, {**known, letter: length, chunk: known[letter] // length}, device)
+
+
 def rows_apart(p: Problem, long: str, lane: str) -> bool:
     """Whether numbers along the long index are read from many rows: a sum goes across them."""
     operands = [x for x in p.einsum.indexing.inputs if x.endswith(long) and lane not in x]
@@ -68,12 +99,12 @@ def panel_plan(p: Problem, c: Configuration) -> VectorPanels:
 
     :raises TransformError: if there is none, or the device has too few registers for it; with the reason.
     """
-    p, fused_axes = fused_problem(p)
+    p, fused_axes, split_axis = planned_problem(p, c)
     if not p.device.simd_bytes:
         raise TransformError("the device has no vector registers")
     if c["lane"] == c["long"]:
         raise TransformError("lanes and tile run along one axis")
-    plan = _PanelPlanner(p, c).plan(fused_axes)
+    plan = replace(_PanelPlanner(p, c).plan(), fused_axes=fused_axes, split_axis=split_axis)
     if plan.registers() + broadcast_registers(p.device) > p.device.vectors:
         most = max(tile.accumulators for tile in plan.register_tiles)
         raise TransformError(f"{most} accumulators do not stay in {p.device.vectors} registers")
@@ -98,7 +129,7 @@ class _PanelPlanner:
         self.block_tile = {self.long: GroupTile(max(1, -(-tile // c["together"])), c["together"])}
         self.at_once[self.long] = c["together"]
 
-    def plan(self, fused_axes: str) -> VectorPanels:
+    def plan(self) -> VectorPanels:
         lane: str = self.c["lane"]
         if self.c["rows"] == "apart" and any(self._is_shared(step) for step in self.steps):
             raise TransformError("outputs that share a partial result are computed together")
@@ -124,7 +155,6 @@ class _PanelPlanner:
             streaming_stores=self.c["streaming"],
             prefetch=self._prefetch(lane),
             line_bytes=self.p.device.line_bytes,
-            fused_axes=fused_axes,
         )
 
     def _evenly(self, lane: str) -> int:
@@ -262,12 +292,15 @@ class _PanelPlanner:
         """The number of values of each index that have accumulators at once: a tile of vectors times broadcast numbers."""
         vectors = self._vectors(lane)
         held = dict.fromkeys(step.kept.replace(lane, ""), 1)
-        if self.long in held:
+        rows = [letters for letters in step.inputs if lane in letters]
+        # Where a row is divided there are other numbers to multiply the same vectors by.
+        if self.long in held and not (self.c["part"] and all(self.long in letters for letters in rows)):
             held[self.long] = self.c["together"]
         free = [x for x in held if x != self.long]
         beside = [x for x in free if any(x in letters and lane in letters for letters in step.inputs)]
         apart = [x for x in free if x not in beside]
-        wanted, budget = self.c["vectors"], self.c["accumulators"]
+        room = self.p.device.vectors - broadcast_registers(self.p.device) - vectors
+        wanted, budget = self.c["vectors"], min(self.c["accumulators"], room)
         for letters, most in ((beside, wanted), (apart, budget), (beside, budget)):
             for x in sorted(letters, key=lambda x: (-self.at_once[x], x)):
                 counted = beside if most == wanted else held

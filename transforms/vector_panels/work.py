@@ -26,7 +26,7 @@ from feinsum.cost import Work
 from feinsum.skeletons.vector_panels import PanelContraction, RegisterTile, VectorPanels
 from feinsum.space import Configuration, Problem
 
-from .plans import fused_problem, panel_plan
+from .plans import panel_plan, planned_problem
 
 _SHARED = 0.5
 """The cost of a byte from the cache that cores share, in bytes from memory; chosen by hand."""
@@ -43,7 +43,7 @@ def panel_work(p: Problem, c: Configuration) -> Work:
 
     :raises TransformError: if it has no plan.
     """
-    plan, (p, _) = panel_plan(p, c), fused_problem(p)
+    plan, (p, *_) = panel_plan(p, c), planned_problem(p, c)
     flops, loads, sums = _products(p, plan)
     e, steps = p.einsum, plan.order.contractions(p.einsum)
     left = [letters for k, letters in enumerate(e.indexing.inputs) if not any(k in step.own for step in steps)]

@@ -130,7 +130,8 @@ class _Resolver:
         variable = self._scope.integer(name, type_, "work-item-offset")
         if variable is not None and variable.start is not None:
             message = f"the offset {name} changes from trip to trip; only an argument can be one"
-            self._findings.error("work-item-offset", name.span, message)
+            note = Note("fetch it before the loop, and let the memref have an index for what the loop goes over")
+            self._findings.error("work-item-offset", name.span, message, [note])
         return variable
 
     def _fetch(self, instruction: GetWorkItem, offset: Variable | None) -> None:

@@ -83,7 +83,7 @@ SCHEDULES: Final = {
 
 WAYS_OUT: Final = {
     "float-range": "the greatest number is 1.7976931348623157e+308",
-    "constant-type": "integers are written like 2.0",
+    "constant-type": "integers are written like 2.0, unsigned ones have no sign, and f32 ends at 3.4028235e+38",
     "nesting-depth": "what a loop does to independent slices, an index of the map does, too",
     "map-syntax": "leave it out, or write letters, [k], (jn) or _",
     "map-operands": "axpby and sum have maps like {ij to i}, log and product like {ik, kj to ij}",
@@ -104,9 +104,9 @@ WAYS_OUT: Final = {
     "alloca-unwritten": "an instruction with beta = 0.0 writes without reading",
     "work-item-operand": "a memref is the same for all work-items, and is read as it is",
     "subview-count": "`:` is all of an index",
-    "subview-range": "a slice is from:to, counted from 0, and `to` is excluded",
+    "subview-range": "positions are counted from 0, and a slice from:to excludes `to`",
     "lifetime-alloca": "leave it out; the memory of an alloca is freed at the end of its region",
-    "lifetime-use": "move `lifetime_stop` behind the last use",
+    "lifetime-use": "move `lifetime_stop` behind the last use; one is enough",
 }
 """What to do where a rule is broken, unless that is told of the very place: `write X`, where X replaces what is wrong."""
 

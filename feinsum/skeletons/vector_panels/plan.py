@@ -140,6 +140,14 @@ class VectorPanels:
     line_bytes: int = described(
         "The bytes that one prefetch asks for: a line of the cache of the device.", word="prefetch", default=64
     )
+    split_axis: tuple[str, int] | None = described(
+        """The longest index of the output, but for its last one and the long one, and the length of the parts that it is
+        divided into: two indices take its place, so that lanes run along a part, whose sums stay in registers.  0: it
+        is one.""",
+        word="lane axis",
+        parameter="part",
+        default=None,
+    )
     fused_axes: str = described(
         """The last indices of the output that are one index in this plan, the last of them, as they are one row of every
         array that has them; empty: each is by itself.""",
@@ -191,7 +199,10 @@ class VectorPanels:
             found |= {x: f"{n} of it are summed at once{where}" for x, n in tile.held.items() if n > 1}
         found |= {x: f"a work-group takes {t.at_once} of it at once" for x, t in self.block_tile.items() if t.at_once > 1}
         found |= dict.fromkeys(self.staged_operands.values(), "what is copied lies along it")
-        return found | dict.fromkeys(self.lane_axes, "lanes of vectors run along it")
+        found |= dict.fromkeys(self.lane_axes, "lanes of vectors run along it")
+        if self.split_axis is not None:
+            found.setdefault(self.split_axis[0], f"parts of {self.split_axis[1]} are computed together")
+        return found
 
     def local_bytes(self) -> int:
         """None: copies and partial results are private to the one work-item of a group, and stay in its core's caches."""

@@ -17,7 +17,7 @@ import loopy as lp
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
-from feinsum.rewrites.algebra import contract_first, separate_rows
+from feinsum.rewrites.algebra import contract_first, separate_rows, split_index
 from feinsum.rewrites.finishing import gather
 from feinsum.rewrites.fusion import fuse
 from feinsum.rewrites.loops import divide, divide_guarded, fixed_length, nest, place, with_own_names
@@ -79,6 +79,8 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: VectorPanels) -> lp.Tr
     """
     if plan.fused_axes:
         t_unit, match = fuse(t_unit, match, plan.fused_axes)
+    if plan.split_axis is not None:
+        t_unit, match, _ = split_index(t_unit, match, *plan.split_axis)
     t_unit, match = with_own_names(t_unit, match)
     separate: tuple[Match, ...] = (match,)
     if plan.product_major:
@@ -228,13 +230,19 @@ def _divide_tile(
     :returns: the kernel, the loops around the tile, and those of the tile, of which the first runs along the lanes.
     """
     before, kept, lane, held = row.matches[number], row.kept[number], plan.lane_axes[number], plan.register_tiles[number]
+    letters = list(kept.loops)
+    if plan.split_axis is not None:
+        # Vectors of one part stay in the first cache while all that they are multiplied by passes.
+        own = set().union(*(x for x in _operands_of(before, plan, number) if lane in x))
+        letters.sort(key=lambda x: x not in own)
     vectors = -(-fixed_length(t_unit[before.kernel_name], kept.loops[lane]) // plan.width)
     if vectors != held.vectors:
         raise TransformError(f"a register tile of {held.vectors} vectors along '{lane}', where a row has {vectors}")
     loops, tile = list(row.steps.values()), [kept.loops[lane]]
-    for letter, loop in kept.loops.items():
+    for letter in letters:
         if letter == lane:
             continue
+        loop = kept.loops[letter]
         length = fixed_length(t_unit[before.kernel_name], loop)
         together = held.held.get(letter, 1)
         if length % together:
@@ -251,6 +259,11 @@ def _divide_tile(
             kept = replace(kept, loops={x: own for x, own in kept.loops.items() if x != letter})
     row.kept[number] = kept
     return t_unit, loops, tile
+
+
+def _operands_of(before: Match, plan: VectorPanels, number: int) -> list[str]:
+    """The indices of what a step of the order contracts."""
+    return [before.einsum.indexing.inputs[k] for k in plan.order.steps[number]]
 
 
 def _summed_by(before: Match, operands: tuple[int, ...]) -> set[str]:
