@@ -8,6 +8,7 @@ from tensor_programs import arguments_for, in_function
 
 import feinsum as fe
 from feinsum.languages.tensor.lowering import PIPELINE, stages
+from feinsum.languages.tensor.lowering.linear_algebra import lower_linear_algebra
 from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.passes import PASSES
 from feinsum.languages.tensor.printing import show_function
@@ -148,3 +149,19 @@ def test_every_stage_does_the_same(target: Target) -> None:
     assert found == list(PIPELINE)
     names = {operation.name for operation in stage.body.walk()}
     assert not names & {"axpby", "cumsum", "gemm", "gemv", "ger", "hadamard_product", "sum"}
+
+
+@pytest.mark.parametrize(
+    ("target", "columns", "copied"),
+    [(Target(1, (1, 1), 32, 16), 9, True), (Target(1, (1, 1), 32, 16), 8, False), (Target(4, (8, 1)), 9, False)],
+    ids=["one", "few columns", "eight"],
+)
+def test_a_transposed_factor_is_copied_where_it_is_read_often(target: Target, columns: int, copied: bool) -> None:
+    """By one work-item with vectors, whose rows would be gathered for each tile of columns."""
+    parameters = f"%1: f32, %A: memref<f32x13x20>, %B: memref<f32x13x{columns}>, %C: memref<f32x20x{columns}>"
+    function = fe.program(in_function(parameters, "gemm.t.n %1, %A, %B, %1, %C")).function()
+    lowered = lower_linear_algebra(function, target)
+    operations = [operation for operation in lowered.body.operations if operation.name != "constant"]
+    names = ["alloca", "foreach", "gemm", "lifetime_stop"] if copied else ["gemm"]
+    assert [operation.name for operation in operations] == names
+    assert operations[2 if copied else 0].attributes["transposes"] == ("n" if copied else "t", "n")

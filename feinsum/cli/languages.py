@@ -272,6 +272,6 @@ def _print_trial(trial: Trial) -> None:
                 if one.size <= _MOST_SHOWN:
                     say(one)
     if trial.deviation is not None:
-        say(f"the interpreter's results differ by at most {trial.deviation:.2g} of their largest number")
+        say(f"compared with the interpreter: the largest difference is {trial.deviation:.2g} times the largest number")
     if trial.median_s is not None:
         say(f"median of {len(trial.samples_s)} calls: {duration(trial.median_s)}")
