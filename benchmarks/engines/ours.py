@@ -165,22 +165,32 @@ class Feinsum(Engine):
         return self._result
 
     def _buffer_sets(self, problem: Problem, canonical: Any) -> list[dict[str, Any]]:
-        """Copies of the inputs, outputs and scratch memory, named as in the program."""
+        """Copies of the inputs, outputs and scratch memory, named as in the program.
+
+        Where a kernel that is called has them on large pages they are here, as the arrays of peers are.
+        """
         import pyopencl as cl
 
         from feinsum.compile.executable import Executable
+        from feinsum.compile.pages import large_pages
 
         context = self._device.context
         executable: Executable = self._executable._executable
         scratch = executable.scratch(context, self._values)
-        copied = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        pages = large_pages(context)
         names = canonical.renaming.arrays
         nbytes = self._kernel.einsum.dtype.itemsize
         for letter in problem.output:
             nbytes *= problem.lengths[letter]
+
+        def copy_of(values: Values) -> Any:
+            buffer = pages.new_buffer(values.nbytes)
+            cl.enqueue_copy(self._device.queue, buffer, values)
+            return buffer
+
         return [
-            {names[name]: cl.Buffer(context, copied, hostbuf=values) for name, values in self._inputs.items()}
-            | {name: cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes) for name in canonical.einsum.output_names}
+            {names[name]: copy_of(values) for name, values in self._inputs.items()}
+            | {name: pages.new_buffer(nbytes) for name in canonical.einsum.output_names}
             | scratch
             for _ in range(problem.copies)
         ]
