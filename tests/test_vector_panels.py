@@ -444,15 +444,15 @@ PREMULTIPLIED = "adc,aed,be->abc"
 
 @pytest.mark.parametrize(("path", "lane", "lanes"), [("12 01", "c", ("b", "c")), ("01 01", "b", ("c", "b"))])
 def test_lanes_run_along_parts_of_a_row(path: str, lane: str, lanes: tuple[str, ...]) -> None:
-    """Parts of 6 of a row of 12, by themselves or beside each other in registers, and the results where they belong."""
-    lengths = {"a": 27, "b": 12, "c": 5, "d": 5, "e": 6}
+    """Parts of 14 of a row of 42, by themselves or beside each other in registers, and the results where they belong."""
+    lengths = {"a": 53, "b": 42, "c": 5, "d": 5, "e": 6}
     c = {"path": path, "lane": lane, "long": "a", "panel": 4, "width": 8, "vectors": 3, "together": 1, "tile": 25}
-    c |= {"accumulators": 12, "ahead": False, "slab": False, "rows": "together", "streaming": False, "part": 6}
+    c |= {"accumulators": 12, "ahead": False, "slab": False, "rows": "together", "streaming": False, "part": 14}
     plan = panel_plan(problem(PREMULTIPLIED, **lengths), c)
-    assert (plan.lane_axes, plan.split_axis) == (lanes, ("b", 6))
+    assert (plan.lane_axes, plan.split_axis) == (lanes, ("b", 14))
     assert "b" in plan.divided
-    with pytest.raises(fe.TransformError, match="has parts of 12"):
-        panel_plan(problem(PREMULTIPLIED, **lengths), {**c, "part": 12})
+    with pytest.raises(fe.TransformError, match="has parts of 42"):
+        panel_plan(problem(PREMULTIPLIED, **lengths), {**c, "part": 42})
     check_against_numpy(PREMULTIPLIED, "float32", lengths, c)
 
 
@@ -465,7 +465,9 @@ def test_rows_are_divided_where_results_would_be_turned_round() -> None:
         found[dtype] = SPACES["vector_panels"].default(p)["part"]
         assert promising(p).parts[0] == found[dtype]
     assert found == {"float32": 21, "float64": 0}
-    assert promising(replace(problem("abd,cd->abc", "float32", a=5000, b=6, c=84, d=84), device=AVX2)).parts == (0,)
+    for subscripts, sizes in (("abd,cd->abc", {"b": 6, "c": 84}), (PREMULTIPLIED, {"b": 20, "c": 9, "e": 20})):
+        p = replace(problem(subscripts, "float32", a=5000, d=9, **sizes), device=AVX2)
+        assert promising(p).parts == (0,)
 
 
 @pytest.mark.parametrize(

@@ -123,13 +123,16 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
 def _divided(p: Problem, likely: Configuration, paths: Sequence[str]) -> list[tuple[float, dict[str, Any]]]:
     """Configurations of a chain whose lanes run along parts of a row, and their operations, those of empty lanes included.
 
-    The fewest come first.  The last step has lanes along the last index of the output, or along parts as well.
+    The fewest come first; there are none of a row that registers hold as it is.  The last step has lanes along the last
+    index of the output, or along parts as well.
     """
     last, row, found = p.einsum.indexing.output[-1], divided_row(p, likely["long"]), []
     if p.einsum.n < 3 or not row or p.is_long(last) or last == likely["long"]:
         return []
-    width = widths(p.lanes, p.sizes[last])[0]
-    fitting = [n for n in p.divisors(row)[:-1] if -(-n // width) <= likely["vectors"]]
+    width, most = widths(p.lanes, p.sizes[last])[0], likely["vectors"]
+    if -(-p.sizes[row] // width) <= most:
+        return []
+    fitting = [n for n in p.divisors(row)[:-1] if -(-n // width) <= most and fill(n, width) >= WELL_FILLED]
     fullest = sorted(fitting, key=lambda n: (-fill(n, width), -n))[:MOST_PARTS]
     for path, lane, n in product(paths, (last, row), fullest):
         c = {**likely, "path": path, "lane": lane, "width": width, "panel": PANEL_SHARES[0], "part": n}
