@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 TOLERATED = 2.0
 """The most times that a kernel may be slower than the best because it loops over wanted indices."""
+_LAUNCH_S = 10e-6
+"""Seconds that a call takes at least; what is quicker than that need not be so by a factor."""
 _LOOKED_AT = 200
 """Configurations of all spaces that the cost model is asked about."""
 _SECONDS = 1.0
@@ -46,11 +48,11 @@ def loops_over(here: Instance, choice: Choice, letters: str) -> bool:
 
 def looping(here: Instance, letters: str, known: Iterable[Choice]) -> Iterator[Choice]:
     """The choices that loop over some indices, those of the ladder first, unless they are expected to cost too much."""
-    first: float | None = None
+    most: float | None = None
     for choice in (*known, *searched(here, letters, matching_spaces(here.einsum))):
-        if first is None:
-            first = _seconds(here, choice)
-        if loops_over(here, choice, letters) and _seconds(here, choice) <= TOLERATED * first:
+        if most is None:
+            most = TOLERATED * max(_seconds(here, choice), _LAUNCH_S)
+        if loops_over(here, choice, letters) and _seconds(here, choice) <= most:
             yield choice
 
 
