@@ -1,4 +1,5 @@
-"""The target of kernels that only feinsum reads: PyOpenCL's without loopy's random numbers, complex copies in parts.
+"""The target of kernels that only feinsum reads: PyOpenCL's without loopy's random numbers, complex copies in parts, and
+constants of their type.
 
 loopy examines every function that a target knows; for those of Random123 it loads mako and pygments and renders templates:
 27 ms of a first kernel, though no einsum needs random numbers.
@@ -6,6 +7,9 @@ loopy examines every function that a target knows; for those of Random123 it loa
 Intel's compiler (2026.2) drops the condition of ``if (-1 + -16 * gid(0) + -1 * lid(0) + n >= 0) out[i] = x[j];`` for some
 lanes where the numbers are structures of two doubles, as complex numbers are, so that it writes beyond the last one.  It
 keeps the condition where numbers are made of their parts.
+
+loopy 2025.2 writes the ``uint`` 0 as ``0ul``, and what is computed with it has 64 bits: ``0ul + x - y < z`` is false where
+``x - y`` is below zero, though numbers of 32 bits wrap around.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from typing import Any
 import loopy as lp
 import numpy as np
 from loopy.target.opencl import OpenCLCASTBuilder
-from loopy.target.pyopencl import PyOpenCLCASTBuilder, get_pyopencl_callables
+from loopy.symbolic import Literal
+from loopy.target.pyopencl import ExpressionToPyOpenCLCExpressionMapper, PyOpenCLCASTBuilder, get_pyopencl_callables
 from pymbolic.primitives import Subscript
 
 
@@ -32,6 +37,10 @@ class _Builder(PyOpenCLCASTBuilder):  # type: ignore[misc]
         """The functions of OpenCL C and pyopencl."""
         return {**OpenCLCASTBuilder(self.target).known_callables, **get_pyopencl_callables()}
 
+    def get_expression_to_c_expression_mapper(self, codegen_state: Any) -> _ToC:
+        """Loopy's mapper, except for constants of 32 bits without a sign."""
+        return _ToC(codegen_state)
+
     def emit_assignment(self, codegen_state: Any, insn: Any) -> Any:
         """Loopy's statement, except that a complex number which is copied to memory is made of its parts."""
         code = super().emit_assignment(codegen_state, insn)
@@ -42,6 +51,13 @@ class _Builder(PyOpenCLCASTBuilder):  # type: ignore[misc]
         if dtypes[0] not in _MAKERS or dtypes[0] != dtypes[1] or insn.atomicity:
             return code
         return type(code)(code.lvalue, f"{_MAKERS[dtypes[0]]}({code.rvalue}.real, {code.rvalue}.imag)")
+
+
+class _ToC(ExpressionToPyOpenCLCExpressionMapper):  # type: ignore[misc]
+    def map_constant(self, expr: Any, type_context: Any) -> Any:
+        if isinstance(expr, np.uint32):
+            return Literal(f"{int(expr)}u")
+        return super().map_constant(expr, type_context)
 
 
 _MAKERS = {np.dtype(np.complex64): "cfloat_new", np.dtype(np.complex128): "cdouble_new"}
