@@ -39,9 +39,10 @@ from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.program import Program
 from feinsum.languages.source import Source
 
-_LONG_AXIS: Final = 1024
-"""Lengths of results from here on are long axes of einsums, so that one kernel serves all of them.  Those of sums are
-compiled in: a kernel divides a sum among groups, and among blocks that stay in a cache, only where it knows the length."""
+_LONG_AXIS: Final = 1 << 15
+"""Lengths of results from here on are long axes of einsums, so that one kernel serves all of them; to know shorter ones
+saves a sixth of the time of a product on a CPU.  Those of sums are always compiled in: a kernel divides a sum among
+groups, and among blocks that stay in a cache, only where it knows the length."""
 _MOST_ELEMENTS: Final = 2**31
 
 
