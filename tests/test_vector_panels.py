@@ -117,6 +117,16 @@ def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> Non
         panel_plan(replace(p, device=replace(CPU, vector_registers=16)), c)
 
 
+def test_vectors_gathered_across_rows_wait_for_memory() -> None:
+    """A[e] x[e] with lanes along the rows of all A[e]: what no cache holds is counted twice."""
+    many, few = (replace(problem("eij,ej->ei", e=e, i=16, j=16), device=AVX2) for e in (200_000, 1000))
+    assert 2 * many.count("eij") * 8 > AVX2.cache_bytes
+    c = {**SPACES["vector_panels"].default(many), "streaming": True, "tile": 1000, "width": 4, "together": 1}
+    assert c["lane"] == many.einsum.indexing.output[-1]
+    each = [panel_work(p, c).bytes / p.sizes[p.einsum.indexing.output[0]] for p in (many, few)]
+    assert each[0] - each[1] == 16 * 16 * 8
+
+
 @pytest.mark.parametrize(("dtype", "n"), [("float32", 64), ("float64", 32)])
 def test_with_16_registers_a_row_of_eight_vectors_is_divided(dtype: str, n: int) -> None:
     """Lanes lie along it then, and not along the batch, whose numbers would be gathered; with 32 registers it is whole."""

@@ -68,6 +68,7 @@ def panel_work(p: Problem, c: Configuration) -> Work:
         bytes=e.min_bytes(p.lengths)
         + _again(p, plan)
         + swept(p, plan)
+        + _across(p, plan)
         + groups * sum(_lines(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.copied.items())
         + (_broken_lines(p, plan) if plan.streaming_stores else (_ALLOCATION - 1) * stored)
         + (stored * p.device.line_bytes // p.itemsize if scattered else 0),
@@ -95,6 +96,21 @@ def _products(p: Problem, plan: VectorPanels) -> tuple[float, float, float]:
             most, sums = own, tile.accumulators
         flops += own
     return flops, loads, sums
+
+
+def _across(p: Problem, plan: VectorPanels) -> float:
+    """The traffic of operands beyond the caches whose vectors are gathered across their rows, once more.
+
+    The processor waits for them: it fetches ahead along rows.
+    """
+    lanes = [
+        (letters, lane)
+        for step, lane in zip(plan.order.contractions(p.einsum), plan.lane_axes, strict=True)
+        for k, letters in zip(step.own, step.inputs, strict=True)
+        if k is not None and k not in plan.copied
+    ]
+    apart = [letters for letters, lane in lanes if lane in letters[:-1]]
+    return sum(p.count(x) * p.itemsize for x in apart if 2 * p.count(x) * p.itemsize > p.device.cache_bytes > 0)
 
 
 def _broken_lines(p: Problem, plan: VectorPanels) -> float:
