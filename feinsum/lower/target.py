@@ -18,8 +18,8 @@ from typing import Any
 
 import loopy as lp
 import numpy as np
-from loopy.target.opencl import OpenCLCASTBuilder
 from loopy.symbolic import Literal
+from loopy.target.opencl import OpenCLCASTBuilder
 from loopy.target.pyopencl import ExpressionToPyOpenCLCExpressionMapper, PyOpenCLCASTBuilder, get_pyopencl_callables
 from pymbolic.primitives import Subscript
 
