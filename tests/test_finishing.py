@@ -268,7 +268,9 @@ def fused_source(text: str, **arrays: fe.Array) -> str:
     """The code of vector panels for a product of (50, 7) by (7, 160) in float32."""
     A, B = fe.array("A", (50, 7), "float32"), fe.array("B", (7, 160), "float32")
     e, s = fe.einsum("ik,kj->ij", A, B), find_space("vector_panels")
-    return realize(e.then(text, **arrays), {}, s, s.default(s.problem(e, {}, CPU)), CPU).source
+    chosen = {"width": 16, "vectors": 4, "together": 4}  # tiles of 64 columns: the third of a row has but 32 of its own
+    configuration = {**s.default(s.problem(e, {}, CPU)), **chosen}
+    return realize(e.then(text, **arrays), {}, s, configuration, CPU).source
 
 
 def test_functions_take_all_lanes_at_once() -> None:
