@@ -18,12 +18,14 @@ import psutil
 import pytest
 from einsums import check_against_numpy, inputs
 from plugins import install, installing
+from profiles import CPU
 from rogues import SOURCE
 
 import feinsum as fe
 from feinsum import registry
 from feinsum.devices import Device
 from feinsum.tune import worker as worker_module
+from feinsum.tune.contest import Contest
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Runner
 from feinsum.tune.task import make_task
@@ -288,6 +290,22 @@ def worker(cpu: Device) -> Iterator[Worker]:
     made = Worker("build", cpu.id)
     yield made
     made.close()
+
+
+def test_a_run_begins_with_what_is_taken_without_it(tmp_path: Path) -> None:
+    """However short it is, it leaves nobody worse off: whatever space a record at other lengths is of, it comes first."""
+    A, B, C = fe.array("A", (20, 20)), fe.array("B", ("N", 20, 9)), fe.array("C", ("N", 9, 9))
+    e = fe.einsum("kl,elq,eqp->ekp", A, B, C)
+    before, task = make_task(e, {"N": 1000}, CPU), make_task(e, {"N": 1100}, CPU)
+    spaces = [s for s in task.subject.spaces() if s.rank > 0 and next(s.configurations(before.problem(s)), None)]
+    assert len(spaces) > 1
+    for s in spaces:
+        configuration = s.default(before.problem(s))
+        with fe.Database(tmp_path / f"{s.name}.sqlite") as store:
+            store.add([before.record(before.trial(s, configuration), Outcome("ok", samples_s=(1e-6,)))])
+            first = Contest(task, store, None, None, None).next_trial()
+            assert first is not None
+            assert first.space == s.name
 
 
 def test_a_lost_worker_is_started_again(worker: Worker, cpu: Device) -> None:

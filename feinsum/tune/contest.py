@@ -3,6 +3,7 @@
 A sampler is told the results of earlier runs.  It begins with the winners of similar problems, then proposes the favourites
 of the cost model and the default of the space, then explores::
 
+    what :func:`feinsum.generate` would take without this run, so that however short it is, it leaves nobody worse off
     the configurations that a job says to begin with
     chains of the best known steps (:mod:`feinsum.candidates.composed`)
     winners of this einsum at other lengths, then of others with the same subscripts, nearest first, on this device, then
@@ -19,10 +20,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from feinsum.candidates.composed import compositions
+from feinsum.candidates.ladder import candidates
 from feinsum.candidates.predicted import favourites
 from feinsum.candidates.records import Inquiry, Question
 from feinsum.candidates.transfer import nearest
@@ -54,7 +56,7 @@ class Contestant:
     """A space with its sampler, and how many configurations it was asked for.
 
     :ivar known: the best record of every configuration that was tried before.
-    :ivar chains: configurations that are no points of the search, to be asked first.
+    :ivar chains: configurations that are asked before those of the sampler: chains, and what somebody asked for.
     :ivar composed: all that were ever among them.
     :ivar best_s: the time of the fastest, in seconds.
     """
@@ -71,7 +73,11 @@ class Contestant:
     def ask(self) -> Mapping[str, Any] | None:
         """A configuration that was not asked before; None when there is none left, or the space fails when asked."""
         with Missed(self.space):
-            return self.chains.pop(0) if self.chains else self.sampler.ask()
+            if self.chains:
+                return self.chains.pop(0)
+            while (found := self.sampler.ask()) is not None and found in self.composed:
+                pass  # which was asked before the search began
+            return found
         return None
 
 
@@ -80,7 +86,7 @@ class Contest:
 
     :param only: the name of the only space that takes part; None for all.
     :param trials: how many configurations are going to be asked for, if that is known.
-    :param sampler: see :func:`feinsum.search.make_sampler`.
+    :param sampler: see :func:`feinsum.search.make_sampler`; one that is named decides alone what comes first.
     :param begin: configurations to try first, or parts of some: see :class:`feinsum.tune.jobs.Job`.
     :param schedule: an order of contraction, in the letters of the given einsum, whose chain is tried before all others.
     :param first: configurations to try before those, each with the name of its space.
@@ -113,6 +119,8 @@ class Contest:
         self._spaces = [(s.name, s.version) for s in matching]
         self.best = self._best_known()
         self.compose()
+        if sampler is None and schedule is None and not begin:
+            self._put_untuned_first()
         for name, configuration in reversed(first):
             self._put_first(name, configuration)
 
@@ -120,12 +128,19 @@ class Contest:
         key, profile = self._task.subject.key, self._task.profile
         return best_known(self._store, key, self._task.sizes, profile.id, profile.driver, self._spaces)
 
+    def _put_untuned_first(self) -> None:
+        """Have what the ladder takes today tried, if nobody tried it here."""
+        if self._task.instance is not None:
+            for choice in islice(candidates(self._task.instance, open_stores(self._store)), 1):
+                self._put_first(choice.space.name, choice.space.completed(choice.configuration))
+
     def _put_first(self, name: str, configuration: Configuration) -> None:
         """Have a configuration tried before all others, unless it was tried, or its space takes no part."""
         c = self._contestants.get(name)
-        if c is not None and configuration not in [r.configuration for r in c.known]:
+        if c is not None and configuration not in [c.space.completed(r.configuration) for r in c.known]:
             c.chains = [configuration, *(chain for chain in c.chains if chain != configuration)]
             c.composed.append(configuration)
+            self._contestants = {name: c, **self._contestants}  # whose turn it is among equals
 
     def refute(self, record: TuningRecord) -> None:
         """Forget a record that turned out to be wrong, after the store has."""
