@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TypeAlias
 
 from feinsum.languages.source import Span
@@ -239,7 +240,7 @@ class Function:
     name: str
     body: Block
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Declaration, ...]:
         found = [s for s in self.body.statements if isinstance(s, Declaration)]
         declared = {d.name for d in found}
@@ -255,7 +256,7 @@ class Function:
         taken = any(isinstance(s, Let) and s.name == "result" for s in self.body.statements)
         return "" if self.body.value is None else "result_" if taken else "result"
 
-    @property
+    @cached_property
     def results(self) -> tuple[str, ...]:
         made: list[str] = []
         for statement in self.body.statements:

@@ -219,7 +219,10 @@ class DeclarativeKernel:
             array = held[name]
             if done is not None and not to_host:
                 array.add_event(done)
-            found.append(host_array(array, queue, done).reshape(shape) if to_host else array.reshape(shape))
+            if to_host:
+                found.append(host_array(array, queue, done).reshape(shape))
+            else:
+                found.append(array if array.shape == shape else array.reshape(shape))
         return found[0] if len(found) == 1 else tuple(found)
 
     def _run_einsum(self, kernel: Any, step: EinsumStep, held: Mapping[str, Any], queue: Any, events: list[Any]) -> Any:
