@@ -40,6 +40,8 @@ class Built:
     def __init__(self, program: Program, function: str, device: Device, runner: Any) -> None:
         self.program, self.function, self.device = program, function, device
         self._runner = runner
+        takes = [p.name for p in program.function(function).parameters]
+        self._puts = "out" not in takes and hasattr(runner, "call_into")
 
     def __repr__(self) -> str:
         return f"Built({self.function!r}, device={self.device.id!r}, route={self.route!r})"
@@ -69,11 +71,10 @@ class Built:
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
         :raises LanguageError: if it was built with ``check="bounds"`` and an index is out of bounds, at its line.
         """
-        given = {**(arguments or {}), **named}
+        given = {**arguments, **named} if arguments else named
         if out is None:
             return self._runner.call(given, count, queue, wait_for)
-        takes = [p.name for p in self.program.function(self.function).parameters]
-        if "out" in takes or not hasattr(self._runner, "call_into"):  # then it is an argument as any other
+        if not self._puts:  # then it is an argument as any other
             return self._runner.call({**given, "out": out}, count, queue, wait_for)
         return self._runner.call_into(out, given, queue, wait_for)
 

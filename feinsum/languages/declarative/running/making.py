@@ -80,6 +80,11 @@ class Made:
     temporaries: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
+    def room(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+        """Lengths and type of each result."""
+        return tuple((self.arrays[name][0], np.dtype(numpy_type(self.arrays[name][1]))) for name in self.results)
+
+    @cached_property
     def alignment(self) -> tuple[int, ...]:
         """For :func:`feinsum.compile.sequence.device_array`: without einsums kernels take arrays from anywhere."""
         return () if any(isinstance(step, EinsumStep) for step in self.steps) else (1,)
@@ -252,8 +257,7 @@ def require_results(made: Made, out: Sequence[Any], arrays: Mapping[str, Any]) -
         raise ValidationError(f"out has {len(out)} arrays; the program computes {len(made.results)}")
     if any(isinstance(value, (np.ndarray, list)) for value in arrays.values()):
         raise ValidationError("out goes with arguments that are arrays of pyopencl")
-    for name, array in zip(made.results, out, strict=True):
-        shape, dtype = made.arrays[name][0], np.dtype(numpy_type(made.arrays[name][1]))
+    for (shape, dtype), array in zip(made.room, out, strict=True):
         if not hasattr(array, "base_data") or array.shape != shape or array.dtype != dtype:
             raise ValidationError(f"out is not an array of pyopencl with the shape {list(shape)} and the type {dtype}")
         if array.offset or not array.flags.c_contiguous:
