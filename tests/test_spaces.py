@@ -229,7 +229,7 @@ def some_configurations(
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def workers(cpu: Device) -> Iterator[tuple[Worker, Worker, Worker]]:
     """Processes that build as for users, build unoptimised, and prove: a kernel that crashes fails its test alone."""
     with closing(Worker("build", cpu.id)) as builder, closing(Worker("build", cpu.id)) as quick:

@@ -238,11 +238,12 @@ def test_a_user_may_interrupt(cpu: Device, store: str) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
+    before = workers_of(psutil.Process())
     run = fe.autotune(CALM, cpu, store, SIZES, "leisurely", trials=30, workers=2, progress=interrupt)
     assert run.interrupted
     assert len(run.records) == 1
     assert run.best is not None
-    assert not workers_of(psutil.Process())
+    assert workers_of(psutil.Process()) == before
 
 
 def workers_of(process: psutil.Process) -> list[psutil.Process]:
