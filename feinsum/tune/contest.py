@@ -3,8 +3,8 @@
 A sampler is told the results of earlier runs.  It begins with the winners of similar problems, then proposes the favourites
 of the cost model and the default of the space, then explores::
 
-    what :func:`feinsum.generate` would take without this run, so that however short it is, it leaves nobody worse off
-    the configurations that a job says to begin with
+    the configurations that a job says to begin with; unless it does, or names a sampler or a schedule, what
+        :func:`feinsum.generate` would take without this run, so that however short it is, it leaves nobody worse off
     chains of the best known steps (:mod:`feinsum.candidates.composed`)
     winners of this einsum at other lengths, then of others with the same subscripts, nearest first, on this device, then
         on others of its architecture (:mod:`feinsum.candidates.records`), each adapted
@@ -20,7 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from feinsum.candidates.composed import compositions
@@ -130,9 +130,11 @@ class Contest:
 
     def _put_untuned_first(self) -> None:
         """Have what the ladder takes today tried, if nobody tried it here."""
-        if self._task.instance is not None:
-            for choice in islice(candidates(self._task.instance, open_stores(self._store)), 1):
-                self._put_first(choice.space.name, choice.space.completed(choice.configuration))
+        if self._task.instance is None:
+            return
+        choice = next(candidates(self._task.instance, open_stores(self._store)), None)
+        if choice is not None:
+            self._put_first(choice.space.name, choice.space.completed(choice.configuration))
 
     def _put_first(self, name: str, configuration: Configuration) -> None:
         """Have a configuration tried before all others, unless it was tried, or its space takes no part."""

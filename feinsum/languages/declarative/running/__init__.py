@@ -46,7 +46,7 @@ class DeclarativeKernel:
         self._lock = threading.RLock()
         self._emulated = ""
         self._known: dict[Any, tuple[tuple[str, ...], Contents]] = {}
-        self._direct: dict[Any, tuple[Made, Any, tuple[tuple[str, str], ...]]] = {}
+        self._direct: dict[Any, tuple[Made, dict[str, str]]] = {}
         self._last: Made | None = None
 
     @property
@@ -79,13 +79,13 @@ class DeclarativeKernel:
 
     def _called(self, arguments: Mapping[str, Any], queue: Any, wait_for: Any, out: tuple[Any, ...] | None) -> Any:
         key = _key(arguments)
-        if queue is wait_for is None and (direct := self._direct.get(key)) is not None:
-            made, kernel, names = direct
+        if (direct := self._direct.get(key)) is not None:
+            made, operands = direct
+            chosen, events = queue_and_events(self.device, queue, wait_for)
             if out is not None:
                 require_results(made, out, arguments)
             self._last = made
-            given = {own: arguments[source] for own, source in names}
-            return kernel(given) if out is None else kernel(given, out=out[0])
+            return self._run_one(made, operands, arguments, chosen, events, out)
         arrays, contents = self._examine(key, arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         with self._lock:
@@ -93,9 +93,9 @@ class DeclarativeKernel:
             made = self._last = self._make(contents, tunes)
             if out is not None:
                 require_results(made, out, arrays)
-            operands = _operands_of_one(made, arrays)
-            if key is not None and operands is not None and arrays.keys() == arguments.keys():
-                self._direct[key] = made, made.actions[0][0], tuple(operands.items())
+            one = _operands_of_one(made, arrays)
+            if key is not None and one is not None and arrays.keys() == arguments.keys():
+                self._direct[key] = made, one
             return self._run(made, arrays, chosen, events, out=out)
 
     def _examine(self, key: Any, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Contents]:
@@ -194,9 +194,7 @@ class DeclarativeKernel:
         out: tuple[Any, ...] | None = None,
     ) -> Any:
         if (operands := _operands_of_one(made, arrays)) is not None:
-            named = {name: arrays[source] for name, source in operands.items()}
-            more = {} if out is None else {"out": out[0]}
-            return made.actions[0][0](named, queue=queue, wait_for=events, **more)
+            return self._run_one(made, operands, arrays, queue, events, out)
         to_host = on_host or not arrays or all(isinstance(value, (np.ndarray, list)) for value in arrays.values())
         held = {name: device_array(value, queue, *made.alignment) for name, value in arrays.items()}
         events = [*events, *(event for array in held.values() for event in array.events)]
@@ -230,6 +228,20 @@ class DeclarativeKernel:
             else:
                 found.append(array if array.shape == shape else array.reshape(shape))
         return found[0] if len(found) == 1 else tuple(found)
+
+    def _run_one(
+        self,
+        made: Made,
+        operands: Mapping[str, str],
+        arrays: Mapping[str, Any],
+        queue: Any,
+        events: list[Any],
+        out: tuple[Any, ...] | None,
+    ) -> Any:
+        """Run a program that is the kernel of one einsum."""
+        named = {name: arrays[source] for name, source in operands.items()}
+        more = {} if out is None else {"out": out[0]}
+        return made.actions[0][0](named, queue=queue, wait_for=events, **more)
 
     def _run_einsum(self, kernel: Any, step: EinsumStep, held: Mapping[str, Any], queue: Any, events: list[Any]) -> Any:
         named = {name: held[source] for name, source in _taken(step).items()}
