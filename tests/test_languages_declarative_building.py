@@ -225,6 +225,32 @@ def test_device_arrays(cpu: Device) -> None:
     np.testing.assert_allclose(y.get(), e / e.sum(1, keepdims=True), rtol=1e-5)
 
 
+def test_a_program_is_called_again(cpu: Device) -> None:
+    """One that is an einsum: with other values, lengths, libraries, queues and results, good and bad."""
+    import pyopencl as cl
+
+    kernel = fe.build(fe.program(programs.MATMUL, language="declarative"), device=cpu)
+    others = cl.CommandQueue(cpu.context)
+    for n in (6, 6, 9, 6):
+        given = {"A": numbers(n, 4), "B": numbers(4, 5)}
+        held = {name: cla.to_device(cpu.queue, value) for name, value in given.items()}
+        wanted = given["A"] @ given["B"]
+        out = cla.zeros(cpu.queue, (n, 5), np.float32)
+        np.testing.assert_allclose(kernel(given), wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(kernel(held).get(), wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(kernel(**held, queue=others).get(), wanted, rtol=1e-5, atol=1e-5)
+        assert kernel(held, out=out) is out
+        np.testing.assert_allclose(out.get(), wanted, rtol=1e-5, atol=1e-5)
+        with pytest.raises(ValidationError, match="out is not an array of pyopencl"):
+            kernel(held, out=out[:3])
+        with pytest.raises(ValidationError, match="out goes with arguments that are arrays of pyopencl"):
+            kernel(given, out=out)
+        with pytest.raises(ValidationError, match="out has 2 arrays"):
+            kernel(held, out=(out, out))
+        turned = {**held, "A": cla.to_device(cpu.queue, np.asfortranarray(given["A"]))}
+        np.testing.assert_allclose(kernel(turned).get(), wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_one_kernel_for_other_lengths(cpu: Device) -> None:
     """A program is made again where lengths or types differ, and says what does not fit."""
     kernel = fe.build(fe.program(programs.MATMUL), device=cpu)

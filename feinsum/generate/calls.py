@@ -22,6 +22,7 @@ from feinsum.compile.buffers import (
 )
 from feinsum.compile.executable import Executable
 from feinsum.compile.hosted import SHARED_BYTES, new_array
+from feinsum.ending import calling
 from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
 from feinsum.generate.guests import Copied, called, give_like, has_guests, receive
@@ -99,6 +100,13 @@ class Calls:
         self._known: dict[Any, Prepared] = {}
         self.copied: tuple[Copied, ...] = ()
 
+    def repeat(self, inputs: Mapping[str, Any]) -> Repeat:
+        """What calls the kernel on arrays like these.
+
+        :raises ValidationError, ShapeError, DTypeError: if these do not fit it.
+        """
+        return Repeat(self, self.prepare(inputs))
+
     def call(
         self,
         inputs: Mapping[str, Any],
@@ -159,19 +167,35 @@ class Calls:
         queue: Any,
         wait_for: Sequence[Any] | None,
     ) -> Any:
-        prepared = self._prepare(inputs)
+        prepared = self.prepare(inputs)
         values = [inputs[name] for name in self._names]
         if queue is not None:
             check_queue(queue, self._context)
         events = checked_events(wait_for, self._context) if wait_for is not None else []
+        return self.run(prepared, values, scalars, out, queue, events)
+
+    def run(
+        self,
+        prepared: Prepared,
+        values: Sequence[Any],
+        scalars: Mapping[str, Any],
+        out: Any,
+        queue: Any,
+        events: list[Any],
+    ) -> Any:
+        """A call that is prepared.
+
+        :param values: the inputs, in the order of the einsum's arrays.
+        :param queue: one of the kernel's context, or None for that of the first device array.
+        :param events: those to wait for; others are added.
+        """
         if prepared.library == "numpy":
             queue = queue or self._device_queue
-            results = self._new(prepared) if out is None else self._given(out, prepared, inputs)
-            self._run(prepared, values, results, queue, events, scalars, given=out is not None)
+            results = self._new(prepared) if out is None else self._given(out, prepared, values)
         else:
             for value in values:
                 if value.context != self._context:
-                    check_context(inputs, self._device_queue)
+                    check_context(dict(zip(self._names, values, strict=True)), self._device_queue)
                 queue = queue or value.queue
                 events += value.events
             queue = queue or self._device_queue
@@ -179,10 +203,10 @@ class Calls:
                 allocator = values[0].allocator
                 results = [room.make(queue, allocator) for room in prepared.rooms]
             else:
-                results = self._given(out, prepared, inputs)
+                results = self._given(out, prepared, values)
                 for result in results:
                     events += result.events
-            self._run(prepared, values, results, queue, events, scalars, given=out is not None)
+        self._launch(prepared, values, results, queue, events, scalars, given=out is not None)
         return tuple(results) if len(results) > 1 else results[0]
 
     def _require_present(self, out: Any) -> None:
@@ -192,7 +216,7 @@ class Calls:
             text = own.text(self._einsum.indexing.output)
             raise ValidationError(f"the epilogue '{text}' reads what the output holds; pass it as out=, to be updated")
 
-    def _prepare(self, inputs: Mapping[str, Any]) -> Prepared:
+    def prepare(self, inputs: Mapping[str, Any]) -> Prepared:
         """The prepared call for arrays of these shapes, strides and types.
 
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit.
@@ -228,12 +252,13 @@ class Calls:
         empty = 0 in lengths.values()
         return Bound(executable, self._program_names, self._output_names, alignments, values, empty)
 
-    def _given(self, out: Any, prepared: Prepared, inputs: Mapping[str, Any]) -> list[Any]:
+    def _given(self, out: Any, prepared: Prepared, values: Sequence[Any]) -> list[Any]:
         """The arrays for the results, checked; at once where it is one device array like those that we make."""
         if len(prepared.rooms) == 1 and prepared.rooms[0].fits(out):
-            buffer, others = out.base_data, [value.base_data for value in inputs.values()]
+            buffer, others = out.base_data, [value.base_data for value in values]
             if out.context == self._context and buffer not in others and not any(map(is_part, (buffer, *others))):
                 return [out]
+        inputs = dict(zip(self._names, values, strict=True))
         results = check_outputs(self._einsum, out, prepared.shape, prepared.library, inputs)
         if prepared.library == "pyopencl":
             check_context(results, self._device_queue)
@@ -244,7 +269,7 @@ class Calls:
         needed = (max(n, SHARED_BYTES) for n in prepared.bound.alignments[len(self._names) :])
         return [new_array(prepared.shape, dtype, n) for dtype, n in zip(self._einsum.dtypes, needed, strict=True)]
 
-    def _run(
+    def _launch(
         self,
         prepared: Prepared,
         values: Sequence[Any],
@@ -300,3 +325,27 @@ class Calls:
             Copied(called(self._names[k]), why_copied(values[k], self._context, bound.alignments[k]), int(values[k].nbytes))
             for k, _ in copied
         )
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A kernel without scalars, for arrays that its caller knows to be like those it was made for: their shapes, strides,
+    types and classes are not looked at again."""
+
+    calls: Calls
+    prepared: Prepared
+
+    def takes(self, result: Any) -> bool:
+        """Whether a device array can be the only result."""
+        return len(self.prepared.rooms) == 1 and self.prepared.rooms[0].fits(result)
+
+    def __call__(self, values: Sequence[Any], out: Any, queue: Any, events: list[Any]) -> Any:
+        """The result.
+
+        :param values: the inputs, in the order of the einsum's arrays.
+        :param out: the array for it, or None.
+        :param queue: one of the kernel's context.
+        :param events: those to wait for; others are added.
+        """
+        with calling:
+            return self.calls.run(self.prepared, values, {}, out, queue, events)

@@ -18,7 +18,7 @@ from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.ending import calling
 from feinsum.errors import ValidationError
-from feinsum.generate.calls import Bound, Calls
+from feinsum.generate.calls import Bound, Calls, Repeat
 from feinsum.generate.workshop import KernelJob
 
 if TYPE_CHECKING:
@@ -172,6 +172,14 @@ class Kernel:
             named = {**arrays, **named}
         with calling:
             return self._calls.call(named, out, queue, wait_for, like, stream)
+
+    def repeat(self, arrays: Mapping[str, Any]) -> Repeat:
+        """What calls the kernel on arrays like these, for callers who have compared them themselves.
+
+        :param arrays: of numpy or pyopencl, by name; the einsum takes no scalars.
+        :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, or is missing.
+        """
+        return self._calls.repeat(arrays)
 
     @property
     def _usage(self) -> str:

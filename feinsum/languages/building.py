@@ -71,7 +71,7 @@ class Built:
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
         :raises LanguageError: if it was built with ``check="bounds"`` and an index is out of bounds, at its line.
         """
-        given = {**arguments, **named} if arguments else named
+        given = named if not arguments else {**arguments, **named} if named else arguments
         if out is None:
             return self._runner.call(given, count, queue, wait_for)
         if not self._puts:  # then it is an argument as any other
