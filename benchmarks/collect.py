@@ -6,6 +6,12 @@
 Of every einsum of a job file some configurations of every space are built: its default, those that the cost model expects
 to be quickest, and some near these by chance.  What is built already is not built again.  They are timed in turns, and of
 each the least time is kept, as what else runs only adds to it.  Kernels are not proved here: tests prove spaces.
+
+With many cores beside the device it is the quickest way to tune many einsums, too: with ``--best`` the quickest three of
+each are timed again, as a tuning run does, and these are records once they have been proved::
+
+    python -m benchmarks collect time --from built --out all.sqlite --best best.jsonl
+    feinsum db prove best.jsonl proved.jsonl
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import feinsum as fe
@@ -26,14 +33,17 @@ from feinsum.canonicalization import parse_key
 from feinsum.compile.executable import Executable, build
 from feinsum.registry import matching_spaces
 from feinsum.space import Instance, TransformSpace
+from feinsum.timing import time_executable
 from feinsum.tune.jobs import read_jobs
 from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Built, Outcome, Trial, build_trial
-from feinsum.validate import Workload
+from feinsum.validate import Rotation, Workload
 
 ROUNDS = 7
 LATE, TWICE = 6.0, 2
 """What takes so many times as long as the best of its einsum in so many rounds is not timed again."""
+AGAIN, AGAIN_S = 3, 0.15
+"""How many of the quickest are timed again for a record, and for how many seconds each."""
 
 
 def some_configurations(here: Instance, s: TransformSpace, each: int, seed: int) -> Iterator[Mapping[str, Any]]:
@@ -71,8 +81,11 @@ def build_all(job: Path, into: Path, device: fe.Device, each: int, only: Sequenc
                 print(f"{path.name} {time.monotonic() - begin:.1f} s", flush=True)
 
 
-def time_all(begun: Path, out: Path, device: fe.Device, seconds: float) -> None:
-    """Time what is in a folder, an einsum after the other, and add records to a database."""
+def time_all(begun: Path, out: Path, device: fe.Device, seconds: float, best: Path | None = None) -> None:
+    """Time what is in a folder, an einsum after the other, and add records to a database.
+
+    :param best: a file to which records of the quickest of each einsum are added.
+    """
     end = time.monotonic() + seconds
     numbers = sorted({path.name[:3] for path in begun.glob("*.json")})
     with fe.Database(str(out)) as store:
@@ -86,15 +99,32 @@ def time_all(begun: Path, out: Path, device: fe.Device, seconds: float) -> None:
             e = parse_key(trials[0].key)
             task = make_task(e, trials[0].sizes, device, seed=0)
             made = [build(device.context, own.program, own.binary) for own in map(Built.from_json, read)]
-            times_s = timed(e, trials[0].sizes, made, device)
+            workload = Workload(e, e.resolve(trials[0].sizes), device.queue)
+            times_s = timed(workload, made, device)
             for trial, samples in zip(trials, times_s, strict=True):
                 store.add(task.record(trial, Outcome("ok", samples_s=tuple(samples))))
             show(task, trials, times_s)
+            if best is not None:
+                first = sorted(range(len(made)), key=lambda k: min(times_s[k]))[:AGAIN]
+                record = timed_again(task, workload, [(trials[k], made[k]) for k in first], device)
+                with best.open("a", encoding="utf-8") as file:
+                    file.write(record.to_json() + "\n")
 
 
-def timed(e: fe.BatchedEinsum, sizes: Mapping[str, int], made: list[Executable], device: fe.Device) -> list[list[float]]:
+def timed_again(task: Task, workload: Workload, some: list[tuple[Trial, Executable]], device: fe.Device) -> fe.TuningRecord:
+    """The record of the quickest, timed as tuning runs do it: by events, with inputs that no cache holds."""
+    rotation = Rotation.make(workload, device.profile)
+    found = []
+    for trial, executable in some:
+        rotation.begin(executable)
+        timing = time_executable(executable, device.queue, rotation, workload.parameters, seconds=AGAIN_S)
+        found.append((median(timing.samples_s), trial, timing.samples_s))
+    _, trial, samples_s = min(found, key=lambda one: one[0])
+    return task.record(trial, Outcome("ok", samples_s=samples_s))
+
+
+def timed(workload: Workload, made: list[Executable], device: fe.Device) -> list[list[float]]:
     """Samples of each, in seconds."""
-    workload = Workload(e, e.resolve(sizes), device.queue)
     buffers, lengths = {**workload.upload(), **workload.outputs()}, workload.parameters
     found: list[list[float]] = [[] for _ in made]
     for turn in range(ROUNDS):
@@ -135,13 +165,14 @@ def main() -> None:
     timing = what.add_parser("time", help="time what was built")
     timing.add_argument("--from", dest="begun", type=Path, required=True, help="the folder")
     timing.add_argument("--out", type=Path, required=True, help="a database")
+    timing.add_argument("--best", type=Path, help="JSON Lines to which a record of the quickest of each einsum is added")
     timing.add_argument("--seconds", type=float, default=math.inf, help="begin no einsum after so long")
     arguments = parser.parse_args()
     device = fe.device(arguments.device)
     if arguments.what == "build":
         build_all(arguments.job, arguments.into, device, arguments.each, arguments.only, arguments.seed)
     else:
-        time_all(arguments.begun, arguments.out, device, arguments.seconds)
+        time_all(arguments.begun, arguments.out, device, arguments.seconds, arguments.best)
 
 
 if __name__ == "__main__":
