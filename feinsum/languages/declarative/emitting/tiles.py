@@ -14,38 +14,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import prod
 from typing import Final
 
+from feinsum.languages.declarative.emitting.blocks import Block, block_of, lanes_of, reductions_of
+from feinsum.languages.declarative.emitting.guards import unguarded
 from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decoded, flat
-from feinsum.languages.declarative.emitting.operators import FIRST, VECTOR_OPERATORS, is_vectorial
+from feinsum.languages.declarative.emitting.operators import FIRST, is_vectorial
 from feinsum.languages.declarative.emitting.types import c_type
 from feinsum.languages.declarative.extents import Extent
 from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
-from feinsum.languages.declarative.lowering.ranges import polynomial
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
     Load,
     Reduce,
-    Select,
     Term,
     Variable,
-    rebuild,
     substitute,
     walk,
 )
 from feinsum.languages.declarative.lowering.tiles import Fill, Rounds, Tile, TileScope
 
-_ROWS: Final = 8
-"""Rows of a block of vectors, as many as leave registers for what is multiplied."""
-_COLUMNS: Final = 2
-_LANES: Final = 16
-"""Work-items of a group along each of two axes."""
-_FEWEST_LANES: Final = 8
-"""Work-items that blocks are worth: where fewer divide a tile, its elements are dealt one by one."""
-_MOST_CELLS: Final = 128
-"""Elements of a block of one work-item."""
 _QUAD: Final = 4
 """Neighbouring columns of a work-item: what it reads of local memory at once."""
 _UNROLLED: Final = 2
@@ -57,21 +47,6 @@ _SIMPLE: Final = (Load, Apply, Variable, Constant)
 _CONTINUED: Final = {"sum": "+", "prod": "*", "min": "min", "max": "max"}
 """Functions that bring what a loop carries together with a reduction."""
 _BARRIER: Final = "barrier(CLK_LOCAL_MEM_FENCE);"
-
-
-@dataclass(frozen=True)
-class Block:
-    """The division of the elements of a tile.
-
-    :ivar rows, columns: of a block: elements, or vectors of `width`.
-    :ivar row_lanes, column_lanes: work-items along each axis.
-    """
-
-    rows: int
-    columns: int
-    width: int = 0
-    row_lanes: int = 1
-    column_lanes: int = 1
 
 
 @dataclass(frozen=True)
@@ -101,51 +76,6 @@ class _Cell:
     column: int = 0
 
 
-def lanes_of(scope: TileScope, spread: Spread) -> int:
-    """Work-items of a group."""
-    block = _block(scope, spread)
-    return spread.lanes if block is None else block.row_lanes * block.column_lanes
-
-
-def _block(scope: TileScope, spread: Spread) -> Block | None:
-    """The division of tiles of the result's shape; None where each element is computed for itself."""
-    shape = tuple(v.extent for v in scope.variables)
-    *_, n, m = (1, *shape)
-    terms = [(s.following, s.variables) for s in scope.stages if isinstance(s, Rounds)] + [(scope.value, scope.variables)]
-    if any(tuple(v.extent for v in variables) != shape for _, variables in terms):
-        return None
-    if any(not _is_blocked(term) for term, _ in terms):
-        return None
-    if spread.lanes > 1:
-        if len(shape) > 2:
-            return None
-        row_lanes, column_lanes = gcd(n, _LANES), gcd(m, _LANES)
-        found = Block(n // row_lanes, m // column_lanes, 0, row_lanes, column_lanes)
-        enough = row_lanes * column_lanes >= _FEWEST_LANES
-        return found if enough and found.rows * found.columns <= _MOST_CELLS else None
-    width = spread.width(scope.dtype)
-    while width > 1 and m % width:
-        width //= 2
-    if width < 2 or any(not is_vectorial(term, variables[-1], scope.dtype) for term, variables in terms):
-        return None
-    rows = max(r for r in range(1, _ROWS + 1) if n % r == 0)
-    return Block(rows, max(c for c in range(1, _COLUMNS + 1) if m // width % c == 0), width)
-
-
-def _is_blocked(term: Term) -> bool:
-    """Whether reductions in a term can go on for many elements at once: none stands in another, or under a condition."""
-    for part in walk(term):
-        if isinstance(part, Reduce) and (part.operator not in VECTOR_OPERATORS or _reductions(part.body)):
-            return False
-        if isinstance(part, Select) and (_reductions(part.then) or _reductions(part.otherwise)):
-            return False
-    return True
-
-
-def _reductions(term: Term) -> list[Reduce]:
-    return [part for part in walk(term) if isinstance(part, Reduce)]
-
-
 def tile_bytes(scope: TileScope) -> int:
     """Local memory of a group."""
     fills = [f for s in scope.stages for f in (s.fills if isinstance(s, Rounds) else (s,))]
@@ -157,7 +87,7 @@ def tile_kernel(
 ) -> KernelText:
     """The kernel of a grid."""
     lanes = lanes_of(scope, spread)
-    return _Tiles(name, scope, arrays, replace(spread, lanes=lanes), _block(scope, spread)).write()
+    return _Tiles(name, scope, arrays, replace(spread, lanes=lanes), block_of(scope, spread)).write()
 
 
 class _Tiles:
@@ -369,7 +299,7 @@ class _Tiles:
         width = self.block.width
         with self._blocks(stage.variables) as cells:
             terms = [
-                _reductions(substitute(stage.following, dict(zip(stage.variables, c.indices, strict=True))))[0]
+                reductions_of(substitute(stage.following, dict(zip(stage.variables, c.indices, strict=True))))[0]
                 for c in cells
             ]
             names = [self._own(stage.state.array, cell) for cell in cells]
@@ -404,8 +334,8 @@ class _Tiles:
             for cell, own in zip(cells, terms, strict=True):
                 self._recall(cell, own)
             if self.block is not None:
-                for count in range(len(_reductions(terms[0]))):
-                    self._reduce([_reductions(own)[count] for own in terms], width)
+                for count in range(len(reductions_of(terms[0]))):
+                    self._reduce([reductions_of(own)[count] for own in terms], width)
             values = [writer.widened(own) if width else writer.value(own) for own in terms]
             for cell, value in zip(cells, values, strict=True):
                 store(cell, value)
@@ -555,63 +485,3 @@ def _continued(stage: Rounds) -> str | None:
     reads = {t.array for t in walk(reduce) if isinstance(t, Load)}
     same = reduce.dtype == stage.following.dtype == stage.state.dtype
     return reduce.operator if own and same and stage.state.array not in reads else None
-
-
-def unguarded(
-    term: Term, variables: Sequence[Variable], around: Sequence[Variable] = ()
-) -> tuple[list[Extent], Term] | None:
-    """The condition under which all conditions in a term hold for all values of variables, and the term without them.
-
-    What has to hold is that polynomials in the variables around are not negative, unless they never are.  None if a
-    condition is no such thing.
-    """
-    conditions: list[Extent] = []
-    own = {v.name: v.extent for v in variables}
-
-    def change(part: Term) -> Term:
-        if isinstance(part, Select):
-            found = _worst(part.condition, own)
-            if found is None:
-                raise ValueError
-            conditions.extend(c for c in found if c not in conditions)
-            return change(part.then)
-        if isinstance(part, Reduce) and any(isinstance(t, Select) for t in walk(part)):
-            raise ValueError
-        return rebuild(part, change)
-
-    try:
-        body = change(term)
-    except ValueError:
-        return None
-    extents = {v.name: v.extent for v in around}
-    return [c for c in conditions if _least(c, extents) is None or _least(c, extents) < 0], body  # type: ignore[operator]
-
-
-def _least(extent: Extent, lengths: Mapping[str, int]) -> int | None:
-    """The least value of a polynomial of degree 1 in indices of these lengths; None for another one."""
-    if any(len(monomial) > 1 for monomial, _ in extent.terms):
-        return None
-    least = {m[0]: 0 if c > 0 else lengths[m[0]] - 1 for m, c in extent.terms if m and m[0] in lengths}
-    return extent.at(least).constant
-
-
-def _worst(condition: Term, own: Mapping[str, int]) -> list[Extent] | None:
-    """Polynomials that are not negative where a condition holds for all values of indices; None for other conditions."""
-    match condition:
-        case Select(condition=first, then=then, otherwise=Constant(value=False)):
-            both = [_worst(first, own), _worst(then, own)]
-            return None if None in both else [extent for found in both for extent in found or ()]
-        case Apply(function="<" | "<=" | ">" | ">=" as function, arguments=(left, right)):
-            a, b = polynomial(left), polynomial(right)
-            if a is None or b is None:
-                return None
-            difference = b - a if function[0] == "<" else a - b
-            difference = difference - Extent.of(1) if len(function) == 1 else difference
-            least: dict[str, int] = {}
-            for monomial, coefficient in difference.terms:
-                if coefficient.denominator != 1 or (set(monomial) & set(own) and len(monomial) > 1):
-                    return None
-                if len(monomial) == 1 and monomial[0] in own:
-                    least[monomial[0]] = 0 if coefficient > 0 else own[monomial[0]] - 1
-            return [difference.at(least)]
-    return None
