@@ -152,7 +152,7 @@ def _space(space: TransformSpace) -> Iterator[str]:
 
 def _matches(space: TransformSpace) -> str:
     if not callable(space.patterns):
-        return ", ".join(f"``{pattern}``" for pattern in space.patterns)
+        return ", ".join(f"``{pattern}``" for pattern in space.patterns) + (", axes in any order" if space.longest else "")
     if space.rank == 0:
         return "every einsum"
     said = " ".join((inspect.getdoc(space.patterns) or "").partition("\n\n")[0].split()).rstrip(".")

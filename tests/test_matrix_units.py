@@ -158,6 +158,37 @@ def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> 
     assert verdict.ok, verdict.message
 
 
+LAYOUTS = [
+    ("dg_face_mass_mma", "ifj,fe,jef->ei", "float32"),
+    ("dg_face_mass_mma", "jfi,ef,jfe->ie", "float64"),
+    ("dg_gradient_mma", "erx,jri,je->xie", "float64"),
+    ("dg_gradient_mma", "xre,ijr,ej->eix", "float32"),
+    ("dg_derivative_mma", "er,jir,ej->ie", "float32"),
+    ("dg_mass_mma", "e,ji,je->ei", "float64"),
+    ("dg_divergence_mma", "rxe,jir,jex->ei", "float64"),
+    ("dg_divergence_mma", "erx,ijr,exj->ie", "float32"),
+]
+
+
+@pytest.mark.parametrize(("name", "subscripts", "dtype"), LAYOUTS)
+def test_axes_stand_in_any_order(player: fe.Device, name: str, subscripts: str, dtype: str) -> None:
+    """Of operands, which may be given in any order, too, and of the output; without copies of rows where there are none."""
+    lengths: dict[str, int | str] = {"e": "E", "i": 5, "j": 6, "f": 3, "x": 2, "r": 3}
+    inputs, output = subscripts.split("->")
+    terms = inputs.split(",")[::-1]
+    arrays = [fe.array(f"A{k}", tuple(lengths[x] for x in term), dtype) for k, term in enumerate(terms)]
+    e, s = fe.einsum(f"{','.join(terms)}->{output}", *arrays), find_space(name)
+    small = replace(GPU, compute_units=2)
+    p = s.problem(e, {"E": 1000}, small)
+    assert (p.sizes["j"], p.sizes["i"]) == (6, 5)
+    c = s.default(p)
+    assert c["staged"] == c["wide"] == output.endswith("ei")
+    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(
+        build_played(player, realize(e, {"E": 1000}, s, c, small))
+    )
+    assert verdict.ok, verdict.message
+
+
 IN_PARTS: dict[str, Any] = {"staged": False, "parts": 2, "weighted": True, "sub_groups": 8, "together": 1}
 
 

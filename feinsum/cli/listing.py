@@ -135,7 +135,7 @@ def _print_space(space: TransformSpace, as_json: bool) -> None:
 def matches(space: TransformSpace) -> str:
     """The einsums of a space: its subscripts, or the name of its predicate."""
     if not callable(space.patterns):
-        return ", ".join(map(str, space.patterns))
+        return ", ".join(map(str, space.patterns)) + (", axes in any order" if space.longest else "")
     return "every einsum" if space.rank == 0 else f"{space.patterns.__name__}(e)"
 
 

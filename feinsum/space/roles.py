@@ -5,8 +5,9 @@ A space is written in the letters and the operand order of its pattern, and so a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, permutations
 
 from feinsum.canonicalization import Renaming, canonicalize_einsum
 from feinsum.einsum import BatchedEinsum
@@ -89,6 +90,34 @@ def find_roles(pattern: Subscripts, indexing: Subscripts) -> Roles | None:
 
     start = _unify(pattern.output, indexing.output, {})
     return None if start is None else assign(start, ())
+
+
+def find_loose_roles(pattern: Subscripts, indexing: Subscripts) -> Iterator[Roles]:
+    """The same where the axes of the output and of each operand stand in any order, for each permutation of operands.
+
+    Indices that stand in the same operands are paired in order of appearance.
+
+    >>> from feinsum.subscripts import parse_subscripts
+    >>> (roles,) = find_loose_roles(parse_subscripts("re,rij,ej->ei"), parse_subscripts("an,ne,cae->cn"))
+    >>> roles.operands, dict(roles.indices)
+    ((1, 2, 0), {'e': 'n', 'i': 'c', 'r': 'e', 'j': 'a'})
+    """
+    ours = _appearances((*pattern.inputs, pattern.output))
+    if sorted(map(len, pattern.inputs)) != sorted(map(len, indexing.inputs)):
+        return
+    for operands in permutations(range(len(indexing.inputs))):
+        theirs = _appearances((*(indexing.inputs[k] for k in operands), indexing.output))
+        if {place: len(letters) for place, letters in ours.items()} == {p: len(letters) for p, letters in theirs.items()}:
+            pairs = (zip(letters, theirs[place], strict=True) for place, letters in ours.items())
+            yield Roles(dict(chain.from_iterable(pairs)), operands)
+
+
+def _appearances(terms: Sequence[str]) -> dict[tuple[int, ...], list[str]]:
+    """The letters that are as often in each of some terms, output last, in order of appearance from there."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for letter in dict.fromkeys("".join((terms[-1], *terms))):
+        found.setdefault(tuple(term.count(letter) for term in terms), []).append(letter)
+    return found
 
 
 def _unify(ours: str, theirs: str, indices: Mapping[str, str]) -> dict[str, str] | None:

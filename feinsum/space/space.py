@@ -27,6 +27,7 @@ at the plan's fields (:mod:`feinsum.parameters`)::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,7 +43,7 @@ from feinsum.interrupts import load
 from feinsum.parameters import Parameter, described_parameters
 from feinsum.space.instance import Instance
 from feinsum.space.problem import Choices, Configuration, Problem, Value
-from feinsum.space.roles import Roles, canonical_roles, find_roles
+from feinsum.space.roles import Roles, canonical_roles, find_loose_roles, find_roles
 from feinsum.subscripts import Subscripts, parse_subscripts
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class TransformSpace:
     :ivar epilogues: whether its kernels make functions of sums where these are stored, see :meth:`transform`; elsewhere
         another launch does (:func:`feinsum.rewrites.finish_apart`).  Problems are without epilogues in any case.
     :ivar divides: of a space that is written with moves, what :meth:`divided` says; of others the plan may say it.
+    :ivar longest: an index letter of the patterns, whose axes then may stand in any order; where an einsum plays several
+        parts so, that in which this index is longest.
     :ivar combines: whether they also do where one output is made of all rows; or of which configurations, where only some
         have the sums of all rows together.
     """
@@ -109,6 +112,7 @@ class TransformSpace:
     epilogues: bool = False
     divides: Callable[[Problem, Configuration], Mapping[str, str]] | None = field(default=None, repr=False)
     combines: bool | Callable[[Configuration], bool] = False
+    longest: str | None = None
 
     def finishes(self, e: BatchedEinsum, configuration: Configuration) -> bool:
         """Whether the kernel of a configuration applies the epilogues of an einsum where it stores its sums."""
@@ -131,7 +135,11 @@ class TransformSpace:
         e = e.bare
         if callable(self.patterns):
             return canonical_roles(e) if self.patterns(e) else None
-        return next(filter(None, (find_roles(pattern, e.indexing) for pattern in self.patterns)), None)
+        found = next(filter(None, (find_roles(pattern, e.indexing) for pattern in self.patterns)), None)
+        if found is not None or self.longest is None:
+            return found
+        loose = (roles for pattern in self.patterns for roles in find_loose_roles(pattern, e.indexing))
+        return max(loose, key=lambda roles: _length(e, roles.indices[self.longest or ""]), default=None)
 
     def problem(self, e: BatchedEinsum, sizes: Mapping[str, int] | None, device: DeviceProfile) -> Problem:
         """The problem in the letters of the pattern.
@@ -308,6 +316,7 @@ def space(
     epilogues: bool = False,
     divides: Callable[[Problem, Configuration], Mapping[str, str]] | None = None,
     combines: bool | Callable[[Configuration], bool] = False,
+    longest: str | None = None,
     kind: type[TransformSpace] = TransformSpace,
     **more: Any,
 ) -> Callable[[Transform], TransformSpace]:
@@ -329,6 +338,7 @@ def space(
     :param divides: a function of problem and configuration that says of which indices several values are taken at a time,
         and how; the plan of a skeleton may have it as its attribute `divided`.  See :meth:`TransformSpace.divided`.
     :param combines: whether they also make one output of the sums of several rows; or of which configurations that is so.
+    :param longest: an index letter of the subscripts, if their axes may stand in any order; see :class:`TransformSpace`.
     :param kind: :class:`TransformSpace`, or a class of its own with `more` fields, such as :class:`ChainSpace`.
     """
     if plan is not None and constraint is not None:
@@ -355,10 +365,17 @@ def space(
             epilogues=epilogues,
             divides=divides,
             combines=combines,
+            longest=longest,
             **more,
         )
 
     return declare
+
+
+def _length(e: BatchedEinsum, letter: str) -> float:
+    """The length of an index; that of a long axis is infinite."""
+    length = e.index_sizes[letter]
+    return math.inf if isinstance(length, str) else length
 
 
 def _refusal_of(plan: Callable[[Problem, Configuration], Any] | None) -> Callable[[Problem, Configuration], str | None]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from feinsum.devices.ptx import SUB_GROUP, matrix_unit
 from feinsum.errors import TransformError
-from feinsum.skeletons.warp_tiles import TallProduct, WarpTiles
+from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles
 from feinsum.space import Choices, Problem, Value
 
 from .operators import ELEMENTS, NODES
@@ -102,6 +102,16 @@ def divergence_choices(p: Problem, product: TallProduct) -> Choices:
     known = (*_of_computed_values(own), *(("copies and held",) if "copies" in own["prefetch"] else ()))
     offered = (*slices, 1) if many else (1, *slices) if steps > 8 else (1,)
     return {**own, "slices": offered, "prefetch": known if steps < 20 else known[::-1]}
+
+
+def in_layout(own: Choices, *, reads_rows: bool, stores_rows: bool) -> Choices:
+    """Those that there are for an order of axes: rows alone can be copied as pieces, or gathered to be stored as such."""
+    found = dict(own)
+    if not reads_rows:
+        found["prefetch"] = tuple(x for x in own["prefetch"] if not Prefetch(str(x)).copies)
+    if not stores_rows:
+        found |= {"staged": (False,), "wide": (False,)}
+    return found
 
 
 def _of_computed_values(own: Choices) -> tuple[Value, ...]:

@@ -5,8 +5,9 @@ vector rate of float64, so that memory is the limit up to order 5.  For float32 
 for tf32, with split numbers, at 1.7 times; there local memory, from which the matrix is read for each tile, becomes the
 limit.
 
-An operator is declared in three lines: the parts of its operands, the moves that lead to a product and its results, and the
-call of the writer.  A warp takes 16 elements at a time: matrices in local memory, values and sums in registers.
+The axes of operands and outputs may stand in any order.  An operator is declared in three lines: the parts of its
+operands, the moves that lead to a product and its results, and the call of the writer.  A warp takes 16 elements at a
+time: matrices in local memory, values and sums in registers.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from feinsum.rewrites import contract_first, expand_sum
 from feinsum.skeletons.warp_tiles import TallProduct, WarpTiles, write
 from feinsum.space import Choices, Configuration, Problem, TransformSpace, space
 
-from .choices import IMPLIED, divergence_choices, face_mass_choices, shared_choices
-from .operators import ELEMENTS, NODES, Operator
+from .choices import IMPLIED, divergence_choices, face_mass_choices, in_layout, shared_choices
+from .operators import ELEMENTS, NODES, VALUES, Operator
 from .plans import plan_of, planned
 from .work import work_of
 
@@ -36,12 +37,17 @@ def dg_space(
     def estimate(p: Problem, c: Configuration) -> Work:
         return work_of(p, planned(p, c, operator.product(p)))
 
+    def offered(p: Problem) -> Choices:
+        own = choices(p, operator.product(p))
+        return in_layout(own, reads_rows=operator.reads_rows(p), stores_rows=operator.stores_rows(p))
+
     return space(
         pattern=pattern,
         version=2,
         rank=3,
+        longest=VALUES,
         implied=IMPLIED,
-        parameters=lambda p: choices(p, operator.product(p)),
+        parameters=offered,
         plan=plan,
         estimate=estimate,
         epilogues=True,
@@ -82,7 +88,7 @@ def dg_mass_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
 @dg_space("ifj,fe,fej->ei", Operator(metric=1, matrix=0, field=2, metric_first=True), face_mass_choices)
 def dg_face_mass_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """``out[e,i] = Σ_f,j R[i,f,j] (J[f,e] v[f,e,j])``: values on faces are scaled as they are loaded."""
-    return write(t_unit, m, plan, None, ELEMENTS, NODES, held=rules_of(m, 1))
+    return write(t_unit, m, plan, None, ELEMENTS, NODES, held=rules_of(m, 1), last=VALUES)
 
 
 @dg_space("xre,rij,xej->ei", Operator(metric=0, matrix=1, field=2, metric_first=True), divergence_choices)
@@ -93,4 +99,4 @@ def dg_divergence_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """
     metric = rules_of(m, 0)
     t_unit, m = contract_first(t_unit, m, (0, 2))
-    return write(t_unit, m, plan, None, ELEMENTS, NODES, held=metric)
+    return write(t_unit, m, plan, None, ELEMENTS, NODES, held=metric, last=VALUES)

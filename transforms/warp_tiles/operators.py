@@ -5,6 +5,9 @@ joins::
 
     metric last     out[x, e, i] = Σ_r J[x, r, e] (Σ_j D[r, i, j] u[e, j])
     metric first    out[e, i] = Σ_rj D[r, i, j] (Σ_x J[x, r, e] u[x, e, j])
+
+The axes of each may stand in any order.  Eight neighbouring elements meet four values in an access of a warp, so elements
+that lie side by side are read and written as well as the values of one; rows alone can be copied, and stored, as such.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.skeletons.warp_tiles import TallProduct
 from feinsum.space import Problem
 
-ELEMENTS, NODES = "e", "i"
-"""The index letters of rows and of columns."""
+ELEMENTS, NODES, VALUES = "e", "i", "j"
+"""The index letters of rows, of columns, and of the sum over the values of a field."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,15 @@ class Operator:
         """The tall product of an operator.  Products with equal operands are computed once."""
         return _product(self, p.einsum, tuple(p.sizes.items()))
 
+    def reads_rows(self, p: Problem) -> bool:
+        """Whether the values of a field are rows, one after the other."""
+        return p.einsum.indexing.inputs[self.field].endswith(ELEMENTS + VALUES)
+
+    @staticmethod
+    def stores_rows(p: Problem) -> bool:
+        """Whether the results are."""
+        return p.einsum.indexing.output.endswith(ELEMENTS + NODES)
+
 
 @lru_cache(maxsize=256)
 def _product(parts: Operator, e: BatchedEinsum, sizes: tuple[tuple[str, int], ...]) -> TallProduct:
@@ -46,7 +58,7 @@ def _product(parts: Operator, e: BatchedEinsum, sizes: tuple[tuple[str, int], ..
     factors = (parts.metric, parts.matrix, parts.field) if parts.metric_first else (parts.matrix, parts.field)
     joined = set().union(*(letters[k] for k in factors))
     later = set(e.indexing.output).union(*(letters[k] for k in range(e.n) if k not in factors))
-    sums = [x for x in letters[parts.matrix] if x in joined - later]
+    sums = sorted((x for x in letters[parts.matrix] if x in joined - later), key=VALUES.__eq__)
     batch = [x for x in letters[parts.matrix] if x in later and x != NODES]
     planes = [x for x in letters[parts.field] if x not in (ELEMENTS, sums[-1])]
     components = [x for x in e.indexing.output if x not in (ELEMENTS, NODES)]

@@ -40,11 +40,14 @@ class MatrixProduct:
         return dict(self.formal)
 
 
-def matrix_product(kernel: lp.LoopKernel, match: Match, row: int, operand: int | None, m: str, n: str) -> MatrixProduct:
+def matrix_product(
+    kernel: lp.LoopKernel, match: Match, row: int, operand: int | None, m: str, n: str, last: str | None = None
+) -> MatrixProduct:
     """The matrix product that an operand of a row stands for, or that its instruction is.
 
     Sums within its factors, over short loops, are written out.
 
+    :param last: the index letter that is to be the last of several that an instruction sums over.
     :raises TransformError: if it is no sum of products, or a factor has both m and n.
     """
     insn = kernel.id_to_insn[match.insn_ids[row]]
@@ -64,7 +67,8 @@ def matrix_product(kernel: lp.LoopKernel, match: Match, row: int, operand: int |
     b = [factor for factor in factors if formal[m] not in get_dependencies(factor)]
     if not a or not b or any(formal[n] in get_dependencies(factor) for factor in a):
         raise TransformError(f"'{name}' is no product of factors with '{m}' and not '{n}' and of factors without '{m}'")
-    return MatrixProduct(rule, _multiplied(a), _multiplied(b), tuple(formal.items()), tuple(body.inames))
+    sums = sorted(body.inames, key=lambda iname: iname == match.loops[row].get(last or ""))
+    return MatrixProduct(rule, _multiplied(a), _multiplied(b), tuple(formal.items()), tuple(sums))
 
 
 def substituted(expression: Any, values: Mapping[str, Any]) -> Any:

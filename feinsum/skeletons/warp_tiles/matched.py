@@ -88,7 +88,7 @@ class MatchedProducts:
 
 
 def matched_products(
-    kernel: lp.LoopKernel, match: Match, operand: int | None, m: str, n: str, plan: WarpTiles
+    kernel: lp.LoopKernel, match: Match, operand: int | None, m: str, n: str, plan: WarpTiles, last: str | None = None
 ) -> MatchedProducts:
     """The products of a match; see :func:`feinsum.skeletons.warp_tiles.write.write` for the parameters.
 
@@ -97,7 +97,7 @@ def matched_products(
     instructions = tuple(kernel.id_to_insn[insn_id] for insn_id in match.insn_ids)
     if any(insn.predicates for insn in instructions):
         raise TransformError(f"instruction '{match.insn_ids[0]}' has a predicate, which lanes of a product cannot have")
-    products = tuple(matrix_product(kernel, match, output, operand, m, n) for output in range(len(instructions)))
+    products = tuple(matrix_product(kernel, match, output, operand, m, n, last) for output in range(len(instructions)))
     matched, planned = MatchedProducts(kernel, match, m, n, instructions, products), plan.product
     found = match.einsum.dtypes[0], matched.columns, matched.sums, math.prod(matched.batch.values())
     if found != (planned.dtype, planned.columns, planned.sums, planned.batch):

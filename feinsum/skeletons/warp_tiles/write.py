@@ -41,6 +41,7 @@ def write(
     n: str,
     *,
     held: Mapping[str, str] | None = None,
+    last: str | None = None,
 ) -> lp.TranslationUnit:
     """Compute a sum of products on matrix units, and the results that are made of it where it lies.
 
@@ -73,11 +74,12 @@ def write(
     :param n: the index letter that becomes columns.
     :param held: substitution rules whose values are loaded once for all columns and outputs -> the index letters of their
         arguments, m among them and n not.
+    :param last: the index letter that is the last of several summed over, where the match has another order.
     :raises TransformError: if the instructions have no such form, or another than the plan is for.
 
     ``blockize`` and ``tensorize`` in TVM; warp-level tiling in CUTLASS, with the smaller operand persistent.
     """
-    loops = TileLoops(matched_products(t_unit[match.kernel_name], match, operand, m, n, plan), plan)
+    loops = TileLoops(matched_products(t_unit[match.kernel_name], match, operand, m, n, plan, last), plan)
     others = others_than(t_unit, match)
     t_unit = mark_finished(t_unit.with_kernel(_written(loops, held or {})), match, others)
     if plan.copies_asynchronously:
