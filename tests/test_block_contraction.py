@@ -185,6 +185,36 @@ def prove_as_said(device: fe.Device, e: fe.BatchedEinsum, **choices: Any) -> str
     return program.source
 
 
+UPDATES = {
+    "an only tile": ("registers 1", 24, "1 2 2 of 2 2", "while it is multiplied"),
+    "an only tile and many results": ("registers 1", 24, "1 1 4 of 4 4", "in parts"),
+    "several tiles": ("registers 2", 8, "1 2 2 of 2 2", "after products"),
+    "several tiles and many results": ("async 2", 8, "1 1 4 of 4 4", "in parts"),
+}
+
+
+@pytest.mark.parametrize("case", UPDATES)
+def test_what_stands_in_the_output_is_loaded_before_it_is_stored_to(player: fe.Device, case: str) -> None:
+    """A compiler moves no load before a store to the same array, so that each would wait for the one before.
+
+    It is on its way while an only tile is multiplied, if there are registers for it.
+    """
+    pipeline, depth, shape, when = UPDATES[case]
+    choices = {"unit": UNITS[1], "pipeline": pipeline, "depth": depth, "shape": shape}
+    e = contraction("xik,xkj->xij", x=2, i=35, k=21, j=19)
+    source = prove_as_said(player, e.then("2*v - beta*out"), **choices)
+    loaded, stored = (
+        [at.start() for at in re.finditer(text, source)] for text in (r"present\[.*\] = out\[", r" out\[.*\] = 2")
+    )
+    assert (len(loaded), len(stored)) == (1, 1), "each in one place, in loops that are unrolled"
+    assert source.count("out[") == 2, "nothing else reads it"
+    products = source.rindex("acc[", 0, source.rindex("feinsum_mma"))
+    assert (loaded[0] < products) == (when == "while it is multiplied")
+    shared = re.search(r"present\[(.*)\] = out", source)
+    assert shared is not None
+    assert shared[1].count("*") == {"in parts": 1}.get(when, 2)
+
+
 @pytest.mark.parametrize("packed", ["0", "1", "01"])
 def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:
     """Operands copied such that what is summed is quickest; a space offers it for large products alone."""
@@ -201,7 +231,7 @@ def test_fragments_loaded_a_step_ahead_are_right(
 ) -> None:
     """Over two, and over four steps of a tile, across the barriers between tiles, to the last of a sum that sticks out."""
     e = contraction("bda,dc->abc", "float32" if "tf32" in unit else "float64", a=20, b=3, c=11, d=93)
-    choices = {"unit": unit, "depth": depth, "pipeline": f"async {buffers}", "shape": "1 2 2 of 1 2", "ahead": True}
+    choices = {"unit": unit, "depth": depth, "pipeline": f"async {buffers}", "shape": "1 2 2 of 2 2", "ahead": True}
     source = prove_as_said(player, e, **choices)
     assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 2, "before the first tile, and in the loop over tiles"
     assert source.count('asm volatile("" ::: "memory");') == 3, "loads come before the products of the step before"

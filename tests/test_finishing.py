@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import loopy as lp
 import numpy as np
@@ -20,7 +21,7 @@ from finished import check, with_epilogues, with_one_output
 from players import build_played, build_unoptimised
 from profiles import CPU, GPU
 from pymbolic import parse
-from pymbolic.primitives import Variable
+from pymbolic.primitives import Comparison, If, Variable
 from test_spaces import SPACES, by_name, described, patterns, sized, some_configurations, types, without_reasons
 
 import feinsum as fe
@@ -30,7 +31,7 @@ from feinsum.devices import DeviceProfile
 from feinsum.errors import MatchError, TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_finished
-from feinsum.match.finishing import PRESENT, VALUE
+from feinsum.match.finishing import PRESENT, VALUE, Finishing
 from feinsum.registry import find_space
 from feinsum.rewrites import finish
 from feinsum.rewrites.vectors.functions import vector_code
@@ -196,6 +197,26 @@ def test_what_is_around_a_sum_is_set_aside() -> None:
     assert [(name, [str(x) for x in at]) for name, at in finishing.reads] == [("b", ["place 1"])]
     assert str(finishing.at(VALUE, PRESENT, (Variable("i"), Variable("j")))).count(VALUE.name) == 2
     assert not match_finished(kernel_of(f"out[i, j] = {SUM}")).finishing
+
+
+NONE, SCALED = Comparison(Variable("beta"), "==", 0.0), Variable("beta") * PRESENT
+NEGATIVE = Comparison(VALUE, "<", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "unread"),
+    [
+        (2 * VALUE + If(NONE, 0, SCALED), NONE),
+        (If(NONE, 0, SCALED) - If(NONE, 0, VALUE * SCALED), NONE),
+        (If(NONE, 0, SCALED) - VALUE * SCALED, None),
+        (If(NEGATIVE, 0, PRESENT), None),
+        (If(NEGATIVE, VALUE, If(NONE, 0, SCALED)), NONE),
+        (If(NONE, PRESENT, SCALED), None),
+    ],
+)
+def test_numbers_of_the_call_tell_whether_the_present_content_is_needed(expression: Any, unread: Any) -> None:
+    """If it is needed nowhere under one condition on these."""
+    assert Finishing(expression, 2).unread == unread
 
 
 @pytest.mark.parametrize(

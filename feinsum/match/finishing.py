@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import loopy as lp
 from loopy.library.reduction import SumReductionOperation
-from loopy.symbolic import Reduction, SubstitutionMapper
+from loopy.symbolic import IdentityMapper, Reduction, SubstitutionMapper
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Call, Product, Subscript, Variable
 
@@ -52,6 +52,17 @@ class Finishing:
         return PRESENT.name in self._uses.values
 
     @cached_property
+    def unread(self) -> Any:
+        """The condition on numbers of the call under which the present content is not needed, as ``beta == 0``; or None."""
+        choices = _WithoutPresent()
+        rest = choices(self.expression)
+        return (
+            choices.conditions.pop()
+            if len(choices.conditions) == 1 and PRESENT.name not in find_uses(rest).values
+            else None
+        )
+
+    @cached_property
     def reads(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
         """The arrays that it reads, and where."""
         return tuple((name, index or ()) for name, index in self._uses.reads)
@@ -81,6 +92,23 @@ class Finishing:
     def moved(self, index: tuple[Any, ...]) -> Finishing:
         """The same of an output whose entry at some places is what was at `index`, in terms of these places."""
         return replace(self, expression=self.at(VALUE, PRESENT, index), axes=len(index))
+
+
+class _WithoutPresent(IdentityMapper):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
+    """Takes away choices of numbers of the call whether the present content is needed, and keeps their conditions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conditions: set[Any] = set()
+
+    def map_if(self, expr: Any) -> Any:
+        parts = (expr.condition, expr.then, expr.else_)
+        condition, without, needing = (find_uses(part).values for part in parts)
+        # No number of a call has a name with a space, as placeholders have.
+        if PRESENT.name not in needing or PRESENT.name in without or any(" " in name for name in condition):
+            return super().map_if(expr)
+        self.conditions.add(expr.condition)
+        return expr.then
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,9 @@ def finished(match: Match, assignee: Any, value: Any) -> Any:
     return value if finishing is None else finishing.of(value, assignee)
 
 
-def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = ()) -> lp.TranslationUnit:
+def finish(
+    t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = (), present: Mapping[str, Any] | None = None
+) -> lp.TranslationUnit:
     """Let every instruction that stores an output of a match store the function of its sum.
 
     Before::
@@ -61,6 +63,7 @@ def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = (
     of a choice is summed by loopy 2025.2 where the condition holds before the sum is known.
 
     :param others: instructions that are no part of the match, which may store an output before or after.
+    :param present: output -> what holds the present content of the entry where that is stored; by default it is read there.
     :raises TransformError: if an instruction that stores an output is no assignment, or reads the entry that it stores.
 
     An epilogue in CUTLASS and cuBLASLt.
@@ -74,7 +77,7 @@ def finish(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] = (
     for insn in t_unit[match.kernel_name].instructions:
         for output in insn.assignee_var_names():
             if output in own and insn.id not in others and not insn.tags & FINISHED:
-                t_unit = _finish(t_unit, match, insn, own[output])
+                t_unit = _finish(t_unit, match, insn, own[output], (present or {}).get(output, insn.assignee))
     updated = [output for output, finishing in own.items() if finishing.reads_output]
     return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated, others))
 
@@ -259,7 +262,7 @@ def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str], others: Co
     )
 
 
-def _finish(t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Finishing) -> lp.TranslationUnit:
+def _finish(t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Finishing, present: Any) -> lp.TranslationUnit:
     kernel = t_unit[match.kernel_name]
     name = insn.assignee_var_names()[0]
     if not isinstance(insn, lp.Assignment):
@@ -271,7 +274,8 @@ def _finish(t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Fini
         t_unit, insn = _with_accumulator(t_unit, match, insn)
         kernel = t_unit[match.kernel_name]
     tags = frozenset(tag for tag in insn.tags if not isinstance(tag, SameBytes))  # it no longer is a copy
-    done = insn.copy(expression=finishing.of(sums_of(insn.expression), insn.assignee), tags=tags | FINISHED)
+    index = insn.assignee.index_tuple if isinstance(insn.assignee, Subscript) else ()
+    done = insn.copy(expression=finishing.at(sums_of(insn.expression), present, index), tags=tags | FINISHED)
     return t_unit.with_kernel(
         kernel.copy(instructions=[done if other.id == insn.id else other for other in kernel.instructions])
     )

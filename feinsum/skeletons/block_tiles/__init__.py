@@ -2,8 +2,8 @@
 
 ``plan`` describes the block of a work-group, and ``notation`` how configurations write it.  ``fragments`` are the registers
 of lanes, ``frame`` has the loops around everything, ``operands`` brings tiles to local memory, ``pipeline`` and
-``prefetched`` order the copies and products of tiles, and ``preparation`` has the launches before and after; ``write`` puts
-these parts together.
+``prefetched`` order the copies and products of tiles, ``results`` stores what these add up to, and ``preparation`` has the
+launches before and after; ``write`` puts these parts together.
 """
 
 from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD

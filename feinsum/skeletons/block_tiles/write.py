@@ -9,24 +9,23 @@ tensor contractions on GPUs", CGO 2019.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import loopy as lp
 from loopy.symbolic import Reduction
-from pymbolic.primitives import Comparison, Variable
+from pymbolic.primitives import Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites import contract_in_steps, finish, join, split_index
 from feinsum.rewrites.finishing import others_than
 from feinsum.rewrites.loops import without_race_warnings
-from feinsum.skeletons.block_tiles.frame import BlockFrame, block_frame
+from feinsum.skeletons.block_tiles.frame import block_frame
 from feinsum.skeletons.block_tiles.operands import StagedOperand
 from feinsum.skeletons.block_tiles.pipeline import TileProducts
 from feinsum.skeletons.block_tiles.plan import BlockTiles
 from feinsum.skeletons.block_tiles.preparation import prepared, write_entry_by_entry
+from feinsum.skeletons.block_tiles.results import BlockResults
 from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.common.products import substituted
 from feinsum.skeletons.nvidia.async_copies import register_async_copies
 from feinsum.skeletons.nvidia.matrix_units import register_matrix_unit
 
@@ -88,44 +87,16 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
     results = Variable(frame.array("acc", shape))
     zero = draft.unrolled(("zero",) * 3, shape)
     cleared = draft.assign(results[tuple(map(Variable, zero))], 0.0, {*frame.around, *zero}, frame.before)
-    multiplied = TileProducts(frame, operands, results, cleared).multiply()
-    _store(frame, match, insn, results, multiplied)
+    stores = BlockResults(frame, match, insn, results)
+    multiplied = TileProducts(frame, operands, results, cleared, stores.fetch).multiply()
+    present = stores.store(multiplied)
     # Where results go is decoded into private numbers, by which loopy cannot tell that no two places are the same.
     t_unit = t_unit.with_kernel(without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id,)))
     # The match knows where functions of sums read arrays, once indices of the output are joined.
-    t_unit = finish(t_unit, match, others)
+    t_unit = finish(t_unit, match, others, {} if present is None else {insn.assignee_name: present})
     if plan.pipeline.asynchronous:
         t_unit = register_async_copies(t_unit, frame.dtype)
     return register_matrix_unit(t_unit, plan.fragments.unit) if plan.fragments.unit else t_unit
-
-
-def _store(frame: BlockFrame, match: Match, insn: Any, results: Any, after: str) -> None:
-    """Write the results that there are."""
-    plan, draft, workers, held = frame.plan, frame.draft, frame.workers, frame.plan.fragments
-    warp_tile, count = plan.block_tile.warp_tile, held.registers[2]
-    loops = draft.unrolled(("down", "across", "number"), (*warp_tile, count))
-    down, across, register = map(Variable, loops)
-    row, column = held.of_d(workers.lane, register)
-    row += workers.first["rows"] + (workers.place[1] * warp_tile[0] + down) * held.rows
-    column += workers.first["columns"] + (workers.place[2] * warp_tile[1] + across) * held.columns
-    places = {
-        "rows": (row, (down, register), (warp_tile[0], count)),
-        "columns": (column, (across, register), (warp_tile[1], count)),
-        "batch": (workers.first["batch"] + workers.place[0], (0,), (1,)),
-    }
-    at, predicates, found = {}, [], [after]
-    for name, (number, index, shape) in places.items():
-        for x, value in frame.groups[name].decode(number).items():
-            array = Variable(frame.numbers(x, shape))
-            own = draft.unrolled(("place",) * len(shape), shape)
-            place = substituted(value, {str(old): Variable(new) for old, new in zip(index, own, strict=True)})
-            found.append(draft.assign(array[tuple(map(Variable, own))], place, frame.around | set(own), frame.before))
-            reference = array[index]
-            at[match.loops[0][x]] = reference
-            if frame.may_pass(name, x):
-                predicates.append(Comparison(reference, "<", frame.lengths[x]))
-    assignee, inside = substituted(insn.assignee, at), {*frame.around, *loops}
-    draft.assign(assignee, results[down, across, register], inside, found, predicates=predicates, insn_id=insn.id)
 
 
 def _check(kernel: lp.LoopKernel, match: Match, plan: BlockTiles) -> None:

@@ -30,6 +30,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   int d_at_0[2];
   double next_a0_0[2];
   double next_a1_0_1[1];
+  double present[4];
   __local double tile_a0_0[8 * 36] __attribute__ ((aligned (16)));
   __local double tile_a1_0_1[8 * 20] __attribute__ ((aligned (16)));
 
@@ -95,6 +96,18 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   for (int keep_0 = 0; keep_0 <= 1; ++keep_0)
     tile_a0_0[36 * (lid(1) + 4 * keep_0) + lid(0)] = next_a0_0[keep_0];
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there */;
+  {
+    int const down = 0;
+
+    {
+      int const across = 0;
+
+      __attribute__((opencl_unroll_hint))
+      for (int number = 0; number <= 3; ++number)
+        if (a_at_0[number] < Na && b_at_0[number] < 3 && c_at_0[number] < 6)
+          present[number] = out_0[18 * a_at_0[number] + 6 * b_at_0[number] + c_at_0[number]];
+    }
+  }
   __attribute__((opencl_unroll_hint))
   for (int step = 0; step <= 1; ++step)
   {
@@ -110,25 +123,25 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       b_0[0] = tile_a0_0[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
-      int const down = 0;
+      int const down_0 = 0;
 
       {
-        int const across = 0;
+        int const across_0 = 0;
 
         acc[0] = feinsum_mma_m16n8k4(acc[0], acc[1], acc[2], acc[3], a[0], a[1], b_0[0], &(acc[1]), &(acc[2]), &(acc[3]));
       }
     }
   }
   {
-    int const across_0 = 0;
+    int const across_1 = 0;
 
     {
-      int const down_0 = 0;
+      int const down_1 = 0;
 
       __attribute__((opencl_unroll_hint))
-      for (int number = 0; number <= 3; ++number)
-        if (a_at_0[number] < Na && b_at_0[number] < 3 && c_at_0[number] < 6)
-          out_0[18 * a_at_0[number] + 6 * b_at_0[number] + c_at_0[number]] = 2.0 * acc[number] + out_0[18 * a_at_0[number] + 6 * b_at_0[number] + c_at_0[number]];
+      for (int number_0 = 0; number_0 <= 3; ++number_0)
+        if (a_at_0[number_0] < Na && b_at_0[number_0] < 3 && c_at_0[number_0] < 6)
+          out_0[18 * a_at_0[number_0] + 6 * b_at_0[number_0] + c_at_0[number_0]] = 2.0 * acc[number_0] + present[number_0];
     }
   }
 }
@@ -228,25 +241,25 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
       b_1[0] = tile_a0_1[36 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
-      int const down_1 = 0;
+      int const down_2 = 0;
 
       {
-        int const across_1 = 0;
+        int const across_2 = 0;
 
         acc_0[0] = feinsum_mma_m16n8k4(acc_0[0], acc_0[1], acc_0[2], acc_0[3], a_0[0], a_0[1], b_1[0], &(acc_0[1]), &(acc_0[2]), &(acc_0[3]));
       }
     }
   }
   {
-    int const across_2 = 0;
+    int const across_3 = 0;
 
     {
-      int const down_2 = 0;
+      int const down_3 = 0;
 
       __attribute__((opencl_unroll_hint))
-      for (int number_0 = 0; number_0 <= 3; ++number_0)
-        if (a_at_2[number_0] < Na && b_at_2[number_0] < 3 && c_at_2[number_0] < 6)
-          out_1[18 * a_at_2[number_0] + 6 * b_at_2[number_0] + c_at_2[number_0]] = (acc_0[number_0] + b[c_at_2[number_0]]) / (exp(-1.0 * (acc_0[number_0] + b[c_at_2[number_0]])) + 1.0);
+      for (int number_1 = 0; number_1 <= 3; ++number_1)
+        if (a_at_2[number_1] < Na && b_at_2[number_1] < 3 && c_at_2[number_1] < 6)
+          out_1[18 * a_at_2[number_1] + 6 * b_at_2[number_1] + c_at_2[number_1]] = (acc_0[number_1] + b[c_at_2[number_1]]) / (exp(-1.0 * (acc_0[number_1] + b[c_at_2[number_1]])) + 1.0);
     }
   }
 }

@@ -45,6 +45,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   int d_at_0[3];
   double next_a0_0[2];
   double next_a1_1_a2_0_2[3];
+  double present[4];
   __local double tile_a0_0[2 * 16 * 12] __attribute__ ((aligned (16)));
   __local double tile_a1_1_a2_0_2[2 * 32 * 12] __attribute__ ((aligned (16)));
 
@@ -141,15 +142,27 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     }
   }
   {
-    int const across_0 = 0;
+    int const down_1 = 0;
 
     {
-      int const down_0 = 0;
+      int const across_1 = 0;
+
+      __attribute__((opencl_unroll_hint))
+      for (int number_0 = 0; number_0 <= 3; ++number_0)
+        if (a_at_0[number_0] < Ne && b_at_0[number_0] < 3)
+          present[number_0] = out_0[3 * a_at_0[number_0] + b_at_0[number_0]];
+    }
+  }
+  {
+    int const down_0 = 0;
+
+    {
+      int const across_0 = 0;
 
       __attribute__((opencl_unroll_hint))
       for (int number = 0; number <= 3; ++number)
         if (a_at_0[number] < Ne && b_at_0[number] < 3)
-          out_0[3 * a_at_0[number] + b_at_0[number]] = 2.0 * acc[number] + out_0[3 * a_at_0[number] + b_at_0[number]];
+          out_0[3 * a_at_0[number] + b_at_0[number]] = 2.0 * acc[number] + present[number];
     }
   }
 }
@@ -243,10 +256,10 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
         b_1[0] = tile_a1_1_a2_1_2[384 * (tile_0 + -2 * (tile_0 / 2)) + 12 * (8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
       }
       {
-        int const down_1 = 0;
+        int const down_2 = 0;
 
         {
-          int const across_1 = 0;
+          int const across_2 = 0;
 
           acc_0[0] = feinsum_mma_m16n8k4(acc_0[0], acc_0[1], acc_0[2], acc_0[3], a_1[0], a_1[1], b_1[0], &(acc_0[1]), &(acc_0[2]), &(acc_0[3]));
         }
@@ -265,15 +278,15 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
     }
   }
   {
-    int const across_2 = 0;
+    int const across_3 = 0;
 
     {
-      int const down_2 = 0;
+      int const down_3 = 0;
 
       __attribute__((opencl_unroll_hint))
-      for (int number_0 = 0; number_0 <= 3; ++number_0)
-        if (a_at_2[number_0] < Ne && b_at_2[number_0] < 3)
-          out_1[3 * a_at_2[number_0] + b_at_2[number_0]] = (acc_0[number_0] + b[b_at_2[number_0]]) / (exp(-1.0 * (acc_0[number_0] + b[b_at_2[number_0]])) + 1.0);
+      for (int number_1 = 0; number_1 <= 3; ++number_1)
+        if (a_at_2[number_1] < Ne && b_at_2[number_1] < 3)
+          out_1[3 * a_at_2[number_1] + b_at_2[number_1]] = (acc_0[number_1] + b[b_at_2[number_1]]) / (exp(-1.0 * (acc_0[number_1] + b[b_at_2[number_1]])) + 1.0);
     }
   }
 }

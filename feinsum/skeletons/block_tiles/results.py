@@ -1,0 +1,194 @@
+"""The results of a block: their places in the output, and what stands there before.
+
+A compiler moves no load of an array before a store to the same array.  So where something is made of the output's present
+content, that is loaded for many results of a work-item before any of these is stored::
+
+    for across, number: present[across, number] = out[...]
+    for across, number: out[...] = F(acc[down, across, number], present[across, number])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from pymbolic.primitives import Comparison, LogicalNot, Variable
+
+from feinsum.match import Match
+from feinsum.skeletons.block_tiles.frame import BlockFrame
+from feinsum.skeletons.block_tiles.plan import REGISTER_BYTES, BlockTiles
+from feinsum.skeletons.common.products import substituted
+
+LOOPS = ("down", "across", "number")
+"""The loops through the results of a work-item: fragments along rows and along columns, and numbers of a fragment."""
+MOST_REGISTERS = 180
+"""Registers of a work-item for numbers, beyond which others are too few."""
+
+
+@dataclass(frozen=True)
+class ResultPlaces:
+    """The places of a work-item's results.
+
+    :ivar numbers: letter of the output -> the array of its values, and the loops of :data:`LOOPS` by which it is indexed.
+    :ivar bounded: the letters whose values may lie beyond the last.
+    :ivar decoded: the instructions that find the values.
+    """
+
+    numbers: Mapping[str, tuple[Any, tuple[str, ...]]]
+    bounded: tuple[str, ...]
+    decoded: tuple[str, ...]
+
+    @classmethod
+    def found(cls, frame: BlockFrame) -> ResultPlaces:
+        """Find where the results go, in instructions of their own."""
+        plan, draft, workers = frame.plan, frame.draft, frame.workers
+        lengths = dict(zip(LOOPS, extents(plan), strict=True))
+        down, across, number = map(Variable, LOOPS)
+        row, column = plan.fragments.of_d(workers.lane, number)
+        row += workers.first["rows"] + (workers.place[1] * plan.block_tile.warp_tile[0] + down) * plan.fragments.rows
+        column += (
+            workers.first["columns"] + (workers.place[2] * plan.block_tile.warp_tile[1] + across) * plan.fragments.columns
+        )
+        places = {
+            "rows": (row, ("down", "number")),
+            "columns": (column, ("across", "number")),
+            "batch": (workers.first["batch"] + workers.place[0], ()),
+        }
+        numbers, bounded, decoded = {}, [], []
+        for name, (place, loops) in places.items():
+            shape = tuple(lengths[loop] for loop in loops) or (1,)
+            for x, value in frame.groups[name].decode(place).items():
+                array = Variable(frame.numbers(x, shape))
+                own = draft.unrolled(("place",) * len(shape), shape)
+                at = substituted(value, dict(zip(loops, map(Variable, own), strict=False)))
+                decoded.append(draft.assign(array[tuple(map(Variable, own))], at, frame.around | set(own), frame.before))
+                numbers[x] = (array, loops)
+                bounded += [x] * frame.may_pass(name, x)
+        return cls(numbers, tuple(bounded), tuple(decoded))
+
+    def of(self, x: str, loops: Mapping[str, str]) -> Any:
+        """The value of a letter for the result that loops stand for."""
+        array, own = self.numbers[x]
+        return array[tuple(Variable(loops[loop]) for loop in own) or (0,)]
+
+
+@dataclass(frozen=True)
+class FetchedContent:
+    """What stands in the output at the places of results.
+
+    :ivar array: the private array that holds it.
+    :ivar together: the loops of :data:`LOOPS` by which that is indexed; those that are not are around loads and stores.
+    :ivar loaded: the instruction that loads it.
+    """
+
+    array: Any
+    together: tuple[str, ...]
+    loaded: str
+
+    def of(self, loops: Mapping[str, str]) -> Any:
+        """What stands there for the result that loops stand for."""
+        return self.array[tuple(Variable(loops[loop]) for loop in self.together)]
+
+
+class BlockResults:
+    """The instructions that store the results of a block, and before that load what stands there.
+
+    :ivar insn: the instruction of the match that stores an entry.
+    :ivar results: the array of the results of a work-item.
+    """
+
+    def __init__(self, frame: BlockFrame, match: Match, insn: Any, results: Any) -> None:
+        self.frame, self.match, self.insn, self.results = frame, match, insn, results
+        self.present: FetchedContent | None = None
+        finishing = match.finishing.get(insn.assignee_name)
+        self.are_added = finishing is not None and finishing.reads_output
+        self.unread = finishing and finishing.unread
+
+    def fetch(self, after: Sequence[str]) -> Sequence[str]:
+        """Begin to load what is needed of the output, if registers can hold it while an only tile is multiplied.
+
+        :param after: instructions that come before.
+        :return: those that come before what follows.
+        """
+        if not self.are_added or not is_fetched_early(self.frame.plan):
+            return after
+        self.present = self._load(LOOPS, {}, after)
+        return [*after, self.present.loaded]
+
+    def store(self, after: str) -> Any:
+        """Write the results that there are; what holds the present content of the entry then, or None if nothing does."""
+        draft, lengths = self.frame.draft, dict(zip(LOOPS, extents(self.frame.plan), strict=True))
+        loops = dict(zip(LOOPS, draft.unrolled(LOOPS, tuple(lengths.values())), strict=True))
+        ready = [after, *self.places.decoded]
+        if self.are_added and self.present is None:
+            together = read_together(self.frame.plan)
+            around = {loop: loops[loop] for loop in LOOPS if loop not in together}
+            self.present = self._load(together, around, ready)
+            draft.priorities.append(",".join([*around.values(), *(loops[loop] for loop in together)]))
+        if self.present is not None:
+            ready.append(self.present.loaded)
+        at, predicates = self._entry(loops)
+        value = self.results[tuple(Variable(loops[loop]) for loop in LOOPS)]
+        inside = {*self.frame.around, *loops.values()}
+        draft.assign(at, value, inside, ready, predicates=predicates, insn_id=self.insn.id)
+        return None if self.present is None else self.present.of(loops)
+
+    @cached_property
+    def places(self) -> ResultPlaces:
+        """Where the results go."""
+        return ResultPlaces.found(self.frame)
+
+    def _load(self, together: tuple[str, ...], around: Mapping[str, str], after: Sequence[str]) -> FetchedContent:
+        """Load the present content of entries.
+
+        :param around: the loops that are those of the stores.
+        """
+        frame, draft = self.frame, self.frame.draft
+        lengths = dict(zip(LOOPS, extents(frame.plan), strict=True))
+        shape = tuple(lengths[loop] for loop in together)
+        own = draft.unrolled(together, shape)
+        loops = {**around, **dict(zip(together, own, strict=True))}
+        draft.priorities.append(",".join([*around.values(), *own]))
+        array = Variable(frame.array("present", shape))
+        at, predicates = self._entry(loops)
+        if self.unread is not None:
+            predicates.append(LogicalNot(self.unread))
+        inside, ready = {*frame.around, *loops.values()}, [*after, *self.places.decoded]
+        loaded = draft.assign(array[tuple(map(Variable, own))], at, inside, ready, predicates=predicates, alone=True)
+        return FetchedContent(array, together, loaded)
+
+    def _entry(self, loops: Mapping[str, str]) -> tuple[Any, list[Any]]:
+        """The entry of the output for a result, and the conditions under which there is one."""
+        own, places = self.match.loops[0], self.places
+        at = {own[x]: places.of(x, loops) for x in places.numbers}
+        bounds = [Comparison(places.of(x, loops), "<", self.frame.lengths[x]) for x in places.bounded]
+        return substituted(self.insn.assignee, at), bounds
+
+
+def extents(plan: BlockTiles) -> tuple[int, int, int]:
+    """The lengths of :data:`LOOPS`."""
+    return (*plan.block_tile.warp_tile, plan.fragments.registers[2])
+
+
+def is_fetched_early(plan: BlockTiles) -> bool:
+    """Whether what stands in the output is loaded before products begin, so that nothing waits for it after them.
+
+    That takes registers; and of several tiles the last products, for which nothing is loaded any more, hide less.
+    """
+    return not plan.several and plan.registers(present=True) <= MOST_REGISTERS
+
+
+def read_together(plan: BlockTiles) -> tuple[str, ...]:
+    """The loops through results that are loaded before the first of them is stored: all if registers suffice, else numbers
+    and the longer of the others.
+
+    The registers of fragments and tiles are free by then.
+    """
+    words = plan.itemsize // REGISTER_BYTES
+    if 2 * prod(extents(plan)) * words <= plan.registers():
+        return LOOPS
+    down, across = plan.block_tile.warp_tile
+    return ("down", "number") if down > across else ("across", "number")
