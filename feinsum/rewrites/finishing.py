@@ -77,7 +77,7 @@ def finish(
     for insn in t_unit[match.kernel_name].instructions:
         for output in insn.assignee_var_names():
             if output in own and insn.id not in others and not insn.tags & FINISHED:
-                t_unit = _finish(t_unit, match, insn, own[output], (present or {}).get(output, insn.assignee))
+                t_unit = _finish(t_unit, match, insn, own[output], (present or {}).get(output))
     updated = [output for output, finishing in own.items() if finishing.reads_output]
     return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated, others))
 
@@ -275,7 +275,8 @@ def _finish(t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Fini
         kernel = t_unit[match.kernel_name]
     tags = frozenset(tag for tag in insn.tags if not isinstance(tag, SameBytes))  # it no longer is a copy
     index = insn.assignee.index_tuple if isinstance(insn.assignee, Subscript) else ()
-    done = insn.copy(expression=finishing.at(sums_of(insn.expression), present, index), tags=tags | FINISHED)
+    stands = insn.assignee if present is None else present
+    done = insn.copy(expression=finishing.at(sums_of(insn.expression), stands, index), tags=tags | FINISHED)
     return t_unit.with_kernel(
         kernel.copy(instructions=[done if other.id == insn.id else other for other in kernel.instructions])
     )
