@@ -248,3 +248,21 @@ def test_what_was_no_choice_is_left_to_the_cost_model(cpu: Device, monkeypatch: 
     found = adapt(record, Instance.at(here["e"], {"E": here["E"]}, cpu.profile), panels)
     assert found is not None
     assert found["streaming"]
+
+
+def test_parameters_that_follow_a_rule_are_new_to_old_records(cpu: Device) -> None:
+    """A record of before loads were in flight keeps its lanes, and gets the loads that the rule wants elsewhere."""
+    s = find_space("elementwise_product")
+
+    def outer(n: int) -> fe.BatchedEinsum:
+        return fe.einsum("i,j->ij", fe.array("x", (n,)), fe.array("y", (n,)))
+
+    old = {"width": 512, "portion": 1, "streaming": False}
+    record = replace(record_of(outer(4096), cpu, {}), space=s.name, space_version=s.version, configuration=old)
+    there, elsewhere = (Instance.at(outer(n), {}, GPU) for n in (4096, 8192))
+    ruled = s.default(elsewhere.problem(s))
+    found = [adapt(record, place, s) or {} for place in (there, elsewhere)]
+    assert [(c["strips"], c["vector"]) for c in found] == [(1, 1), (ruled["strips"], ruled["vector"])]
+    assert found[0] != found[1]
+    known = replace(record, configuration={**old, "strips": 1, "vector": 1})
+    assert s.completed(old) == known.configuration

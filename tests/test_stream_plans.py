@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
-from profiles import CPU
+from profiles import CPU, GPU
 
 import feinsum as fe
 from feinsum.registry import find_space
-from feinsum.space import Configuration
+from feinsum.space import Configuration, Problem, TransformSpace
 
 
 def default(subscripts: str, dtype: str = "float64", **sizes: int) -> Configuration:
@@ -71,3 +73,52 @@ def test_groups_take_as_much_of_the_lane_as_a_first_cache_has_lines_for(
     assert s.plan is not None
     plan = s.plan(p, s.default(p))
     assert choices[0] in (0, plan.block_tile.get(plan.lane))
+
+
+def copied(subscripts: str, dtype: str, *, i: int, j: int) -> tuple[TransformSpace, Problem]:
+    """A copy or product on a GPU, and its space."""
+    terms, sizes = subscripts.split("->")[0].split(","), {"i": i, "j": j}
+    e = fe.einsum(subscripts, *(fe.array(f"a{k}", [sizes[x] for x in term], dtype) for k, term in enumerate(terms)))
+    s = find_space("permutation" if len(terms) == 1 else "elementwise_product")
+    return s, s.problem(e, {}, GPU)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "dtype", "row", "strips", "vector"),
+    [
+        ("ij->ij", "float32", 2048, 2, 4),
+        ("ij->ij", "float64", 2048, 2, 2),
+        ("ij->ij", "float32", 2046, 4, 2),
+        ("ij->ij", "float32", 2047, 8, 1),
+        ("ij->ij", "complex64", 2048, 4, 1),
+        ("ij,ij->ij", "float64", 2048, 1, 2),
+    ],
+)
+def test_work_items_of_a_gpu_have_enough_on_their_way(
+    subscripts: str, dtype: str, row: int, strips: int, vector: int
+) -> None:
+    """32 bytes of all operands, in loads as long as rows allow."""
+    s, p = copied(subscripts, dtype, i=10**5, j=row)
+    first = s.default(p)
+    assert (first["strips"], first["vector"]) == (strips, vector)
+
+
+def test_short_outputs_are_shared_by_all_compute_units() -> None:
+    """So loads in flight do not leave some without a group; and rows are as short as they like."""
+    s, p = copied("ij->ij", "float32", i=500, j=100)
+    assert (s.default(p)["strips"], s.default(p)["vector"]) == (1, 1)
+    s, p = copied("ij->ij", "float32", i=10**7, j=4)
+    one, several = (s.work(p, {**s.default(p), "strips": n, "vector": n}) for n in (1, 2))
+    assert one.groups == 10**7
+    assert several.groups == math.ceil(10**7 / 256)
+    assert several.seconds(GPU, 4) < one.seconds(GPU, 4) / 10
+
+
+def test_loads_in_flight_are_bandwidth() -> None:
+    """The less, the more there are already, and none where nothing is loaded that is long."""
+    s, p = copied("ij->ij", "float32", i=10**5, j=2048)
+    one, two, many = (s.work(p, {**s.default(p), "strips": n, "vector": 1}).bandwidth for n in (1, 2, 8))
+    assert 1 == one < two < many < 2
+    assert many - two < 4 * (two - one)
+    s, p = copied("i,j->ij", "float32", i=10**5, j=2048)
+    assert s.work(p, s.default(p)).bandwidth == 1

@@ -17,7 +17,7 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.errors import TransformError
 from feinsum.registry import find_space, matching_spaces
-from feinsum.skeletons.streaming import Stream, write
+from feinsum.skeletons.streaming import Flight, Stream, write
 from feinsum.subscripts import parse_subscripts
 
 pytestmark = pytest.mark.slow
@@ -34,6 +34,26 @@ def test_a_copy_runs_in_strips(width: int, groups: dict[str, int]) -> None:
     t_unit = write(t_unit, match, Stream("ij", "j", width, groups))
     for length in LENGTHS:
         equal_to_numpy(e, t_unit, N=length)
+
+
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("ij->ij", Stream("ij", "j", 4, {}, vectors=False, flight=Flight("ij", 3))),
+        ("ij,j->ij", Stream("ij", "j", 4, {}, vectors=False, flight=Flight("ij", 2, 4))),
+        ("i,j->ij", Stream("ij", "j", 8, {"i": 1}, vectors=False, flight=Flight("j", 2, 2))),
+        ("kij,ki->kij", Stream("kij", "j", 8, {"k": 1}, vectors=False, flight=Flight("ij", 1, 4))),
+        ("iij->ij", Stream("ij", "j", 16, {"i": 1}, vectors=False, flight=Flight("j", 4))),
+        ("iji->ij", Stream("ij", "j", 4, {}, vectors=False, flight=Flight("ij", 2, 2))),
+    ],
+    ids=str,
+)
+def test_loads_of_a_copy_are_in_flight_together(text: str, plan: Stream) -> None:
+    """Of several outputs, of indices that are one, of vectors and of numbers that lie apart, and never beyond the end."""
+    for length in (1, 7, 33, 64):
+        e, t_unit, match = matched(text, rows=2, k=3, i=length if text == "iji->ij" else "N", j=12)
+        t_unit = write(t_unit, match, plan)
+        equal_to_numpy(e, t_unit, **({} if text == "iji->ij" else {"N": length}))
 
 
 @pytest.mark.parametrize("groups", [{}, {"i": 1, "j": 64}], ids=str)
@@ -108,6 +128,8 @@ def test_rows_share_a_stream() -> None:
         ("ij->i", Stream("i", "i", 8, {}), "loops 'i' with sums over '' are not those of 'ij->i'"),
         ("ij->i", Stream("ij", "j", 8, {}), "loops 'ij' with sums over '' are not those of 'ij->i'"),
         ("ij->j", Stream("ij", "j", 8, {}, summed="i"), "a group keeps all sums along 'j', whose length is not known"),
+        ("ij->ij", Stream("ij", "j", 8, {}, vectors=False, flight=Flight("ij", 2)), "'ij' are not one, as .* not known"),
+        ("ji->ji", Stream("ji", "i", 8, {}, vectors=False, flight=Flight("ji", 1, 2)), "no whole vectors of 2 along 'i'"),
     ],
 )
 def test_plans_that_do_not_fit_an_einsum_are_refused(text: str, plan: Stream, message: str) -> None:
@@ -125,6 +147,8 @@ def test_plans_that_do_not_fit_an_einsum_are_refused(text: str, plan: Stream, me
         ("ij", "j", {"i": 2, "j": 64}, {"summed": "ij"}, "parts of the sums over 'ij'; parts of one sum are enough"),
         ("ij", "j", {"j": 12}, {"summed": "j"}, "a group does 12 of 'j', which is no multiple of 8"),
         ("ji", "i", {"i": 8, "j": 6}, {"summed": "j", "accumulation": 4}, "a group does 6 of 'j', .* no multiple of 4"),
+        ("ij", "j", {}, {"flight": Flight("ij", 2)}, "no strips of 'ij' at a time in loops 'ij'"),
+        ("ij", "j", {}, {"flight": Flight("ji", 2), "vectors": False}, "no strips of 'ji' at a time in loops 'ij'"),
     ],
 )
 def test_plans_whose_parts_do_not_fit_are_none(
@@ -164,6 +188,38 @@ def test_every_parameter_is_described_at_a_field_of_the_plan(name: str, text: st
     """So pages and the command line find its meaning there."""
     s = find_space(name)
     assert set(s.parameters(s.problem(described(text, (9, 9)), {}, GPU))) <= set(s.described)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "dtype", "wanted"),
+    [
+        ("ij->ij", "permutation", "float32", {"strips": 2, "vector": 4}),
+        ("ij,i->ij", "elementwise_product", "float64", {"strips": 4, "vector": 2}),
+        ("i,j->ij", "elementwise_product", "float32", {"strips": 1, "vector": 4}),
+        ("ij,ij->ij", "elementwise_product", "complex64", {"strips": 8, "vector": 1}),
+        ("ij->ij", "permutation", "uint8", {"strips": 4, "vector": 1}),
+        ("iij->ij", "trace", "float32", {"strips": 2, "vector": 2}),
+    ],
+)
+@pytest.mark.parametrize("long", [False, True], ids=["fixed", "long"])
+def test_copies_of_a_gpu_store_functions_of_what_they_load_together(
+    text: str, name: str, dtype: str, wanted: dict[str, int], long: bool, cpu: Device
+) -> None:
+    """In vectors by pointers to such, where rows are; the last group of the first axis ends where the output does."""
+    indexing = parse_subscripts(text)
+    axes: dict[str, Any] = {"i": "N" if long else 67, "j": 36}
+    e = fe.einsum(text, *(fe.array(f"x{k}", [axes[x] for x in t], dtype) for k, t in enumerate(indexing.inputs)))
+    s, lengths = find_space(name), {"N": 67} if long else {}
+    problem = s.problem(e, lengths, GPU)
+    configuration = next(s.configurations(problem, {**wanted, "width": 64}))
+    program = realize(e, lengths, s, configuration, GPU)
+    scalar = {"float32": "float", "float64": "double"}.get(dtype, dtype)
+    assert (f"*(__global {scalar}{wanted['vector']} *)" in program.source) == (wanted["vector"] > 1)
+    rng = np.random.default_rng(0)
+    arrays = {a.name: rng.integers(0, 9, [e.resolve(lengths)[x] for x in at]).astype(dtype) for a, at in e.array_uses}
+    np.testing.assert_array_equal(run(program, cpu, e, arrays), np.einsum(text, *arrays.values(), dtype=dtype))
+    assert program.launches[0].group_size == (64,)
+    assert 67 * 36 % (64 * wanted["strips"] * wanted["vector"])
 
 
 SPACES = {

@@ -1,9 +1,10 @@
 """Transfer: the configuration of a record, adapted to an einsum of other lengths, types or number of rows.
 
-A value that the new einsum does not admit gives way to the nearest that it does.  The cost model chooses the value of a
-parameter which had only one choice *there*, so that the record says nothing of it.  Then one parameter after another
-changes to the value that the model expects to be faster *here*, unless the model expected the same *there*, where the
-record proves it wrong::
+A value that the new einsum does not admit gives way to the nearest that it does.  A parameter that follows a rule and
+is younger than the record takes the value that the rule says (:attr:`feinsum.space.TransformSpace.ruled`).  The cost
+model chooses the value of a parameter which had only one choice *there*, so that the record says nothing of it.  Then
+one parameter after another changes to the value that the model expects to be faster *here*, unless the model expected
+the same *there*, where the record proves it wrong::
 
     gain(x)  =  t_here(x) / t_here(c)  /  min(1, t_there(x) / t_there(c))          c: the configuration of the record
 
@@ -55,7 +56,8 @@ def adapt(record: TuningRecord, wanted: Instance, space: TransformSpace) -> Conf
         start = nearest(here.problem, space, record.configuration)
         if start is None or here.is_like(there):
             return start
-        return _improved(_decided(start, here, there), space.completed(record.configuration), here, there)
+        decided = _ruled(_decided(start, here, there), record, here)
+        return _improved(decided, space.completed(record.configuration), here, there)
     return None
 
 
@@ -172,6 +174,13 @@ def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration
         return start
     times = here.expected_s(accepted)
     return accepted[times.index(min(times))]
+
+
+def _ruled(start: Configuration, record: TuningRecord, here: _Place) -> Configuration:
+    """`start`, with the first choices of parameters that follow a rule which the record is too old to know."""
+    younger = [name for name in here.space.ruled if name not in record.configuration]
+    ruled = {**start, **{name: here.choices[name][0] for name in younger}}
+    return start if here.space.constraint(here.problem, ruled) else ruled
 
 
 def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:

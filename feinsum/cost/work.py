@@ -61,6 +61,8 @@ class Work:
     :ivar sums: independent sums of a work-item, which hide the latency of additions; 0 if that is not known.
     :ivar registers_bytes: private memory of a work-item that is to stay in registers.
     :ivar local_bytes: local memory of a group.
+    :ivar bandwidth: what it has of the memory bandwidth of a kernel whose work-items each wait for one number of every
+        operand; more where they have more loads in flight.
     :ivar matrix: whether matrix units do the products.
     :ivar parts: launches one after the other of which this is the sum, if there are several.
     """
@@ -75,6 +77,7 @@ class Work:
     sums: float = 0.0
     registers_bytes: float = 0.0
     local_bytes: float = 0.0
+    bandwidth: float = 1.0
     matrix: bool = False
     parts: tuple[Work, ...] = ()
 
@@ -89,7 +92,7 @@ class Work:
         widest = device.simd_bytes / itemsize if device.simd_bytes else _LANES_OF_GPU * 8 / itemsize
         lanes = min(self.lanes, widest) if self.lanes and device.simd_bytes else widest
         cycle_s = 1 / (units * clock)
-        bytes_s = self.bytes / (units * _UNIT_BYTES_PER_S)
+        bytes_s = self.bytes / (units * _UNIT_BYTES_PER_S * self.bandwidth)
         if device.simd_bytes:
             flops_s = cycle_s * self.flops / (4 * lanes * min(1.0, (self.sums or _SUMS_IN_FLIGHT) / _SUMS_IN_FLIGHT))
             busiest = max(flops_s, cycle_s * self.loads / (2 * lanes * itemsize), bytes_s)

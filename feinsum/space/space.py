@@ -97,6 +97,8 @@ class TransformSpace:
         parts so, that in which this index is longest.
     :ivar combines: whether they also do where one output is made of all rows; or of which configurations, where only some
         have the sums of all rows together.
+    :ivar ruled: parameters whose first choice follows from what the hardware needs, so that it goes elsewhere even where a
+        record is older than the parameter; see :func:`feinsum.candidates.transfer.adapt`.
     """
 
     name: str
@@ -113,6 +115,7 @@ class TransformSpace:
     divides: Callable[[Problem, Configuration], Mapping[str, str]] | None = field(default=None, repr=False)
     combines: bool | Callable[[Configuration], bool] = False
     longest: str | None = None
+    ruled: tuple[str, ...] = ()
 
     def finishes(self, e: BatchedEinsum, configuration: Configuration) -> bool:
         """Whether the kernel of a configuration applies the epilogues of an einsum where it stores its sums."""
@@ -317,6 +320,7 @@ def space(
     divides: Callable[[Problem, Configuration], Mapping[str, str]] | None = None,
     combines: bool | Callable[[Configuration], bool] = False,
     longest: str | None = None,
+    ruled: tuple[str, ...] = (),
     kind: type[TransformSpace] = TransformSpace,
     **more: Any,
 ) -> Callable[[Transform], TransformSpace]:
@@ -339,6 +343,7 @@ def space(
         and how; the plan of a skeleton may have it as its attribute `divided`.  See :meth:`TransformSpace.divided`.
     :param combines: whether they also make one output of the sums of several rows; or of which configurations that is so.
     :param longest: an index letter of the subscripts, if their axes may stand in any order; see :class:`TransformSpace`.
+    :param ruled: parameters whose first choice is a rule of hardware; see :class:`TransformSpace`.
     :param kind: :class:`TransformSpace`, or a class of its own with `more` fields, such as :class:`ChainSpace`.
     """
     if plan is not None and constraint is not None:
@@ -366,6 +371,7 @@ def space(
             divides=divides,
             combines=combines,
             longest=longest,
+            ruled=ruled,
             **more,
         )
 

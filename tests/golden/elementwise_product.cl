@@ -2,7 +2,7 @@
 // elementwise_product, version 1
 
 // Some CPU: ij,ij->ij [a0 a1_0; a0 a1_1] a0: float64[Ni, 6], a1_0: float64[Ni, 6], a1_1: float64[Ni, 6]
-// width=4 portion=65536 streaming=False
+// width=4 portion=65536 streaming=False strips=1 vector=1
 // feinsum('a0', 'a1_0', 'a1_1', 'out_0', 'out_1', 'Ni'): groups (1,) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -107,7 +107,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 }
 
 // Some GPU: ij,ij->ij [a0 a1_0; a0 a1_1] a0: float64[Ni, 6], a1_0: float64[Ni, 6], a1_1: float64[Ni, 6]
-// width=256 portion=1 streaming=False
+// width=256 portion=1 streaming=False strips=1 vector=1
 // feinsum('a0', 'a1_0', 'a1_1', 'out_0', 'out_1', 'Ni'): groups ('Ni', 1) of (6,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))

@@ -2,7 +2,7 @@
 // permutation, version 1
 
 // Some CPU: ij->ji [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// width=4 portion=65536 streaming=False tile=64 spare=0 joined=False
+// width=4 portion=65536 streaming=False strips=1 vector=1 tile=64 spare=0 joined=False
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 63, 'Nj'), 64), 1) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -92,7 +92,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 }
 
 // Some GPU: ij->ji [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// width=32 portion=1 streaming=False tile=32 spare=1 joined=False
+// width=32 portion=1 streaming=False strips=1 vector=1 tile=32 spare=1 joined=False
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (1, ('//', ('+', 31, 'Nj'), 32)) of (32,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))

@@ -2,7 +2,7 @@
 // trace, version 1
 
 // Some CPU: ii-> [a0_0; a0_1] a0_0: float64[8, 8], a0_1: float64[8, 8]
-// width=1 portion=65536 accumulators=4 together=1
+// width=1 portion=65536 accumulators=4 together=1 strips=1 vector=1
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1'): groups (1,) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -38,7 +38,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 }
 
 // Some GPU: ii-> [a0_0; a0_1] a0_0: float64[8, 8], a0_1: float64[8, 8]
-// width=256 portion=8192 accumulators=1 together=1
+// width=256 portion=8192 accumulators=1 together=1 strips=1 vector=1
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1'): groups (1,) of (256,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))

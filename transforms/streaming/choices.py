@@ -9,23 +9,62 @@ from .operands import can_be_joined, crossing, is_across_rows, longest_operand
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess; chosen by hand."""
 ITEMS = (256, 128, 512, 64, 32)
+VECTORS = (1, 2, 4)
+STRIPS = (1, 2, 4, 8)
+LOAD_BYTES = 16
+"""What a work-item of a GPU loads at once, at most."""
+BYTES_OF_AN_ITEM = 32
+"""On their way for a work-item, where latency is to be hidden: 64 KiB for the 2048 work-items of a compute unit."""
+GROUPS_IN_TURN = 4
+"""So many work-groups for each compute unit balance the load; chosen by hand."""
 ACROSS = (256, 64, 1024)
 """Numbers along the lane that a group goes through where each has a line of an operand: as many lines as half of a usual
 first cache holds are the first guess."""
 
 
 def copy_choices(p: Problem) -> Choices:
-    """For einsums without sums: lanes, elements that pass through a work-group, and whether stores go past the caches.
+    """For einsums without sums: lanes, elements that pass through a work-group, whether stores go past the caches, and the
+    loads that work-items of GPUs have on their way at a time.
 
-    The first guess is that they do where the results exceed the caches.
+    The first guess is that stores do where the results exceed the caches.
     """
     output = p.einsum.indexing.output
     beyond = p.count(output) * p.itemsize * p.einsum.b > p.device.cache_bytes
+    vector, strips = loads_in_flight(p)
     return {
         "width": widths(p, output[-1]),
         "portion": (65536, 16384, 262144) if p.device.simd_bytes else (1,),
         "streaming": (beyond, not beyond) if p.device.has_clang_builtins else (False,),
+        "strips": strips,
+        "vector": vector,
     }
+
+
+def loads_in_flight(p: Problem) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The numbers of a vector, and the vectors, that a work-item of a GPU loads of each operand before it stores; the best
+    guess of both first.
+
+    Memory is busy while latency times bandwidth is on its way, which for the work-items that a compute unit holds makes
+    some bytes of each.  So long as every compute unit has several groups, work-items take vectors as long as memory loads
+    at once, and as many of them as make these bytes.
+    """
+    if p.device.simd_bytes or crossing(p.einsum):
+        return (1,), (1,)
+    lengths = [n for n in VECTORS if n == 1 or (n * p.itemsize <= LOAD_BYTES and has_vectors(p, n))]
+    items = p.count(p.einsum.indexing.output) / (GROUPS_IN_TURN * p.device.compute_units * ITEMS[0])
+    vector = max(n for n in lengths if n <= max(1.0, items))
+    passing = sum(set(x) == set(p.einsum.indexing.output) for x in p.einsum.indexing.inputs)
+    wanted = BYTES_OF_AN_ITEM / (p.itemsize * vector * max(1, passing) * p.einsum.b)
+    strips = max(n for n in STRIPS if n == 1 or (n < 2 * wanted and n * vector <= items))
+    return tuple(sorted(lengths, key=lambda n: abs(n - vector))), tuple(sorted(STRIPS, key=lambda n: abs(n - strips)))
+
+
+def has_vectors(p: Problem, count: int) -> bool:
+    """Whether all rows of operands and outputs are whole vectors of so many real numbers."""
+    lane = p.einsum.indexing.output[-1]
+    if p.is_long(lane) or p.sizes[lane] % count or any(lane in x[:-1] for x in p.einsum.indexing.inputs):
+        return False
+    return {a.dtype.name for row in p.einsum.args for entry in row for a in entry} in ({"float32"}, {"float64"})
 
 
 def permutation_choices(p: Problem) -> Choices:
@@ -64,7 +103,9 @@ def single_sum_choices(p: Problem) -> Choices:
 
 def trace_choices(p: Problem) -> Choices:
     """Those of sums or, where nothing is summed over, of copies in tiles."""
-    return single_sum_choices(p) if p.einsum.indexing.summed else {**copy_choices(p), "tile": (64, 16)}
+    if p.einsum.indexing.summed:
+        return {**single_sum_choices(p), "strips": (1,), "vector": (1,)}
+    return {**copy_choices(p), "tile": (64, 16)}
 
 
 def widths(p: Problem, lane: str) -> tuple[int, ...]:

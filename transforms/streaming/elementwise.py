@@ -22,7 +22,17 @@ def estimate(p: Problem, c: Configuration) -> Work:
     return stream_work(p, copy_plan(p, c))
 
 
-@space(pattern=is_product, version=1, rank=4, parameters=copy_choices, plan=copy_plan, estimate=estimate, epilogues=True)
+@space(
+    pattern=is_product,
+    version=1,
+    rank=4,
+    parameters=copy_choices,
+    implied={"strips": 1, "vector": 1},
+    plan=copy_plan,
+    estimate=estimate,
+    epilogues=True,
+    ruled=("strips", "vector"),
+)
 def elementwise_product(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """Lanes along the rows of the output; a group writes a part of it that is contiguous."""
     return write(t_unit, m, plan)

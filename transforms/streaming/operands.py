@@ -31,3 +31,10 @@ def can_be_joined(e: BatchedEinsum) -> bool:
     """Whether tiles lack several indices, of which all but the outermost have known lengths."""
     others = [x for x in e.indexing.output if x not in (crossing(e), e.indexing.output[-1])]
     return len(others) > 1 and all(isinstance(e.index_sizes[x], int) for x in others[1:])
+
+
+def side_by_side(e: BatchedEinsum) -> str:
+    """The last indices of the output, as many as can be counted as one: all but the first of these have known lengths."""
+    output = e.indexing.output
+    known = next((k for k, x in enumerate(reversed(output)) if not isinstance(e.index_sizes[x], int)), len(output))
+    return output[max(0, len(output) - known - 1) :]

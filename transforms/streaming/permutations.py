@@ -27,10 +27,11 @@ def estimate(p: Problem, c: Configuration) -> Work:
     version=1,
     rank=4,
     parameters=permutation_choices,
-    implied={"spare": 0, "joined": False},
+    implied={"spare": 0, "joined": False, "strips": 1, "vector": 1},
     plan=permutation_plan,
     estimate=estimate,
     epilogues=True,
+    ruled=("strips", "vector"),
 )
 def permutation(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """Lanes along the rows of the output; if rows of an operand run across them, work-groups take tiles.

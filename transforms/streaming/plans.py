@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from feinsum.errors import TransformError
-from feinsum.skeletons.streaming import Stream, TurnedTiles
+from feinsum.skeletons.streaming import Flight, Stream, TurnedTiles
 from feinsum.space import Configuration, Problem
 
-from .operands import can_be_joined, crossing, longest_operand
+from .operands import can_be_joined, crossing, longest_operand, side_by_side
 
 GROUPS_PER_UNIT = 4
 """So many work-groups for each compute unit balance the load; chosen by hand."""
@@ -35,7 +35,10 @@ def copy_plan(p: Problem, c: Configuration) -> Stream:
     lane, across = output[-1], crossing(p.einsum)
     before = "".join(x for x in output[:-1] if x not in across)
     vectors = bool(p.device.simd_bytes)
-    if not vectors:
+    flight = None if vectors or across else flight_of(p, c)
+    if flight:
+        counts = dict.fromkeys(output.removesuffix(flight.letters), 1)
+    elif not vectors:
         counts = dict.fromkeys(before, 1) | {lane: c["width"]}
     elif across:
         rows = max(c["tile"], c["tile"] ** 2 // max(1, p.sizes[across]))
@@ -45,7 +48,32 @@ def copy_plan(p: Problem, c: Configuration) -> Stream:
         counts |= {lane: _multiple(counts[lane], c["width"])} if lane in counts else {}
     order = before + lane + across
     counts = numbered(p, counts, order)
-    return Stream(order, lane, c["width"], counts, vectors=vectors, streaming_stores=c["streaming"])
+    return Stream(order, lane, c["width"], counts, vectors=vectors, streaming_stores=c["streaming"], flight=flight)
+
+
+def flight_of(p: Problem, c: Configuration) -> Flight | None:
+    """The loads in flight of a copy whose work-items have more than one number.
+
+    :raises TransformError: if rows are not whole vectors, or the indices that are not shared as one have too many groups.
+    """
+    if c["strips"] * c["vector"] == 1:
+        return None
+    output = p.einsum.indexing.output
+    flight = Flight(side_by_side(p.einsum), c["strips"], c["vector"])
+    if p.is_long(output[-1]) or p.sizes[output[-1]] % c["vector"]:
+        raise TransformError(f"index '{output[-1]}' does not have whole vectors of {c['vector']}")
+    reason = too_many_groups(p, dict.fromkeys(output.removesuffix(flight.letters), 1))
+    if reason is not None:
+        raise TransformError(reason)
+    return flight
+
+
+def too_many_groups(p: Problem, counts: Mapping[str, int]) -> str | None:
+    """Why a device cannot have so many groups of `counts` along axes that are not the first; None if it can."""
+    for letter, count in counts.items():
+        if -(-p.sizes[letter] // count) > MOST_GROUPS:
+            return f"index '{letter}' has more than {MOST_GROUPS} groups of {count}, and the first axis is taken"
+    return None
 
 
 def permutation_plan(p: Problem, c: Configuration) -> Stream:
@@ -74,8 +102,9 @@ def _check_joined(p: Problem, letter: str, count: int) -> None:
     """:raises TransformError: if groups of `count` along an index are too many for an axis that is not the first."""
     if not can_be_joined(p.einsum):
         raise TransformError(f"'{p.einsum.subscripts}' has no several indices of known length that could be joined")
-    if -(-p.sizes[letter] // count) > MOST_GROUPS:
-        raise TransformError(f"index '{letter}' has more than {MOST_GROUPS} groups of {count}, and the first axis is taken")
+    reason = too_many_groups(p, {letter: count})
+    if reason is not None:
+        raise TransformError(reason)
 
 
 def sum_plan(p: Problem, c: Configuration) -> Stream:

@@ -25,7 +25,15 @@ def estimate(p: Problem, c: Configuration) -> Work:
 
 
 @space(
-    pattern=has_diagonal, version=1, rank=4, parameters=trace_choices, plan=trace_plan, estimate=estimate, epilogues=True
+    pattern=has_diagonal,
+    version=1,
+    rank=4,
+    parameters=trace_choices,
+    implied={"strips": 1, "vector": 1},
+    plan=trace_plan,
+    estimate=estimate,
+    epilogues=True,
+    ruled=("strips", "vector"),
 )
 def trace(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """As sums and copies of one operand, element by element along an index that occurs twice."""

@@ -94,6 +94,10 @@ def common_divisor(expression: Any) -> int:
         return math.gcd(*map(common_divisor, expression.children))
     if isinstance(expression, Product):
         return math.prod(map(common_divisor, expression.children))
+    if isinstance(expression, Min):
+        return math.gcd(*map(common_divisor, expression.children))
+    if isinstance(expression, Remainder):
+        return math.gcd(common_divisor(expression.numerator), common_divisor(expression.denominator))
     return 1
 
 
@@ -114,16 +118,28 @@ def _is_one_step(entry: Any, lane: str) -> bool:
 
 
 def load_code(
-    scalar: str, width: int, count: int | None, source: str, kept: str, *, in_row: bool, number: str | None = None
+    scalar: str,
+    width: int,
+    count: int | None,
+    source: str,
+    kept: str,
+    *,
+    in_row: bool,
+    number: str | None = None,
+    aligned: bool = False,
 ) -> str:
     """C that fills vector `at` of `kept` from the numbers of `source` at ``first``, ``first + step``, ..., then zeros.
 
     :param count: how many numbers there are; None where ``room`` tells at run time how many before the last repeats.
     :param in_row: whether ``step`` is 1.
     :param number: the type of the numbers of `source` where it is another one, from which they are converted.
+    :param aligned: whether ``first`` is a multiple of `width`, of which compilers are to make one load.
     """
     vector = f"{scalar}{width}"
     convert = f"convert_{scalar}" if number not in (None, scalar) else ""
+    if in_row and count == width and aligned:
+        vectors = f"*(__global {number or scalar}{width} const *) ({source} + first)"
+        return f"{kept}[at] = {f'{convert}{width}({vectors})' if convert else vectors};"
     if in_row and count == width:
         return f"{kept}[at] = {_neighbours(source, width, 'first', convert)};"
     if count is not None and in_row:
@@ -154,16 +170,21 @@ def _neighbours(source: str, size: int, at: str, convert: str) -> str:
     return f"{convert}{size}(vload{size}(0, {source} + {at}))" if convert else f"vload{size}(0, {source} + {at})"
 
 
-def store_code(scalar: str, size: int, kept: str, target: str, *, streaming: bool, guarded: bool) -> str:
+def store_code(
+    scalar: str, size: int, kept: str, target: str, *, streaming: bool, guarded: bool, aligned: bool = False
+) -> str:
     """C that writes the numbers of `kept` from number `at` on to `target` at `to`.
 
     :param guarded: whether only ``room`` of them, if so many, may be written.
+    :param aligned: whether ``to`` is a multiple of `size`, of which compilers are to make one store.
     """
     numbers = f"(({scalar} const *) {kept})"
     if size == 1:
         return f"{'if (room > 0) ' if guarded else ''}{target}[to] = {numbers}[at];"
     vector = f"*({scalar}{size} const *) ({numbers} + at)"
     whole = f"vstore{size}({vector}, 0, {target} + to);"
+    if aligned:
+        whole = f"*(__global {scalar}{size} *) ({target} + to) = {vector};"
     if streaming:
         whole = f"__builtin_nontemporal_store({vector}, (__global {scalar}{size} *) ({target} + to));"
     if not guarded:

@@ -63,6 +63,7 @@ def load_row(
             kept.name,
             in_row=row.stride == 1,
             number=scalar_name(array),
+            aligned=_is_aligned(lanes, row),
         )
         loads.append(
             CInstruction(
@@ -133,6 +134,7 @@ def store_row(
             target.name,
             streaming=bool(aligned),
             guarded=room is not None,
+            aligned=_is_aligned(lanes, row),
         )
         store = CInstruction(
             (("at", at), *left, ("to", row.offset + row.stride * at)),
@@ -150,6 +152,11 @@ def store_row(
         )
         lanes.instructions.append(store)
         previous = store.id
+
+
+def _is_aligned(lanes: VectorLanes, row: MemoryRow) -> bool:
+    """Whether a row is to be loaded and stored by pointers to vectors, as it begins where these may."""
+    return lanes.aligned and row.stride == 1 and common_divisor(row.offset) % lanes.width == 0
 
 
 def _aligned(lanes: VectorLanes, target: Any, assignee: Any, iname: str, row: MemoryRow) -> int:

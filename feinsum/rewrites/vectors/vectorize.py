@@ -34,6 +34,7 @@ def vectorize(
     *,
     scalars: Sequence[str] = (),
     streaming: bool = False,
+    aligned: bool = False,
 ) -> lp.TranslationUnit:
     """Make an index the lanes of vectors, padded to whole vectors; rows of memory are loaded and stored as vectors.
 
@@ -57,6 +58,8 @@ def vectorize(
     :param width: lanes of a vector: 2, 4, 8 or 16.
     :param scalars: loops that index such an axis, but are no lanes.
     :param streaming: store past the caches, with a builtin of clang that compilers for CPUs know, where rows are aligned.
+    :param aligned: load and store whole vectors by pointers to such where rows are aligned: GPUs take several numbers at
+        once in no other way.
     :raises TransformError: if private arrays are not indexed by just these inames along one axis, if lengths differ, or
         for numbers other than float32 and float64.
 
@@ -70,7 +73,7 @@ def vectorize(
     if lengths:
         raise TransformError(f"loops {sorted(found)} have different lengths, so they cannot be the same lanes")
     return t_unit.with_kernel(
-        VectorLanes(kernel, found, length, width, streaming, axes, memory, match.all_finishing).result()
+        VectorLanes(kernel, found, length, width, streaming, axes, memory, match.all_finishing, aligned=aligned).result()
     )
 
 
@@ -81,6 +84,7 @@ class VectorLanes:
     :ivar axes: private arrays that become arrays of vectors -> the axis of the lanes.
     :ivar memory: private arrays that stay arrays of numbers, their rows padded.
     :ivar finishing: see :attr:`feinsum.match.Match.all_finishing`.
+    :ivar aligned: whether whole vectors are loaded and stored by pointers to such, where rows are aligned.
     """
 
     kernel: lp.LoopKernel
@@ -97,6 +101,7 @@ class VectorLanes:
     tags: dict[str, str] = field(default_factory=dict)
     block_loops: dict[str, str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)
+    aligned: bool = False
 
     def __post_init__(self) -> None:
         self.fresh: Callable[[str], str] = self.kernel.get_var_name_generator()

@@ -1,11 +1,11 @@
 """Streaming: every operand passes once, in the order in which it lies in memory: ``out[i] = Σ_j A[i, j] x[j]``.
 
 ``plan`` describes the lanes and the share of a work-group; ``strips`` has the loops, ``body`` the terms and stores of all
-streams, ``sums`` the two kinds of sum, and ``partial_sums`` the launch that adds up the sums of several groups; ``write``
-puts these parts together.
+streams, ``flights`` the copies of several loads at a time, ``sums`` the two kinds of sum, and ``partial_sums`` the launch
+that adds up the sums of several groups; ``write`` puts these parts together.
 """
 
-from feinsum.skeletons.streaming.plan import Stream, TurnedTiles
+from feinsum.skeletons.streaming.plan import Flight, Stream, TurnedTiles
 from feinsum.skeletons.streaming.write import write
 
-__all__ = ["Stream", "TurnedTiles", "write"]
+__all__ = ["Flight", "Stream", "TurnedTiles", "write"]

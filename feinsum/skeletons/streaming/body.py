@@ -44,8 +44,8 @@ class StreamBody:
         """Add the loops over groups, and those of the output around all else."""
         draft = Draft(kernel)
         loops = StripLoops(draft, {x: axis_length(match, x) for x in match.einsum.indexing.indices}, plan.block_tile)
-        loops.open_groups({plan.lane: plan.width} if plan.by_items else {})
-        before = plan.order.partition(plan.lane)[0]
+        loops.open_groups({plan.lane: plan.width} if plan.by_items else {}, 1 if plan.flight else 0)
+        before = plan.order.partition(plan.flight.letters if plan.flight else plan.lane)[0]
         outer = {x: loops.plain(x) for x in before if x not in plan.summed}
         partial = partial_sums(draft, match, plan.split, plan.block_tile[plan.split]) if plan.split else None
         return cls(match, plan, draft, loops, after, outer, partial)
@@ -83,6 +83,13 @@ class StreamBody:
         del self.draft.tags[loop]
         self.lanes.append(loop)
 
+    def vectors(self, length: int) -> str:
+        """A new loop over the numbers of a vector of so many."""
+        (loop,) = self.draft.unrolled([f"{self.plan.lane}_lane"], [length])
+        del self.draft.tags[loop]
+        self.lanes.append(loop)
+        return loop
+
     def array(self, base: str, shape: tuple[int, ...], row: int) -> str:
         """A new private array of the type of a row; of one entry if it has no axes."""
         return self.draft.array(base, shape or (1,), dtype=self.match.einsum.dtypes[row])
@@ -112,11 +119,13 @@ class StreamBody:
             return read(self.partial.arrays[row], (Variable(self.loops.groups[self.plan.split]), *index))
         return read(self.match.outputs[row], index)
 
-    def assign(self, assignee: Any, value: Any, loops: Sequence[str], after: Iterable[str]) -> str:
+    def assign(
+        self, assignee: Any, value: Any, loops: Sequence[str], after: Iterable[str], predicates: Sequence[Any] = ()
+    ) -> str:
         """Add an assignment inside the groups and the outer loops."""
         within = [*self.loops.groups.values(), *self.outer.values(), *loops]
         self.draft.priorities.append(",".join(x for x in within if self.draft.tags.get(x, UNROLL) == UNROLL))
-        return self.draft.assign(assignee, value, within, list(after))
+        return self.draft.assign(assignee, value, within, list(after), predicates=predicates)
 
     def named(self, row: int, stores: list[str]) -> list[str]:
         """The stores of a row, the last one under the name of its instruction unless partial sums are stored."""

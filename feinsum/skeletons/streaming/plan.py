@@ -33,6 +33,24 @@ class TurnedTiles:
 
 
 @dataclass(frozen=True)
+class Flight:
+    """The loads of a copy that a work-item has on their way at a time.
+
+    :ivar letters: indices that lie side by side in the output, which work-groups share as one; they end with the lane.
+    :ivar strips: how many vectors, or single numbers, a work-item loads of every operand before it stores the first.
+    :ivar vector: numbers of a vector; 1 for single numbers.
+    """
+
+    letters: str
+    strips: int
+    vector: int = 1
+
+    def share(self, width: int) -> int:
+        """How many positions of the output a group of so many work-items does."""
+        return width * self.strips * self.vector
+
+
+@dataclass(frozen=True)
 class Stream:
     """The plan of a stream: an einsum without sums, or a sum over one operand with all indices times smaller ones.
 
@@ -89,7 +107,19 @@ class Stream:
         default=None,
     )
 
+    flight: Flight | None = described(
+        """The loads that each work-item of a copy has on their way at a time; nothing where it loads one number, or where
+        lanes are those of vectors.  `strips` is how many it loads of every operand before it stores the first; `vector` is
+        how many numbers each of these loads brings.  With either, the work-items of a group have neighbours among all
+        indices of the output whose lengths are known, rather than of its last one alone.""",
+        word="loads in flight",
+        parameter=("strips", "vector"),
+        default=None,
+    )
+
     def __post_init__(self) -> None:
+        if self.flight and (self.vectors or self.summed or self.turned or not self.order.endswith(self.flight.letters)):
+            raise TransformError(f"work-items have no strips of '{self.flight.letters}' at a time in loops '{self.order}'")
         if self.lane not in self.order or not set(self.summed) <= set(self.order):
             raise TransformError(f"loops '{self.order}' lack the lane '{self.lane}', or some of the sums '{self.summed}'")
         if len(self.split) > 1:

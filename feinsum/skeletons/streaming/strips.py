@@ -51,13 +51,13 @@ class StripLoops:
     groups: dict[str, str] = field(default_factory=dict)
     tiles: dict[str, Strips] = field(default_factory=dict)
 
-    def open_groups(self, items: Mapping[str, int]) -> None:
-        """Add the loops over groups, the first of `counts` along the first axis of the device.
+    def open_groups(self, items: Mapping[str, int], first: int = 0) -> None:
+        """Add the loops over groups, the first of `counts` along an axis of the device, which is the first one as a rule.
 
         :param items: index -> the work-items of a group along it; where they are all that a group does of it, they stand in
             one set with the groups, which keeps the order of the code the same from run to run.
         """
-        for axis, (letter, count) in enumerate(self.counts.items()):
+        for axis, (letter, count) in enumerate(self.counts.items(), first):
             group, length = self.draft.fresh(f"{letter}_group"), self.lengths[letter]
             if items.get(letter) == count:
                 item = self.draft.fresh(f"{letter}_item")
@@ -71,6 +71,15 @@ class StripLoops:
             if axis < _GROUP_AXES:
                 self.draft.tags[group] = f"g.{axis}"
             self.groups[letter] = group
+
+    def open_shares(self, letters: str, share: int) -> str:
+        """Add the loop over groups that have a share each of some indices as one, along the first axis of the device."""
+        group = str(self.draft.fresh(f"{letters}_group"))
+        total = flattened_product(tuple(self.lengths[x] for x in letters))
+        self.draft.domain(names(total), [group], f"0 <= {group} and {share}*{group} < {total}")
+        self.draft.tags[group] = "g.0"
+        self.groups[letters] = group
+        return group
 
     def plain(self, letter: str) -> str:
         """A loop over the positions of a group along an index."""

@@ -22,6 +22,7 @@ from feinsum.rewrites import divide, materialize, place, spread, spread_sum, vec
 from feinsum.rewrites.loops import iname_of, without_race_warnings
 from feinsum.rewrites.memory import Kept
 from feinsum.skeletons.streaming.body import StreamBody
+from feinsum.skeletons.streaming.flights import copy_in_flight
 from feinsum.skeletons.streaming.partial_sums import add_up
 from feinsum.skeletons.streaming.plan import Stream, TurnedTiles
 from feinsum.skeletons.streaming.sums import keep_lanes, sum_lanes
@@ -59,15 +60,19 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.Translat
     body = StreamBody.opened(t_unit[match.kernel_name], match, plan, after)
     t_unit = t_unit.with_kernel(_written(body))
     if body.lanes:
-        t_unit = vectorize(t_unit, match, body.lanes, plan.width, streaming=plan.streaming_stores)
+        length = plan.flight.vector if plan.flight else plan.width
+        t_unit = vectorize(t_unit, match, body.lanes, length, streaming=plan.streaming_stores, aligned=bool(plan.flight))
     return _spread_last(t_unit, body.partial.match, plan) if body.partial else t_unit
 
 
 def _written(body: StreamBody) -> lp.LoopKernel:
     """The kernel with the instructions of the plan."""
     plan = body.plan
-    write_row = _copy if not plan.summed else sum_lanes if plan.lane in plan.summed else keep_lanes
-    stores = [store for row in range(body.match.einsum.b) for store in write_row(body, row)]
+    if plan.flight:
+        stores = copy_in_flight(body, plan.flight)
+    else:
+        write_row = _copy if not plan.summed else sum_lanes if plan.lane in plan.summed else keep_lanes
+        stores = [store for row in range(body.match.einsum.b) for store in write_row(body, row)]
     rules = add_up(body.draft, body.partial, stores) if body.partial else {}
     kernel = body.draft.finished(body.match.insn_ids, ())
     # Whole strips and the remainder do not overlap.  Nor do groups, as the bounds of their loops tell, which loopy does not
@@ -177,5 +182,12 @@ def _check(kernel: lp.LoopKernel, match: Match, plan: Stream) -> None:
     indexing, lane = match.einsum.indexing, plan.lane
     if sorted(plan.order) != sorted(indexing.indices) or sorted(plan.summed) != sorted(indexing.summed):
         raise TransformError(f"loops '{plan.order}' with sums over '{plan.summed}' are not those of '{indexing}'")
+    if plan.flight:
+        others = (match.einsum.index_sizes[x] for x in plan.flight.letters[1:])
+        row = match.einsum.index_sizes[lane]
+        if not all(isinstance(length, int) for length in others):
+            raise TransformError(f"'{plan.flight.letters}' are not one, as the lengths of all but the first are not known")
+        if plan.flight.vector > 1 and (not isinstance(row, int) or row % plan.flight.vector):
+            raise TransformError(f"there are no whole vectors of {plan.flight.vector} along '{lane}'")
     if plan.keeps_sums and lane not in plan.block_tile and not isinstance(match.einsum.index_sizes[lane], int):
         raise TransformError(f"a group keeps all sums along '{lane}', whose length is not known")

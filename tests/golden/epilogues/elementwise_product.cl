@@ -2,7 +2,7 @@
 // elementwise_product, version 1
 
 // Some GPU: ij,ij->ij [a0 a1_0; a0 a1_1] then 2*v + out; (v + b[j])/(exp(-(v + b[j])) + 1) a0: float64[Ni, 3], a1_0: float64[Ni, 3], a1_1: float64[Ni, 3], b: float64[3]
-// width=256 portion=1 streaming=False
+// width=256 portion=1 streaming=False strips=1 vector=1
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120

@@ -2,7 +2,7 @@
 // trace, version 1
 
 // Some GPU: ii-> [a0_0; a0_1] then 2*v + out; (v + b)/(exp(-(v + b)) + 1) a0_0: float64[4, 4], a0_1: float64[4, 4], b: float64[]
-// width=256 portion=8192 accumulators=1 together=1
+// width=256 portion=8192 accumulators=1 together=1 strips=1 vector=1
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
