@@ -1,6 +1,7 @@
 # make demo    look up or tune three einsums and compare with numpy
 # make test    the whole test suite, on all cores
 # make quick   what to run while editing: all tests but the slow ones, see doc/contributing.rst
+# make fuzz    random einsums, epilogues and programs of the three languages by the hundred: FUZZ="--of tensor"
 # make check   ruff, types, import rules
 # make doc     the pages of doc/, into doc/_build/html/index.html
 # make readme  what the commands of the README print on this machine, written into it
@@ -20,7 +21,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test quick check doc readme notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu clean
+.PHONY: demo test quick fuzz check doc readme notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -34,6 +35,12 @@ test: $(VENV)/.installed-dev
 
 quick: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+# What is random, on which runtimes, how many and the seed: python tests/fuzzing.py --help
+FUZZ ?=
+
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tests/fuzzing.py $(FUZZ)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check

@@ -1,6 +1,6 @@
 """Epilogues in kernels: proved, called, looked up, tuned, timed and saved, on every CPU device.
 
-``FEINSUM_FUZZ=1000 pytest tests/test_epilogue_kernels.py --hypothesis-seed=1`` tries a thousand random ones on each device.
+``make fuzz FUZZ="--of epilogues --programs 1000"`` tries a thousand random ones.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cla
 import pytest
+from fuzzing import cases
 from hypothesis import Phase, assume, given, note, settings
 from hypothesis import strategies as st
 from random_einsums import Described, described
 from random_epilogues import epilogues
-from test_fuzz import EXAMPLES, cpu_devices, few, some_point
+from test_fuzz import cpu_devices, some_point
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum, parse_key
@@ -44,7 +45,7 @@ def device(request: pytest.FixtureRequest) -> Device:
     return request.param
 
 
-@settings(few, max_examples=EXAMPLES or 5, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(cases(5), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(case=described(), data=st.data(), seed=st.integers(0, 2**32 - 1), draw=st.sampled_from(["even", "zero", "uneven"]))
 def test_any_epilogue_of_any_configuration_is_right(
     case: Described, data: st.DataObject, seed: int, draw: str, device: Device

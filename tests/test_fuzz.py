@@ -1,15 +1,14 @@
 """Random einsums equal numpy's, on every CPU device: calls of `contract`, described einsums, and any configuration of them.
 
-``FEINSUM_FUZZ=1000 pytest tests/test_fuzz.py --hypothesis-seed=1`` tries a thousand of each on each device instead of 25,
-and others with another seed.  ``-k "intel and contract"`` chooses; ``-s --hypothesis-verbosity=verbose`` shows each before
-it runs, for what kills the process.
+``make fuzz FUZZ="--of einsums --programs 1000 --seed 1"`` tries a thousand of each instead of 25, and others with another
+seed.  ``FEINSUM_FUZZ=1000 pytest -s --hypothesis-verbosity=verbose --hypothesis-seed=1`` shows each before it runs, for
+what kills the process.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, note, settings
+from fuzzing import cases
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from random_einsums import Described, Equation, described, equations, lay_out, numbers
 
@@ -37,18 +37,8 @@ from feinsum.validate import Workload
 # loopy raises the limit for deep kernels and leaves it there; hypothesis, which raises it too, wonders.
 pytestmark = pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")
 
-EXAMPLES = int(os.environ.get("FEINSUM_FUZZ", "0"))
 ATTEMPTS = 100
 """Random points of a space that are asked for one it accepts."""
-
-few = settings(
-    max_examples=EXAMPLES or 25,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def cpu_devices() -> list[Device]:
@@ -124,7 +114,7 @@ def summed_points(text: str, operands: Sequence[np.ndarray[Any, Any]]) -> int:
     return math.prod(n for x, n in lengths.items() if x not in kept)
 
 
-@few
+@cases(25)
 @given(equation=equations(), seed=st.integers(0, 2**32 - 1))
 def test_contract_equals_numpy(equation: Equation, seed: int, device: Device, database: str) -> None:
     """Whatever the grammar, lengths, types, strides, arrays that stand in several places, and keywords."""
@@ -177,7 +167,7 @@ def listed(term: str) -> list[Any]:
     return [*map(INDEX_LETTERS.index, head), *([...] if dots else []), *map(INDEX_LETTERS.index, tail)]
 
 
-@few
+@cases(25)
 @given(case=described(), seed=st.integers(0, 2**32 - 1))
 def test_described_einsums_equal_numpy(case: Described, seed: int, device: Device, database: str) -> None:
     """One kernel for several lengths of its long axes, in rows that share arrays, with or without a record."""
@@ -235,7 +225,7 @@ def some_point(task: Task, seed: int) -> tuple[TransformSpace, dict[str, Any]]:
     raise AssertionError(f"no space has a configuration for {task.subject.canonical.einsum}")
 
 
-@few
+@cases(25)
 @given(case=described(), seed=st.integers(0, 2**32 - 1), wide=st.booleans())
 def test_any_configuration_is_right(case: Described, seed: int, wide: bool, device: Device) -> None:
     """Of any space, at several lengths, with indices of 32 or 64 bits: every entry is written, and nothing beyond."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from fuzzing import EXAMPLES, cases
+from hypothesis import given
 from hypothesis import strategies as st
 
 import feinsum as fe
@@ -16,7 +15,6 @@ torch_operator = pytest.importorskip("feinsum.interop.torch_operator")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch 2.13, of itself
 
-EXAMPLES = int(os.environ.get("FEINSUM_FUZZ", "0"))
 """More random einsums than the few of every run."""
 
 
@@ -213,12 +211,7 @@ def einsums(draw):
     return f"{','.join(terms)}->{output}", shapes, draw(st.sampled_from([torch.float64, torch.complex128]))
 
 
-@settings(
-    max_examples=EXAMPLES or 5,
-    deadline=None,
-    derandomize=not EXAMPLES,
-    suppress_health_check=[HealthCheck.differing_executors],
-)
+@cases(5)
 @given(drawn=einsums())
 def test_random_einsums(einsum, drawn):
     subscripts, shapes, dtype = drawn

@@ -1,20 +1,19 @@
 """Programs of the immediate language that run: interpreted, raised and on devices, beside numpy and beside each other.
 
-``FEINSUM_FUZZ=1000 pytest tests/test_languages_immediate_running.py -k random_programs --hypothesis-seed=1`` runs a
-thousand random programs where otherwise a few are; ``-k random_programs_on`` only those with kernels of their own, on both
-routes; ``--cpu pocl`` chooses another device.
+``make fuzz FUZZ="--of immediate --programs 1000"`` runs a thousand random programs with one kernel, and a thousand with
+kernels of their own on both routes, where otherwise a few are.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyopencl.array as cla
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from fuzzing import EXAMPLES, cases
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from immediate_programs import SAMPLE, Example, Writer, arguments_for, in_function
 from one_kernel import OneKernel
@@ -39,9 +38,6 @@ def copies(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def results(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
-
-
-EXAMPLES = int(os.environ.get("FEINSUM_FUZZ", "0"))
 
 
 class NumpyKernel:
@@ -70,7 +66,7 @@ class NumpyKernel:
         return out
 
 
-@settings(max_examples=max(80, EXAMPLES), deadline=None)
+@cases(80)
 @given(st.data())
 def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> None:
     """Whatever is raised, folded, joined and gathered; numbers are small integers, so that results are equal."""
@@ -90,17 +86,6 @@ def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> 
                 np.testing.assert_array_equal(given_[name], value, err_msg=f"%{name} of\n{program}")
 
 
-MANY = settings(
-    max_examples=EXAMPLES or 3,
-    deadline=None,
-    derandomize=not EXAMPLES,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-"""Those that the environment asks for, each other ones; else a few, the same always."""
-
-
 def run_like_the_interpreter(program: fe.Program, device: fe.Device, routes: Iterable[str], items: int = 5) -> None:
     """Run a program with device arrays, and compare all of them with what the interpreter leaves."""
     arguments = arguments_for(program.function(), np.random.default_rng(0), items)
@@ -117,7 +102,7 @@ def run_like_the_interpreter(program: fe.Program, device: fe.Device, routes: Ite
             np.testing.assert_array_equal(got, value, err_msg=f"%{name} by route {route} of\n{program}")
 
 
-@settings(MANY, max_examples=EXAMPLES or 25)
+@settings(cases(25), phases=[Phase.generate])
 @given(data=st.data())
 def test_random_programs_with_one_kernel(cpu: fe.Device, data: st.DataObject) -> None:
     """All that is done with device arrays but the kernels of `generate`, in whose place there is one that is built once."""
@@ -127,7 +112,7 @@ def test_random_programs_with_one_kernel(cpu: fe.Device, data: st.DataObject) ->
         run_like_the_interpreter(program, cpu, ("auto", "general"), data.draw(st.sampled_from([1, 5])))
 
 
-@MANY
+@settings(cases(3), phases=[Phase.generate])
 @given(data=st.data())
 def test_random_programs_on_a_device(cpu: fe.Device, data: st.DataObject) -> None:
     """The same with the kernels of `generate`; few, for each of them is compiled.

@@ -1,16 +1,16 @@
 """Compiled functions of the tensor language against the interpreter, on the CPU device.
 
-Heavy runs set ``FEINSUM_TEST_EXAMPLES`` to thousands.
+``make fuzz FUZZ="--of tensor --programs 1000"`` runs a thousand random programs by sub-groups of one and of four.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from fuzzing import cases
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_tensor_programs import exact_programs
 from tensor_programs import arguments_for
@@ -22,7 +22,6 @@ from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.running.kernel import GeneralKernel
 from feinsum.languages.tensor.types import BF16, F16, SCALARS, Coopmatrix, Scalar
 
-EXAMPLES = int(os.environ.get("FEINSUM_TEST_EXAMPLES", "12"))
 TARGETS = {
     "one": Target(1, (1, 1), 32, 16),
     "eight": Target(4, (8, 1)),
@@ -120,10 +119,10 @@ def whole_arguments(function: Any, seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("target", ["one", "eight"])
-@settings(max_examples=EXAMPLES, deadline=None)
+@cases(12)
 @given(text=exact_programs(), seed=st.integers(0, 2**32 - 1))
 def test_random_programs_give_what_the_interpreter_gives(cpu: fe.Device, target: str, text: str, seed: int) -> None:
-    """Every bit of it, for numbers that need no rounding; ``FEINSUM_TEST_EXAMPLES`` says how many programs."""
+    """Every bit of it, for numbers that need no rounding."""
     program, chosen = fe.program(text), TARGETS[target]
     function = program.function()
     wanted = whole_arguments(function, seed)

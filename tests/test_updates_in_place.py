@@ -7,7 +7,8 @@ out.  ``FEINSUM_FUZZ=20 pytest tests/test_updates_in_place.py`` tries twenty con
 from __future__ import annotations
 
 import pytest
-from test_fuzz import EXAMPLES, cpu_devices
+from fuzzing import EXAMPLES
+from test_fuzz import cpu_devices
 from test_spaces import SPACES, by_name, presentations, sized, some_configurations, types
 
 import feinsum as fe
