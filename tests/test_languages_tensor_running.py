@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pyopencl.array as cla
 import pytest
 
 import feinsum as fe
+from feinsum.compile import launching
 from feinsum.errors import DeviceError, DTypeError, LanguageError, ShapeError, ValidationError
 from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.running.kernel import GeneralKernel
@@ -171,3 +174,39 @@ def test_work_groups_that_the_device_cannot_have(cpu: fe.Device) -> None:
     text = f"func @f() {sizes} {{\nparallel {{\n%i = builtin.subgroup_id : i32\n}}\n}}"
     with pytest.raises(DeviceError, match="@f wants work-groups of 32768 work-items"):
         fe.build(fe.program(text), device=cpu)
+
+
+MEETING = """
+    axpby.n %one, %A, %one, %B
+    axpby.n %one, %B, %one, %A
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "id_", "optimised"),
+    [
+        ("if %yes {" + MEETING + "}", "cpu:pocl:some:2cu", False),
+        (MEETING + "if %yes { store %one, %C[%last] }", "cpu:pocl:some:2cu", True),
+        ("if %yes {" + MEETING + "}", "cpu:intel:some:2cu", True),
+    ],
+    ids=["barrier in a branch", "branch without one", "another runtime"],
+)
+def test_pocl_does_not_optimise_barriers_in_branches(
+    cpu: fe.Device, monkeypatch: pytest.MonkeyPatch, body: str, id_: str, optimised: bool
+) -> None:
+    """PoCL 3.1 moves code across them: of 150 random functions one ended the process, and one gave a wrong number."""
+    build, options = launching.build_program, list[str]()
+    monkeypatch.setattr(launching, "build_program", lambda *given: options.extend(given[2]) or build(*given))
+    device: Any = SimpleNamespace(
+        profile=replace(cpu.profile, id=id_), cl_device=cpu.cl_device, context=cpu.context, queue=cpu.queue
+    )
+    text = f"""func @f(%p: i32, %A: memref<i64x3>, %B: memref<i64x3>, %C: memref<i64x3>) {{
+        %one = constant 1 : i64  %last = constant 2 : index  %yes = cmp.ge %p, %p : bool
+        {body}
+    }}"""
+    program = fe.program(text)
+    found, wanted = ({"p": 1, **{name: np.arange(3) for name in "ABC"}} for _ in range(2))
+    GeneralKernel(program.function(), program.source, device, target=Target(4, (8, 1))).call(found, 1, None, None)
+    program.interpret(count=1, **wanted)
+    np.testing.assert_array_equal(found["A"], wanted["A"])
+    assert ("-cl-opt-disable" not in options) == optimised

@@ -14,21 +14,24 @@ from feinsum.devices.opencl import build_program
 from feinsum.ending import calling
 from feinsum.errors import TransformError
 
-_CORRECT_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
+_CORRECT_DIVISION, _UNOPTIMISED = "-cl-fp32-correctly-rounded-divide-sqrt", "-cl-opt-disable"
 
 
 class Launcher:
     """A kernel built for a device; thread-safe.
 
     :param dtypes: of each argument the type of a number, or None for a buffer.
+    :param optimised: whether the compiler may optimise the kernel.
     """
 
-    def __init__(self, device: Device, source: str, name: str, dtypes: Sequence[np.dtype[Any] | None]) -> None:
+    def __init__(
+        self, device: Device, source: str, name: str, dtypes: Sequence[np.dtype[Any] | None], optimised: bool = True
+    ) -> None:
         import pyopencl as cl
 
         self.device, self.name = device, name
         rounds = device.cl_device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
-        options = [_CORRECT_DIVISION] if rounds else []
+        options = [*([_CORRECT_DIVISION] if rounds else []), *([] if optimised else [_UNOPTIMISED])]
         try:
             with calling:
                 self._kernel = cl.Kernel(build_program(device.context, source, options), name)

@@ -125,6 +125,7 @@ class Context:
     :ivar span: the operation that is being emitted; `spans` those whose accesses are checked.
     :ivar locals: arrays of the work-group, by name: type and length.
     :ivar on_units: matrices that are held as matrix units have them, and a multiple of their depth; `units` are those used.
+    :ivar meets_in_branch: whether work-items meet in a branch that all of them take, or none.
     :ivar alloca_space: the address space of allocas; `spilled` are the arrays that lie in global memory.
     """
 
@@ -137,6 +138,7 @@ class Context:
         self.body: list[Any] = []
         self.mask: str | None = None
         self.collective = True
+        self.meets_in_branch = False
         self.span = Span(0, 0)
         self.spans: list[Span] = []
         self.locals: dict[str, tuple[str, int]] = {}

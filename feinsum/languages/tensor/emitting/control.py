@@ -147,6 +147,7 @@ def emit_if(context: Context, operation: Operation, run: Run) -> None:
                 _deliver(context, variables, run(context, region))
             context.body.append(cgen.Block(inside))
     else:
+        context.meets_in_branch |= any(_talks(context, region) for region in operation.regions)
         test = f"{context.mask} && {test}" if context.mask else test
         branches = []
         outer = context.mask

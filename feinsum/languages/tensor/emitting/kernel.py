@@ -68,6 +68,7 @@ class Emitted:
 
     :ivar spans: where the accesses stand that are checked; the kernel reports one by its number, from 1.
     :ivar units: the matrix units that it uses.
+    :ivar meets_in_branch: whether there is a barrier in a branch.
     :ivar local_bytes: memory of the work-group, or of the work-item where there is one only.
     """
 
@@ -79,6 +80,7 @@ class Emitted:
     needs_wide_atomics: bool
     spans: tuple[Span, ...] = ()
     units: tuple[str, ...] = ()
+    meets_in_branch: bool = False
 
 
 MOST_PRIVATE_BYTES: Final = 32 << 10
@@ -116,8 +118,9 @@ def emit(function: Function, target: Target, check: bool = False, most_local_byt
     wide = "atom_" in whole
     pragmas = _pragmas("double" in whole, wide)
     return Emitted(
-        name, pragmas + whole, tuple(slots), local, "double" in whole, wide, tuple(context.spans), tuple(context.units)
-    )
+        name, pragmas + whole, tuple(slots), local, "double" in whole, wide, tuple(context.spans), tuple(context.units),
+        context.meets_in_branch,
+    )  # fmt: skip
 
 
 _SIZES: Final = {

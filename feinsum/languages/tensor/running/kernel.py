@@ -67,7 +67,9 @@ class GeneralKernel:
         self._known_layouts: dict[Any, Layout] = {}
         self._counted = _counted(function)
         dtypes = [_dtype_of(slot) for slot in self.emitted.slots]
-        self._launcher = Launcher(device, self.emitted.source, self.emitted.name, dtypes)
+        # PoCL 3.1 moves code across barriers in branches: kernels end the process, or results are wrong
+        trusted = device.profile.runtime != "pocl" or not self.emitted.meets_in_branch
+        self._launcher = Launcher(device, self.emitted.source, self.emitted.name, dtypes, optimised=trusted)
 
     @property
     def source(self) -> str:
