@@ -110,6 +110,26 @@ def test_a_space_makes_functions_of_sums(s: TransformSpace, player: fe.Device) -
     check(player, e, executable, sized(e, 101))
 
 
+ON_A_GPU = {
+    "loads in flight, vectors": ("elementwise_product", "ij,i->ij", {"i": 13, "j": 36}, {"strips": 2, "vector": 4}),
+    "loads in flight, numbers": ("permutation", "ij->ij", {"i": "N", "j": 37}, {"strips": 4, "vector": 1}),
+    "tiles of a copy": ("permutation", "ij->ji", {"i": "N", "j": 37}, {"strips": 4, "tile": 32}),
+    "tiles of a sum": ("reduction", "ij,ji->j", {"i": 70, "j": 37}, {"tile": 32, "portion": 2048}),
+}
+
+
+@pytest.mark.parametrize("case", ON_A_GPU)
+def test_fused_kernels_of_a_gpu_are_exact(case: str, cpu: fe.Device) -> None:
+    """In vectors by pointers to such, and where tiles pass through local memory; a CPU plays the GPU."""
+    name, subscripts, lengths, wanted = ON_A_GPU[case]
+    shapes = [tuple(lengths[x] for x in term) for term in parse_subscripts(subscripts).inputs]
+    rows = [[fe.array(f"a{k}_{row}", shape, "float32") for k, shape in enumerate(shapes)] for row in range(2)]
+    bare = fe.batched_einsum(subscripts, rows)
+    s, e, sizes = find_space(name), with_epilogues(bare), {"N": 133} if "N" in lengths.values() else {}
+    configuration = next(s.configurations(s.problem(bare, sizes, GPU), wanted))
+    check(cpu, e, build(cpu.context, realize(e, sizes, s, configuration, GPU)), sizes)
+
+
 CASES = {
     "several vectors, ragged": ("vector_panels", "ik,kj->ij", {"i": 50, "k": 7, "j": 133}, {}),
     "one row of vectors, ragged": ("vector_panels", "ik,kj->ij", {"i": "N", "k": 7, "j": 35}, {}),

@@ -122,3 +122,19 @@ def test_loads_in_flight_are_bandwidth() -> None:
     assert many - two < 4 * (two - one)
     s, p = copied("i,j->ij", "float32", i=10**5, j=2048)
     assert s.work(p, s.default(p)).bandwidth == 1
+
+
+def test_crossed_operands_pass_through_tiles() -> None:
+    """In sums of lengths that fill tiles; elsewhere an operand that is read across its rows comes several times."""
+    s = find_space("reduction")
+    for length, tile in ((4096, 32), (10, 0)):
+        e = fe.einsum("ij,ji->", *(fe.array(x, (length, length), "float32") for x in "AB"))
+        p = s.problem(e, {}, GPU)
+        assert s.default(p)["tile"] == tile
+    e = fe.einsum("ij,ji->", *(fe.array(x, (4096, 4096), "float32") for x in "AB"))
+    p = s.problem(e, {}, GPU)
+    turned, strided = (s.work(p, {**s.default(p), "tile": tile}) for tile in (32, 0))
+    assert (turned.groups, turned.launches) == (512, 2)
+    assert strided.bytes > 2 * turned.bytes
+    assert strided.seconds(GPU, 4) > 1.5 * turned.seconds(GPU, 4)
+    assert s.parameters(s.problem(e, {}, CPU))["tile"] == (0,)

@@ -177,10 +177,14 @@ def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration
 
 
 def _ruled(start: Configuration, record: TuningRecord, here: _Place) -> Configuration:
-    """`start`, with the first choices of parameters that follow a rule which the record is too old to know."""
-    younger = [name for name in here.space.ruled if name not in record.configuration]
-    ruled = {**start, **{name: here.choices[name][0] for name in younger}}
-    return start if here.space.constraint(here.problem, ruled) else ruled
+    """What is nearest to `start` with the first choices of parameters that follow a rule which the record is too old to
+    know; the default if that is far."""
+    younger = {name: here.choices[name][0] for name in here.space.ruled if name not in record.configuration}
+    others = {name: values for name, values in here.choices.items() if name not in younger}
+    for changed in islice(_near({**start, **younger}, others), _TRIED if younger else 0):
+        if here.space.constraint(here.problem, changed) is None:
+            return changed
+    return here.space.default(here.problem) if younger else start
 
 
 def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from feinsum.space import Choices, Problem
 
-from .operands import can_be_joined, crossing, is_across_rows, longest_operand
+from .operands import can_be_joined, crossing, crossing_sum, is_across_rows, longest_operand
 
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess; chosen by hand."""
 ITEMS = (256, 128, 512, 64, 32)
 VECTORS = (1, 2, 4)
 STRIPS = (1, 2, 4, 8)
+PORTIONS_OF_TILES = (32768, 8192, 131072, 2048)
+TILE = 32
+"""Numbers that the lanes of a sub-group read side by side."""
 LOAD_BYTES = 16
 """What a work-item of a GPU loads at once, at most."""
 BYTES_OF_AN_ITEM = 32
@@ -76,7 +79,18 @@ def permutation_choices(p: Problem) -> Choices:
         own = {"portion": common["portion"][:1], "tile": (64, 32, 128, 16), "spare": (0,), "joined": (False,)}
         return {**common, **own}
     joined = (True, False) if can_be_joined(p.einsum) else (False,)
-    return {**common, "width": (32, 16, 64), "tile": (32, 16, 8), "spare": (1, 0), "joined": joined}
+    own = {"width": (32, 16, 64), "tile": (32, 16, 8, 64), "spare": (1, 0), "joined": joined}
+    return {**common, "strips": places_of_tiles(p), **own}
+
+
+def places_of_tiles(p: Problem) -> tuple[int, ...]:
+    """The places that work-items of a GPU have of a tile which passes through local memory; 1 for a row of work-items that
+    takes the tile row by row."""
+    output = p.einsum.indexing.output
+    if sum(map(p.is_long, output)) > 1:
+        return (1,)
+    wide = min(p.sizes[output[-1]], p.sizes[crossing(p.einsum)]) >= TILE // 2
+    return (4, 8, 16, 2, 1) if wide else (1, 4, 8, 16, 2)
 
 
 def sum_choices(p: Problem) -> Choices:
@@ -86,7 +100,18 @@ def sum_choices(p: Problem) -> Choices:
     apart = p.device.simd_bytes and is_across_rows(p.einsum, letters[-1])
     shorter = tuple(n for n in ACROSS if n < row) if apart else ()
     kept = row * p.device.line_bytes <= p.device.first_cache_bytes
-    return {**single_sum_choices(p), "across": (0, *shorter) if kept else (*shorter, 0)}
+    tile, common = crossed_tiles(p, letters[-1]), single_sum_choices(p)
+    if tile[0]:
+        common = {**common, "portion": PORTIONS_OF_TILES}
+    return {**common, "across": (0, *shorter) if kept else (*shorter, 0), "tile": tile}
+
+
+def crossed_tiles(p: Problem, lane: str) -> tuple[int, ...]:
+    """Sides of the tiles that pass through the local memory of a GPU where operands run across each other; 0 for none."""
+    across = crossing_sum(p.einsum)
+    if p.device.simd_bytes or not across or any(p.is_long(x) for x in p.einsum.indexing.summed):
+        return (0,)
+    return (TILE, 0) if min(p.sizes[across], p.sizes[lane]) >= TILE else (0, TILE)
 
 
 def single_sum_choices(p: Problem) -> Choices:

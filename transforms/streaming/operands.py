@@ -38,3 +38,9 @@ def side_by_side(e: BatchedEinsum) -> str:
     output = e.indexing.output
     known = next((k for k, x in enumerate(reversed(output)) if not isinstance(e.index_sizes[x], int)), len(output))
     return output[max(0, len(output) - known - 1) :]
+
+
+def crossing_sum(e: BatchedEinsum) -> str:
+    """The index along the rows of an operand that runs across the longest one and is as long; "" if there is none."""
+    letters = longest_operand(e) or ""
+    return next((x[-1] for x in e.indexing.inputs if set(x) == set(letters) and x[-1] != letters[-1]), "")

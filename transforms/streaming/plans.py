@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from feinsum.errors import TransformError
-from feinsum.skeletons.streaming import Flight, Stream, TurnedTiles
+from feinsum.skeletons.streaming import CrossedTiles, Flight, Stream, TurnedTiles
 from feinsum.space import Configuration, Problem
 
-from .operands import can_be_joined, crossing, longest_operand, side_by_side
+from .operands import can_be_joined, crossing, crossing_sum, longest_operand, side_by_side
 
 GROUPS_PER_UNIT = 4
 """So many work-groups for each compute unit balance the load; chosen by hand."""
@@ -21,6 +21,8 @@ KEPT_SHARE = 3
 """The sums that a work-group keeps take such a part of the first cache at most; chosen by hand."""
 MOST_GROUPS = 65535
 """Of the second and third axes of NVIDIA's devices."""
+LEAST_TILE = 32
+"""Rows of a tile, of which each work-item has several places: what the lanes of a sub-group read side by side."""
 LEAST_OF_A_GROUP = 4096
 """Numbers that have to pass through a work-group so that one more is worth it; chosen by hand."""
 
@@ -84,6 +86,10 @@ def permutation_plan(p: Problem, c: Configuration) -> Stream:
     plan, across = copy_plan(p, c), crossing(p.einsum)
     if p.device.simd_bytes or not across:
         return plan
+    if c["strips"] > 1:
+        if c["width"] != c["tile"] or c["tile"] < LEAST_TILE or c["joined"] or not c["spare"]:
+            raise TransformError(f"work-items share square tiles of {LEAST_TILE} and more, with places to spare")
+        return in_tiles(p, plan.order, plan.lane, across, c["tile"], c["tile"] ** 2 // c["strips"], 1)
     place_bytes = p.itemsize * p.einsum.b * p.einsum.n
     outermost = next((x for x in plan.order if x not in (plan.lane, across)), "")
     shared = {x: n for x, n in plan.block_tile.items() if c["joined"] or x in (plan.lane, outermost)}
@@ -113,6 +119,8 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
     :raises TransformError: as of :func:`copy_plan`.
     """
     _check_device(p, c)
+    if c["tile"]:
+        return crossed_plan(p, c)
     indexing = p.einsum.indexing
     letters = longest_operand(p.einsum) or indexing.indices
     lane, width = letters[-1], c["width"]
@@ -147,12 +155,45 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
     )
 
 
+def crossed_plan(p: Problem, c: Configuration) -> Stream:
+    """The plan of a sum in tiles that pass through local memory.
+
+    :raises TransformError: as of :func:`copy_plan`, or if no operand runs across the longest, a sum is of a length that is
+        not known, or tiles take more local memory than there is.
+    """
+    indexing, across = p.einsum.indexing, crossing_sum(p.einsum)
+    letters = longest_operand(p.einsum) or indexing.indices
+    if not across or any(p.is_long(x) for x in indexing.summed):
+        raise TransformError(f"'{p.einsum.subscripts}' has no operands that run across each other in sums of known length")
+    lane = letters[-1]
+    order = "".join(sorted(letters, key=lambda x: x in indexing.summed))
+    return in_tiles(p, order, lane, across, c["tile"], c["width"], max(1, c["portion"] // c["tile"] ** 2))
+
+
+def in_tiles(p: Problem, order: str, lane: str, across: str, side: int, items: int, turns: int) -> Stream:
+    """The plan of groups of so many work-items that read operands across `lane` in square tiles.
+
+    :raises TransformError: if several indices of the output have lengths that are not known, the device does not allow such
+        groups, or tiles take more local memory than there is.
+    """
+    indexing = p.einsum.indexing
+    if sum(map(p.is_long, indexing.output)) > 1:
+        raise TransformError(f"several lengths of '{indexing.output}' are not known, so groups do not share them as one")
+    turned = tuple(dict.fromkeys(x for x in indexing.inputs if x[-1] == across and lane in x))
+    crossed = CrossedTiles(across, lane, side, turns, turned, p.itemsize * p.einsum.b)
+    plan = Stream(order, lane, items, {}, summed=indexing.summed, vectors=False, crossed=crossed)
+    reason = p.exceeds(work_items=items, local_bytes=plan.local_bytes())
+    if reason is not None:
+        raise TransformError(reason)
+    return plan
+
+
 def trace_plan(p: Problem, c: Configuration) -> Stream:
     """The plan of a sum or, where nothing is summed over, of a copy.
 
     :raises TransformError: as of :func:`copy_plan`.
     """
-    return sum_plan(p, {**c, "across": 0}) if p.einsum.indexing.summed else copy_plan(p, c)
+    return sum_plan(p, {**c, "across": 0, "tile": 0}) if p.einsum.indexing.summed else copy_plan(p, c)
 
 
 def _check_device(p: Problem, c: Configuration) -> None:

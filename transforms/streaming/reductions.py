@@ -31,7 +31,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     version=1,
     rank=4,
     parameters=sum_choices,
-    implied={"across": 0},
+    implied={"across": 0, "tile": 0},
     plan=sum_plan,
     estimate=estimate,
     epilogues=True,

@@ -8,11 +8,15 @@ from feinsum.cost import Work
 from feinsum.skeletons.streaming import Stream, TurnedTiles
 from feinsum.space import Problem
 
+from .operands import crossing_sum
+
 BANKS = 32
 """Of local memory, on NVIDIA's devices."""
 SECOND_CACHE = 0.5
 """The time of a line from there, in that of one from memory; chosen by hand."""
 
+PASSES = 4
+"""How often an operand comes from memory whose rows run across the lanes of a GPU; chosen by hand."""
 HALF_BYTES = 3
 """So many bytes on their way for each work-item of a GPU make half of its bandwidth: copies and products of 5400x5100
 numbers on an H200 reach 0.6 of it with 4 bytes, 0.7 with 12 and 0.9 with 16."""
@@ -23,11 +27,16 @@ def stream_work(p: Problem, plan: Stream) -> Work:
 
     In a sum, vectors of an operand that has the lane across its rows are loaded number by number, and if its lines do not
     stay in a first cache until the next number of each is wanted, each number brings a line, from the second one as a rule.
-    Lanes that read columns of tiles wait where banks conflict.
+    Lanes that read columns of tiles wait where banks conflict.  Where GPUs read an operand of a sum across its rows, it
+    comes from memory several times.
     """
     indexing, row = p.einsum.indexing, p.sizes[plan.lane]
     groups = math.prod(-(-p.sizes[x] // count) for x, count in plan.block_tile.items())
     idle = 1.0 if plan.vectors else -(-row // plan.width) * plan.width / row
+    if plan.crossed:
+        tiles = {x: -(-p.sizes[x] // plan.crossed.count(x)) for x in indexing.indices}
+        idle = math.prod(count * plan.crossed.count(x) for x, count in tiles.items()) / p.count(indexing.indices)
+        groups = math.prod(tiles[x] for x in indexing.output) * plan.crossed.parts(p.sizes, plan.summed)
     if plan.flight:
         shares = -(-p.count(plan.flight.letters) // plan.flight.share(plan.width))
         idle = shares * plan.flight.share(plan.width) / p.count(plan.flight.letters)
@@ -36,15 +45,18 @@ def stream_work(p: Problem, plan: Stream) -> Work:
     apart = [x for x in indexing.inputs if plan.vectors and indexing.summed and plan.lane in x[:-1]]
     lines = sum(p.count(x) * p.device.line_bytes for x in apart if _lines_at_once(p, plan, x) > p.device.first_cache_bytes)
     waits = len(apart) * (plan.width - 1) + (_bank_conflicts(p, plan.turned) if plan.turned else 0)
+    strided = [x for x in indexing.inputs if indexing.summed and x[-1] == crossing_sum(p.einsum)]
+    again = 0 if plan.vectors or plan.crossed else (PASSES - 1) * p.itemsize * p.einsum.b * sum(map(p.count, strided))
     return Work(
         flops=loaded,
-        bytes=p.einsum.min_bytes(p.lengths) + SECOND_CACHE * p.einsum.b * lines,
+        bytes=p.einsum.min_bytes(p.lengths) + SECOND_CACHE * p.einsum.b * lines + again,
         loads=p.itemsize * (loaded + p.einsum.b * p.count(indexing.indices) * waits),
-        launches=2 if plan.split else 1,
+        launches=2 if plan.split or (plan.crossed and plan.crossed.parts(p.sizes, plan.summed) > 1) else 1,
         groups=groups,
         items=1 if plan.vectors else plan.width,
         lanes=plan.width if plan.vectors else 0,
         sums=plan.registers(),
+        local_bytes=plan.local_bytes() if plan.crossed else 0,
         bandwidth=_bandwidth(p, plan),
     )
 

@@ -5,7 +5,7 @@ streams, ``flights`` the copies of several loads at a time, ``sums`` the two kin
 that adds up the sums of several groups; ``write`` puts these parts together.
 """
 
-from feinsum.skeletons.streaming.plan import Flight, Stream, TurnedTiles
+from feinsum.skeletons.streaming.plan import CrossedTiles, Flight, Stream, TurnedTiles
 from feinsum.skeletons.streaming.write import write
 
-__all__ = ["Flight", "Stream", "TurnedTiles", "write"]
+__all__ = ["CrossedTiles", "Flight", "Stream", "TurnedTiles", "write"]

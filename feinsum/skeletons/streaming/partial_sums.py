@@ -43,11 +43,20 @@ def partial_sums(draft: Draft, match: Match, letter: str, count: int) -> Partial
 
     ``rfactor`` in Halide and TVM.
     """
-    e = match.einsum
-    chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
     length = axis_length(match, letter)
     parts = -(-length // count) if isinstance(length, int) else FloorDiv(flattened_sum((length, count - 1)), count)
     axis: int | str = parts if isinstance(parts, int) else draft.fresh(f"{match.inames[letter]}_parts")
+    return _provided(draft, match, parts, axis, length, count)
+
+
+def sums_of_shares(draft: Draft, match: Match, shares: int) -> PartialSums:
+    """Provide arrays for the partial sums of so many shares of all that is summed over."""
+    return _provided(draft, match, shares, shares, shares, 1)
+
+
+def _provided(draft: Draft, match: Match, parts: Any, axis: int | str, length: Any, count: int) -> PartialSums:
+    e = match.einsum
+    chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
     output = e.indexing.output
     sizes = {**e.index_sizes, chunk: axis}
     shape = (parts, *(axis_length(match, x) for x in output))

@@ -6,6 +6,7 @@ out[i] = Σ_v A(i, v) x(v)           lanes along v, the rows of the longest oper
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,6 +49,36 @@ class Flight:
     def share(self, width: int) -> int:
         """How many positions of the output a group of so many work-items does."""
         return width * self.strips * self.vector
+
+
+@dataclass(frozen=True)
+class CrossedTiles:
+    """Tiles of operands whose rows run across the lanes, which pass through local memory.
+
+    :ivar across: the index along the rows of these operands.
+    :ivar lane: that along the rows of the output, or of the longest operand of a sum.
+    :ivar length: how many iterations of either a tile has.
+    :ivar turns: how many tiles a work-group goes through, if there are so many that are summed over.
+    :ivar operands: the indices of each of these operands.
+    :ivar place_bytes: what one place of a tile takes, of the widest numbers.
+    :ivar spare: how many places are left free after every row of a tile.
+    """
+
+    across: str
+    lane: str
+    length: int
+    turns: int
+    operands: tuple[str, ...]
+    place_bytes: int
+    spare: int = 1
+
+    def count(self, letter: str) -> int:
+        """How many iterations of an index a tile has."""
+        return self.length if letter in (self.across, self.lane) else 1
+
+    def parts(self, lengths: Mapping[str, int], summed: str) -> int:
+        """The shares of a sum over these indices: how many groups go through its tiles."""
+        return -(-math.prod(-(-lengths[x] // self.count(x)) for x in summed) // self.turns)
 
 
 @dataclass(frozen=True)
@@ -117,14 +148,28 @@ class Stream:
         default=None,
     )
 
+    crossed: CrossedTiles | None = described(
+        """The square tiles in local memory of GPUs where an operand has its lanes across the rows of another, or of the
+        output.  `tile` is how many iterations of both indices they have; for sums, 0 is none: work-items read the other
+        operand as it lies.  For each sum, a work-group goes through as many as `portion` has numbers; in a copy each of its
+        work-items has `strips` places of one, all of them on their way at a time.""",
+        word="staged operands",
+        parameter=("tile", "portion", "strips"),
+        default=None,
+    )
+
     def __post_init__(self) -> None:
+        if self.crossed and (self.vectors or self.turned or self.width % self.crossed.length):
+            raise TransformError(f"{self.width} work-items do not share the rows of tiles of {self.crossed.length}")
+        if self.crossed and self.width > self.crossed.length**2:
+            raise TransformError(f"{self.width} work-items are more than the places of a tile of {self.crossed.length}")
         if self.flight and (self.vectors or self.summed or self.turned or not self.order.endswith(self.flight.letters)):
             raise TransformError(f"work-items have no strips of '{self.flight.letters}' at a time in loops '{self.order}'")
         if self.lane not in self.order or not set(self.summed) <= set(self.order):
             raise TransformError(f"loops '{self.order}' lack the lane '{self.lane}', or some of the sums '{self.summed}'")
         if len(self.split) > 1:
             raise TransformError(f"the groups take parts of the sums over '{self.split}'; parts of one sum are enough")
-        for letter, length in self.strips.items():
+        for letter, length in self.strips.items() if not self.crossed else ():
             if self.block_tile.get(letter, 0) % length:
                 count = self.block_tile[letter]
                 raise TransformError(f"a group does {count} of '{letter}', which is no multiple of {length}")
@@ -159,6 +204,9 @@ class Stream:
 
     def local_bytes(self) -> int:
         """Local memory of a work-group for its tiles."""
+        if self.crossed:
+            row = self.crossed.length + self.crossed.spare
+            return self.crossed.length * row * self.crossed.place_bytes * (1 + len(self.crossed.operands))
         return self.width * (self.turned.rows + self.turned.spare) * self.turned.place_bytes if self.turned else 0
 
     def registers(self) -> int:

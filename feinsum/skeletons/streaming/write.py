@@ -21,7 +21,9 @@ from feinsum.match import Match
 from feinsum.rewrites import divide, materialize, place, spread, spread_sum, vectorize
 from feinsum.rewrites.loops import iname_of, without_race_warnings
 from feinsum.rewrites.memory import Kept
+from feinsum.skeletons.common.draft import Draft
 from feinsum.skeletons.streaming.body import StreamBody
+from feinsum.skeletons.streaming.crossed import CrossedSums
 from feinsum.skeletons.streaming.flights import copy_in_flight
 from feinsum.skeletons.streaming.partial_sums import add_up
 from feinsum.skeletons.streaming.plan import Stream, TurnedTiles
@@ -57,6 +59,11 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.Translat
         return _write_turned(t_unit, match, plan, plan.turned)
     insns = [t_unit[match.kernel_name].id_to_insn[insn_id] for insn_id in match.insn_ids]
     after = frozenset[str]().union(*(insn.depends_on for insn in insns)) - set(match.insn_ids)
+    if plan.crossed is not None:
+        sums = CrossedSums(match, plan, plan.crossed, Draft(t_unit[match.kernel_name]), after)
+        kernel, stores = sums.written()
+        t_unit = t_unit.with_kernel(_without_conflicts(kernel, stores))
+        return _spread_last(t_unit, sums.partial.match, plan) if sums.partial else t_unit
     body = StreamBody.opened(t_unit[match.kernel_name], match, plan, after)
     t_unit = t_unit.with_kernel(_written(body))
     if body.lanes:
@@ -75,6 +82,11 @@ def _written(body: StreamBody) -> lp.LoopKernel:
         stores = [store for row in range(body.match.einsum.b) for store in write_row(body, row)]
     rules = add_up(body.draft, body.partial, stores) if body.partial else {}
     kernel = body.draft.finished(body.match.insn_ids, ())
+    return _without_conflicts(kernel.copy(substitutions={**kernel.substitutions, **rules}), stores)
+
+
+def _without_conflicts(kernel: lp.LoopKernel, stores: Sequence[str]) -> lp.LoopKernel:
+    """The kernel whose stores do not wait for each other."""
     # Whole strips and the remainder do not overlap.  Nor do groups, as the bounds of their loops tell, which loopy does not
     # look at; and where every work-item has the sum it lets one of them store it.
     apart = {store: frozenset((other, "any") for other in stores if other != store) for store in stores}
@@ -82,8 +94,7 @@ def _written(body: StreamBody) -> lp.LoopKernel:
         instructions=[
             insn.copy(no_sync_with=insn.no_sync_with | apart[insn.id]) if insn.id in apart else insn
             for insn in kernel.instructions
-        ],
-        substitutions={**kernel.substitutions, **rules},
+        ]
     )
 
 
