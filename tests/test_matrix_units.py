@@ -182,7 +182,7 @@ def test_axes_stand_in_any_order(player: fe.Device, name: str, subscripts: str, 
     p = s.problem(e, {"E": 1000}, small)
     assert (p.sizes["j"], p.sizes["i"]) == (6, 5)
     c = s.default(p)
-    assert c["staged"] == c["wide"] == output.endswith("ei")
+    assert c["staged"] == c["wide"] == ("ei" in output)
     verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(
         build_played(player, realize(e, {"E": 1000}, s, c, small))
     )

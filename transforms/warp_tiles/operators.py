@@ -47,8 +47,8 @@ class Operator:
 
     @staticmethod
     def stores_rows(p: Problem) -> bool:
-        """Whether the results are."""
-        return p.einsum.indexing.output.endswith(ELEMENTS + NODES)
+        """Whether the results are, of one component or of all."""
+        return ELEMENTS + NODES in p.einsum.indexing.output
 
 
 @lru_cache(maxsize=256)

@@ -77,14 +77,23 @@ class MatchedProducts:
         others = tuple(sorted(self.instructions[output].within_inames - {loops[self.m], loops[self.n]}))
         return others, tuple(fixed_length(self.kernel, iname) for iname in others)
 
+    def inner_loops(self, output: int) -> dict[str, int]:
+        """Those whose indices come behind n in the output, with their lengths: parts of its rows, if n comes behind m."""
+        before, _, behind = self.match.einsum.indexing.output.partition(self.m + self.n)
+        if len(before) + len(behind) + 2 > len(self.match.einsum.indexing.output):
+            return {}
+        loops = self.match.loops[output]
+        return {loops[x]: fixed_length(self.kernel, loops[x]) for x in behind}
+
     def rows_of(self, output: int) -> Rows:
         """The place of the rows of an output in memory.
 
         :raises TransformError: if they do not lie one after the other.
         """
-        loops, others = self.match.loops[output], self.other_loops(output)[0]
+        loops, inner = self.match.loops[output], self.inner_loops(output)
+        others = [name for name in self.other_loops(output)[0] if name not in inner]
         element = self.instructions[output].assignee
-        return rows_in_memory(self.kernel, element, loops[self.m], loops[self.n], self.columns, others)
+        return rows_in_memory(self.kernel, element, loops[self.m], loops[self.n], self.columns, others, inner)
 
 
 def matched_products(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import loopy as lp
@@ -36,21 +37,32 @@ class StagedStores:
         ... lanes wait for each other
         for piece: out[x, 16 tile + (32 piece + lane) / N, (32 piece + lane) mod N] = staged[s, x, ...]
 
+    Where x comes behind n in the output, it is a part of the rows, which are staged as they lie there.
+
     CUTLASS calls it an epilogue through shared memory.
     """
 
     def __init__(self, loops: TileLoops, values: FinishedValues) -> None:
         self.loops, self.values, self.matched, self.plan = loops, values, loops.matched, loops.plan
         self.dtype, self.columns = self.plan.product.dtype, loops.matched.columns
-        self.numbers = ROWS * self.columns
+        self.inner = tuple(loops.matched.inner_loops(0).values())
+        self.length = self.columns * prod(self.inner)
+        self.numbers = ROWS * self.length
         self.most = max(map(len, loops.matched.distinct_products().values()))
-        shape = (self.plan.warps, self.most, *loops.matched.other_loops(0)[1], ROWS, self.columns)
+        shape = (self.plan.warps, self.most, *self._outer(0)[1], ROWS, self.columns, *self.inner)
         alignment = VECTOR_BYTES if self.plan.vector_stores else None
         self.name = loops.draft.array("staged", shape, lp.AddressSpace.LOCAL, self.dtype, alignment)
         # Whole numbers that all outputs share.
-        self._quotient, self._limit = (self._whole_number(name) for name in ("quotient", "limit"))
+        self._quotients = [self._whole_number("quotient") for _ in (self.columns, *self.inner)]
+        self._limit = self._whole_number("limit")
         self._whole = self._whole_number("whole") if self.plan.vector_stores else ""
         self._written: tuple[str, ...] = ()
+
+    def _outer(self, output: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The loops besides those of rows, and their lengths."""
+        inner = self.matched.inner_loops(output)
+        found = {x: n for x, n in zip(*self.matched.other_loops(output), strict=True) if x not in inner}
+        return tuple(found), tuple(found.values())
 
     def _whole_number(self, name: str) -> str:
         return self.loops.draft.array(name, (), dtype=self.matched.index_dtype)
@@ -66,23 +78,28 @@ class StagedStores:
     def _gather(self, turn: TurnLoop, part: StagedOutput, block: str, after: str) -> str:
         """Put the results of an instruction into local memory."""
         finished = self.values.of(turn, part.output, block)
-        index = (self.loops.warp, part.place, *finished.others.values(), finished.row, finished.column)
-        place = Variable(self.name)[index]
+        outer, inner = ([finished.others[x] for x in names] for names in (self._outer(part.output)[0], self._inner(part)))
+        place = Variable(self.name)[(self.loops.warp, part.place, *outer, finished.row, finished.column, *inner)]
         predicates = list(finished.beyond)
         if self.matched.match.outputs[part.output] in self.matched.match.finishing:
             # What is made of sums reads arrays, which have no rows beyond the last.
             predicates.append(Comparison(finished.m, "<", self.matched.rows))
         return self.loops.draft.assign(place, finished.value, finished.inside, (after,), predicates=predicates, alone=True)
 
+    def _inner(self, part: StagedOutput) -> tuple[str, ...]:
+        return tuple(self.matched.inner_loops(part.output))
+
+    def _unrolled_outer(self, part: StagedOutput) -> dict[str, Variable]:
+        names, lengths = self._outer(part.output)
+        return dict(zip(names, map(Variable, self.loops.draft.unrolled(names, lengths)), strict=True))
+
     def _write(self, turn: TurnLoop, part: StagedOutput, after: str) -> str:
         """Write the staged results of an output."""
-        draft, others = self.loops.draft, self.loops.unrolled_others(part.output)
+        draft, others = self.loops.draft, self._unrolled_outer(part)
         insn, own = self.matched.instructions[part.output], self.matched.match.loops[part.output]
         (piece,) = draft.unrolled(("piece",), (-(-self.numbers // SUB_GROUP),))
         inside = turn.inside | {piece, *(other.name for other in others.values())}
         number = Variable(piece) * SUB_GROUP + self.loops.lane
-        # In a temporary, as loopy would take the division apart into one of numbers that may be negative.
-        quotient = Variable(self._quotient)
         # The outputs share what is written here, so each begins after the one before.
         begin = (after, *self._written)
         limited = self._set_limit(turn, begin)
@@ -91,15 +108,14 @@ class StagedStores:
         if self.plan.vector_stores:
             limited, left = self._write_whole_rows(turn, part, limited)
             begin, narrow = (limited,), [left]
-        row = FloorDiv(number, self.columns)
-        divided = draft.assign(quotient, row, turn.inside | {piece}, begin, predicates=narrow)
-        place = (quotient, number - self.columns * quotient)
-        at = {own[self.matched.m]: ROWS * turn.tile + place[0], own[self.matched.n]: place[1], **others}
+        divided, (row, *place) = self._take_apart(number, turn.inside | {piece}, begin, narrow)
+        at = dict(zip((own[self.matched.n], *self._inner(part)), place, strict=True)) | others
+        at[own[self.matched.m]] = ROWS * turn.tile + row
         written = draft.assign(
             substituted(insn.assignee, at),
-            Variable(self.name)[(self.loops.warp, part.place, *others.values(), *place)],
+            Variable(self.name)[(self.loops.warp, part.place, *others.values(), row, *place)],
             inside,
-            (divided, limited),
+            (*divided, limited),
             predicates=[*narrow, Comparison(number, "<", Variable(self._limit))],
             alone=True,
             insn_id=self.loops.result_id(part.output, turn),
@@ -107,13 +123,29 @@ class StagedStores:
         self._written = (written,)
         return written
 
+    def _take_apart(
+        self, number: Any, around: frozenset[str], after: tuple[str, ...], narrow: Sequence[Any]
+    ) -> tuple[list[str], list[Any]]:
+        """The row, the column and the indices behind it that a number of a tile stands for, and what finds them.
+
+        Each is a quotient of the number, less the one before times the indices that this has.  Quotients are in
+        temporaries, as loopy would take such a difference apart into one of numbers that may be negative.
+        """
+        counts, draft = (self.columns, *self.inner), self.loops.draft
+        divided = []
+        for k, name in enumerate(self._quotients):
+            value = FloorDiv(number, prod(counts[k:]))
+            divided.append(draft.assign(Variable(name), value, around, after, predicates=narrow))
+        found = [*map(Variable, self._quotients), number]
+        return divided, [found[0], *(here - n * above for above, here, n in zip(found, found[1:], counts, strict=False))]
+
     def _set_limit(self, turn: TurnLoop, after: tuple[str, ...]) -> str:
         """Find how many numbers of a tile exist; the id of the instruction that hides the limit.
 
         One limit for both ends, and hidden: else the conditions of all pieces would be kept, from one row to the next.
         """
         draft, numbers = self.loops.draft, self.numbers
-        left = (self.matched.rows - ROWS * turn.tile) * self.columns
+        left = (self.matched.rows - ROWS * turn.tile) * self.length
         value = If(Comparison(left, "<", numbers), left, numbers)
         limited = draft.assign(Variable(self._limit), value, turn.inside, after)
         return draft.hide(self._limit, turn.inside, (limited,))
@@ -125,7 +157,7 @@ class StagedStores:
         """
         loops, draft, matched, numbers = self.loops, self.loops.draft, self.matched, self.numbers
         insn, own, rows = matched.instructions[part.output], matched.match.loops[part.output], matched.rows_of(part.output)
-        others = loops.unrolled_others(part.output)
+        others = self._unrolled_outer(part)
         wide = VECTOR_BYTES // self.dtype.itemsize
         (piece,) = draft.unrolled(("piece",), (-(-numbers // (SUB_GROUP * wide)),))
         conditions = (Comparison(Variable(self._limit), "==", numbers), *rows.alignment(wide))
@@ -133,10 +165,14 @@ class StagedStores:
         known = draft.assign(Variable(self._whole), whole, turn.inside, (after, *self._written))
         number = wide * (Variable(piece) * SUB_GROUP + loops.lane)
         # All rows are there, which loopy cannot know.
-        m = Min((ROWS * turn.tile + FloorDiv(number, self.columns), matched.rows - 1))
-        at = {own[matched.m]: m, own[matched.n]: Remainder(number, self.columns), **others}
+        m = Min((ROWS * turn.tile + FloorDiv(number, self.length), matched.rows - 1))
+        at = {own[matched.m]: m, own[matched.n]: Remainder(FloorDiv(number, prod(self.inner)), self.columns), **others}
+        at |= {
+            x: Remainder(FloorDiv(number, prod(self.inner[k + 1 :])), self.inner[k])
+            for k, x in enumerate(self._inner(part))
+        }
         origin = loops.warp * self.most + part.place
-        origin = position(others.values(), matched.other_loops(part.output)[1], origin)
+        origin = position(others.values(), self._outer(part.output)[1], origin)
         store = wide_store(
             rows,
             substituted(insn.assignee, at),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import loopy as lp
@@ -39,10 +40,17 @@ class Rows:
 
 
 def rows_in_memory(
-    kernel: lp.LoopKernel, element: Subscript, m: str, n: str, columns: int, others: Collection[str] = ()
+    kernel: lp.LoopKernel,
+    element: Subscript,
+    m: str,
+    n: str,
+    columns: int,
+    others: Collection[str] = (),
+    inner: Mapping[str, int] | None = None,
 ) -> Rows:
     """The rows of which loops m and n make an element of an array, among other loops.
 
+    :param inner: loops within those of n, and their lengths: a row has `columns` times as many numbers then.
     :raises TransformError: if they do not lie one after the other from the beginning of a buffer.
     """
     array = kernel.arg_dict.get(element.aggregate.name)
@@ -54,8 +62,10 @@ def rows_in_memory(
     indices = ((tag.stride, index) for tag, index in zip(tags, element.index_tuple, strict=True))
     # The collector takes no products with zero.
     place = sum((stride * index for stride, index in indices if not (isinstance(index, int) and index == 0)), 0)
-    coefficients = dict(CoefficientCollector([m, n, *others])(place))
-    if coefficients.pop(Variable(n), 0) != 1 or coefficients.pop(Variable(m), 0) != columns:
+    within = inner or {}
+    coefficients = dict(CoefficientCollector([m, n, *others, *within])(place))
+    lengths, steps = [columns, *within.values()], [coefficients.pop(Variable(x), 0) for x in (m, n, *within)]
+    if steps != [prod(lengths[k:]) for k in range(len(steps))]:
         raise TransformError(f"rows of {columns} numbers do not lie one after the other where '{element}' is")
     begin = sum((step if loop == 1 else step * loop for loop, step in coefficients.items()), 0)
     return Rows(array.name, NAMES[array.dtype.numpy_dtype.name], begin, tuple(coefficients.values()))
