@@ -105,6 +105,45 @@ def test_a_chain_takes_as_long_as_its_steps() -> None:
     assert steps.bytes > p.einsum.min_bytes({})
 
 
+@pytest.mark.parametrize(
+    ("subscripts", "choices", "beside"),
+    [
+        ("bj,eij->ebi", {}, {}),
+        ("bj,ije->ebi", {"elements": 1, "together": 1}, {"ije": 8}),
+        ("bj,ije->ebi", {"elements": 8, "together": 1}, {"ije": 1}),
+        ("bj,ije->eib", {"elements": 8, "together": 4, "across": 16}, {"ije": 1, "eib": 8}),
+        ("bj,ije->eib", {"elements": 8, "together": 4, "across": 16, "staged": True}, {"ije": 1}),
+    ],
+    ids=["in rows", "one of a sector", "a sector", "results apart", "results staged"],
+)
+def test_sectors_that_are_used_in_part_are_moved_in_whole(
+    subscripts: str, choices: dict[str, Any], beside: dict[str, int]
+) -> None:
+    """Of neighbours in memory that are no neighbours of lanes, seven of eight are moved in vain; none are on a CPU."""
+    sizes = {"b": 16, "i": 16, "j": 16, "e": 4096}
+    e, s = contraction(subscripts, "float32", **sizes), find_space("work_group_steps")
+    c = {**asked("work_group_steps", e)[1], "unit": "none", "copy": "all", "stay": 0, "prefetch": False, **choices}
+    p = s.problem(e, {}, GPU)
+    axes = {subscripts[3:6]: 16 * 16 * 4096, subscripts[-3:]: 16 * 16 * 4096}
+    moved = e.min_bytes({}) + sum((times - 1) * 4 * axes[letters] for letters, times in beside.items())
+    assert s.work(p, c).bytes == pytest.approx(moved, rel=0.05)
+
+
+def test_operands_whose_neighbours_are_other_items_are_packed_first() -> None:
+    """No lanes load neighbours of them, which takes sectors of others along; where they are used often, a copy pays."""
+    given, turned, seldom = (
+        asked("block_contraction", contraction(subscripts, x=16, i=i, j=256, k=256))
+        for subscripts, i in (("xij,xjk->xik", 256), ("xij,kjx->xik", 256), ("xij,kjx->xik", 64))
+    )
+    assert given[1]["packed"] == seldom[1]["packed"] == "none"
+    p, c = turned
+    assert set(BLOCKS.parameters(p)["packed"]) == {c["packed"], "none"}
+    assert len(c["packed"]) == 1
+    as_it_is, packed = (BLOCKS.work(p, {**c, "packed": name}).parts or () for name in ("none", c["packed"]))
+    assert not as_it_is
+    assert BLOCKS.work(p, {**c, "packed": "none"}).bytes > packed[-1].bytes == p.einsum.min_bytes({})
+
+
 def test_larger_tiles_of_a_work_item_load_less() -> None:
     """Entries together in registers share what they multiply; a matrix unit is told of."""
     e = contraction("ai,bj,eij->eab", a=12, b=12, i=12, j=12, e=10_000)

@@ -28,6 +28,8 @@ MOST_DEPTHS = 4
 SMALLEST = BlockShape((1, 2, 2), (1, 1))
 REUSED = 1024
 """Uses of an operand from which a copy of it in another order pays; chosen by hand."""
+SCATTERED_REUSED = 128
+"""The same of an operand whose neighbours in memory are of other items of the batch; chosen by hand."""
 MOST_RESIDENT = 4
 """Groups of a multiprocessor beyond which more make no difference; chosen by hand."""
 GROUPS_WANTED = 6
@@ -73,7 +75,11 @@ def splits(own: FusedProduct) -> list[str]:
 
 def packings(own: FusedProduct) -> list[str]:
     """Operands worth copying first: of large products, where a summed index is the fastest in neither operand, or not in
-    both."""
+    both; and those in which neighbours are of other items of the batch, so that no lanes load neighbours."""
+    uses = {operand: own.count(("columns", "rows")[side]) for side, operand in enumerate(own.operands)}
+    scattered = tuple(sorted(k for side, k in enumerate(own.operands) if own.quick[side] in own.letters["batch"]))
+    if scattered and min(uses[k] for k in scattered) >= SCATTERED_REUSED:
+        return [str(Packing(scattered)), str(Packing())]
     least = min(own.count("rows"), own.count("columns"))
     quick = set(own.quick)
     same = len(quick) == 1 and quick <= set(own.letters["sums"])

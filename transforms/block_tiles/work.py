@@ -66,11 +66,14 @@ def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
     fragments = SUB_GROUP * (down * a + across * b)
     steps = points * terms // (down * across * held.rows * held.columns * held.depth)
     split = _SPLIT if held.unit is not None and held.unit.dtype == "float" else 1.0
-    tiles = sum(points * terms / (rows, columns)[1 - side] * _sectors(own, plan, groups, side) for side in (0, 1))
+    loaded = [(points * terms / (rows, columns)[1 - side], _sectors(own, plan, groups, side)) for side in (0, 1)]
+    tiles = sum(count * sectors for count, sectors in loaded)
+    # What neighbours an operand in a sector is for other groups, if these are items of the batch.
+    beside = sum(count * (sectors - 1) for side, (count, sectors) in enumerate(loaded) if own.quick[side] in plan.batch)
     results = prod(counts[x] for x in ("rows", "columns", "batch")) * _sectors_of_results(own, plan, groups)
     return Work(
         flops=2 * points * terms,
-        bytes=p.einsum.min_bytes(p.lengths),
+        bytes=p.einsum.min_bytes(p.lengths) + p.itemsize * beside,
         loads=p.itemsize * (tiles + _FRAGMENT * split * steps * fragments + _STORE * results),
         groups=blocks,
         items=plan.work_items,

@@ -7,21 +7,37 @@ each term of a tile::
     ⌈t / n⌉ n (Σ_k r_k) K      loads, mostly from local memory, in half the time of others
 
 On a matrix unit the tiles are its fragments.
+
+GPUs move sectors of 32 bytes between memory and the registers of a sub-group.  What of a sector its lanes do not take at a
+time counts as if it came from memory, since the caches that it comes from are not much faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from feinsum.cost import Work
 from feinsum.devices.ptx import SUB_GROUP
-from feinsum.skeletons.fused_chains import ChainStep, FusedChain, MatrixSharing, sharing_of
+from feinsum.skeletons.fused_chains import (
+    ChainStep,
+    FusedChain,
+    GlobalAccess,
+    MatrixSharing,
+    global_accesses,
+    sharing_of,
+)
 from feinsum.skeletons.nvidia.matrix_units import fragment_unit
 from feinsum.space import Configuration, Problem
 
 from .plans import plan_of
 
+SECTOR_BYTES = 32
+"""The least number of bytes that a GPU moves from or to memory."""
 _LOCAL = 0.5
 """Loads in the time of one from local memory."""
 _OTHER_REGISTERS = 40
@@ -40,7 +56,7 @@ def chain_cost(p: Problem, c: Configuration) -> Work:
     loads = _LOCAL * sum(step.loads for step in steps) + copied + results * (1 + plan.block.staged_epilogue)
     return Work(
         flops=e.b * blocks * sum(step.flops for step in steps),
-        bytes=e.min_bytes(p.lengths),
+        bytes=e.min_bytes(p.lengths) + blocks * _bytes_beside(p, plan),
         loads=e.b * blocks * p.itemsize * loads,
         groups=plan.persistent_groups or blocks,
         items=plan.block.items,
@@ -48,6 +64,38 @@ def chain_cost(p: Problem, c: Configuration) -> Work:
         local_bytes=p.itemsize * (copied + between + results * plan.block.staged_epilogue),
         matrix=any(step.matrix_unit for step in plan.block.steps),
     )
+
+
+def _bytes_beside(p: Problem, plan: FusedChain) -> float:
+    """The bytes of sectors that a block moves in vain: none on CPUs, whose cores have caches of their own."""
+    if p.device.simd_bytes:
+        return 0.0
+    found = 0.0
+    for access in global_accesses(plan):
+        sizes = tuple(p.sizes[x] for x in access.letters)
+        found += access.entries * p.itemsize * (sectors_moved(access, sizes, p.itemsize) - 1)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def sectors_moved(access: GlobalAccess, sizes: tuple[int, ...], itemsize: int) -> float:
+    """The sectors that sub-groups move, over those that would hold what they move: at least 1.
+
+    :param sizes: the length of each axis of the array.
+    """
+    at = access.places()
+    places = np.zeros((len(next(iter(at.values()))), 1), dtype=np.int64)
+    for x, length in zip(access.letters, sizes, strict=True):
+        places = places * length + at.get(x, 0)
+    moved = np.reshape(places, (len(places) // SUB_GROUP, -1))
+    sectors, numbers = _distinct(moved * itemsize // SECTOR_BYTES), _distinct(moved)
+    return max(1.0, sectors * SECTOR_BYTES / (numbers * itemsize))
+
+
+def _distinct(rows: Any) -> int:
+    """How many different numbers each row has, all rows together."""
+    ordered = np.sort(rows, axis=1)
+    return len(rows) + int((ordered[:, 1:] != ordered[:, :-1]).sum())
 
 
 def _step(p: Problem, plan: FusedChain, step: ChainStep, within: Mapping[str, int]) -> Work:

@@ -5,6 +5,7 @@ events of a block in order and lays out local memory; ``kernel`` has the loops a
 ``products`` have the two kinds of contraction, and ``write`` puts these parts together.
 """
 
+from feinsum.skeletons.fused_chains.accesses import GlobalAccess, global_accesses
 from feinsum.skeletons.fused_chains.plan import ContractionOrder, FusedChain
 from feinsum.skeletons.fused_chains.steps import (
     BlockSteps,
@@ -21,8 +22,10 @@ __all__ = [
     "ChainStep",
     "ContractionOrder",
     "FusedChain",
+    "GlobalAccess",
     "MatrixSharing",
     "TileSharing",
+    "global_accesses",
     "matrices_of",
     "sharing_of",
     "write",
