@@ -66,6 +66,16 @@ def test_operators_are_tall_products(name: str) -> None:
     assert s.plan(p, s.default(p)).product == TallProduct(np.dtype(float), **expected)
 
 
+def test_what_only_looks_like_an_operator_is_refused_at_once() -> None:
+    """An MTTKRP is a derivative with a matrix of 200 MB: no configuration is looked at."""
+    s = find_space("dg_derivative_mma")
+    arrays = fe.array("A", (400, 380, 360)), fe.array("B", (380, 32)), fe.array("C", (360, 32))
+    p = s.problem(fe.einsum("ijk,jr,kr->ir", *arrays), {}, GPU)
+    assert s.parameters(p)["unit"] == ()
+    with pytest.raises(TransformError, match="has no configuration"):
+        s.default(p)
+
+
 def test_every_parameter_is_told_at_a_field_of_the_plan() -> None:
     """No field is without its meaning, and no parameter of a space without a field."""
     assert set(described_fields(WarpTiles)) == set(WarpTiles.__dataclass_fields__)

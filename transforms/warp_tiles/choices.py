@@ -114,6 +114,12 @@ def in_layout(own: Choices, *, reads_rows: bool, stores_rows: bool) -> Choices:
     return found
 
 
+def may_fit(p: Problem, product: TallProduct, own: Choices) -> bool:
+    """Whether local memory may hold the matrices, in the most parts there are: other einsums look like operators, too."""
+    numbers, parts = product.batch * product.matrices * product.columns * product.terms, max(map(int, own["parts"]))
+    return p.exceeds(local_bytes=numbers * product.dtype.itemsize // parts) is None
+
+
 def _of_computed_values(own: Choices) -> tuple[Value, ...]:
     """The choices of ``prefetch`` for values that are computed from loaded elements."""
     return tuple(choice for choice in ("none", "copies") if choice in own["prefetch"])

@@ -20,7 +20,7 @@ from feinsum.rewrites import contract_first, expand_sum
 from feinsum.skeletons.warp_tiles import TallProduct, WarpTiles, write
 from feinsum.space import Choices, Configuration, Problem, TransformSpace, space
 
-from .choices import IMPLIED, divergence_choices, face_mass_choices, in_layout, shared_choices
+from .choices import IMPLIED, divergence_choices, face_mass_choices, in_layout, may_fit, shared_choices
 from .operators import ELEMENTS, NODES, VALUES, Operator
 from .plans import plan_of, planned
 from .work import work_of
@@ -38,8 +38,9 @@ def dg_space(
         return work_of(p, planned(p, c, operator.product(p)))
 
     def offered(p: Problem) -> Choices:
-        own = choices(p, operator.product(p))
-        return in_layout(own, reads_rows=operator.reads_rows(p), stores_rows=operator.stores_rows(p))
+        product = operator.product(p)
+        own = in_layout(choices(p, product), reads_rows=operator.reads_rows(p), stores_rows=operator.stores_rows(p))
+        return own if may_fit(p, product, own) else {**own, "unit": ()}
 
     return space(
         pattern=pattern,
