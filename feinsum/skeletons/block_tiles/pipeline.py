@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,15 +23,12 @@ class TileProducts:
 
     :ivar results: the array of the results of a work-item.
     :ivar cleared: the instruction that sets them to zero.
-    :ivar fetch: begins what shall be on its way while an only tile is multiplied: it takes the instructions that come
-        before and gives those after which products may begin.
     """
 
     frame: BlockFrame
     operands: Sequence[StagedOperand]
     results: Any
     cleared: str
-    fetch: Callable[[Sequence[str]], Sequence[str]]
 
     def multiply(self) -> str:
         """All tiles; the id of the last instruction."""
@@ -47,7 +44,7 @@ class TileProducts:
             there = Comparison(tiles.tile + 1, "<", tiles.count)
             for operand in self.operands:
                 operand.load(tiles.tile + 1, frame.inside, [ready], there, tiles.step)
-        multiplied = self._products([ready] if tiles.several else self.fetch([ready]))
+        multiplied = self._products([ready])
         if tiles.several and frame.plan.pipeline.stages == 1:
             frame.barrier([multiplied], frame.inside)
         return multiplied
@@ -69,7 +66,7 @@ class TileProducts:
             copied = [operand.copy(tiles.tile + ahead, frame.inside, [ready], tiles.step) for operand in self.operands]
             # Committed even where nothing was copied, so that the number of groups tells which tile has come.
             draft.add(commit_copies, "copies", frame.inside, copied)
-        return self._products([ready] if tiles.several else self.fetch([ready]))
+        return self._products([ready])
 
     def _products(self, after: Sequence[str]) -> str:
         """Fragments from local memory to registers, and their products, step by step."""

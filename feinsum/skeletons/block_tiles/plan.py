@@ -196,16 +196,13 @@ class BlockTiles:
         """Local memory of a work-group."""
         return self.pipeline.stages * self.items * self.itemsize * sum(prod(self.layout(side)) for side in (0, 1))
 
-    def registers(self, *, present: bool = False) -> int:
-        """Registers of 4 bytes of a work-item for results, fragments of a step, and its share of the next tiles.
-
-        :param present: whether it holds what stands in the output, too, while fragments are multiplied.
-        """
+    def registers(self) -> int:
+        """Registers of 4 bytes of a work-item for results, fragments of a step, and its share of the next tiles."""
         na, nb, nd = self.fragments.registers
         down, across = self.block_tile.warp_tile
         loaded = 0 if self.pipeline.asynchronous else sum(self._loads(side) for side in (0, 1))
         split = 2 if self.fragments.unit is not None and self.fragments.unit.dtype == "float" else 1
-        multiplied = (1 + present) * down * across * nd + split * (down * na + across * nb)
+        multiplied = down * across * nd + split * (down * na + across * nb)
         numbers = multiplied + loaded if self.several else max(multiplied, loaded)
         return numbers * self.itemsize // REGISTER_BYTES
 

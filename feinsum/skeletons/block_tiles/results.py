@@ -15,17 +15,19 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from pymbolic.primitives import Comparison, LogicalNot, Variable
+from pymbolic.primitives import Comparison, If, LogicalNot, Variable
 
 from feinsum.match import Match
 from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.block_tiles.plan import REGISTER_BYTES, BlockTiles
+from feinsum.skeletons.common.draft import all_of
 from feinsum.skeletons.common.products import substituted
 
 LOOPS = ("down", "across", "number")
 """The loops through the results of a work-item: fragments along rows and along columns, and numbers of a fragment."""
-MOST_REGISTERS = 180
-"""Registers of a work-item for numbers, beyond which others are too few."""
+
+ROOM = 128
+"""Registers of a work-item that its results and what stands at their places may have in any case; chosen by hand."""
 
 
 @dataclass(frozen=True)
@@ -102,39 +104,26 @@ class BlockResults:
 
     def __init__(self, frame: BlockFrame, match: Match, insn: Any, results: Any) -> None:
         self.frame, self.match, self.insn, self.results = frame, match, insn, results
-        self.present: FetchedContent | None = None
         finishing = match.finishing.get(insn.assignee_name)
         self.are_added = finishing is not None and finishing.reads_output
         self.unread = finishing and finishing.unread
-
-    def fetch(self, after: Sequence[str]) -> Sequence[str]:
-        """Begin to load what is needed of the output, if registers can hold it while an only tile is multiplied.
-
-        :param after: instructions that come before.
-        :return: those that come before what follows.
-        """
-        if not self.are_added or not is_fetched_early(self.frame.plan):
-            return after
-        self.present = self._load(LOOPS, {}, after)
-        return [*after, self.present.loaded]
 
     def store(self, after: str) -> Any:
         """Write the results that there are; what holds the present content of the entry then, or None if nothing does."""
         draft, lengths = self.frame.draft, dict(zip(LOOPS, extents(self.frame.plan), strict=True))
         loops = dict(zip(LOOPS, draft.unrolled(LOOPS, tuple(lengths.values())), strict=True))
-        ready = [after, *self.places.decoded]
-        if self.are_added and self.present is None:
+        ready, present = [after, *self.places.decoded], None
+        if self.are_added:
             together = read_together(self.frame.plan)
             around = {loop: loops[loop] for loop in LOOPS if loop not in together}
-            self.present = self._load(together, around, ready)
+            fetched = self._load(together, around, ready)
             draft.priorities.append(",".join([*around.values(), *(loops[loop] for loop in together)]))
-        if self.present is not None:
-            ready.append(self.present.loaded)
+            ready, present = [fetched.loaded], fetched.of(loops)
         at, predicates = self._entry(loops)
         value = self.results[tuple(Variable(loops[loop]) for loop in LOOPS)]
         inside = {*self.frame.around, *loops.values()}
         draft.assign(at, value, inside, ready, predicates=predicates, insn_id=self.insn.id)
-        return None if self.present is None else self.present.of(loops)
+        return present
 
     @cached_property
     def places(self) -> ResultPlaces:
@@ -153,11 +142,14 @@ class BlockResults:
         loops = {**around, **dict(zip(together, own, strict=True))}
         draft.priorities.append(",".join([*around.values(), *own]))
         array = Variable(frame.array("present", shape))
-        at, predicates = self._entry(loops)
+        value, conditions = self._entry(loops)
         if self.unread is not None:
-            predicates.append(LogicalNot(self.unread))
-        inside, ready = {*frame.around, *loops.values()}, [*after, *self.places.decoded]
-        loaded = draft.assign(array[tuple(map(Variable, own))], at, inside, ready, predicates=predicates, alone=True)
+            conditions.append(LogicalNot(self.unread))
+        # Conditions of the value, not of the instruction: compilers would add to what they load in the branch around it.
+        if conditions:
+            value = If(all_of(conditions), value, 0.0)
+        inside = {*frame.around, *loops.values()}
+        loaded = draft.assign(array[tuple(map(Variable, own))], value, inside, after, alone=True)
         return FetchedContent(array, together, loaded)
 
     def _entry(self, loops: Mapping[str, str]) -> tuple[Any, list[Any]]:
@@ -173,14 +165,6 @@ def extents(plan: BlockTiles) -> tuple[int, int, int]:
     return (*plan.block_tile.warp_tile, plan.fragments.registers[2])
 
 
-def is_fetched_early(plan: BlockTiles) -> bool:
-    """Whether what stands in the output is loaded before products begin, so that nothing waits for it after them.
-
-    That takes registers; and of several tiles the last products, for which nothing is loaded any more, hide less.
-    """
-    return not plan.several and plan.registers(present=True) <= MOST_REGISTERS
-
-
 def read_together(plan: BlockTiles) -> tuple[str, ...]:
     """The loops through results that are loaded before the first of them is stored: all if registers suffice, else numbers
     and the longer of the others.
@@ -188,7 +172,7 @@ def read_together(plan: BlockTiles) -> tuple[str, ...]:
     The registers of fragments and tiles are free by then.
     """
     words = plan.itemsize // REGISTER_BYTES
-    if 2 * prod(extents(plan)) * words <= plan.registers():
+    if 2 * prod(extents(plan)) * words <= max(ROOM, plan.registers()):
         return LOOPS
     down, across = plan.block_tile.warp_tile
     return ("down", "number") if down > across else ("across", "number")

@@ -87,9 +87,8 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
     results = Variable(frame.array("acc", shape))
     zero = draft.unrolled(("zero",) * 3, shape)
     cleared = draft.assign(results[tuple(map(Variable, zero))], 0.0, {*frame.around, *zero}, frame.before)
-    stores = BlockResults(frame, match, insn, results)
-    multiplied = TileProducts(frame, operands, results, cleared, stores.fetch).multiply()
-    present = stores.store(multiplied)
+    multiplied = TileProducts(frame, operands, results, cleared).multiply()
+    present = BlockResults(frame, match, insn, results).store(multiplied)
     # Where results go is decoded into private numbers, by which loopy cannot tell that no two places are the same.
     t_unit = t_unit.with_kernel(without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id,)))
     # The match knows where functions of sums read arrays, once indices of the output are joined.

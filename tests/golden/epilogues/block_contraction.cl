@@ -96,18 +96,6 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   for (int keep_0 = 0; keep_0 <= 1; ++keep_0)
     tile_a0_0[36 * (lid(1) + 4 * keep_0) + lid(0)] = next_a0_0[keep_0];
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there */;
-  {
-    int const down = 0;
-
-    {
-      int const across = 0;
-
-      __attribute__((opencl_unroll_hint))
-      for (int number = 0; number <= 3; ++number)
-        if (a_at_0[number] < Na && b_at_0[number] < 3 && c_at_0[number] < 6)
-          present[number] = out_0[18 * a_at_0[number] + 6 * b_at_0[number] + c_at_0[number]];
-    }
-  }
   __attribute__((opencl_unroll_hint))
   for (int step = 0; step <= 1; ++step)
   {
@@ -123,25 +111,36 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       b_0[0] = tile_a0_0[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
-      int const down_0 = 0;
+      int const down = 0;
 
       {
-        int const across_0 = 0;
+        int const across = 0;
 
         acc[0] = feinsum_mma_m16n8k4(acc[0], acc[1], acc[2], acc[3], a[0], a[1], b_0[0], &(acc[1]), &(acc[2]), &(acc[3]));
       }
     }
   }
   {
-    int const across_1 = 0;
+    int const down_1 = 0;
 
     {
-      int const down_1 = 0;
+      int const across_1 = 0;
 
       __attribute__((opencl_unroll_hint))
       for (int number_0 = 0; number_0 <= 3; ++number_0)
-        if (a_at_0[number_0] < Na && b_at_0[number_0] < 3 && c_at_0[number_0] < 6)
-          out_0[18 * a_at_0[number_0] + 6 * b_at_0[number_0] + c_at_0[number_0]] = 2.0 * acc[number_0] + present[number_0];
+        present[number_0] = ((c_at_0[number_0] < 6 && b_at_0[number_0] < 3 && a_at_0[number_0] < Na) ? out_0[18 * a_at_0[number_0] + 6 * b_at_0[number_0] + c_at_0[number_0]] : (double) (0.0));
+    }
+  }
+  {
+    int const down_0 = 0;
+
+    {
+      int const across_0 = 0;
+
+      __attribute__((opencl_unroll_hint))
+      for (int number = 0; number <= 3; ++number)
+        if (a_at_0[number] < Na && b_at_0[number] < 3 && c_at_0[number] < 6)
+          out_0[18 * a_at_0[number] + 6 * b_at_0[number] + c_at_0[number]] = 2.0 * acc[number] + present[number];
     }
   }
 }

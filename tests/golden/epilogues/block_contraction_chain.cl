@@ -149,8 +149,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
 
       __attribute__((opencl_unroll_hint))
       for (int number_0 = 0; number_0 <= 3; ++number_0)
-        if (a_at_0[number_0] < Ne && b_at_0[number_0] < 3)
-          present[number_0] = out_0[3 * a_at_0[number_0] + b_at_0[number_0]];
+        present[number_0] = ((b_at_0[number_0] < 3 && a_at_0[number_0] < Ne) ? out_0[3 * a_at_0[number_0] + b_at_0[number_0]] : (double) (0.0));
     }
   }
   {
