@@ -14,9 +14,9 @@ from einsums import check_against_numpy, inputs
 from profiles import CPU, GPU
 
 import feinsum as fe
-from feinsum.candidates.ladder import Choice, candidates
+from feinsum.candidates.ladder import Choice, _most_promising_first, candidates
 from feinsum.candidates.predicted import Favourite
-from feinsum.candidates.records import Question, remoteness
+from feinsum.candidates.records import Inquiry, Question, remoteness
 from feinsum.candidates.transfer import _Place, adapt, is_better, nearest
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.cost.model import CostModel, Forest
@@ -117,6 +117,24 @@ def test_records_of_the_einsum_itself_come_before_others(cpu: Device, store: str
     keep(store, own, record_of(gradients(2), cpu, {"E": 1000}))
     choice = first_choice(gradients(3), {"E": 1000}, cpu, store)
     assert (choice.rung, choice.record) == ("lengths", own)
+
+
+@pytest.mark.parametrize(("far_s", "first"), [(1e-6, "vector_panels"), (1.0, "generic")])
+def test_the_nearest_record_gives_way_to_one_of_another_space_that_promises_much_less(
+    far_s: float, first: str, cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its time, scaled as the cost model says: nobody may have tried that space where the nearest was tuned."""
+    monkeypatch.setattr("feinsum.candidates.predicted.cost_model", lambda: CostModel({}))
+    panels, there = find_space("vector_panels"), product(12, 10)
+    near = record_of(product(11, 10), cpu, {"E": 10**5})
+    configuration = panels.default(panels.problem(there, {"E": 10**4}, cpu.profile))
+    far = replace(record_of(there, cpu, {"E": 10**4}, panels, configuration), samples_s=(far_s,))
+    keep(store, near, far)
+    here = Instance.at(product(10, 10), {"E": 10**5}, cpu.profile)
+    question, matching = Question.of(here, (GENERIC, panels)), {s.name: s for s in (GENERIC, panels)}
+    found = Inquiry(open_stores(store), cpu.profile).precedents(question)
+    order = [record.space for _, record in _most_promising_first(found, question, here, matching)]
+    assert order == [first, *({"generic", "vector_panels"} - {first})]
 
 
 def choices(p: Problem) -> Any:

@@ -13,28 +13,33 @@ generic      the default configuration of the space that accepts every einsum
 Below the first rung, :mod:`feinsum.candidates.transfer` adapts the configuration of a record to the einsum.  A record of
 another einsum comes before the favourites of the cost model, unless one of these is expected to be clearly faster here and
 was not there: twice as fast if the measured configuration can stay as it is, a tenth faster if it has to change.  Then the
-record stands among the predictions by its time.
+record stands among the predictions by its time.  On a rung the nearest record comes first, unless one of another space
+promises much less time here: that space may have been younger than the nearest record, or not been tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from feinsum.candidates.composed import StepOrigin, compositions, origins
 from feinsum.candidates.origin import Origin
 from feinsum.candidates.predicted import SECONDS, Favourite, favourites
-from feinsum.candidates.records import Inquiry, Question, time_at
-from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better
+from feinsum.candidates.records import Inquiry, Question, scaled_s, time_at
+from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better, nearest
 from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
-from feinsum.errors import TransformError
+from feinsum.errors import FeinsumError, TransformError
 from feinsum.registry import matching_spaces
 from feinsum.space import Instance, Missed, Problem, TransformSpace
 
+_MORE_PROMISING = 0.7
+"""The share of the time of the nearest record that one of another space may promise at most to come first: half of the
+predictions on a CPU are off by 1.4 and more."""
 _FAVOURITES = 6
 """Configurations of the cost model that are tried before it is taken to be wrong about the einsum."""
 
@@ -90,7 +95,7 @@ def _climb(
 ) -> Iterator[Choice]:
     question, favoured = Question.of(here, matching.values()), _Favoured(here, tuple(matching.values()))
     beaten: list[Choice] = []
-    for rung, record in inquiry.precedents(question):
+    for rung, record in _most_promising_first(inquiry.precedents(question), question, here, matching):
         if any(rung == choice.rung for choice in beaten):
             continue  # what is farther away than one that was beaten
         s = matching[record.space]
@@ -123,6 +128,39 @@ def _climb(
             configuration = s.default(problems[s.name])
         if configuration is not None:
             yield Choice("default" if s.rank > 0 else "generic", s, configuration)
+
+
+def _most_promising_first(
+    found: Iterable[tuple[str, TuningRecord]], question: Question, here: Instance, matching: Mapping[str, TransformSpace]
+) -> Iterator[tuple[str, TuningRecord]]:
+    """The records of other einsums on a rung led by the nearest, or by the nearest of a space that promises much less time.
+
+    Those of the einsum itself, at whatever lengths, come as they are.
+    """
+    for (rung, own), group in groupby(found, key=lambda each: (each[0], each[1].einsum_key == question.einsum_key)):
+        if own:
+            yield from group
+            continue
+        records = [record for _, record in group]
+        leaders = {record.space: record for record in reversed(records)}
+        first = records[0]
+        if len(leaders) > 1:
+            promises = {name: _promise_s(record, here, matching[name]) for name, record in leaders.items()}
+            best = min(promises, key=promises.__getitem__)
+            if promises[best] < _MORE_PROMISING * promises[first.space]:
+                first = leaders[best]
+        yield from ((rung, record) for record in (first, *(other for other in records if other is not first)))
+
+
+def _promise_s(record: TuningRecord, here: Instance, space: TransformSpace) -> float:
+    """The time that a record promises for what its space accepts here and is nearest to it; infinite if there is none."""
+    configuration: Mapping[str, Any] | None = record.configuration
+    if not space.is_chain(record.configuration):
+        configuration = None
+        with Missed(space, expected=FeinsumError):
+            configuration = nearest(here.problem(space), space, record.configuration)
+    promised = None if configuration is None else scaled_s(record, configuration, here, space)
+    return math.inf if promised is None else promised
 
 
 class _Favoured:

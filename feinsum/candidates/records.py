@@ -196,12 +196,18 @@ def time_at(record: TuningRecord, configuration: Configuration, here: Instance, 
     :param configuration: that of the record, adapted to `here`.
     :param space: that of the record.
     """
-    median_s = record.median_s or math.inf
+    scaled = scaled_s(record, configuration, here, space)
+    return (record.median_s or math.inf) if scaled is None else scaled
+
+
+def scaled_s(record: TuningRecord, configuration: Configuration, here: Instance, space: TransformSpace) -> float | None:
+    """The same, or None if the space refuses one of the two configurations."""
     there = instance_of(record, here.profile)
     with Missed(space, "for its work", expected=FeinsumError):
         ours, theirs = (expected_s(x.bare, space, c) for x, c in ((here, configuration), (there, record.configuration)))
-        return median_s * ours / theirs + added_s(here, space, configuration) - added_s(there, space, record.configuration)
-    return median_s
+        scaled = (record.median_s or math.inf) * ours / theirs
+        return scaled + added_s(here, space, configuration) - added_s(there, space, record.configuration)
+    return None
 
 
 def added_s(here: Instance, space: TransformSpace, configuration: Configuration) -> float:
