@@ -86,18 +86,19 @@ def copied(subscripts: str, dtype: str, *, i: int, j: int) -> tuple[TransformSpa
 @pytest.mark.parametrize(
     ("subscripts", "dtype", "row", "strips", "vector"),
     [
-        ("ij->ij", "float32", 2048, 2, 4),
-        ("ij->ij", "float64", 2048, 2, 2),
-        ("ij->ij", "float32", 2046, 4, 2),
+        ("ij->ij", "float32", 2048, 1, 4),
+        ("ij->ij", "float64", 2048, 1, 2),
+        ("ij->ij", "float32", 2046, 2, 2),
         ("ij->ij", "float32", 2047, 8, 1),
         ("ij->ij", "complex64", 2048, 4, 1),
+        ("i,j->ij", "float64", 2048, 2, 2),
         ("ij,ij->ij", "float64", 2048, 1, 2),
     ],
 )
 def test_work_items_of_a_gpu_have_enough_on_their_way(
     subscripts: str, dtype: str, row: int, strips: int, vector: int
 ) -> None:
-    """32 bytes of all operands, in loads as long as rows allow."""
+    """32 bytes of operands and output, in loads as long as rows allow; 64 of numbers one by one."""
     s, p = copied(subscripts, dtype, i=10**5, j=row)
     first = s.default(p)
     assert (first["strips"], first["vector"]) == (strips, vector)
@@ -107,6 +108,8 @@ def test_short_outputs_are_shared_by_all_compute_units() -> None:
     """So loads in flight do not leave some without a group; and rows are as short as they like."""
     s, p = copied("ij->ij", "float32", i=500, j=100)
     assert (s.default(p)["strips"], s.default(p)["vector"]) == (1, 1)
+    s, p = copied("ij->ij", "float32", i=20000, j=7)
+    assert (s.default(p)["strips"], s.default(p)["vector"]) == (2, 1)
     s, p = copied("ij->ij", "float32", i=10**7, j=4)
     one, several = (s.work(p, {**s.default(p), "strips": n, "vector": n}) for n in (1, 2))
     assert one.groups == 10**7
