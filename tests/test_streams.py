@@ -174,7 +174,7 @@ def test_a_plan_knows_what_it_takes_of_a_device() -> None:
     c = s.default(p)
     assert s.plan is not None
     assert s.plan(p, c).local_bytes() == c["width"] * (c["tile"] + c["spare"]) * 8 * 2
-    huge = s.constraint(p, {**c, "width": 256, "tile": 256})
+    huge = s.constraint(p, {**c, "strips": 1, "width": 256, "tile": 256})
     assert huge is not None
     assert "bytes of local memory exceed" in huge
     assert Stream("ij", "j", 8, {"j": 64}, summed="j", accumulators=4).registers() == 4
@@ -339,7 +339,7 @@ def test_lanes_find_columns_of_tiles_in_banks_of_their_own() -> None:
     """Rows of 32 numbers of four bytes would lie below each other in one bank; and every tile has its group."""
     e, s = described("abcd->cdab", (67, 33, 9, 40), "float32"), find_space("permutation")
     problem = s.problem(e, {}, GPU)
-    first = s.default(problem)
+    first = {**s.default(problem), "strips": 1, "joined": True}
     program = realize(e, {}, s, first, GPU)
     assert "_kept[32 * 33]" in program.source
     assert [launch.groups for launch in program.launches] == [(9 * 67, 2, 2)]
