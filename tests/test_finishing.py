@@ -189,6 +189,34 @@ def test_one_output_is_made_of_all_rows(case: str, cpu: fe.Device) -> None:
     check(cpu, e, build(cpu.context, program), sizes)
 
 
+STEPS = {
+    "tiles in registers": ({"unit": "none", "elements": 4, "together": 2, "across": 5, "staged": False}, "5 * 2"),
+    "tiles of which registers hold a part": (
+        {"unit": "none", "elements": 8, "together": 4, "across": 16, "staged": False},
+        "10",
+    ),
+    "results in local memory": ({"unit": "none", "elements": 4, "together": 1, "across": 5, "staged": True}, "4"),
+    "fragments of a matrix unit": ({"unit": "fp64-mma-m16n8k4", "elements": 8, "across": 24, "staged": False}, "3 * 2 * 2"),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_groups_of_steps_load_what_stands_in_the_output_before_they_store(case: str, player: fe.Device) -> None:
+    """For as many results of a work-item as registers hold at a time; exact at a length that divides nothing."""
+    chosen, together = STEPS[case]
+    bare, s = fe.einsum("ai,ei->ea", fe.array("A", (20, 10)), fe.array("u", ("E", 10))), find_space("work_group_steps")
+    e, sizes = with_epilogues(bare), {"E": 100_000}
+    default = s.default(s.problem(bare, sizes, GPU))
+    configuration = {**default, "copy": "all", "turns": 1, "stay": 0, "prefetch": False, **chosen}
+    program = realize(e, sizes, s, configuration, GPU)
+    (loaded,) = re.finditer(r"present\[.*\] = .*out\[", program.source)
+    (stored,) = re.finditer(r" out\[.*\] = .*present\[", program.source)
+    assert loaded.start() < stored.start()
+    assert program.source.count("out[") == 2
+    assert f"double present[{together}];" in program.source
+    check(player, e, build_played(player, program), {"E": 133})
+
+
 def kernel_of(statement: str) -> lp.TranslationUnit:
     """A kernel with one statement, operands A and B as rules, an array b and a scalar."""
     return lp.make_kernel(

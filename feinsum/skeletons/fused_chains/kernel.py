@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
+from math import prod
 from typing import Any
 
 import loopy as lp
 from loopy.symbolic import get_dependencies
-from pymbolic.primitives import Call, Comparison, Min, Variable, flattened_product, flattened_sum
+from pymbolic.primitives import Call, Comparison, If, LogicalNot, Min, Variable, flattened_product, flattened_sum
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
+from feinsum.match.finishing import Finishing
 from feinsum.rewrites.loops import axis_length
 from feinsum.skeletons.common.digits import VECTOR_BYTES
-from feinsum.skeletons.common.draft import Draft
+from feinsum.skeletons.common.draft import Draft, all_of
 from feinsum.skeletons.common.products import substituted
 from feinsum.skeletons.fused_chains.events import LocalArray
 from feinsum.skeletons.fused_chains.plan import FusedChain
 from feinsum.skeletons.fused_chains.steps import lengths_within
+
+FETCHED_BYTES = 256
+"""Of what stands in the output, that a work-item loads at a time before it stores; chosen by hand."""
 
 
 class GroupKernel:
@@ -129,14 +135,59 @@ class GroupKernel:
         return end is not None and not (isinstance(end, int) and end % self.block.block_tile[letter] == 0)
 
     def put(
-        self, row: int, at: Mapping[str, Any], value: Any, loops: frozenset[str], predicates: Sequence[Any] = ()
+        self,
+        row: int,
+        at: Mapping[str, Any],
+        value: Any,
+        loops: frozenset[str],
+        own: Mapping[str, int],
+        predicates: Sequence[Any] = (),
     ) -> None:
-        """Store an entry of the output, unless it is beyond the end."""
+        """Store an entry of the output, or what is made of it and of what stands there, unless it is beyond the end.
+
+        :param own: those of the loops that are unrolled, and how long they are.
+        """
         insn, names = self.rows[row], self.match.loops[row]
         places = {x: self._place(x, at[x]) for x in self.match.einsum.indexing.output}
         predicates = [*predicates, *(Comparison(places[x], "<", self.ends[x]) for x in places if self._sticks_out(x))]
         assignee = substituted(insn.assignee, {names[x]: place for x, place in places.items()})
+        finishing = self.match.finishing.get(insn.assignee_name)
+        if finishing is not None:
+            present = self._fetch(finishing, assignee, loops, own, predicates) if finishing.reads_output else assignee
+            value = finishing.at(value, present, assignee.index_tuple)
         self.last |= {self.assign(assignee, value, loops, predicates=predicates, insn_id=insn.id)}
+
+    def _fetch(
+        self, finishing: Finishing, assignee: Any, loops: frozenset[str], own: Mapping[str, int], predicates: Sequence[Any]
+    ) -> Any:
+        """Load what stands in the output at many entries before any of these is stored, as compilers move no load of an
+        array before a store to it; what holds it for one entry.
+
+        Before::
+
+            for i, j: out[i, j] = F(acc[i, j], out[i, j])
+
+        After, where registers hold as many as there are j::
+
+            for i:
+                for j: present[j] = out[i, j]
+                for j: out[i, j] = F(acc[i, j], present[j])
+        """
+        together = _most_together(own, FETCHED_BYTES // self.dtype.itemsize)
+        again = dict(zip(together, self.draft.unrolled(together, [own[x] for x in together]), strict=True))
+        shared = [x for x in own if x not in again]
+        for each in (again.values(), again):
+            self.draft.priorities += [",".join([*shared, *each])] if shared and again else []
+        array = Variable(self.draft.array("present", tuple(own[x] for x in together) or (1,), dtype=self.dtype))
+        renamed = {x: Variable(name) for x, name in again.items()}
+        conditions = [substituted(condition, renamed) for condition in predicates]
+        conditions += [] if finishing.unread is None else [LogicalNot(finishing.unread)]
+        value = substituted(assignee, renamed)
+        # Conditions of the value, not of the instruction: compilers would add to what they load in the branch around it.
+        value = If(all_of(conditions), value, 0.0) if conditions else value
+        inside = (loops - set(together)) | set(again.values())
+        self.last |= {self.assign(array[tuple(renamed.values()) or (0,)], value, inside)}
+        return array[tuple(map(Variable, together)) or (0,)]
 
     def wait(self) -> None:
         """Let the work-items of a group wait for one another."""
@@ -150,3 +201,11 @@ class GroupKernel:
         )
         self.draft.instructions.append(barrier)
         self.last = frozenset([barrier.id])
+
+
+def _most_together(loops: Mapping[str, int], most: int) -> tuple[str, ...]:
+    """The loops, in their order, whose lengths have the largest product up to `most`."""
+    subsets = (each for count in range(len(loops) + 1) for each in combinations(loops, count))
+    return max(
+        (each for each in subsets if prod(loops[x] for x in each) <= most), key=lambda each: prod(loops[x] for x in each)
+    )

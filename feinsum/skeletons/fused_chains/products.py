@@ -142,7 +142,8 @@ class MatrixUnitStep:
 
     def _store(self, d: Any) -> None:
         draft, sharing = self.work.draft, self.sharing
-        loops = draft.unrolled(("tile", "block", "lower", "number"), (self.tiles, self.blocks, 2, 2))
+        lengths = (self.tiles, self.blocks, 2, 2)
+        loops = draft.unrolled(("tile", "block", "lower", "number"), lengths)
         m, n, half, number = map(Variable, loops)
         row = self._row(m, half)
         column = COLUMNS * (self.at["part"] * self.blocks + n) + column_of(self.lane, number)
@@ -160,7 +161,7 @@ class MatrixUnitStep:
             entry = self.work.entry(self.event.target, at)
             self.work.last |= {self.work.assign(entry, value, inside, predicates=predicates)}
         else:
-            self.work.put(self.event.row, at, value, inside, predicates)
+            self.work.put(self.event.row, at, value, inside, dict(zip(loops, lengths, strict=True)), predicates)
 
     def _loads_ahead(self) -> tuple[int, ...]:
         """The number of steps if A is loaded for all of them first: from global memory, where each load takes long."""

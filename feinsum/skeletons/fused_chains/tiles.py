@@ -157,7 +157,8 @@ class RegisterTileStep:
         loops, at = self.tile.loops()
         inside = self.tile.around | set(loops.values())
         if self.event.target is None:
-            self.work.put(self.event.row, at, value(loops), inside)
+            own = {name: self.tile.tile[x] for x, name in loops.items()}
+            self.work.put(self.event.row, at, value(loops), inside, own)
         else:
             self._set(self.work.entry(self.event.target, at), value(loops), inside)
 

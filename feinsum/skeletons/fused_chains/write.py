@@ -14,6 +14,7 @@ import loopy as lp
 from pymbolic.primitives import Variable
 
 from feinsum.match import Match
+from feinsum.rewrites.finishing import mark_finished, others_than
 from feinsum.rewrites.loops import without_race_warnings
 from feinsum.skeletons.common.products import substituted
 from feinsum.skeletons.fused_chains.events import (
@@ -57,7 +58,9 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: FusedChain) -> lp.Tran
 
     ``compute_at`` with ``store_in`` shared memory in Halide, ``set_scope("shared")`` in TVM.
     """
+    others = others_than(t_unit, match)
     t_unit = t_unit.with_kernel(_ChainWriter(t_unit[match.kernel_name], match, plan).result())
+    t_unit = mark_finished(t_unit, match, others)
     for unit in {step.matrix_unit for step in plan.block.steps if step.matrix_unit}:
         t_unit = register_matrix_unit(t_unit, fragment_unit(unit))
     return t_unit
@@ -176,10 +179,13 @@ class _ChainWriter:
         }
 
     def _store(self, event: StoreResult) -> None:
-        tile = WorkItemTile(self.kernel, event.sharing, self.kernel.inside, written_out=self._is_short(event.sharing))
+        short = self._is_short(event.sharing)
+        tile = WorkItemTile(self.kernel, event.sharing, self.kernel.inside, written_out=short)
         loops, at = tile.loops()
         inside = tile.around | set(loops.values())
-        self.kernel.put(event.row, at, self.kernel.entry(event.source, at), inside, tile.predicates)
+        turns = -(-event.sharing.digits.total // self.plan.block.items)
+        own = {name: tile.tile[x] for x, name in loops.items()} | (dict.fromkeys(tile.turns, turns) if short else {})
+        self.kernel.put(event.row, at, self.kernel.entry(event.source, at), inside, own, tile.predicates)
 
     def _is_short(self, sharing: TileSharing) -> bool:
         """Whether the loop over a work-item's moves may be written out."""

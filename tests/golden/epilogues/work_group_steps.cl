@@ -23,6 +23,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
   double moved_0[1];
   double moved_1[3];
   double moved_2[3];
+  double present[3];
   double value[3];
   double value_0[3];
   double value_1[1];
@@ -135,11 +136,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
         for (int b_tile_5 = 0; b_tile_5 <= 2; ++b_tile_5)
           acc_0[b_tile_5] = acc_0[b_tile_5] + value_1[0] * value_2[b_tile_5];
       }
+      __attribute__((opencl_unroll_hint))
+      for (int b_tile_7 = 0; b_tile_7 <= 2; ++b_tile_7)
+        present[b_tile_7] = ((gid(0) * 3 + turn_6 * 32 + lid(0) < Ne) ? out_0[3 * (3 * gid(0) + lid(0)) + b_tile_7] : (double) (0.0));
       if (gid(0) * 3 + turn_6 * 32 + lid(0) < Ne)
       {
         __attribute__((opencl_unroll_hint))
         for (int b_tile_6 = 0; b_tile_6 <= 2; ++b_tile_6)
-          out_0[3 * (3 * gid(0) + lid(0)) + b_tile_6] = 2.0 * acc_0[b_tile_6] + out_0[3 * (3 * gid(0) + lid(0)) + b_tile_6];
+          out_0[3 * (3 * gid(0) + lid(0)) + b_tile_6] = 2.0 * acc_0[b_tile_6] + present[b_tile_6];
       }
     }
   }
@@ -169,8 +173,8 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
       for (int a_tile_9 = 0; a_tile_9 <= 2; ++a_tile_9)
       {
         __attribute__((opencl_unroll_hint))
-        for (int b_tile_7 = 0; b_tile_7 <= 2; ++b_tile_7)
-          acc_1[3 * b_tile_7 + a_tile_9] = (double) (0.0);
+        for (int b_tile_8 = 0; b_tile_8 <= 2; ++b_tile_8)
+          acc_1[3 * b_tile_8 + a_tile_9] = (double) (0.0);
       }
       __attribute__((opencl_unroll_hint))
       for (int sum_1 = 0; sum_1 <= 4; ++sum_1)
@@ -179,22 +183,22 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
         for (int a_tile_10 = 0; a_tile_10 <= 2; ++a_tile_10)
           value_4[a_tile_10] = local_memory_1[6 * lid(0) + 36 * sum_1 + a_tile_10];
         __attribute__((opencl_unroll_hint))
-        for (int b_tile_8 = 0; b_tile_8 <= 2; ++b_tile_8)
-          value_3[b_tile_8] = local_memory[lid(0) + 29 * sum_1 + 7 * b_tile_8];
-        __attribute__((opencl_unroll_hint))
         for (int b_tile_9 = 0; b_tile_9 <= 2; ++b_tile_9)
+          value_3[b_tile_9] = local_memory[lid(0) + 29 * sum_1 + 7 * b_tile_9];
+        __attribute__((opencl_unroll_hint))
+        for (int b_tile_10 = 0; b_tile_10 <= 2; ++b_tile_10)
         {
           __attribute__((opencl_unroll_hint))
           for (int a_tile_11 = 0; a_tile_11 <= 2; ++a_tile_11)
-            acc_1[3 * b_tile_9 + a_tile_11] = acc_1[3 * b_tile_9 + a_tile_11] + value_3[b_tile_9] * value_4[a_tile_11];
+            acc_1[3 * b_tile_10 + a_tile_11] = acc_1[3 * b_tile_10 + a_tile_11] + value_3[b_tile_10] * value_4[a_tile_11];
         }
       }
       __attribute__((opencl_unroll_hint))
       for (int a_tile_12 = 0; a_tile_12 <= 2; ++a_tile_12)
       {
         __attribute__((opencl_unroll_hint))
-        for (int b_tile_10 = 0; b_tile_10 <= 2; ++b_tile_10)
-          local_memory_2[14 * lid(0) + b_tile_10 + 4 * a_tile_12] = acc_1[3 * b_tile_10 + a_tile_12];
+        for (int b_tile_11 = 0; b_tile_11 <= 2; ++b_tile_11)
+          local_memory_2[14 * lid(0) + b_tile_11 + 4 * a_tile_12] = acc_1[3 * b_tile_11 + a_tile_12];
       }
     }
   }
@@ -205,24 +209,24 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
     if (2 + -1 * lid(0) >= 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int b_tile_11 = 0; b_tile_11 <= 2; ++b_tile_11)
-        acc_2[b_tile_11] = (double) (0.0);
+      for (int b_tile_12 = 0; b_tile_12 <= 2; ++b_tile_12)
+        acc_2[b_tile_12] = (double) (0.0);
       __attribute__((opencl_unroll_hint))
       for (int sum_2 = 0; sum_2 <= 5; ++sum_2)
       {
         value_5[0] = local_memory_0[lid(0) + 3 * sum_2];
         __attribute__((opencl_unroll_hint))
-        for (int b_tile_12 = 0; b_tile_12 <= 2; ++b_tile_12)
-          value_6[b_tile_12] = local_memory_2[4 * lid(0) + 14 * sum_2 + b_tile_12];
-        __attribute__((opencl_unroll_hint))
         for (int b_tile_13 = 0; b_tile_13 <= 2; ++b_tile_13)
-          acc_2[b_tile_13] = acc_2[b_tile_13] + value_5[0] * value_6[b_tile_13];
+          value_6[b_tile_13] = local_memory_2[4 * lid(0) + 14 * sum_2 + b_tile_13];
+        __attribute__((opencl_unroll_hint))
+        for (int b_tile_14 = 0; b_tile_14 <= 2; ++b_tile_14)
+          acc_2[b_tile_14] = acc_2[b_tile_14] + value_5[0] * value_6[b_tile_14];
       }
       if (gid(0) * 3 + turn_10 * 32 + lid(0) < Ne)
       {
         __attribute__((opencl_unroll_hint))
-        for (int b_tile_14 = 0; b_tile_14 <= 2; ++b_tile_14)
-          out_1[3 * (3 * gid(0) + lid(0)) + b_tile_14] = (acc_2[b_tile_14] + b[b_tile_14]) / (exp(-1.0 * (acc_2[b_tile_14] + b[b_tile_14])) + 1.0);
+        for (int b_tile_15 = 0; b_tile_15 <= 2; ++b_tile_15)
+          out_1[3 * (3 * gid(0) + lid(0)) + b_tile_15] = (acc_2[b_tile_15] + b[b_tile_15]) / (exp(-1.0 * (acc_2[b_tile_15] + b[b_tile_15])) + 1.0);
       }
     }
   }
