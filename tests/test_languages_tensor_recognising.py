@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -268,3 +270,55 @@ def test_views_of_arrays_on_the_device_are_kept_while_these_are(cpu: fe.Device) 
     held.clear()
     gc.collect()
     assert not views
+
+
+@dataclass
+class PlayedKernel:
+    """An update ``v + out`` by numpy, in place of a kernel of :func:`feinsum.generate`."""
+
+    einsum: fe.BatchedEinsum
+    sizes: Mapping[str, int]
+    space: str = "played"
+    rung: str = "generic"
+
+    def __call__(self, inputs: Mapping[str, Any], out: Any, **_: Any) -> None:
+        operands = [inputs[array.name] for array in self.einsum.arrays]
+        for array, own in zip(self.einsum.arrays, operands, strict=True):
+            assert all(isinstance(n, str) or n == m for n, m in zip(array.shape, own.shape, strict=True))
+        out += np.einsum(str(self.einsum.indexing), *operands)
+
+
+def test_sizes_that_a_program_leaves_open_are_compiled_in(cpu: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a call, not the number of instances; beyond so many sets of sizes there is a kernel for all."""
+    made: list[PlayedKernel] = []
+
+    def play(e: fe.BatchedEinsum, device: Any, database: Any, sizes: Mapping[str, int], tune: str) -> PlayedKernel:
+        made.append(PlayedKernel(e, sizes))
+        return made[-1]
+
+    monkeypatch.setattr("feinsum.languages.tensor.running.einsums._MOST_LENGTHS", 2)
+    monkeypatch.setattr("feinsum.languages.tensor.running.einsums.generate", play)
+    sizes = [f"%r{x} = size %{x}[0] : index %c{x} = size %{x}[1] : index" for x in "ABC"]
+    views = [f"%{x.lower()} = subview %{x}[0:%r{x}, 0:%c{x}, %id] : memref<f64x?x?,strided<1,?>>" for x in "ABC"]
+    parameters = ", ".join(f"%{x}: memref<f64x?x?x?>" for x in "ABC")
+    lines = [
+        "%one = constant 1.0 : f64",
+        "%id = builtin.group_id : index",
+        *sizes,
+        *views,
+        "gemm.n.n %one, %a, %b, %one, %c",
+    ]
+    text = "\n".join([f"func @product({parameters}) {{", *lines, "}"])
+    kernel = fe.build(fe.program(text), device=cpu, route="einsum")
+    assert {type(n) for n in made[0].einsum.index_sizes.values()} == {str}
+    rng = np.random.default_rng(0)
+    for rows, inner, columns, count in ((3, 2, 4, 5), (3, 2, 4, 6), (1, 2, 40_000, 1), (6, 6, 6, 2)):
+        shapes = {"A": (rows, inner, count), "B": (inner, columns, count), "C": (rows, columns, count)}
+        given = {name: rng.integers(-4, 5, shape[::-1]).astype(float).T for name, shape in shapes.items()}
+        expected = given["C"] + np.einsum("ike,kje->ije", given["A"], given["B"])
+        np.testing.assert_array_equal(kernel(**given), expected)
+    compiled = [[n for n in one.einsum.index_sizes.values() if isinstance(n, int)] for one in made]
+    assert list(map(sorted, compiled)) == [[], [2, 3, 4], [1, 2]]
+    assert [len(one.sizes) for one in made] == [0, 1, 2], "those of the axes that are long"
+    assert made[1].sizes == {"E": 5}
+    assert kernel.explain().count("played by generic for ") == 2

@@ -22,7 +22,8 @@ from feinsum.languages.tensor.passes import PASSES
 from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Term, UnrecognisedError, Update, recognise
 from feinsum.languages.tensor.types import F32, F64, Extent, Group, Memref
 
-_BATCH: Final = "E"
+BATCH: Final = "E"
+"""The name of the axis that counts instances."""
 _TYPES: Final = (F32, F64)
 """Those for which kernels of einsums were measured."""
 
@@ -167,7 +168,7 @@ def _axes(root: Value, own: Sequence[int], letters: Mapping[int, str], sizes: Ma
     for mode, letter in enumerate(own):
         name = f"{root.name}.{mode}" if isinstance(root.type, Memref) else root.name if mode == 0 else ""
         if letter == GROUP_ID:
-            found[name] = _BATCH
+            found[name] = BATCH
         elif sizes[letter] is None:
             found[name] = f"n_{letters[letter]}"
     return found
@@ -183,7 +184,7 @@ def _reversed(root: Value, letters: Sequence[int]) -> tuple[int, ...]:
 def _array(name: str, memref: Memref, own: Sequence[int], letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
     def axis(letter: int) -> Any:
         if letter == GROUP_ID:
-            return _BATCH
+            return BATCH
         known = sizes[letter]
         return known if known is not None else f"n_{letters[letter]}"
 

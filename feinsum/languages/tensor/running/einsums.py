@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from feinsum.devices import Device
+from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
 from feinsum.generate import generate
+from feinsum.generate.kernel import Kernel
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.recognising import Contraction
-from feinsum.languages.tensor.recognising.einsums import name_of
+from feinsum.languages.tensor.recognising.einsums import BATCH, name_of
 from feinsum.languages.tensor.recognising.terms import Block
 from feinsum.languages.tensor.running.arguments import Given, Layout, examine
 from feinsum.languages.tensor.types import Group
+
+_LONG_AXIS: Final = 1 << 15
+"""Lengths from here on are not compiled in: one kernel serves all of them."""
+_MOST_LENGTHS: Final = 16
+"""Sets of lengths of unknown modes for which there are kernels of their own; later ones have those for any lengths."""
 
 RECORDED = ("exact", "lengths", "driver", "architecture")
 """Rungs of kernels that were measured for their einsum."""
@@ -34,7 +41,10 @@ class UnsuitedError(ValidationError):
 class EinsumKernel:
     """A function on a device, einsum by einsum.
 
-    :ivar kernels: one for each contraction, in order.
+    Sizes of modes that the program leaves open are compiled in when a call first brings them: a kernel that does not know
+    them can neither keep tiles in registers nor tell what fits.
+
+    :ivar kernels: one for each contraction, in order, for any lengths.
     """
 
     route = "einsum"
@@ -52,15 +62,22 @@ class EinsumKernel:
         self.function, self.text, self.device, self.contractions = function, source, device, tuple(found)
         self.written = list(dict.fromkeys(one.output for one in found))
         self.kernels = []
+        self._einsums: list[BatchedEinsum] = []
+        self._request = database, tune
+        self._made: dict[tuple[Any, ...], list[Kernel]] = {}
         self._known_layouts: dict[Any, Layout] = {}
         self._transposed = _Transposed()
-        self._examined: tuple[int | None, int] | None = None
+        self._examined: tuple[int | None, int, list[Kernel]] | None = None
         self._inputs = [[(name_of(value, block), value, block) for value, block in one.operands] for one in found]
         for one in found:
             e = one.einsum.then(one.epilogue) if one.epilogue else one.einsum
             expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
             known = {axis: size for axis, size in expected.items() if axis in e.long_axes}
+            self._einsums.append(e)
             self.kernels.append(generate(e, device, database, known, tune))
+        self._open = [
+            [x for x, axis in e.index_sizes.items() if isinstance(axis, str) and axis != BATCH] for e in self._einsums
+        ]
 
     @property
     def is_recorded(self) -> bool:
@@ -75,7 +92,8 @@ class EinsumKernel:
     @property
     def source(self) -> str:
         """The OpenCL C source of all kernels."""
-        return "\n".join(kernel.source for kernel in self.kernels)
+        made = (kernel for kernels in self._made.values() for kernel in kernels)
+        return "\n".join(dict.fromkeys(kernel.source for kernel in (*self.kernels, *made)))
 
     def explain(self) -> str:
         """Which einsums, by lines of the program, and what their kernels come from."""
@@ -84,6 +102,8 @@ class EinsumKernel:
             numbers = ", ".join(dict.fromkeys(str(self.text.place(span).line) for span in one.spans))
             lines.append(f"%{one.output.name} by line {numbers}: {one.formula}")
             lines.append(f"  {kernel.space} by {kernel.rung}")
+        for kernels in self._made.values():
+            lines += [f"  {kernel.space} by {kernel.rung} for {kernel.einsum}" for kernel in kernels]
         lines += dict.fromkeys(f"copied at every call: {what}" for one in self.contractions for what in one.gaps)
         return "\n".join(lines)
 
@@ -92,26 +112,29 @@ class EinsumKernel:
 
         :raises UnsuitedError: if not all instances are wanted, or results lie as no einsum writes them.
         """
-        batches, numbers = self._same(arguments, count), dict[Value, Any]()
+        examined = self._examined
+        known = examined is not None and examined[:2] == (count, len(arguments))
+        batches, numbers = self._same(arguments) if known else None, dict[Value, Any]()
         if batches is None:
+            examined = None
             batches, numbers = self._examine(arguments, count)
         results = {one: _Result(batches[one]) for one in self.written}
-        for one, operands, kernel in zip(self.contractions, self._inputs, self.kernels, strict=True):
-            inputs = {name: _block(batches[value], value, block) for name, value, block in operands}
-            inputs.update((name_of(value), numbers[value]) for value in one.scalars)
-            kernel(inputs, out=results[one.output].array, queue=queue, wait_for=wait_for)
+        inputs = [{name: _block(batches[value], value, block) for name, value, block in own} for own in self._inputs]
+        kernels = self._kernels_at(inputs) if examined is None else examined[2]
+        self._examined = count, len(arguments), kernels
+        for one, own, kernel in zip(self.contractions, inputs, kernels, strict=True):
+            given = own | {name_of(value): numbers[value] for value in one.scalars}
+            kernel(given, out=results[one.output].array, queue=queue, wait_for=wait_for)
         for result in results.values():
             result.deliver()
         found = tuple(_given_back(one, arguments[one.name]) for one in self.written)
         return found[0] if len(found) == 1 else found
 
-    def _same(self, arguments: Mapping[str, Any], count: int | None) -> dict[Value, Any] | None:
+    def _same(self, arguments: Mapping[str, Any]) -> dict[Value, Any] | None:
         """The transposed arrays of a call that brings the arrays of the device which the last one brought; else None.
 
         To examine them took longer than to launch a kernel.
         """
-        if self._examined != (count, len(arguments)):
-            return None
         views = {one: self._transposed.known(one, arguments.get(one.name)) for one in self.function.parameters}
         return None if any(view is None for view in views.values()) else views
 
@@ -122,14 +145,33 @@ class EinsumKernel:
         self._check_count(given, count)
         batches = {one: self._transposed.of(found) for one, found in given.items() if found.number is None}
         numbers = {one: found.number[()] for one, found in given.items() if found.number is not None}
-        self._examined = count, len(arguments)
         return batches, numbers
+
+    def _kernels_at(self, inputs: Sequence[Mapping[str, Any]]) -> list[Kernel]:
+        """The kernels for the lengths of a call."""
+        if not any(self._open):
+            return self.kernels
+        lengths = [_lengths(e, arrays) for e, arrays in zip(self._einsums, inputs, strict=True)]
+        if any(own is None for own in lengths):
+            return self.kernels
+        key = tuple(own[x] for own, known in zip(lengths, self._open, strict=True) if own for x in known)
+        if key not in self._made:
+            if len(self._made) >= _MOST_LENGTHS:
+                return self.kernels
+            self._made[key] = [self._kernel_at(*each) for each in zip(self._einsums, self._open, lengths, strict=True)]
+        return self._made[key]
+
+    def _kernel_at(self, e: BatchedEinsum, known: Sequence[str], lengths: Mapping[str, int] | None) -> Kernel:
+        """The kernel of an einsum whose indices are so long, as far as that is compiled in."""
+        fixed = {x: n for x, n in (lengths or {}).items() if x in known and n < _LONG_AXIS}
+        at, (database, tune) = e.with_sizes(fixed), self._request
+        return generate(at, self.device, database, at.sizes_from(lengths or {}), tune)
 
     def _check_count(self, given: Mapping[Value, Given], count: int | None) -> None:
         """All instances there are, no more and no less."""
         for one in self.contractions:
             for name, axis in one.axes.items():
-                if axis != "E":
+                if axis != BATCH:
                     continue
                 parameter, _, mode = name.partition(".")
                 (found,) = (g for value, g in given.items() if value.name == parameter)
@@ -139,6 +181,16 @@ class EinsumKernel:
                         f"count is {count}, and %{parameter} has {size} instances, which an einsum takes all"
                     )
                 count = size
+
+
+def _lengths(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int] | None:
+    """How long each index is in a call; None if arrays contradict each other, or one is empty."""
+    found: dict[str, int] = {}
+    for (array,), letters in zip(e.args[0], e.indexing.inputs, strict=True):
+        for x, n in zip(letters, arrays[array.name].shape, strict=True):
+            if n == 0 or found.setdefault(x, n) != n:
+                return None
+    return found
 
 
 def _given_back(parameter: Value, argument: Any) -> Any:
