@@ -40,7 +40,7 @@ def dg_space(
     def offered(p: Problem) -> Choices:
         product = operator.product(p)
         own = in_layout(choices(p, product), reads_rows=operator.reads_rows(p), stores_rows=operator.stores_rows(p))
-        return own if may_fit(p, product, own) else {**own, "unit": ()}
+        return own if may_fit(p, product, own) else {name: tuple(values)[:1] for name, values in own.items()}
 
     return space(
         pattern=pattern,
