@@ -18,6 +18,7 @@ from pymbolic import evaluate
 from pymbolic.primitives import Variable
 
 import feinsum as fe
+from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.realize import realize
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
@@ -213,6 +214,19 @@ def test_what_stands_in_the_output_is_loaded_before_it_is_stored_to(player: fe.D
 def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:
     """Operands copied such that what is summed is quickest; a space offers it for large products alone."""
     prove_as_said(player, contraction("acd,dbc->ab", a=20, b=30, c=24, d=16), packed=packed)
+
+
+def test_copies_to_another_order_are_made_in_tiles(player: fe.Device) -> None:
+    """Of the quickest axes of operand and copy, so that both are moved in whole sectors."""
+    e = contraction("xij,kjx->xik", x=9, i=20, j=40, k=30)
+    (packed,) = (str(k) for k, letters in enumerate(by_operand(e)) if letters.endswith("a"))
+    source = prove_as_said(player, e, packed=packed)
+    assert re.findall(r"reqd_work_group_size\((\d+), (\d+)", source)[0] == ("8", "32")
+
+
+def by_operand(e: fe.BatchedEinsum) -> tuple[str, ...]:
+    """The indices of each operand of the canonical einsum, of which "a" is that of the batch."""
+    return canonicalize_einsum(e).einsum.indexing.inputs
 
 
 @pytest.mark.parametrize(("unit", "depth"), [(UNITS[0], 8), (UNITS[1], 16), ("tf32-mma-m16n8k8", 32)])

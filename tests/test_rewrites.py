@@ -21,6 +21,7 @@ from feinsum.rewrites import (
     separate_rows,
     spread,
     spread_sum,
+    spread_tiles,
 )
 from feinsum.rewrites.loops import divide_guarded, with_own_names
 
@@ -150,6 +151,15 @@ def test_separate_rows_have_loops_of_their_own() -> None:
     t_unit, rows = separate_rows(t_unit, match, common="e")
     assert [len({row.inames[x] for row in rows}) for x in "eij"] == [1, 3, 3]
     equal_to_numpy(e, t_unit, E=7)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_tiles_of_work_items_compute_the_same(length: int) -> None:
+    """Neighbours of two axes in one group, which stick out at the end of both."""
+    e, t_unit, match = matched("fdex->xfed", f=3, d=5, e="E", x=4)
+    sizes = {"f": 3, "d": 5, "e": 100, "x": 4}
+    tiled = spread_tiles(t_unit, match, {"x": 3, "d": 4}, sizes)
+    equal_to_numpy(e, tiled, E=length)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

@@ -10,7 +10,7 @@ from feinsum.rewrites.finishing import finish, finished
 from feinsum.rewrites.fusion import fuse, fused, last_together, neighbours
 from feinsum.rewrites.joining import join, side_by_side
 from feinsum.rewrites.launches import launch_in_turn
-from feinsum.rewrites.loops import divide, iname_of, nest, place, spread, spread_sum
+from feinsum.rewrites.loops import divide, iname_of, nest, place, spread, spread_sum, spread_tiles
 from feinsum.rewrites.memory import Kept, materialize
 from feinsum.rewrites.prefetching import prefetch_ahead
 from feinsum.rewrites.sums import expand_sum, register_tile
@@ -45,5 +45,6 @@ __all__ = [
     "split_index",
     "spread",
     "spread_sum",
+    "spread_tiles",
     "vectorize",
 ]

@@ -275,6 +275,31 @@ def spread(t_unit: lp.TranslationUnit, match: Match, lane: str, items: int, size
     return place(t_unit, match, {groups: "g.0", lanes: "l.0", **dict(zip(others, _GROUP_AXES[1:], strict=False))})
 
 
+def spread_tiles(
+    t_unit: lp.TranslationUnit, match: Match, lanes: Mapping[str, int], sizes: Mapping[str, int]
+) -> lp.TranslationUnit:
+    """Give the device a work-item for each iteration of the three longest output loops, in groups that are tiles of two.
+
+    Before::
+
+        for a, b, c: out[a, b, c] = x[b, c, a]
+
+    After, with `lanes` ``{"a": 8, "c": 32}``, so that neighbours in both arrays are in one group::
+
+        a, b, c = get_global_id(0), get_group_id(2), get_global_id(1);  out[a, b, c] = x[b, c, a]
+
+    :param lanes: two output indices, and how many work-items of a group run along each, the quickest first.
+    :param sizes: lengths of the indices, to tell the longest.
+    """
+    counts = {letter: sizes[letter] for letter in match.einsum.indexing.output if letter not in lanes}
+    tags = {}
+    for axis, (letter, items) in enumerate(lanes.items()):
+        t_unit, (groups, own) = divide(t_unit, match, letter, (items,), peel=False)
+        tags[own], counts[groups] = f"l.{axis}", -(-sizes[letter] // items)
+    longest = sorted(counts, key=lambda loop: (-counts[loop], loop))
+    return place(t_unit, match, {**tags, **dict(zip(longest, _GROUP_AXES, strict=False))})
+
+
 def spread_sum(t_unit: lp.TranslationUnit, match: Match, items: int, sizes: Mapping[str, int]) -> lp.TranslationUnit:
     """Give every entry of the output a work-group, whose work-items share the longest summed loop.
 

@@ -13,7 +13,7 @@ import loopy as lp
 
 from feinsum.contraction import ContractionSchedule, Step
 from feinsum.match import Match
-from feinsum.rewrites import spread, spread_sum
+from feinsum.rewrites import spread, spread_sum, spread_tiles
 from feinsum.skeletons.block_tiles.notation import Packing, SumSplit
 from feinsum.subscripts import Subscripts
 
@@ -67,14 +67,25 @@ def prepared(indexing: Subscripts, lengths: Mapping[str, int], split: SumSplit, 
     return Preparation(ContractionSchedule(tuple(steps)), number, sizes)
 
 
+ACROSS = 8
+"""Work-items of a group, at most, along the quickest axis of what is copied to another order: others are along that of the
+copy, so that a sub-group reads and writes sectors of memory in whole; chosen by hand."""
+
+
 def lanes(length: int) -> int:
     """Work-items along an axis, up to :data:`ITEMS`, few of which are idle."""
     return -(-length // -(-length // ITEMS))
 
 
 def write_entry_by_entry(t_unit: lp.TranslationUnit, step: Match, sizes: Mapping[str, int]) -> lp.TranslationUnit:
-    """Write a step that is no product in blocks: a work-item for each entry of its result, or a group for the only one."""
-    output = step.einsum.indexing.output
+    """Write a step that is no product in blocks: a work-item for each entry of its result, or a group for the only one.
+
+    A copy whose quickest axis is another is written in tiles of both.
+    """
+    inputs, output = step.einsum.indexing.inputs, step.einsum.indexing.output
+    if len(inputs) == 1 and len(inputs[0]) == len(output) and inputs[0][-1:] != output[-1:]:
+        across = min(ACROSS, 1 << (sizes[inputs[0][-1]] - 1).bit_length())
+        return spread_tiles(t_unit, step, {inputs[0][-1]: across, output[-1]: ITEMS // across}, sizes)
     return (
         spread(t_unit, step, output[-1], lanes(sizes[output[-1]]), sizes)
         if output
