@@ -7,6 +7,7 @@ kernels of their own on both routes, where otherwise a few are.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ from feinsum.generate import looping
 from feinsum.generate.workshop import KernelJob
 from feinsum.languages.immediate import running
 from feinsum.languages.immediate.kernels import plan_of
+from feinsum.registry import find_space
+from feinsum.tune.task import make_task
+from feinsum.tune.trial import Outcome
 
 SAMPLE_TEXT = Example("", SAMPLE).text
 
@@ -331,6 +335,25 @@ def test_marks_are_obeyed_or_it_is_said_why(cpu: fe.Device, index_map: str, join
     assert not obeyed & refused.keys()
     assert refused or len(looped) == 1
     assert all(line[2:5] == ["of", "line", "2:"] and len(line) > 5 for line in refused.values())
+
+
+def test_indices_stay_apart_if_that_was_measured(cpu: fe.Device, tmp_path: Path) -> None:
+    """Joined they are an einsum of which there is no record; the reason is told."""
+    m = np.arange(720.0).reshape(8, 9, 10), np.arange(60.0).reshape(10, 2, 3), np.zeros((8, 2, 3, 9))
+    given = dict(zip("ABC", (np.asfortranarray(x) for x in m), strict=True))
+    program = fe.program(EXAMPLE.replace("MAP", "ikm, m(jn) to i(jn)k"))
+    database = str(tmp_path / "records.sqlite")
+    a, b = fe.array("A", (10, 9, 8)), fe.array("B", (3, 2, 10))
+    task = make_task(fe.einsum("mki,njm->knji", a, b), {}, cpu, seed=0)
+    with fe.Database(database) as store:
+        for known, wanted in ((False, "obeyed    (jn)"), (True, "was measured with these indices apart")):
+            if known:
+                generic = find_space("generic")
+                here = generic.problem(task.instance.einsum, task.instance.sizes, cpu.profile)
+                store.add(task.record(task.trial(generic, generic.default(here)), Outcome("ok", samples_s=(1e-6,) * 5)))
+            kernel = fe.build(program, device=cpu, database=database)
+            np.testing.assert_allclose(kernel(**given), np.einsum("ikm,mjn->ijnk", *m[:2]))
+            assert wanted in kernel.explain()
 
 
 def test_marks_restrict_the_kernel(cpu: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,10 @@ _MEANING = {
 }
 
 
+_MEASURED = ("exact", "lengths", "driver", "architecture")
+"""Rungs of configurations that were measured for the einsum itself."""
+
+
 class Kernel:
     """A batched einsum on a device.  Made by :func:`feinsum.generate`; thread-safe.
 
@@ -82,6 +86,11 @@ class Kernel:
     def program(self) -> Program:
         """Source, arguments and launches, as data.  For the names of its arrays see :attr:`array_names`."""
         return self._executable.program
+
+    @property
+    def was_measured(self) -> bool:
+        """Whether the configuration was measured for this einsum, at whatever lengths and with whatever driver."""
+        return self.rung in _MEASURED
 
     @property
     def source(self) -> str:

@@ -21,6 +21,7 @@ from feinsum.languages.immediate.memory import Memory, new_like, ones_like
 from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit, Wish
 from feinsum.languages.immediate.raising import LETTERS
 from feinsum.languages.immediate.views import Variable
+from feinsum.query import query
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
@@ -158,20 +159,37 @@ class Runner:
         fine = [is_contiguous(part, order) for part, order in zip(parts, orders, strict=False)]
         direct = target is None or is_contiguous(target, orders[-1])
         groups = find_groups([wish.letters for wish in unit.groups], ordered, [*fine, direct])
-        layouts = tuple(make_layout(order, own, groups) for order, own in zip(orders, ordered, strict=True))
-        e = _statement(unit, layouts, groups)
-        finish = epilogue(unit) if direct else ""
-        e = e.then(finish) if finish else e
-        sizes = {k: n for k, n in {ITEMS: count, **(self.settings.sizes or {})}.items() if k in e.long_axes}
-        alone = len(unit.sources) == 1
-        looped = "".join(wish.letters for wish in unit.loops) if alone else ""
-        kernel = generate(e, self.settings.device, self.settings.database, sizes, self.settings.tune, looped=looped)
+        alone, finish = len(unit.sources) == 1, epilogue(unit) if direct else ""
+
+        def stated(groups: Mapping[str, str]) -> tuple[tuple[Layout, ...], BatchedEinsum]:
+            layouts = tuple(make_layout(order, own, groups) for order, own in zip(orders, ordered, strict=True))
+            e = _statement(unit, layouts, groups)
+            return layouts, e.then(finish) if finish else e
+
+        layouts, e = stated(groups)
+        kernel = self._kernel(unit, e, count)
+        reason = "these indices do not lie in memory as one in every array"
+        if groups and not kernel.was_measured and self._is_measured(stated({})[1]):
+            (layouts, e), groups = stated({}), {}
+            kernel = self._kernel(unit, e, count)
+            reason = "the einsum was measured with these indices apart, and not as one"
         needs_ones, bound = e.n > len(parts), None
         if direct and target is not None and not isinstance(target, np.ndarray) and all(fine) and not needs_ones:
             bound = kernel.bind({x: n if isinstance(n, int) else count for x, n in e.index_sizes.items()})
-        wishes = [(wish, _why_apart(wish, groups)) for wish in unit.groups]
+        wishes = [(wish, _why_apart(wish, groups, reason)) for wish in unit.groups]
         wishes += [(wish, _why_divided(wish, kernel, alone=alone)) for wish in unit.loops]
         return Launch(kernel, layouts, direct, needs_ones, tuple(wishes), bound)
+
+    def _is_measured(self, e: BatchedEinsum) -> bool:
+        """Whether there are records of an einsum on the device."""
+        return bool(query(e, self.settings.device, self.settings.database))
+
+    def _kernel(self, unit: Contraction, e: BatchedEinsum, count: int) -> Kernel:
+        """The kernel of a statement."""
+        settings = self.settings
+        sizes = {k: n for k, n in {ITEMS: count, **(settings.sizes or {})}.items() if k in e.long_axes}
+        looped = "".join(wish.letters for wish in unit.loops) if len(unit.sources) == 1 else ""
+        return generate(e, settings.device, settings.database, sizes, settings.tune, looped=looped)
 
     def _default_order(self, term: Term) -> tuple[int, ...]:
         """Items, then the document's first index last: the layout that an alloca has by its type."""
@@ -179,11 +197,11 @@ class Runner:
         return (*range(first), *reversed(range(first, first + len(term.letters))))
 
 
-def _why_apart(wish: Wish, groups: Mapping[str, str]) -> str:
-    """Why letters are not one index of the einsum; nothing if they are."""
+def _why_apart(wish: Wish, groups: Mapping[str, str], reason: str) -> str:
+    """The reason why letters are not one index of the einsum; nothing if they are."""
     if any(set(sequence) == set(wish.letters) for sequence in groups.values()):
         return ""
-    return "these indices do not lie in memory as one in every array"
+    return reason
 
 
 def _why_divided(wish: Wish, kernel: Kernel, *, alone: bool) -> str:

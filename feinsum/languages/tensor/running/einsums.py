@@ -30,9 +30,6 @@ _LONG_AXIS: Final = 1 << 15
 _MOST_LENGTHS: Final = 16
 """Sets of lengths of unknown modes for which there are kernels of their own; later ones have those for any lengths."""
 
-RECORDED = ("exact", "lengths", "driver", "architecture")
-"""Rungs of kernels that were measured for their einsum."""
-
 
 class UnsuitedError(ValidationError):
     """Arguments that the general route takes and this one does not."""
@@ -82,7 +79,7 @@ class EinsumKernel:
     @property
     def is_recorded(self) -> bool:
         """Whether every kernel was measured for its einsum."""
-        return all(kernel.rung in RECORDED for kernel in self.kernels)
+        return all(kernel.was_measured for kernel in self.kernels)
 
     @property
     def copies(self) -> bool:
