@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from profiles import GPU
+from profiles import CPU, GPU
 from running import run
 from test_rewrites_vectors import equal_to_numpy, matched
 
@@ -348,3 +349,16 @@ def test_lanes_find_columns_of_tiles_in_banks_of_their_own() -> None:
     assert s.estimate is not None
     assert s.estimate(problem, plain).loads > 10 * s.estimate(problem, first).loads
     assert s.estimate(problem, plain).groups < s.estimate(problem, first).groups
+
+
+def test_numbers_among_operands_have_no_rows() -> None:
+    """No space takes the last index of an operand that has none, whatever the device."""
+    lengths = {"i": 70, "j": 50}
+    for text in ("i,j,->", "i,j,->i", ",->", "ij,->", "ij,ji,->", "ij,->ij"):
+        terms = text.partition("->")[0].split(",")
+        e = fe.einsum(text, *(fe.array(f"A{k}", [lengths[x] for x in term]) for k, term in enumerate(terms)))
+        for device in (CPU, GPU):
+            for s in matching_spaces(e):
+                p = s.problem(e, {}, device)
+                with suppress(TransformError):  # that it has no configuration there
+                    s.work(p, s.default(p))

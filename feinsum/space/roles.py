@@ -98,9 +98,12 @@ def find_loose_roles(pattern: Subscripts, indexing: Subscripts) -> Iterator[Role
     Indices that stand in the same operands are paired in order of appearance.
 
     >>> from feinsum.subscripts import parse_subscripts
-    >>> (roles,) = find_loose_roles(parse_subscripts("re,rij,ej->ei"), parse_subscripts("an,ne,cae->cn"))
+    >>> (roles,) = find_loose_roles(parse_subscripts("e,ij,ej->ei"), parse_subscripts("an,n,ca->nc"))
     >>> roles.operands, dict(roles.indices)
-    ((1, 2, 0), {'e': 'n', 'i': 'c', 'r': 'e', 'j': 'a'})
+    ((1, 2, 0), {'e': 'n', 'i': 'c', 'j': 'a'})
+    >>> roles = find_loose_roles(parse_subscripts("re,rij,ej->ei"), parse_subscripts("an,ne,cae->cn"))
+    >>> [dict(one.indices) for one in roles]
+    [{'e': 'n', 'i': 'c', 'r': 'a', 'j': 'e'}, {'e': 'n', 'i': 'c', 'r': 'e', 'j': 'a'}]
     """
     ours = _appearances((*pattern.inputs, pattern.output))
     if sorted(map(len, pattern.inputs)) != sorted(map(len, indexing.inputs)):

@@ -43,4 +43,4 @@ def side_by_side(e: BatchedEinsum) -> str:
 def crossing_sum(e: BatchedEinsum) -> str:
     """The index along the rows of an operand that runs across the longest one and is as long; "" if there is none."""
     letters = longest_operand(e) or ""
-    return next((x[-1] for x in e.indexing.inputs if set(x) == set(letters) and x[-1] != letters[-1]), "")
+    return next((x[-1:] for x in e.indexing.inputs if set(x) == set(letters) and x[-1:] != letters[-1:]), "")

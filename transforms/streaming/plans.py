@@ -179,7 +179,7 @@ def in_tiles(p: Problem, order: str, lane: str, across: str, side: int, items: i
     indexing = p.einsum.indexing
     if sum(map(p.is_long, indexing.output)) > 1:
         raise TransformError(f"several lengths of '{indexing.output}' are not known, so groups do not share them as one")
-    turned = tuple(dict.fromkeys(x for x in indexing.inputs if x[-1] == across and lane in x))
+    turned = tuple(dict.fromkeys(x for x in indexing.inputs if x[-1:] == across and lane in x))
     crossed = CrossedTiles(across, lane, side, turns, turned, p.itemsize * p.einsum.b)
     plan = Stream(order, lane, items, {}, summed=indexing.summed, vectors=False, crossed=crossed)
     reason = p.exceeds(work_items=items, local_bytes=plan.local_bytes())

@@ -45,7 +45,7 @@ def stream_work(p: Problem, plan: Stream) -> Work:
     apart = [x for x in indexing.inputs if plan.vectors and indexing.summed and plan.lane in x[:-1]]
     lines = sum(p.count(x) * p.device.line_bytes for x in apart if _lines_at_once(p, plan, x) > p.device.first_cache_bytes)
     waits = len(apart) * (plan.width - 1) + (_bank_conflicts(p, plan.turned) if plan.turned else 0)
-    strided = [x for x in indexing.inputs if indexing.summed and x[-1] == crossing_sum(p.einsum)]
+    strided = [x for x in indexing.inputs if x and indexing.summed and x[-1] == crossing_sum(p.einsum)]
     again = 0 if plan.vectors or plan.crossed else (PASSES - 1) * p.itemsize * p.einsum.b * sum(map(p.count, strided))
     return Work(
         flops=loaded,
