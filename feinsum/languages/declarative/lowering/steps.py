@@ -339,8 +339,13 @@ def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | Non
         return None
     read = {name for e in (*row, equation) for name in e.reads}
     inner = [e for e in (*row, equation) if e.shape[lead:] and e.array in read]
-    kept = sum(prod(e.shape[lead:]) * SCALARS[e.dtype].itemsize for e in inner)
+    kept = sum(prod(e.shape[lead:]) * _bytes_of(e.dtype) for e in inner)
     return lead if kept <= _ROW_BYTES and _inner_rank(row, equation, lead) else None
+
+
+def _bytes_of(dtype: str) -> int:
+    """The bytes of a number; of one whose type is that of what it meets, at most."""
+    return SCALARS[dtype].itemsize if dtype in SCALARS else 8
 
 
 def _beside(row: Sequence[Equation], lead: int, equation: Equation) -> bool:
