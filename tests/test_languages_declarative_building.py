@@ -88,6 +88,7 @@ EXPRESSIONS = [
     "y = compute (shape = [N]) |i| (i + 60000) * 60000 - i * i",
     "y = compute (shape = [N]) |i| (6 * i + 4) / 2",
     "y = compute (shape = [M, N]) |i, j| f64(reduce (shape = [N], op = sum) |k| tanh(j))",
+    "y = compute (shape = [N]) |i| min(a[i], i32(0.5) * (3 + 3))",
 ]
 
 

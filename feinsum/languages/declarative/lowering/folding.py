@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -27,7 +28,8 @@ def cast(term: Term, dtype: str) -> Term:
     if term.dtype == dtype:
         return term
     if isinstance(term, Constant):
-        return Constant(dtype, term.value)
+        cut = is_integer(dtype) and isinstance(term.value, float) and math.isfinite(term.value)
+        return Constant(dtype, int(term.value) if cut else term.value)
     return Apply(dtype, "cast", (term,))
 
 
