@@ -130,3 +130,8 @@ SCALARS: Final = {
     "int": np.dtype(np.int64),
 }  # fmt: skip
 """Scalar types, and those of numpy; any other word is a type that the arguments of a call decide."""
+
+
+def numpy_type(dtype: str) -> np.dtype[Any]:
+    """The type of an array in numpy."""
+    return SCALARS[dtype] if dtype in SCALARS else np.dtype(np.float64)

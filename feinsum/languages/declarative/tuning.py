@@ -21,7 +21,7 @@ from feinsum.errors import FeinsumError, TransformError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.choices import Choice, choices_of, numbers_for
 from feinsum.languages.declarative.emitting.kernels import together
-from feinsum.languages.declarative.emitting.types import numpy_type
+from feinsum.languages.declarative.forms import numpy_type
 from feinsum.languages.declarative.interpreting import execute
 from feinsum.languages.declarative.interpreting.machine import Machine
 from feinsum.languages.declarative.interpreting.values import Value

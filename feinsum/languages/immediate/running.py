@@ -169,8 +169,8 @@ class Runner:
         layouts, e = stated(groups)
         kernel = self._kernel(unit, e, count)
         reason = "these indices do not lie in memory as one in every array"
-        if groups and not kernel.was_measured and self._is_measured(stated({})[1]):
-            (layouts, e), groups = stated({}), {}
+        if groups and not kernel.was_measured and self._is_measured((apart := stated({}))[1]):
+            (layouts, e), groups = apart, {}
             kernel = self._kernel(unit, e, count)
             reason = "the einsum was measured with these indices apart, and not as one"
         needs_ones, bound = e.n > len(parts), None

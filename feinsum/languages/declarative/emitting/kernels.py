@@ -8,8 +8,9 @@ from math import prod
 from typing import Final
 
 from feinsum.languages.declarative.emitting.operators import divisors, is_vectorial
-from feinsum.languages.declarative.emitting.types import PREAMBLE, c_type, helpers, numpy_type, stored_type
+from feinsum.languages.declarative.emitting.types import PREAMBLE, c_type, helpers, stored_type
 from feinsum.languages.declarative.emitting.writer import Writer
+from feinsum.languages.declarative.forms import numpy_type
 from feinsum.languages.declarative.lowering.steps import FlatStep
 from feinsum.languages.declarative.lowering.terms import Equation, Load, Variable
 

@@ -53,11 +53,6 @@ def stored_type(dtype: str) -> str:
     return "uchar" if dtype == "bool" else C_TYPES[dtype]
 
 
-def numpy_type(dtype: str) -> np.dtype[Any]:
-    """The type of an array in numpy."""
-    return SCALARS[dtype] if dtype in SCALARS else np.dtype(np.float64)
-
-
 def literal(value: Any, dtype: str) -> str:
     """A number."""
     if dtype in ("f32", "f64", ANY_FLOAT):

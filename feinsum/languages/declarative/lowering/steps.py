@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias
 
-from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.forms import SCALARS, numpy_type
 from feinsum.languages.declarative.lowering.finishing import Finish
 from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
 from feinsum.languages.declarative.lowering.normal import Definition
@@ -339,13 +339,8 @@ def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | Non
         return None
     read = {name for e in (*row, equation) for name in e.reads}
     inner = [e for e in (*row, equation) if e.shape[lead:] and e.array in read]
-    kept = sum(prod(e.shape[lead:]) * _bytes_of(e.dtype) for e in inner)
+    kept = sum(prod(e.shape[lead:]) * numpy_type(e.dtype).itemsize for e in inner)
     return lead if kept <= _ROW_BYTES and _inner_rank(row, equation, lead) else None
-
-
-def _bytes_of(dtype: str) -> int:
-    """The bytes of a number; of one whose type is that of what it meets, at most."""
-    return SCALARS[dtype].itemsize if dtype in SCALARS else 8
 
 
 def _beside(row: Sequence[Equation], lead: int, equation: Equation) -> bool:

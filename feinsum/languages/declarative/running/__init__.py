@@ -16,7 +16,7 @@ from feinsum.errors import FeinsumError
 from feinsum.generate.calls import Repeat
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.choices import choices_of
-from feinsum.languages.declarative.emitting.types import numpy_type
+from feinsum.languages.declarative.forms import numpy_type
 from feinsum.languages.declarative.interpreting import execute as interpret
 from feinsum.languages.declarative.lowering.steps import EinsumStep, TileStep
 from feinsum.languages.declarative.running.alternatives import compare

@@ -18,7 +18,7 @@ from feinsum.languages.declarative.emitting.rows import row_kernel
 from feinsum.languages.declarative.emitting.scans import scan_kernels, scan_sizes
 from feinsum.languages.declarative.emitting.threads import thread_kernel
 from feinsum.languages.declarative.emitting.tiles import tile_bytes, tile_kernel
-from feinsum.languages.declarative.emitting.types import numpy_type
+from feinsum.languages.declarative.forms import numpy_type
 from feinsum.languages.declarative.lowering.folding import integer
 from feinsum.languages.declarative.lowering.normal import normalize
 from feinsum.languages.declarative.lowering.steps import (
