@@ -29,6 +29,7 @@ from feinsum.registry import find_space
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome
 from feinsum.validate import Rotation, Workload, proof
+from feinsum.validate.finished import Known, finished
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")]
 
@@ -201,6 +202,30 @@ def test_numbers_without_a_sign_wrap_around_at_their_own_width(device: Device) -
     found = fe.generate(e, device)(**values, t=np.uint32(1), out=present.copy())
     v = values["x"] * values["y"]
     assert (found == np.where(present + (np.uint32(3) - values["z"]) < v, v, present)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "v", "expected", "any_will_do"),
+    [
+        ("log(tanh(v) + 1)", -20.0, -np.inf, True),  # a device's tanh is -1, or a rounding above it
+        ("1/(tanh(v) + 1)", -20.0, np.inf, True),
+        ("sqrt(v)", -1e-30, np.nan, True),  # the sum may be zero
+        ("sqrt(v)", -1.0, np.nan, False),
+        ("2*sqrt(v) + 1", -1.0, np.nan, False),
+        ("log(v)", 0.0, -np.inf, True),
+        ("exp(v)", 1000.0, np.inf, False),
+        ("exp(v) + 1", 1000.0, np.inf, False),
+        ("exp(v)", 2.0, np.exp(2.0), False),
+    ],
+)
+def test_where_anything_may_come_of_rounding(text: str, v: float, expected: float, any_will_do: bool) -> None:
+    """The bound of an infinite value is infinite where a correct kernel may have a number there; else nothing else is right."""
+    e = MATRIX_PRODUCT.then(text)
+    at, sums, bounds = (np.arange(1), np.arange(1)), np.full((1, 1), v), np.full((1, 1), 1e-15)
+    assert e.epilogues[0] is not None
+    found, bound = finished(e.epilogues[0], np.dtype("float64"), [sums], [bounds], at, Known(None, {}, {}))
+    np.testing.assert_array_equal(found, np.full((1, 1), expected))
+    assert np.isinf(bound).all() == any_will_do
 
 
 @pytest.mark.parametrize(("right", "wrong"), WRONG)

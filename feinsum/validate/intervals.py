@@ -69,9 +69,14 @@ class Interval:
 
     @property
     def bound(self) -> Values:
-        """How far from the reference a correct value may be; infinite where anything may come of rounding."""
+        """How far from the reference a correct value may be; infinite where anything may come of rounding.
+
+        So it is where the reference is infinite and a correct value need not be: ``log(0)``, where 0 may be a rounded number.
+        """
         widest = np.maximum(self.high - self.mid, self.mid - self.low)
-        return np.where(np.isfinite(self.mid), np.where(np.isnan(widest), np.inf, widest), 0)
+        may_be_finite = np.isfinite(self.low) | np.isfinite(self.high) | (self.low < self.high)
+        other = np.where(may_be_finite, np.inf, 0)
+        return np.where(np.isfinite(self.mid), np.where(np.isnan(widest), np.inf, widest), other)
 
 
 @dataclass(frozen=True)
@@ -200,15 +205,18 @@ def _monotone(function: tuple[Callable[..., Any], float, float], a: Interval, *,
     call, least, most = function
     low, high = (a.low, a.high) if rising else (a.high, a.low)
     found = Interval(call(a.mid), call(low), call(high))
-    outside = (np.minimum(low, high) < least) | (np.maximum(low, high) > most)
-    return _unless(outside | np.isnan(found.low) | np.isnan(found.high), found)
+    lowest, highest = np.minimum(low, high), np.maximum(low, high)
+    outside = (lowest < least) | (highest > most) | np.isnan(found.low) | np.isnan(found.high)
+    wholly = (highest < least) | (lowest > most) | np.isnan(low) | np.isnan(high)
+    return _unless(outside & ~wholly, found)
 
 
 def _corners(call: Callable[..., Any], a: Interval, b: Interval) -> Interval:
     """The extremes of a function that is monotone along each argument: they are where both are at an end."""
     found = [call(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     low, high = np.minimum.reduce(found), np.maximum.reduce(found)
-    return _unless(np.isnan(low) | np.isnan(high), Interval(call(a.mid, b.mid), low, high))
+    given = np.isnan(a.low) | np.isnan(b.low)  # no number comes of none
+    return _unless(np.isnan(low) & ~given, Interval(call(a.mid, b.mid), low, high))
 
 
 def _lipschitz(call: Callable[..., Any], a: Interval) -> Interval:
