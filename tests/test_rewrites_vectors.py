@@ -15,7 +15,7 @@ import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.contraction import ContractionSchedule, Step
 from feinsum.errors import TransformError
-from feinsum.rewrites import contract_in_steps, fuse, materialize, neighbours, place, split_index, vectorize
+from feinsum.rewrites import contract_in_steps, fuse, materialize, neighbours, place, split, split_index, vectorize
 from feinsum.rewrites.vectors.access import row_of
 from feinsum.skeletons.vector_panels import GroupTile, PanelOrder, RegisterTile, VectorPanels, write
 from feinsum.subscripts import Subscripts
@@ -331,6 +331,23 @@ def test_a_split_index_of_results_computes_the_same() -> None:
     t_unit, match, chunk = split_index(t_unit, match, "i", 4)
     assert (match.einsum.subscripts, match.einsum.index_sizes[chunk]) == (f"{chunk}ik,jk->{chunk}ij", 3)
     equal_to_numpy(e, t_unit)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "letter"), [("ki,jk->ij", "k"), ("ik,ik->i", "k"), ("ij,ji->ij", "i"), ("ij,kj->ik", "i")]
+)
+def test_an_array_that_is_read_twice_is_split_at_an_axis_each(subscripts: str, letter: str) -> None:
+    """``A[k, i] * A[j, k]`` has columns of one and rows of the other in parts, ``A[i, k] * A[i, k]`` one array."""
+    A = fe.array("A", (6, 6))
+    e = fe.einsum(subscripts, A, A)
+    t_unit = fe.generate_loopy(e)
+    found = fe.match_einsum(t_unit)
+    match = found.relabel(dict(found.inames), range(e.n))
+    t_unit, match, chunk = split_index(t_unit, match, letter, 2)
+    assert match.einsum.index_sizes[chunk] == 3
+    equal_to_numpy(e, t_unit)
+    axes = {term.find(letter) for term in e.indexing.inputs}
+    assert [a.name for a in split(e, letter, 2)[0].arrays] == ["A", "A_split"][: len(axes)]
 
 
 @pytest.mark.parametrize(("letter", "part"), [("k", 5), ("i", 3), ("k", 0), ("e", 1)])

@@ -222,19 +222,27 @@ def split_index(
     kernel = t_unit[match.kernel_name]
     taken = set(kernel.all_variable_names()) | set(kernel.substitutions)
     outside, inside = (fresh_name(f"{match.inames[letter]}{level}", taken) for level in range(2))
-    rules: dict[str, lp.SubstitutionRule] = {}
+    rules: dict[tuple[str, int], lp.SubstitutionRule] = {}
     for row in match.rules:
         for rule, letters in zip(row, e.indexing.inputs, strict=True):
-            if letter in letters and rule not in rules:
-                rules[rule] = _with_split_argument(rule, fresh_name(f"{rule}_split", taken), letters, letter, chunk, length)
+            at = rule, letters.find(letter)  # an operand that is read twice is split at an axis each
+            if letter in letters and at not in rules:
+                rules[at] = _with_split_argument(rule, fresh_name(f"{rule}_split", taken), letters, letter, chunk, length)
+    names = tuple(
+        tuple(
+            str(rules[rule, letters.find(letter)].name) if letter in letters else rule
+            for rule, letters in zip(row, e.indexing.inputs, strict=True)
+        )
+        for row in match.rules
+    )
     args = tuple(
-        tuple((replace(entry[0], name=rule),) for rule, entry in zip(row, entries, strict=True))
-        for row, entries in zip(match.rules, made.args, strict=True)
+        tuple((replace(entry[0], name=name),) for name, entry in zip(row, entries, strict=True))
+        for row, entries in zip(names, made.args, strict=True)
     )
     result = replace(
         match,
         einsum=BatchedEinsum(made.indexing, args),
-        rules=tuple(tuple(str(rules[rule].name) if rule in rules else rule for rule in row) for row in match.rules),
+        rules=names,
         loops=tuple(
             {**{x: iname for x, iname in row.items() if x != letter}, chunk: outside, letter: inside} for row in match.loops
         ),
@@ -243,10 +251,10 @@ def split_index(
     for number, (insn_id, loops) in enumerate(zip(match.insn_ids, match.loops, strict=True)):
         insn = kernel.id_to_insn[insn_id]
         if letter in e.indexing.output:
-            at = SubstitutionMapper(make_subst_func({loops[letter]: Variable(outside) * length + Variable(inside)}))
+            divided = SubstitutionMapper(make_subst_func({loops[letter]: Variable(outside) * length + Variable(inside)}))
             insn = insn.copy(
-                assignee=at(insn.assignee),
-                predicates=frozenset(map(at, insn.predicates)),
+                assignee=divided(insn.assignee),
+                predicates=frozenset(map(divided, insn.predicates)),
                 within_inames=(insn.within_inames - {loops[letter]}) | {outside, inside},
             )
         changed[insn_id] = insn.copy(expression=product_of_rules(result, number, result.einsum.indexing.output))
@@ -276,13 +284,16 @@ def split(e: BatchedEinsum, letter: str, length: int) -> tuple[BatchedEinsum, st
     chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
     terms = tuple(x.replace(letter, chunk + letter) for x in e.indexing.inputs)
     indexing = Subscripts(terms, e.indexing.output.replace(letter, chunk + letter))
-    args = tuple(
-        tuple(
-            (_with_split_axis(entry, term.find(letter), length),)
-            for entry, term in zip(row, e.indexing.inputs, strict=True)
-        )
-        for row in e.args
-    )
+    made: dict[str, Array] = {}
+
+    def one_array(entry: Sequence[Array], term: str) -> Array:
+        """A square matrix that two operands read is split at an axis each, and then two arrays."""
+        found = _with_split_axis(entry, term.find(letter), length)
+        while made.setdefault(found.name, found).shape != found.shape:
+            found = replace(found, name=f"{found.name}_split")
+        return found
+
+    args = tuple(tuple((one_array(entry, x),) for entry, x in zip(row, e.indexing.inputs, strict=True)) for row in e.args)
     return BatchedEinsum(indexing, args), chunk
 
 
