@@ -219,7 +219,7 @@ def test_numbers_without_a_sign_wrap_around_at_their_own_width(device: Device) -
     ],
 )
 def test_where_anything_may_come_of_rounding(text: str, v: float, expected: float, any_will_do: bool) -> None:
-    """The bound of an infinite value is infinite where a correct kernel may have a number there; else nothing else is right."""
+    """The bound of an infinite value is infinite where a correct kernel may have a number there."""
     e = MATRIX_PRODUCT.then(text)
     at, sums, bounds = (np.arange(1), np.arange(1)), np.full((1, 1), v), np.full((1, 1), 1e-15)
     assert e.epilogues[0] is not None

@@ -71,7 +71,7 @@ class Interval:
     def bound(self) -> Values:
         """How far from the reference a correct value may be; infinite where anything may come of rounding.
 
-        So it is where the reference is infinite and a correct value need not be: ``log(0)``, where 0 may be a rounded number.
+        So it is where the reference is infinite and a correct value need not be: ``log(0)``, where 0 may be rounded.
         """
         widest = np.maximum(self.high - self.mid, self.mid - self.low)
         may_be_finite = np.isfinite(self.low) | np.isfinite(self.high) | (self.low < self.high)

@@ -1,7 +1,9 @@
 """The work of steps in vectors along the rows of their results: operations, traffic, loads.
 
-A row fills its vectors more or less.  Where an operand that has the lane lies across its rows, every number of it is a load
-of its own, if it cannot be copied because the other operand has the lane too; else a line of memory, if it is large.
+A row fills its vectors more or less.  A tile of registers of v vectors and r rows loads v + r of what it multiplies for v·r
+products, from a core's second cache where what it sums is more than the first one.  Where an operand that has the lane lies
+across its rows, every number of it is a load of its own, if it cannot be copied because the other operand has the lane too;
+else a line of memory, if it is large.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from feinsum.contraction import ContractionSchedule, Step
 from feinsum.cost import Work
 from feinsum.rewrites import last_together
 from feinsum.skeletons.complex_parts import PARTS, matrix_of
-from feinsum.skeletons.vector_panels import accumulator_counts, fill, widths
+from feinsum.skeletons.vector_panels import accumulator_counts, fill, most_vectors_in_row, widths
 from feinsum.space import Configuration, Problem
 
+from ..vector_panels.work import COPIED, SECOND
 from .plans import OWN, complex_plan, steps_plan
 
 
@@ -39,12 +42,14 @@ def work_of_steps(p: Problem, schedule: ContractionSchedule, parts: Mapping[str,
         count = math.prod(p.sizes[x] // parts[x] for x in step.indexing.summed if x in parts)
         traffic += count * p.count(step.indexing.output) if count > 1 else 0
     apart = [_apart(p, step) for step in schedule.steps]
+    most = accumulators or accumulator_counts(p.device)[0]
+    loaded = [_loaded(p, step, parts, most) for step in schedule.steps if len(step.operands) == 2]
     return Work(
         flops=p.einsum.flops(p.lengths) / _filled(p, schedule),
         bytes=p.einsum.min_bytes(p.lengths) + p.einsum.b * (2 * p.itemsize * traffic + sum(lines for _, lines in apart)),
-        loads=p.einsum.b * sum(loads for loads, _ in apart),
+        loads=p.einsum.b * (sum(loaded) + sum(loads for loads, _ in apart)),
         launches=len(schedule.steps) + len(parts),
-        sums=accumulators or accumulator_counts(p.device)[0],
+        sums=most,
     )
 
 
@@ -80,6 +85,26 @@ def _filled(p: Problem, schedule: ContractionSchedule) -> float:
     shortest = [widths(p.lanes, row)[0] for row in rows]
     widened = (n * (p.lanes / own) / fill(row, own) for n, row, own in zip(points, rows, shortest, strict=True))
     return sum(points) / max(1.0, sum(widened))
+
+
+def _loaded(p: Problem, step: Step, parts: Mapping[str, int], most: int) -> float:
+    """The bytes that the tiles of registers of a step load, in bytes of the first cache; tiles are the best guess.
+
+    :param most: vectors of results of a tile.
+    """
+    indexing = step.indexing
+    row = p.sizes[indexing.output[-1]] if indexing.output else 1
+    vectors = -(-row // p.lanes)
+    vectors = 3 if vectors > most_vectors_in_row(p.device) else min(vectors, most)
+    rows = max(1, most // vectors)
+    terms = math.prod(parts.get(x, p.sizes[x]) for x in indexing.summed)
+    slab = terms * vectors * p.lanes * p.itemsize
+    # Numbers that lie apart along the sum are a line each.
+    other = next((x for x in indexing.inputs if not x.endswith(indexing.output[-1:])), "")
+    numbers = terms * (p.device.line_bytes if other and other[-1] not in indexing.summed else rows * p.itemsize)
+    if slab + numbers <= p.device.first_cache_bytes:
+        return p.count(indexing.indices) * p.itemsize * (1 / rows + 1 / vectors)
+    return p.count(indexing.indices) / (terms * vectors * p.lanes * rows) * (COPIED * slab + SECOND * numbers)
 
 
 def _apart(p: Problem, step: Step) -> tuple[int, int]:

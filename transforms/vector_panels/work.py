@@ -15,6 +15,10 @@ Operands that no step contracts are multiplied in where results are stored.
 
 Results are stored in vectors where they have the lane along their rows, else number by number; and unless the next steps
 go on along these rows, a number is a line of memory.
+
+What a tile of registers reads for its sums, beyond a core's first cache, comes from the second one for every tile::
+
+    loads = loads + 3.5 · bytes of the sums of all tiles        where those of one are more than the first cache
 """
 
 from __future__ import annotations
@@ -33,6 +37,10 @@ _SHARED = 0.5
 _ALLOCATION = 1.5
 """Traffic of results that are stored through the caches, which read their lines first, for that of others past them;
 chosen by hand."""
+SECOND = 3.5
+"""The cost of a byte from a core's second cache, in bytes from its first: the second delivers 18 in a cycle, measured on a
+Zen 3, 2026-11-23, with ``eafd,fbec->abcd`` of 28."""
+COPIED = 2.0
 _PARTIAL_LINES = 3
 """Traffic of a line of which a part is stored past the caches, in lines: memory puts it together.  Measured with rows of 64
 float32 in tiles of 24, on a Zen 3."""
@@ -91,11 +99,32 @@ def _products(p: Problem, plan: VectorPanels) -> tuple[float, float, float]:
         own = 2 * _multiplications(step, lane) * products * plan.width
         together = 1 if plan.product_major else _rows(p, step)
         each = _loads(step, lane, tile, plan, row) + _spills(p, tile.accumulators * together)
-        loads += products * each * plan.width * p.itemsize
+        near, far = products * each * plan.width * p.itemsize, _from_second_cache(p, step, lane, tile, plan)
+        loads += max(near, again * far)
         if own > most:
             most, sums = own, tile.accumulators
         flops += own
     return flops, loads, sums
+
+
+def _from_second_cache(p: Problem, step: PanelContraction, lane: str, tile: RegisterTile, plan: VectorPanels) -> float:
+    """What tiles of registers of a step read anew, as the first cache does not hold what one of them sums.
+
+    :returns: bytes, in those of the first cache that take as long.
+    """
+    inside = {
+        x: min(tile.vectors * plan.width, n) if x == lane else tile.held.get(x, 1) if x in step.kept else n
+        for x, n in p.sizes.items()
+    }
+    copied = [k is None or k in plan.copied for k in step.own]
+    read = [
+        math.prod(inside[x] for x in letters) * p.itemsize if together else _touched(p, letters, inside)
+        for letters, together in zip(step.inputs, copied, strict=True)
+    ]
+    if sum(read) <= p.device.first_cache_bytes:
+        return 0.0
+    each = sum(n * (COPIED if together else SECOND) for n, together in zip(read, copied, strict=True))
+    return each * _rows(p, step) * math.prod(-(-p.sizes[x] // inside[x]) for x in step.kept)
 
 
 def _across(p: Problem, plan: VectorPanels) -> float:
