@@ -17,12 +17,15 @@ from profiles import GPU
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
+from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
+from feinsum.contraction import step_einsums
 from feinsum.devices import Device
 from feinsum.registry import find_space
-from feinsum.space import TransformSpace
+from feinsum.space import Instance, TransformSpace
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome
+from feinsum.validate import Workload
 
 SIZES = {"B": 300}
 X, W, Y = fe.array("x", ("B", 7)), fe.array("W", (2, 7, 5)), fe.array("y", ("B", 5))
@@ -241,6 +244,30 @@ def test_steps_are_tuned_on_request(cpu: Device, store: str) -> None:
     assert not fe.autotune(WHOLE, cpu, store, SIZES, trials=1, workers=1, progress=False).steps
     with pytest.raises(fe.SearchError, match="steps is 'often'; it is one of 'auto', 'always', 'never'"):
         fe.autotune(WHOLE, cpu, store, SIZES, steps="often", progress=False)
+
+
+@pytest.mark.parametrize(
+    "spaces", [("packed_product",) * 2, ("packed_product", "vector_panels"), ("vector_panels", "packed_product")]
+)
+@pytest.mark.parametrize("subscripts", ["ij,jk,kl->il", "ij,kj,lk->li", "ijk,jl,km->ilm"])
+def test_packed_products_are_steps(subscripts: str, spaces: tuple[str, str], cpu: Device) -> None:
+    """They read partial results, and write them; each with launches of its own."""
+    lengths = dict(zip("ijklm", (150, 40, 130, 90, 70), strict=True))
+    e = fe.einsum(
+        subscripts,
+        *(fe.array(f"a{k}", [lengths[x] for x in term]) for k, term in enumerate(subscripts.partition("->")[0].split(","))),
+    )
+    task = make_task(e, {}, cpu)
+    assert task.instance is not None
+    problem = task.problem(CHAIN)
+    schedule = CHAIN.schedules(problem)[0]
+    kernels = []
+    for name, step in zip(spaces, step_einsums(problem.einsum, schedule), strict=True):
+        space = find_space(name)
+        kernels.append((space, space.default(Instance.at(step, {}, cpu.profile).problem(space))))
+    program = realize(task.instance.einsum, {}, CHAIN, CHAIN.chain(schedule, kernels), cpu.profile)
+    verdict = Workload(task.instance.einsum, task.instance.lengths, cpu.queue).check(build(cpu.context, program))
+    assert verdict.ok, verdict.message
 
 
 def test_a_chain_transforms_the_kernel_of_a_compiler(cpu: Device, store: str, at_steps: None) -> None:

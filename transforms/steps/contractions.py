@@ -19,6 +19,7 @@ from feinsum.space import ChainSpace, Choices, Configuration, Problem, space
 from ..block_tiles.contractions import block_contraction
 from ..generic import generic
 from ..matrix_products import matrix_product
+from ..packed_blocks.contractions import packed_product
 from ..streaming.elementwise import elementwise_product
 from ..streaming.permutations import permutation
 from ..streaming.reductions import reduction
@@ -39,6 +40,7 @@ ITEMS = 64
 STEP_SPACES = (
     vector_panels,
     block_contraction,
+    packed_product,
     matrix_product,
     elementwise_product,
     reduction,

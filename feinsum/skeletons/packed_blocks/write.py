@@ -60,7 +60,7 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: PackedBlocks) -> lp.Tr
     rows, columns = (pack(frame, match, side) for side in (0, 1))
     acc, multiplied, tiles = _multiply(frame, rows, columns)
     _store(frame, match, insn, acc, multiplied, tiles)
-    kernel = without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id, f"{insn.id}_edge"))
+    kernel = without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id, f"{insn.id}_whole"))
     t_unit = t_unit.with_kernel(kernel)
     if plan.joined:  # which run beyond their last axis into the next row, as loopy cannot tell
         t_unit = lp.set_options(t_unit, enforce_array_accesses_within_bounds="no_check")
@@ -130,7 +130,8 @@ def _store(frame: PackedFrame, match: Match, insn: Any, acc: str, multiplied: st
             whole = Comparison(at[1] + plan.tiles[1], "<=" if not edge else ">", frame.totals[1])
             predicates += [whole, Comparison(at[1] + Variable(j), "<", frame.totals[1])] if edge else [whole]
         decoded = [x for table in tables for x in table.made]
-        name = insn.id if edge is frame.edges(1)[0] else f"{insn.id}_edge"
+        # What reads results waits for the last instruction that stores any, and so for all.
+        name = insn.id if edge is frame.edges(1)[-1] else f"{insn.id}_whole"
         after = [found, *decoded]
         found = draft.assign(assignee, value, around | {i, j}, after, predicates=predicates, alone=True, insn_id=name)
 
