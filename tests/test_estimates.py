@@ -6,12 +6,14 @@ import math
 import time
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from profiles import CPU, GPU
 
 import feinsum as fe
+from feinsum.candidates import predicted
 from feinsum.candidates.predicted import favourites
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.cost.model import CostModel
@@ -256,6 +258,17 @@ def test_who_else_has_the_processor_changes_no_search(monkeypatch: pytest.Monkey
         assert favourites(here, [BLOCKS], share=math.inf, model=UNKNOWING, seconds=10) == undisturbed
     monkeypatch.setattr(time, "thread_time", count(0, 100).__next__)
     assert len(favourites(here, [BLOCKS], share=math.inf, model=UNKNOWING, seconds=10)) < len(undisturbed)
+
+
+def test_spaces_take_turns() -> None:
+    """The neighbours of the best do not take all that is looked at; a space far behind has no turn, nor one that is done."""
+
+    def search(expected_s: float, turns: int, centre: str = "") -> Any:
+        return SimpleNamespace(best="here", expected={"here": expected_s}, turns=turns, centre=centre)
+
+    quick, slow, waits = search(1.0, 2), search(2.5, 1), search(2.0, 1)
+    hopeless, done = search(3.5, 0), search(1.5, 0, "here")
+    assert predicted._promising([hopeless, slow, quick, done, waits]) == [waits, slow, quick]
 
 
 def test_a_tuner_sees_what_is_hardly_better_than_the_default() -> None:

@@ -2,7 +2,7 @@
 
 A space may have a million configurations, so not all are evaluated.  The search of a space starts at its default and
 goes from the best configuration so far to all that differ from it in one parameter, until none is better or enough have
-been evaluated; spaces whose default is far behind are not searched.
+been evaluated.  Spaces take turns; those whose default is far behind are not searched.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ class _Search:
     :ivar asked: the configurations that were asked about.
     :ivar expected: those that were accepted -> the time expected.
     :ivar centre: whose neighbours were asked about last.
+    :ivar turns: how often neighbours were asked about.
     """
 
     oracle: Oracle
@@ -142,6 +143,7 @@ class _Search:
     asked: set[tuple[Any, ...]] = field(default_factory=set)
     expected: dict[tuple[Any, ...], float] = field(default_factory=dict)
     centre: tuple[Any, ...] | None = None
+    turns: int = 0
 
     def __post_init__(self) -> None:
         self.problem = self.oracle.here.problem(self.space)
@@ -157,6 +159,7 @@ class _Search:
     def step(self, most: int, end: float) -> int:
         """Look at neighbours of the best, so many at most, until a time of the clock; the number of them."""
         self.centre = self.best
+        self.turns += 1
         fresh = [point for point in self._neighbours(self.centre) if point not in self.asked][:most]
         self.asked.update(fresh)
         self._look_at([point for point in fresh if time.thread_time() < end and self._accepts(point)])
@@ -187,8 +190,12 @@ class _Search:
 
 
 def _promising(searches: Sequence[_Search]) -> list[_Search]:
-    """The searches that may find something better, the one with the best so far first."""
+    """The searches that may find something better: those with fewer turns first, then the one with the best so far.
+
+    A space whose default is a bad guess would else have none left, as the neighbours of a few others take them all.
+    """
     ordered = sorted(searches, key=lambda s: s.expected[s.best])
-    return [
+    hopeful = [
         s for s in ordered if s.best != s.centre and s.expected[s.best] < _HOPELESS * ordered[0].expected[ordered[0].best]
     ]
+    return sorted(hopeful, key=lambda s: s.turns)
