@@ -261,7 +261,7 @@ def test_who_else_has_the_processor_changes_no_search(monkeypatch: pytest.Monkey
 
 
 def test_spaces_take_turns() -> None:
-    """The neighbours of the best do not take all that is looked at; a space far behind has no turn, nor one that is done."""
+    """The neighbours of the best do not take all that is looked at; nor have hopeless ones and those done any."""
 
     def search(expected_s: float, turns: int, centre: str = "") -> Any:
         return SimpleNamespace(best="here", expected={"here": expected_s}, turns=turns, centre=centre)
