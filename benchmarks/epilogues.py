@@ -167,8 +167,8 @@ class Contest:
         for name, run in peers(self.case, arrays, self.device.profile.kind):
             begin = time.perf_counter()
             run()()
-            if time.perf_counter() - begin > _LATE_S:
-                print(f"{name} takes {time.perf_counter() - begin:.0f} s for {self.case.name}, and is left out")
+            if (seconds := time.perf_counter() - begin) > _LATE_S:
+                print(f"{name} takes {seconds:.0f} s for {self.case.name}, and is left out")
             else:
                 ways[name] = timed(run, self.launches)
         return ways

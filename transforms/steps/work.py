@@ -21,6 +21,9 @@ from feinsum.space import Configuration, Problem
 from ..vector_panels.work import COPIED, SECOND
 from .plans import OWN, complex_plan, steps_plan
 
+_VECTORS_OF_LONG_ROW = 3
+"""Of a tile of a row that is divided, as vector panels guess first with 16 registers."""
+
 
 def steps_work(p: Problem, c: Configuration) -> Work:
     """The work of a configuration of :mod:`feinsum.transforms.steps.contractions`.
@@ -95,7 +98,7 @@ def _loaded(p: Problem, step: Step, parts: Mapping[str, int], most: int) -> floa
     indexing = step.indexing
     row = p.sizes[indexing.output[-1]] if indexing.output else 1
     vectors = -(-row // p.lanes)
-    vectors = 3 if vectors > most_vectors_in_row(p.device) else min(vectors, most)
+    vectors = _VECTORS_OF_LONG_ROW if vectors > most_vectors_in_row(p.device) else min(vectors, most)
     rows = max(1, most // vectors)
     terms = math.prod(parts.get(x, p.sizes[x]) for x in indexing.summed)
     slab = terms * vectors * p.lanes * p.itemsize

@@ -16,9 +16,10 @@ Operands that no step contracts are multiplied in where results are stored.
 Results are stored in vectors where they have the lane along their rows, else number by number; and unless the next steps
 go on along these rows, a number is a line of memory.
 
-What a tile of registers reads for its sums, beyond a core's first cache, comes from the second one for every tile::
+What a tile of registers reads for its sums comes from a core's second cache for every tile, where it is more than the first
+one holds; that takes longer than the instructions, or hides behind them::
 
-    loads = loads + 3.5 · bytes of the sums of all tiles        where those of one are more than the first cache
+    loads = max(loads, Σ_tiles (2 · bytes of copies + 3.5 · bytes of what lies where it is))
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _ALLOCATION = 1.5
 """Traffic of results that are stored through the caches, which read their lines first, for that of others past them;
 chosen by hand."""
 SECOND = 3.5
-"""The cost of a byte from a core's second cache, in bytes from its first: the second delivers 18 in a cycle, measured on a
-Zen 3, 2026-11-23, with ``eafd,fbec->abcd`` of 28."""
+"""The cost of a byte from a core's second cache, in bytes from its first; chosen by hand to fit a Zen 3."""
 COPIED = 2.0
+"""The same for copies, which lie one behind the other; chosen by hand among 1, 2 and 3."""
 _PARTIAL_LINES = 3
 """Traffic of a line of which a part is stored past the caches, in lines: memory puts it together.  Measured with rows of 64
 float32 in tiles of 24, on a Zen 3."""
