@@ -20,8 +20,10 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -101,7 +103,7 @@ def measure(case: Case, dtype: str, engines: list[EngineProcess], options: Optio
         directory = written or own
         if written is None:
             write_problem(directory, e, sizes, side=options.side, device=options.device)
-        told = {engine.name: _begin(engine, directory, options) for engine in engines}
+        told = _begin(engines, directory, options)
         running = [engine for engine in engines if told[engine.name]["status"] == "ok"]
         turns, peaks = _take_turns(engines[0], running, told, options)
     for name, taken in turns.items():
@@ -127,23 +129,45 @@ def measure(case: Case, dtype: str, engines: list[EngineProcess], options: Optio
     }
 
 
-def _begin(engine: EngineProcess, directory: str, options: Options) -> dict[str, Any]:
-    """Load a problem, evaluate it once, and check the result."""
-    try:
-        told = engine.ask(options.prepare_s, "load", directory=directory, **engine.how)
+def _begin(engines: list[EngineProcess], directory: str, options: Options) -> dict[str, dict[str, Any]]:
+    """Load a problem, evaluate it once, and check the result, in every engine.
+
+    Nothing is timed but the first evaluation, so all load at once, and check at once, where there is a core for each.
+    """
+
+    def load(engine: EngineProcess) -> dict[str, Any]:
+        return engine.ask(options.prepare_s, "load", directory=directory, **engine.how)
+
+    def check(engine: EngineProcess) -> dict[str, Any]:
+        return engine.ask(options.prepare_s, "check")
+
+    def first(engine: EngineProcess) -> dict[str, Any]:
         started = time.perf_counter()
         # feinsum is not let off: what it does is what is asked about.
-        limit = options.prepare_s if engine.how else options.cutoff_s
-        engine.ask(limit, "first")
-        told["first_s"] = round(time.perf_counter() - started, 4)
-        told |= engine.ask(options.prepare_s, "check")
+        engine.ask(options.prepare_s if engine.how else options.cutoff_s, "first")
+        return {"first_s": round(time.perf_counter() - started, 4)}
+
+    told: dict[str, dict[str, Any]] = {engine.name: {"status": "ok"} for engine in engines}
+    at_once = len(engines) if len(os.sched_getaffinity(0)) > len(engines) else 1
+    with ThreadPoolExecutor(at_once) as pool:
+        for ask, run in ((load, pool.map), (first, map), (check, pool.map)):
+            left = [engine for engine in engines if told[engine.name]["status"] == "ok"]
+            for engine, answer in zip(left, run(partial(_answer, ask), left), strict=True):
+                told[engine.name] |= answer
+    for own in told.values():
+        if own["status"] == "ok" and own["error_of_bound"] > 1:
+            own |= {"status": "wrong", "message": f"{own['error_of_bound']:.3g} times the error of rounding"}
+    return told
+
+
+def _answer(ask: Callable[[EngineProcess], dict[str, Any]], engine: EngineProcess) -> dict[str, Any]:
+    """What an engine answers, or how it failed."""
+    try:
+        return ask(engine)
     except CutOffError as error:
         return {"status": "slow", "message": str(error)}
     except FailedError as error:
         return {"status": "failed", "message": str(error)}
-    if told["error_of_bound"] > 1:
-        return {**told, "status": "wrong", "message": f"{told['error_of_bound']:.3g} times the error of rounding"}
-    return {**told, "status": "ok"}
 
 
 def _take_turns(
