@@ -212,6 +212,130 @@ def test_the_einsum_route_gives_what_the_interpreter_gives(cpu: fe.Device, order
         kernel(count=10, **given)
 
 
+def terms(*lines: str) -> str:
+    """A function of lines that may use K_d, A_d and P to update Q."""
+    matrices = ", ".join(f"%K{d}: memref<f64x5x5>, %A{d}: memref<f64x3x3x?>" for d in range(3))
+    views = "\n".join(f"%a{d} = subview %A{d}[0:3, 0:3, %id] : memref<f64x3x3>" for d in range(3))
+    batches = "%P: memref<f64x5x3x?>, %Q: memref<f64x5x3x?>"
+    head = f"""func @terms(%alpha: f64, %beta: f64, {matrices}, %S: memref<f64x5x5x3>, {batches}) {{
+    %id = builtin.group_id : index  %one = constant 1.0 : f64  %zero = constant 0.0 : f64
+    %p = subview %P[0:5, 0:3, %id] : memref<f64x5x3>
+    %q = subview %Q[0:5, 0:3, %id] : memref<f64x5x3>
+    %s = alloca : memref<f64x5x3,local>
+    """
+    return "\n".join([head, views, *lines, "}"])
+
+
+def term(d: int, last: str = "gemm.n.n %alpha, %s, %a{d}, {beta}, %q", K: str = "%K{d}") -> str:
+    beta = "%one" if d else "%beta"
+    return f"gemm.n.n %one, {K.format(d=d)}, %p, %zero, %s\n{last.format(d=d, beta=beta)}"
+
+
+VOLUME = terms(*(term(d) for d in range(3)))
+"""Three terms that are one product when K and A are stacked."""
+SLICES = terms(*(f"%k{d} = subview %S[0:5, 0:5, {d}] : memref<f64x5x5>\n{term(d, K='%k{d}')}" for d in range(3)))
+"""The same, of which K is three slices of one array."""
+
+
+def arguments_of_terms(elements: int = 11) -> dict[str, Any]:
+    rng = np.random.default_rng(2)
+    shapes: dict[str, tuple[int, ...]] = {"S": (5, 5, 3), "P": (5, 3, elements), "Q": (5, 3, elements)}
+    shapes |= {f"K{d}": (5, 5) for d in range(3)} | {f"A{d}": (3, 3, elements) for d in range(3)}
+    return {name: rng.standard_normal(shape[::-1]).T for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "K"),
+    [(VOLUME, "(%K0, %K1, %K2)"), (SLICES, "(%S[:, :, 0], %S[:, :, 1], %S[:, :, 2])")],
+    ids=["volume", "slices"],
+)
+@pytest.mark.parametrize("library", ["numpy", "pyopencl"])
+def test_terms_of_one_form_are_one_product(cpu: fe.Device, text: str, K: str, library: str) -> None:
+    """What differs is stacked anew in every call; a result that is not read may hold anything."""
+    program = fe.program(text)
+    kernel = fe.build(program, device=cpu, route="einsum")
+    numbers = arguments_of_terms()
+    numbers["Q"][...] = np.nan
+    held = {name: to_library(cpu, value, library) for name, value in numbers.items()}
+    for beta, changed in ((0.0, "A1"), (1.0, "K2"), (1.0, "S"), (-0.5, "A0"), (0.0, "P")):
+        program.interpret(**numbers, alpha=1.5, beta=beta)
+        kernel(**held, alpha=1.5, beta=beta)
+        np.testing.assert_allclose(numbers_of(held["Q"]), numbers["Q"], rtol=1e-12, atol=1e-12)
+        assert np.isfinite(numbers["Q"]).all()
+        numbers[changed] *= 2
+        held[changed].set(numbers[changed]) if library == "pyopencl" else np.copyto(held[changed], numbers[changed])
+    lines = kernel.explain().splitlines()
+    assert lines[1].endswith(f"fda,ced,cfbe->cba of {K}, %P, (%A0, %A1, %A2), then %alpha*v + %beta*out")
+    assert lines[-2:] == [f"copied at every call: {K} is stacked", "copied at every call: (%A0, %A1, %A2) is stacked"]
+
+
+def to_library(device: fe.Device, value: Any, library: str) -> Any:
+    return cla.to_device(device.queue, value) if library == "pyopencl" else value.copy(order="F")
+
+
+def numbers_of(array: Any) -> Any:
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+@pytest.mark.parametrize("library", ["numpy", "pyopencl"])
+def test_terms_are_stacked_from_arrays_in_any_order(cpu: fe.Device, library: str) -> None:
+    """For other numbers of instances, too, which arrays of the device bring to other memory."""
+    program = fe.program(VOLUME)
+    kernel = fe.build(program, device=cpu, route="einsum")
+    for elements in (4, 7, 1, 0):
+        numbers = arguments_of_terms(elements)
+        held = {name: to_library(cpu, value, library) for name, value in numbers.items()}
+        held["A1"] = to_library(cpu, np.ascontiguousarray(numbers["A1"]), library)
+        if library == "pyopencl":
+            held["A2"] = cla.to_device(cpu.queue, np.stack([numbers["A2"].T] * 2))[1].T
+        program.interpret(**numbers, alpha=1.0, beta=2.0)
+        kernel(**held, alpha=1.0, beta=2.0)
+        np.testing.assert_allclose(numbers_of(held["Q"]), numbers["Q"], rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValidationError, match=r"%A\d has \d instances|count is"):
+        kernel(**{**held, "A2": to_library(cpu, arguments_of_terms(3)["A2"], library)}, alpha=1.0, beta=0.0)
+
+
+APART = {
+    "a factor is transposed": [term(0), term(1), term(2, "gemm.n.t %alpha, %s, %a{d}, {beta}, %q")],
+    "a number differs": [term(0), term(1), term(2, "gemm.n.n %one, %s, %a{d}, {beta}, %q")],
+    "a shape differs": [
+        "%k = subview %K2[0:5, 0:4] : memref<f64x5x4>\n%b = subview %p[0:4, 0:3] : memref<f64x4x3,strided<1,5>>",
+        *(term(0), term(1), "gemm.n.n %one, %k, %b, %zero, %s\ngemm.n.n %alpha, %s, %a2, %one, %q"),
+    ],
+}
+
+
+@pytest.mark.parametrize("why", APART)
+def test_terms_of_other_forms_stay_apart(why: str) -> None:
+    """The first two are stacked, the third is added."""
+    first, second = contractions(fe.program(terms(*APART[why])).function())
+    assert [str(one) for one in first.operands] == ["(%K0, %K1)", "%P", "(%A0, %A1)"]
+    assert first.epilogue == "p_alpha*v + p_beta*out"
+    assert "%A2" in map(str, second.operands)
+    assert second.epilogue.endswith("v + out")
+
+
+def test_terms_are_stacked_where_that_moves_less() -> None:
+    """Than to read and write the result again: not where the copies are as large as that."""
+    sums = "\n".join(f"axpby.n %one, %a{d}, {'%one' if d else '%zero'}, %r" for d in range(3))
+    text = VOLUME.replace("%P: ", "%R: memref<f64x3x3x?>, %P: ")
+    text = text[: text.index("gemm")] + "%r = subview %R[0:3, 0:3, %id] : memref<f64x3x3>\n" + sums + "\n}"
+    made = [found.formula for found in contractions(fe.program(text).function())]
+    assert made == ["cba->cba of %A0", "cba->cba of %A1, then v + out", "cba->cba of %A2, then v + out"]
+
+
+def test_temporaries_take_a_part_of_the_memory(cpu: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they would take more, the general route is taken."""
+    program = fe.program(VOLUME)
+    given, expected = arguments_of_terms(), arguments_of_terms()
+    program.interpret(**expected, alpha=1.0, beta=1.0)
+    monkeypatch.setattr("feinsum.languages.tensor.running.einsums._SHARE", cpu.profile.global_memory_bytes)
+    with pytest.raises(ValidationError, match="temporaries of 2976 bytes take more than"):
+        fe.build(program, device=cpu, route="einsum")(**given, alpha=1.0, beta=1.0)
+    fe.build(program, device=cpu)(**given, alpha=1.0, beta=1.0)
+    np.testing.assert_allclose(given["Q"], expected["Q"], rtol=1e-12, atol=1e-12)
+
+
 def test_auto_races_both_routes_once(cpu: fe.Device) -> None:
     """On copies, and says how sure it is; what does not suit an einsum goes the general route."""
     kernel = fe.build(fe.program(CHAIN), device=cpu)

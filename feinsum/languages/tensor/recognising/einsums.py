@@ -6,7 +6,7 @@ D[m, l, e] := alpha K[m, k] Q[k, n, e] A[n, l] + D[m, l, e]   →   "km,enk,ln->
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any, Final
@@ -19,7 +19,9 @@ from feinsum.languages.source import Span
 from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.passes import PASSES
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Term, UnrecognisedError, Update, recognise
+from feinsum.languages.tensor.recognising.operands import Operand, name_of, reversed_letters
+from feinsum.languages.tensor.recognising.stacking import Product, products
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Factor, Term, UnrecognisedError, Update, recognise
 from feinsum.languages.tensor.types import F32, F64, Extent, Group, Memref
 
 BATCH: Final = "E"
@@ -34,7 +36,7 @@ class Contraction:
 
     :ivar einsum: of the parameters by their :func:`name_of`, transposed.
     :ivar output: the parameter that is written.
-    :ivar operands: those that are read, in order, each with the block that is read of it.
+    :ivar operands: what is read, in order.
     :ivar epilogue: what is made of the sum; empty where it is stored as it is.
     :ivar scalars: parameters that are given at the call.
     :ivar spans: the instructions that it stands for.
@@ -43,7 +45,7 @@ class Contraction:
 
     einsum: BatchedEinsum
     output: Value
-    operands: tuple[tuple[Value, Block], ...]
+    operands: tuple[Operand, ...]
     epilogue: str
     scalars: tuple[Value, ...]
     spans: tuple[Span, ...]
@@ -52,32 +54,22 @@ class Contraction:
     @property
     def formula(self) -> str:
         """The einsum as text."""
-        operands = ", ".join(f"%{value.name}{_shown(block)}" for value, block in self.operands)
         epilogue = re.sub(r"\bp_", "%", self.epilogue)
-        return f"{self.einsum.subscripts} of {operands}" + (f", then {epilogue}" if epilogue else "")
+        return f"{self.einsum.subscripts} of {', '.join(map(str, self.operands))}" + (
+            f", then {epilogue}" if epilogue else ""
+        )
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """What does not lie in memory as einsums have it."""
-        blocks = [f"%{value.name}{_shown(block)} is a block" for value, block in self.operands if any(block)]
-        values = dict.fromkeys([*(value for value, _ in self.operands), self.output])
+        stacked = [f"{one} is stacked" for one in self.operands if one.counter is not None]
+        factors = [one.factors[0] for one in self.operands if one.counter is None]
+        blocks = [f"{Operand((factor,))} is a block" for factor in factors if any(factor.block)]
+        values = dict.fromkeys([*(factor.root for factor in factors), self.output])
         return (
-            *dict.fromkeys(blocks),
+            *dict.fromkeys([*stacked, *blocks]),
             *(f"%{v.name} has gaps between its elements" for v in values if not _memref(v).is_packed),
         )
-
-
-def name_of(value: Value, block: Block = ()) -> str:
-    """The name of a parameter in einsums and epilogues, where a few names mean something else."""
-    parts = "".join("_all" if part is None else f"_{part[0]}_{part[1]}" for part in block) if any(block) else ""
-    return "p_" + re.sub(r"\W", "_", value.name) + parts
-
-
-def _shown(block: Block) -> str:
-    """A block as ``subview`` has it; empty for all of an array."""
-    if not any(block):
-        return ""
-    return f"[{', '.join(':' if part is None else f'{part[0]}:{part[1]}' for part in block)}]"
 
 
 def contractions(function: Function) -> tuple[Contraction, ...]:
@@ -89,8 +81,8 @@ def contractions(function: Function) -> tuple[Contraction, ...]:
         function = PASSES[name](function)
     updates, sizes = recognise(function)
     _check_types(function)
-    found = [made for update in updates for made in _of_update(update, sizes)]
-    return tuple(found)
+    letters, stacked = dict(sizes), set[str]()
+    return tuple(made for update in updates for made in _of_update(update, letters, stacked))
 
 
 def _check_types(function: Function) -> None:
@@ -114,58 +106,60 @@ def _memref(value: Value) -> Memref:
     return found
 
 
-def _of_update(update: Update, sizes: Mapping[int, Extent]) -> Iterator[Contraction]:
-    """One einsum for each term: the first sees what was there, the others add."""
-    scale = update.scale
+def _of_update(update: Update, sizes: MutableMapping[int, Extent], stacked: set[str]) -> Iterator[Contraction]:
+    """One einsum for each product: the first sees what was there, the others add."""
     for term in update.terms:
-        factors = {letter for factor in term.factors for letter in factor.letters}
-        if missing := [letter for letter in update.letters if letter not in factors]:
-            what = "the group id" if GROUP_ID in missing else "a mode"
-            raise UnrecognisedError(f"%{update.root.name} has {what} that its factors have not", update.spans[-1])
-        if GROUP_ID in factors and GROUP_ID not in update.letters:
-            raise UnrecognisedError(f"every instance writes all of %{update.root.name}", update.spans[-1])
-        yield _contraction(update, term, scale, sizes)
+        _check_letters(update, {letter for factor in term.factors for letter in factor.letters})
+    scale = update.scale
+    for product in products(update, sizes, stacked):
+        yield _contraction(update, product, scale, sizes)
         scale = Term(1)
 
 
-def _contraction(update: Update, term: Term, scale: Term | None, sizes: Mapping[int, Extent]) -> Contraction:
+def _check_letters(update: Update, factors: set[int]) -> None:
+    """A term has all letters of what it is added to, and no group id else."""
+    if missing := [letter for letter in update.letters if letter not in factors]:
+        what = "the group id" if GROUP_ID in missing else "a mode"
+        raise UnrecognisedError(f"%{update.root.name} has {what} that its factors have not", update.spans[-1])
+    if GROUP_ID in factors and GROUP_ID not in update.letters:
+        raise UnrecognisedError(f"every instance writes all of %{update.root.name}", update.spans[-1])
+
+
+def _contraction(update: Update, product: Product, scale: Term | None, sizes: Mapping[int, Extent]) -> Contraction:
+    term, operands = product.term, product.operands
     letters: dict[int, str] = {}
-    for letter in (*update.letters, *(x for factor in term.factors for x in factor.letters)):
-        if letter not in letters:
-            if len(letters) == len(ascii_lowercase):
-                raise UnrecognisedError("an einsum of more than 26 indices", update.spans[-1])
-            letters[letter] = ascii_lowercase[len(letters)]
-
-    def subscript(own: Sequence[int]) -> str:
-        # a group's memrefs lie one behind the other
-        return "".join(letters[letter] for letter in own)
-
-    arrays: dict[str, Array] = {}
-    inputs = []
-    for factor in term.factors:
-        own = _reversed(factor.root, factor.letters)
-        inputs.append(subscript(own))
-        name = name_of(factor.root, factor.block)
-        arrays[name] = _array(name, _memref(factor.root), own, letters, sizes)
-    output = subscript(_reversed(update.root, update.letters))
+    for letter in (*update.letters, *(x for one in operands for factor in one.factors for x in factor.letters)):
+        _name(letter, letters, update)
+    for letter in (x for one in operands for x in one.letters):
+        _name(letter, letters, update)
+    inputs = ",".join("".join(letters[x] for x in one.letters) for one in operands)
+    output = "".join(letters[x] for x in reversed_letters(update.root, update.letters))
+    arrays = {one.name: _array(one, letters, sizes) for one in operands}
     try:
-        e = einsum(
-            f"{','.join(inputs)}->{output}", *(arrays[name_of(factor.root, factor.block)] for factor in term.factors)
-        )
+        e = einsum(f"{inputs}->{output}", *(arrays[one.name] for one in operands))
     except FeinsumError as error:
         raise UnrecognisedError(str(error), update.spans[-1]) from None
     scalars = dict.fromkeys([*term.scalars, *(scale.scalars if scale else ())])
-    operands = tuple((factor.root, factor.block) for factor in term.factors)
+    whole = Factor(update.root, update.letters, (None,) * len(update.letters))
     axes: dict[str, str] = {}
-    for root, own in ((update.root, update.letters), *((factor.root, factor.letters) for factor in term.factors)):
-        axes.update(_axes(root, own, letters, sizes))
+    for factor in (whole, *(factor for one in operands for factor in one.factors)):
+        axes.update(_axes(factor, letters, sizes))
     return Contraction(e, update.root, operands, _epilogue(term, scale), tuple(scalars), update.spans, axes)
 
 
-def _axes(root: Value, own: Sequence[int], letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> dict[str, str]:
+def _name(letter: int, letters: dict[int, str], update: Update) -> None:
+    """Give a letter the next name, if it has none yet."""
+    if letter not in letters:
+        if len(letters) == len(ascii_lowercase):
+            raise UnrecognisedError("an einsum of more than 26 indices", update.spans[-1])
+        letters[letter] = ascii_lowercase[len(letters)]
+
+
+def _axes(factor: Factor, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> dict[str, str]:
     """The long axes of a parameter, by its unknown sizes."""
     found = {}
-    for mode, letter in enumerate(own):
+    root = factor.root
+    for mode, letter in zip(factor.modes, factor.letters, strict=True):
         name = f"{root.name}.{mode}" if isinstance(root.type, Memref) else root.name if mode == 0 else ""
         if letter == GROUP_ID:
             found[name] = BATCH
@@ -174,21 +168,15 @@ def _axes(root: Value, own: Sequence[int], letters: Mapping[int, str], sizes: Ma
     return found
 
 
-def _reversed(root: Value, letters: Sequence[int]) -> tuple[int, ...]:
-    """The axes of the array that is transposed: of a group the first stays."""
-    if isinstance(root.type, Group):
-        return (letters[0], *reversed(letters[1:]))
-    return tuple(reversed(letters))
-
-
-def _array(name: str, memref: Memref, own: Sequence[int], letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
+def _array(operand: Operand, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
     def axis(letter: int) -> Any:
         if letter == GROUP_ID:
             return BATCH
         known = sizes[letter]
         return known if known is not None else f"n_{letters[letter]}"
 
-    return array(name, tuple(axis(letter) for letter in own), np.dtype(dtype_of(memref.element)).name)
+    element = _memref(operand.factors[0].root).element
+    return array(operand.name, tuple(axis(letter) for letter in operand.letters), np.dtype(dtype_of(element)).name)
 
 
 def _epilogue(term: Term, scale: Term | None) -> str:

@@ -19,9 +19,11 @@ from feinsum.languages.tensor.ir import Function, Operation, Value
 from feinsum.languages.tensor.types import Extent, Group, Memref
 
 GROUP_ID: Final = 0
+_INDEXED: Final = -1
+"""Stands for the letter of a mode at a fixed index, which has none."""
 Letters: TypeAlias = tuple[int, ...]
 Block: TypeAlias = tuple[tuple[int, int] | None, ...]
-"""For each mode of a parameter, offset and size of what is read of it; None for all of it."""
+"""For each mode of a parameter, offset and size of what is read of it, the size 0 for an index; None for all of it."""
 _MOST_TERMS: Final = 16
 """Einsums that a function may be; more of them read and write the same arrays too often to be worth it."""
 
@@ -36,11 +38,19 @@ class UnrecognisedError(Exception):
 
 @dataclass(frozen=True)
 class Factor:
-    """A parameter at letters, or a block of it: of a group, the first is that of its memrefs."""
+    """A parameter at letters, or a block of it: of a group, the first is that of its memrefs.
+
+    :ivar letters: of the modes that are not at an index.
+    """
 
     root: Value
     letters: Letters
     block: Block
+
+    @property
+    def modes(self) -> tuple[int, ...]:
+        """The mode of each letter."""
+        return tuple(mode for mode, part in enumerate(self.block) if part is None or part[1])
 
 
 @dataclass(frozen=True)
@@ -176,6 +186,10 @@ class _Walker:
                 if GROUP_ID in fixed:
                     raise UnrecognisedError("two modes are indexed by the group id", operation.span)
                 fixed[own[mode]] = GROUP_ID
+            elif isinstance(start, int) and size == 0:
+                before = block[own[mode]]
+                block[own[mode]] = (start + before[0] if before else start, 0)
+                fixed[own[mode]] = _INDEXED
             elif start != 0 or not self._is_whole(extent, source, mode):
                 if not isinstance(start, int) or not isinstance(extent, int) or not extent:
                     raise UnrecognisedError("a part of a mode whose place or size depends on the call", operation.span)
@@ -330,9 +344,9 @@ class _Walker:
 
 
 def _filled(access: _Access, letters: Letters) -> Letters:
-    """The letter of each mode of the root."""
+    """The letter of each mode of the root that has one."""
     own = iter(letters)
-    return tuple(next(own) if letter is None else letter for letter in access.fixed)
+    return tuple(next(own) if letter is None else letter for letter in access.fixed if letter != _INDEXED)
 
 
 def _depth(A: Value, turned: str) -> Extent:

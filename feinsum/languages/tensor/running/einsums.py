@@ -1,32 +1,40 @@
 """The einsum route: a function that is einsums, computed by the kernels of :func:`feinsum.generate`.
 
 A column-major array is transposed, which moves nothing, and the memrefs of a group are one array where they are equally far
-from each other.
+from each other.  Factors that are stacked are copied to temporaries.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from feinsum.compile.buffers import check_queue, checked_events
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
 from feinsum.generate import generate
+from feinsum.generate.arguments import check_context
 from feinsum.generate.kernel import Kernel
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.recognising import Contraction
-from feinsum.languages.tensor.recognising.einsums import BATCH, name_of
-from feinsum.languages.tensor.recognising.terms import Block
+from feinsum.languages.tensor.recognising.einsums import BATCH
+from feinsum.languages.tensor.recognising.operands import Operand, name_of
+from feinsum.languages.tensor.recognising.terms import Factor
 from feinsum.languages.tensor.running.arguments import Given, Layout, examine
+from feinsum.languages.tensor.running.temporaries import Temporaries, stack
 from feinsum.languages.tensor.types import Group
 
 _LONG_AXIS: Final = 1 << 15
 """Lengths from here on are not compiled in: one kernel serves all of them."""
+_SHARE: Final = 4
+"""Part of the memory of a device that temporaries take at most."""
 _MOST_LENGTHS: Final = 16
 """Sets of lengths of unknown modes for which there are kernels of their own; later ones have those for any lengths."""
 
@@ -65,7 +73,8 @@ class EinsumKernel:
         self._known_layouts: dict[Any, Layout] = {}
         self._transposed = _Transposed()
         self._examined: tuple[int | None, int, list[Kernel]] | None = None
-        self._inputs = [[(name_of(value, block), value, block) for value, block in one.operands] for one in found]
+        self._stacked = {x.name: x for one in found for x in one.operands if x.counter is not None}
+        self._temporaries = Temporaries()
         for one in found:
             e = one.einsum.then(one.epilogue) if one.epilogue else one.einsum
             expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
@@ -116,16 +125,42 @@ class EinsumKernel:
             examined = None
             batches, numbers = self._examine(arguments, count)
         results = {one: _Result(batches[one]) for one in self.written}
-        inputs = [{name: _block(batches[value], value, block) for name, value, block in own} for own in self._inputs]
+        work = self._work(batches, queue, wait_for)
+        inputs = [{operand.name: work.array(operand) for operand in one.operands} for one in self.contractions]
         kernels = self._kernels_at(inputs) if examined is None else examined[2]
         self._examined = count, len(arguments), kernels
         for one, own, kernel in zip(self.contractions, inputs, kernels, strict=True):
+            work.stack(one.operands)
             given = own | {name_of(value): numbers[value] for value in one.scalars}
-            kernel(given, out=results[one.output].array, queue=queue, wait_for=wait_for)
+            kernel(given, out=results[one.output].array, queue=work.queue, wait_for=work.wait_for)
+            work.note(one.operands, results[one.output].array)
         for result in results.values():
             result.deliver()
         found = tuple(_given_back(one, arguments[one.name]) for one in self.written)
         return found[0] if len(found) == 1 else found
+
+    def _work(self, batches: Mapping[Value, Any], queue: Any, wait_for: Any) -> _Work:
+        """What a call has in hand: the transposed arrays, and temporaries of the sizes that it needs.
+
+        :raises UnsuitedError: if these take too much of the memory of the device.
+        """
+        if not self._stacked:
+            return _Work(batches, queue, wait_for)
+        on_device = not isinstance(next(iter(batches.values())), np.ndarray)
+        if on_device:
+            check_context({value.name: array for value, array in batches.items()}, self.device.queue)
+            queue = queue or next((x.queue for x in batches.values() if x.queue is not None), self.device.queue)
+            check_queue(queue, self.device.context)
+        work = _Work(batches, queue, checked_events(wait_for, self.device.context) if wait_for is not None else [])
+        shapes = {name: work.shape(one) for name, one in self._stacked.items()}
+        dtype = self._einsums[0].dtypes[0]
+        needed, memory = sum(map(math.prod, shapes.values())) * dtype.itemsize, self.device.profile.global_memory_bytes
+        if needed * _SHARE > memory:
+            raise UnsuitedError(
+                f"temporaries of {needed} bytes take more than 1/{_SHARE} of the memory of {self.device.id}"
+            )
+        work.temporaries = self._temporaries.take(shapes, dtype, queue if on_device else None)
+        return work
 
     def _same(self, arguments: Mapping[str, Any]) -> dict[Value, Any] | None:
         """The transposed arrays of a call that brings the arrays of the device which the last one brought; else None.
@@ -195,6 +230,46 @@ def _given_back(parameter: Value, argument: Any) -> Any:
     return list(argument) if isinstance(parameter.type, Group) else argument
 
 
+@dataclass
+class _Work:
+    """What a call has in hand.
+
+    :ivar batches: transposed arrays.
+    :ivar temporaries: arrays by the names of the operands that are stacked there.
+    :ivar stacked: the names of those that have been stacked.
+    """
+
+    batches: Mapping[Value, Any]
+    queue: Any
+    wait_for: Any
+    temporaries: Mapping[str, Any] = field(default_factory=dict)
+    stacked: set[str] = field(default_factory=set)
+
+    def array(self, operand: Operand) -> Any:
+        """The array of an operand; one that is stacked has no content yet."""
+        found = self.temporaries.get(operand.name)
+        return _block(self.batches, operand.factors[0]) if found is None else found
+
+    def shape(self, operand: Operand) -> tuple[int, ...]:
+        """Of the array in which an operand is stacked."""
+        inner = _block(self.batches, operand.factors[0]).shape
+        return (*inner[: operand.axis], len(operand.factors), *inner[operand.axis :])
+
+    def stack(self, operands: Sequence[Operand]) -> None:
+        """Write what is stacked and has not been in this call."""
+        for one in operands:
+            if one.name in self.temporaries and one.name not in self.stacked:
+                parts = [_block(self.batches, factor) for factor in one.factors]
+                stack(self.temporaries[one.name], one.axis, parts, self.queue, self.wait_for)
+                self.stacked.add(one.name)
+
+    def note(self, operands: Sequence[Operand], result: Any) -> None:
+        """Make the next that writes to the temporaries among operands wait for the result that was made of them."""
+        for one in operands:
+            if one.name in self.temporaries and not isinstance(result, np.ndarray):
+                self.temporaries[one.name].events.extend(result.events)
+
+
 class _Result:
     """Where an einsum writes: a C-contiguous array, which is a copy if the one of the caller is not."""
 
@@ -249,14 +324,15 @@ def _places(array: Any) -> tuple[Any, ...]:
     return id(array.base_data), array.offset, id(array.queue), array.shape
 
 
-def _block(transposed: Any, value: Value, block: Block) -> Any:
-    """A block of a transposed array."""
+def _block(batches: Mapping[Value, Any], factor: Factor) -> Any:
+    """The transposed array of a factor."""
+    array, block = batches[factor.root], factor.block
     if not any(block):
-        return transposed
-    parts = [slice(None) if part is None else slice(part[0], sum(part)) for part in block]
-    if isinstance(value.type, Group):
-        return transposed[(parts[0], *reversed(parts[1:]))]
-    return transposed[tuple(reversed(parts))]
+        return array
+    parts = [slice(None) if part is None else slice(part[0], sum(part)) if part[1] else part[0] for part in block]
+    if isinstance(factor.root.type, Group):
+        return array[(parts[0], *reversed(parts[1:]))]
+    return array[tuple(reversed(parts))]
 
 
 def are_equally_far(arrays: Sequence[Any]) -> bool:

@@ -1,0 +1,121 @@
+"""Device arrays of one shape in one array: ``to[e, k, ...] = from_k[e, ...]``, by one launch for all of them.
+
+A work-item moves one element of each, so that neighbours read neighbours; sizes are compiled in, as a division by an
+unknown number takes longer than the element.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from feinsum.compile.strided import copy_strided
+from feinsum.devices.opencl import build_program
+
+_WORDS: Final = {4: "uint", 8: "ulong"}
+_WORK_ITEMS: Final = 256
+_NARROW: Final = (1 << 32) - _WORK_ITEMS
+"""Elements that 32 bits count, and the work-items behind the last one, too."""
+Steps: TypeAlias = tuple[int, ...]
+_lock = threading.Lock()
+
+
+def stack_into(to: Any, axis: int, arrays: Sequence[Any], queue: Any, wait_for: Sequence[Any] = ()) -> None:
+    """Write device arrays of any strides, of elements of 4 or 8 bytes, to a contiguous one.
+
+    The launch waits for the events of all of them, too, and its own is then that of `to`.
+
+    :param axis: that of `to` which counts them.
+    """
+    import pyopencl as cl
+
+    if not to.size:
+        return
+    size, count = to.dtype.itemsize, to.size // len(arrays)
+    arrays = [one if _is_aligned(one) else copy_strided(one, queue) for one in arrays]
+    inner = [*to.strides[:axis], *to.strides[axis + 1 :]]
+    shape, steps = merged_axes(arrays[0].shape, [tuple(inner), *(one.strides for one in arrays)])
+    own, *others = [[step // size for step in each] for each in steps]
+    numbers: list[Any] = [to.base_data, to.offset // size, count, to.strides[axis] // size, *own]
+    for one, each in zip(arrays, others, strict=True):
+        numbers += [one.base_data, one.offset // size, *each]
+    kernel = _kernel(queue.context, _WORDS[size], "uint" if count < _NARROW else "ulong", shape, len(arrays))
+    events = [*wait_for, *to.events, *(event for one in arrays for event in one.events)]
+    work_items = -(-count // _WORK_ITEMS) * _WORK_ITEMS
+    with _lock:
+        kernel.set_args(*numbers)
+        done = cl.enqueue_nd_range_kernel(queue, kernel, (work_items,), (_WORK_ITEMS,), wait_for=events or None)
+    to.events[:] = [done]
+
+
+def _is_aligned(array: Any) -> bool:
+    return not any(n % array.dtype.itemsize for n in (array.offset, *array.strides))
+
+
+def merged_axes(shape: Sequence[int], steps: Sequence[Steps]) -> tuple[Steps, list[Steps]]:
+    """The same elements by fewer axes: neighbours that are one axis in all arrays are made one.
+
+    >>> merged_axes((5, 2, 3), [(6, 3, 1), (18, 3, 1)])
+    ((5, 6), [(6, 1), (18, 1)])
+    """
+    kept = [axis for axis, n in enumerate(shape) if n != 1]
+    if not kept:
+        return (1,), [(0,)] * len(steps)
+    lengths, places = [shape[kept[0]]], [kept[0]]
+    for axis in kept[1:]:
+        if all(own[places[-1]] == own[axis] * shape[axis] for own in steps):
+            lengths[-1], places[-1] = lengths[-1] * shape[axis], axis
+        else:
+            lengths.append(shape[axis])
+            places.append(axis)
+    return tuple(lengths), [tuple(own[place] for place in places) for own in steps]
+
+
+@lru_cache(maxsize=256)
+def _kernel(context: Any, word: str, index: str, shape: Steps, count: int) -> Any:
+    """The kernel for arrays whose inner axes are so long; the first may have any length."""
+    import pyopencl as cl
+
+    axes = range(len(shape))
+    names = ["__global {0} *to", "begin", "count", "apart", *(f"t{axis}" for axis in axes)]
+    for k in range(count):
+        names += [f"__global const {{0}} *from{k}", f"begin{k}", *(f"s{k}_{axis}" for axis in axes)]
+    parameters = ", ".join(name.format(word) if "*" in name else f"const ulong {name}" for name in names)
+    moves = [f"to[at + {k} * apart] = from{k}[begin{k}{place(axes, f's{k}_')}];" for k in range(count)]
+    source = f"""
+__kernel void stack({parameters})
+{{
+    {index} k = get_global_id(0);
+    if (k >= count)
+        return;
+    {digits(shape)}
+    const ulong at = begin{place(axes, "t")};
+    {" ".join(moves)}
+}}
+"""
+    kernel = cl.Kernel(build_program(context, source), "stack")
+    kernel.set_scalar_arg_dtypes([None if "*" in name else np.dtype(np.uint64) for name in names])
+    return kernel
+
+
+def digits(shape: Sequence[int]) -> str:
+    """The text that takes k apart into an index for each axis.
+
+    >>> digits((5, 6))
+    'const ulong i1 = k % 6; k /= 6; const ulong i0 = k;'
+    """
+    inner = [f"const ulong i{axis} = k % {shape[axis]}; k /= {shape[axis]};" for axis in range(len(shape) - 1, 0, -1)]
+    return " ".join([*inner, "const ulong i0 = k;"])
+
+
+def place(axes: Sequence[int], steps: str) -> str:
+    """The text of what indices add to a position.
+
+    >>> place(range(2), "t")
+    ' + i0 * t0 + i1 * t1'
+    """
+    return "".join(f" + i{axis} * {steps}{axis}" for axis in axes)

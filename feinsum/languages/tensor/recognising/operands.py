@@ -1,0 +1,75 @@
+"""Operands of einsums: parameters or blocks of them, and several of these stacked.
+
+Axes are those of the transposed array; the index that counts what is stacked comes behind that of instances, or first.
+
+    K_0[m, k], K_1[m, k]            →   (2, k, m)
+    A_0[q, p, id], A_1[q, p, id]    →   (instances, 2, p, q)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from feinsum.languages.tensor.ir import Value
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Factor, Letters
+from feinsum.languages.tensor.types import Group
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array that an einsum reads.
+
+    :ivar factors: of what it is made: one, or those that are stacked, in order, whose letters are the same.
+    :ivar counter: the letter that counts those; None where there is one.
+    """
+
+    factors: tuple[Factor, ...]
+    counter: int | None = None
+
+    @property
+    def axis(self) -> int:
+        """The axis of the letter that counts."""
+        return int(transposed(self.factors[0])[:1] == (GROUP_ID,))
+
+    @property
+    def letters(self) -> Letters:
+        """One for each axis."""
+        own = transposed(self.factors[0])
+        return own if self.counter is None else (*own[: self.axis], self.counter, *own[self.axis :])
+
+    @property
+    def name(self) -> str:
+        """That of the array in einsums."""
+        names = [name_of(factor.root, factor.block) for factor in self.factors]
+        return names[0] if self.counter is None else "_".join([f"stack{self.axis}", *names])
+
+    def __str__(self) -> str:
+        parts = [f"%{factor.root.name}{shown(factor.block)}" for factor in self.factors]
+        return parts[0] if self.counter is None else f"({', '.join(parts)})"
+
+
+def transposed(factor: Factor) -> Letters:
+    """The letters of the transposed array; of a group the first stays, as its memrefs lie one behind the other."""
+    return reversed_letters(factor.root, factor.letters)
+
+
+def reversed_letters(root: Value, letters: Letters) -> Letters:
+    """The same of any array."""
+    if isinstance(root.type, Group):
+        return (letters[0], *reversed(letters[1:]))
+    return tuple(reversed(letters))
+
+
+def name_of(value: Value, block: Block = ()) -> str:
+    """The name of a parameter in einsums and epilogues, where a few names mean something else."""
+    parts = "".join("_all" if part is None else f"_{part[0]}_{part[1]}" for part in block) if any(block) else ""
+    return "p_" + re.sub(r"\W", "_", value.name) + parts
+
+
+def shown(block: Block) -> str:
+    """A block as ``subview`` has it; empty for all of an array."""
+    if not any(block):
+        return ""
+    parts = (":" if part is None else f"{part[0]}:{part[1]}" if part[1] else str(part[0]) for part in block)
+    return f"[{', '.join(parts)}]"
