@@ -17,8 +17,8 @@ from feinsum.compile.strided import copy_strided
 from feinsum.devices.opencl import build_program
 
 _WORDS: Final = {4: "uint", 8: "ulong"}
-_WORK_ITEMS: Final = 256
-_NARROW: Final = (1 << 32) - _WORK_ITEMS
+WORK_ITEMS: Final = 256
+NARROW: Final = (1 << 32) - WORK_ITEMS
 """Elements that 32 bits count, and the work-items behind the last one, too."""
 Steps: TypeAlias = tuple[int, ...]
 _lock = threading.Lock()
@@ -36,51 +36,59 @@ def stack_into(to: Any, axis: int, arrays: Sequence[Any], queue: Any, wait_for: 
     if not to.size:
         return
     size, count = to.dtype.itemsize, to.size // len(arrays)
-    arrays = [one if _is_aligned(one) else copy_strided(one, queue) for one in arrays]
+    arrays = [aligned(one, queue) for one in arrays]
     inner = [*to.strides[:axis], *to.strides[axis + 1 :]]
-    shape, steps = merged_axes(arrays[0].shape, [tuple(inner), *(one.strides for one in arrays)])
+    shape, steps, _ = merged_axes(arrays[0].shape, [tuple(inner), *(one.strides for one in arrays)])
     own, *others = [[step // size for step in each] for each in steps]
     numbers: list[Any] = [to.base_data, to.offset // size, count, to.strides[axis] // size, *own]
     for one, each in zip(arrays, others, strict=True):
         numbers += [one.base_data, one.offset // size, *each]
-    kernel = _kernel(queue.context, _WORDS[size], "uint" if count < _NARROW else "ulong", shape, len(arrays))
+    kernel = _kernel(queue.context, _WORDS[size], "uint" if count < NARROW else "ulong", shape[1:], len(arrays))
     events = [*wait_for, *to.events, *(event for one in arrays for event in one.events)]
-    work_items = -(-count // _WORK_ITEMS) * _WORK_ITEMS
+    work_items = -(-count // WORK_ITEMS) * WORK_ITEMS
     with _lock:
         kernel.set_args(*numbers)
-        done = cl.enqueue_nd_range_kernel(queue, kernel, (work_items,), (_WORK_ITEMS,), wait_for=events or None)
+        done = cl.enqueue_nd_range_kernel(queue, kernel, (work_items,), (WORK_ITEMS,), wait_for=events or None)
     to.events[:] = [done]
 
 
-def _is_aligned(array: Any) -> bool:
-    return not any(n % array.dtype.itemsize for n in (array.offset, *array.strides))
+def aligned(array: Any, queue: Any) -> Any:
+    """An array, or a copy of one whose elements lie where no number of its type may."""
+    fits = not any(n % array.dtype.itemsize for n in (array.offset, *array.strides))
+    return array if fits else copy_strided(array, queue)
 
 
-def merged_axes(shape: Sequence[int], steps: Sequence[Steps]) -> tuple[Steps, list[Steps]]:
-    """The same elements by fewer axes: neighbours that are one axis in all arrays are made one.
+def merged_axes(
+    shape: Sequence[int], steps: Sequence[Steps], apart: frozenset[int] = frozenset()
+) -> tuple[Steps, list[Steps], Steps]:
+    """The same elements by fewer axes: lengths, steps, and of each axis the last that it is made of.
+
+    :param apart: axes that stay; others are left out where their length is 1, and merged where all arrays allow it.
 
     >>> merged_axes((5, 2, 3), [(6, 3, 1), (18, 3, 1)])
-    ((5, 6), [(6, 1), (18, 1)])
+    ((5, 6), [(6, 1), (18, 1)], (0, 2))
     """
-    kept = [axis for axis, n in enumerate(shape) if n != 1]
-    if not kept:
-        return (1,), [(0,)] * len(steps)
-    lengths, places = [shape[kept[0]]], [kept[0]]
-    for axis in kept[1:]:
-        if all(own[places[-1]] == own[axis] * shape[axis] for own in steps):
-            lengths[-1], places[-1] = lengths[-1] * shape[axis], axis
+    lengths, axes = list[int](), list[int]()
+    for axis, length in enumerate(shape):
+        if length == 1 and axis not in apart:
+            continue
+        free = axes and not apart & {axes[-1], axis}
+        if free and all(own[axes[-1]] == own[axis] * length for own in steps):
+            lengths[-1], axes[-1] = lengths[-1] * length, axis
         else:
-            lengths.append(shape[axis])
-            places.append(axis)
-    return tuple(lengths), [tuple(own[place] for place in places) for own in steps]
+            lengths.append(length)
+            axes.append(axis)
+    if not axes:
+        return (1,), [(0,)] * len(steps), ()
+    return tuple(lengths), [tuple(own[axis] for axis in axes) for own in steps], tuple(axes)
 
 
 @lru_cache(maxsize=256)
-def _kernel(context: Any, word: str, index: str, shape: Steps, count: int) -> Any:
+def _kernel(context: Any, word: str, index: str, inner: Steps, count: int) -> Any:
     """The kernel for arrays whose inner axes are so long; the first may have any length."""
     import pyopencl as cl
 
-    axes = range(len(shape))
+    axes = range(1 + len(inner))
     names = ["__global {0} *to", "begin", "count", "apart", *(f"t{axis}" for axis in axes)]
     for k in range(count):
         names += [f"__global const {{0}} *from{k}", f"begin{k}", *(f"s{k}_{axis}" for axis in axes)]
@@ -92,7 +100,7 @@ __kernel void stack({parameters})
     {index} k = get_global_id(0);
     if (k >= count)
         return;
-    {digits(shape)}
+    {digits(inner)}
     const ulong at = begin{place(axes, "t")};
     {" ".join(moves)}
 }}
@@ -102,14 +110,16 @@ __kernel void stack({parameters})
     return kernel
 
 
-def digits(shape: Sequence[int]) -> str:
+def digits(inner: Sequence[int]) -> str:
     """The text that takes k apart into an index for each axis.
 
-    >>> digits((5, 6))
+    :param inner: the lengths of axes but the first.
+
+    >>> digits((6,))
     'const ulong i1 = k % 6; k /= 6; const ulong i0 = k;'
     """
-    inner = [f"const ulong i{axis} = k % {shape[axis]}; k /= {shape[axis]};" for axis in range(len(shape) - 1, 0, -1)]
-    return " ".join([*inner, "const ulong i0 = k;"])
+    lengths = reversed(list(enumerate(inner, 1)))
+    return " ".join([*(f"const ulong i{axis} = k % {n}; k /= {n};" for axis, n in lengths), "const ulong i0 = k;"])
 
 
 def place(axes: Sequence[int], steps: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from feinsum.languages.tensor.recognising.einsums import Contraction, contractions
+from feinsum.languages.tensor.recognising.combinations import Combination
+from feinsum.languages.tensor.recognising.einsums import Contraction, Step, steps
 from feinsum.languages.tensor.recognising.terms import UnrecognisedError
 
-__all__ = ["Contraction", "UnrecognisedError", "contractions"]
+__all__ = ["Combination", "Contraction", "Step", "UnrecognisedError", "steps"]

@@ -5,11 +5,10 @@ D[m, l, e] := alpha K[m, k] Q[k, n, e] A[n, l] + D[m, l, e]   →   "km,enk,ln->
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import ascii_lowercase
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,13 +18,21 @@ from feinsum.languages.source import Span
 from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.passes import PASSES
-from feinsum.languages.tensor.recognising.operands import Operand, name_of, reversed_letters
+from feinsum.languages.tensor.recognising.combinations import BATCH, Combination, batch_modes, is_added
+from feinsum.languages.tensor.recognising.operands import Operand, readable, scaled
 from feinsum.languages.tensor.recognising.stacking import Product, products
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Factor, Term, UnrecognisedError, Update, recognise
+from feinsum.languages.tensor.recognising.terms import (
+    GROUP_ID,
+    MOST_TERMS,
+    Factor,
+    Term,
+    UnrecognisedError,
+    Update,
+    recognise,
+    transposed,
+)
 from feinsum.languages.tensor.types import F32, F64, Extent, Group, Memref
 
-BATCH: Final = "E"
-"""The name of the axis that counts instances."""
 _TYPES: Final = (F32, F64)
 """Those for which kernels of einsums were measured."""
 
@@ -35,7 +42,7 @@ class Contraction:
     """An einsum that updates an array.
 
     :ivar einsum: of the parameters by their :func:`name_of`, transposed.
-    :ivar output: the parameter that is written.
+    :ivar output: the parameter that is written, or local memory of all instances.
     :ivar operands: what is read, in order.
     :ivar epilogue: what is made of the sum; empty where it is stored as it is.
     :ivar scalars: parameters that are given at the call.
@@ -54,7 +61,7 @@ class Contraction:
     @property
     def formula(self) -> str:
         """The einsum as text."""
-        epilogue = re.sub(r"\bp_", "%", self.epilogue)
+        epilogue = readable(self.epilogue)
         return f"{self.einsum.subscripts} of {', '.join(map(str, self.operands))}" + (
             f", then {epilogue}" if epilogue else ""
         )
@@ -72,8 +79,11 @@ class Contraction:
         )
 
 
-def contractions(function: Function) -> tuple[Contraction, ...]:
-    """The einsums of which a function consists, in order.
+Step: TypeAlias = Contraction | Combination
+
+
+def steps(function: Function) -> tuple[Step, ...]:
+    """The einsums and combinations of which a function consists, in order.
 
     :raises UnrecognisedError: if it does something else.
     """
@@ -106,14 +116,21 @@ def _memref(value: Value) -> Memref:
     return found
 
 
-def _of_update(update: Update, sizes: MutableMapping[int, Extent], stacked: set[str]) -> Iterator[Contraction]:
-    """One einsum for each product: the first sees what was there, the others add."""
-    for term in update.terms:
+def _of_update(update: Update, sizes: MutableMapping[int, Extent], stacked: set[str]) -> Iterator[Step]:
+    """One einsum for each product: the first sees what was there, the others add.  If blocks are added to, one more step
+    adds to these, and all arrays that are added as they are."""
+    added = [term for term in update.terms if is_added(term, update)] if any(t.block for t in update.terms) else []
+    rest = replace(update, terms=tuple(term for term in update.terms if term not in added))
+    for term in rest.terms:
         _check_letters(update, {letter for factor in term.factors for letter in factor.letters})
     scale = update.scale
-    for product in products(update, sizes, stacked):
+    for product in products(rest, sizes, stacked):
         yield _contraction(update, product, scale, sizes)
         scale = Term(1)
+    if len(added) > MOST_TERMS:
+        raise UnrecognisedError(f"it is a sum of {len(added)} arrays, more than {MOST_TERMS}", update.spans[-1])
+    if added:
+        yield Combination.of(update, added, scale)
 
 
 def _check_letters(update: Update, factors: set[int]) -> None:
@@ -133,14 +150,14 @@ def _contraction(update: Update, product: Product, scale: Term | None, sizes: Ma
     for letter in (x for one in operands for x in one.letters):
         _name(letter, letters, update)
     inputs = ",".join("".join(letters[x] for x in one.letters) for one in operands)
-    output = "".join(letters[x] for x in reversed_letters(update.root, update.letters))
+    output = "".join(letters[x] for x in transposed(update.root, update.letters))
     arrays = {one.name: _array(one, letters, sizes) for one in operands}
     try:
         e = einsum(f"{inputs}->{output}", *(arrays[one.name] for one in operands))
     except FeinsumError as error:
         raise UnrecognisedError(str(error), update.spans[-1]) from None
     scalars = dict.fromkeys([*term.scalars, *(scale.scalars if scale else ())])
-    whole = Factor(update.root, update.letters, (None,) * len(update.letters))
+    whole = Factor.whole(update.root, update.letters)
     axes: dict[str, str] = {}
     for factor in (whole, *(factor for one in operands for factor in one.factors)):
         axes.update(_axes(factor, letters, sizes))
@@ -157,14 +174,11 @@ def _name(letter: int, letters: dict[int, str], update: Update) -> None:
 
 def _axes(factor: Factor, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> dict[str, str]:
     """The long axes of a parameter, by its unknown sizes."""
-    found = {}
-    root = factor.root
-    for mode, letter in zip(factor.modes, factor.letters, strict=True):
-        name = f"{root.name}.{mode}" if isinstance(root.type, Memref) else root.name if mode == 0 else ""
-        if letter == GROUP_ID:
-            found[name] = BATCH
-        elif sizes[letter] is None:
-            found[name] = f"n_{letters[letter]}"
+    found = dict.fromkeys(batch_modes(factor), BATCH)
+    if isinstance(factor.root.type, Memref):
+        for mode, letter in zip(factor.modes, factor.letters, strict=True):
+            if letter != GROUP_ID and sizes[letter] is None:
+                found[f"{factor.root.name}.{mode}"] = f"n_{letters[letter]}"
     return found
 
 
@@ -185,12 +199,7 @@ def _epilogue(term: Term, scale: Term | None) -> str:
     >>> _epilogue(Term(1), None), _epilogue(Term(2.0), Term(1))
     ('', '2.0*v + out')
     """
-    value = _scaled("v", term)
+    value = scaled("v", term)
     if scale is None:
         return "" if value == "v" else value
-    return f"{value} + {_scaled('out', scale)}"
-
-
-def _scaled(what: str, by: Term) -> str:
-    number = [] if by.number == 1 else [repr(float(by.number))]
-    return "*".join([*number, *(name_of(value) for value in by.scalars), what])
+    return f"{value} + {scaled('out', scale)}"

@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 
 from feinsum.languages.tensor.ir import Value
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Factor, Letters
-from feinsum.languages.tensor.types import Group
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Factor, Letters, Term
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,12 @@ class Operand:
     @property
     def axis(self) -> int:
         """The axis of the letter that counts."""
-        return int(transposed(self.factors[0])[:1] == (GROUP_ID,))
+        return int(self.factors[0].transposed[:1] == (GROUP_ID,))
 
     @property
     def letters(self) -> Letters:
         """One for each axis."""
-        own = transposed(self.factors[0])
+        own = self.factors[0].transposed
         return own if self.counter is None else (*own[: self.axis], self.counter, *own[self.axis :])
 
     @property
@@ -47,18 +46,6 @@ class Operand:
     def __str__(self) -> str:
         parts = [f"%{factor.root.name}{shown(factor.block)}" for factor in self.factors]
         return parts[0] if self.counter is None else f"({', '.join(parts)})"
-
-
-def transposed(factor: Factor) -> Letters:
-    """The letters of the transposed array; of a group the first stays, as its memrefs lie one behind the other."""
-    return reversed_letters(factor.root, factor.letters)
-
-
-def reversed_letters(root: Value, letters: Letters) -> Letters:
-    """The same of any array."""
-    if isinstance(root.type, Group):
-        return (letters[0], *reversed(letters[1:]))
-    return tuple(reversed(letters))
 
 
 def name_of(value: Value, block: Block = ()) -> str:
@@ -73,3 +60,18 @@ def shown(block: Block) -> str:
         return ""
     parts = (":" if part is None else f"{part[0]}:{part[1]}" if part[1] else str(part[0]) for part in block)
     return f"[{', '.join(parts)}]"
+
+
+def scaled(what: str, by: Term) -> str:
+    """Something times the numbers of a term, as epilogues have it.
+
+    >>> scaled("v", Term(2.0))
+    '2.0*v'
+    """
+    number = [] if by.number == 1 else [repr(float(by.number))]
+    return "*".join([*number, *(name_of(value) for value in by.scalars), what])
+
+
+def readable(epilogue: str) -> str:
+    """An epilogue with the names of the program."""
+    return re.sub(r"\bp_", "%", epilogue)

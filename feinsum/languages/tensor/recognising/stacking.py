@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from feinsum.languages.tensor.recognising.operands import Operand, transposed
+from feinsum.languages.tensor.recognising.operands import Operand
 from feinsum.languages.tensor.recognising.terms import GROUP_ID, Letters, Term, Update
 from feinsum.languages.tensor.types import Extent
 
@@ -47,7 +47,7 @@ def products(update: Update, sizes: MutableMapping[int, Extent], stacked: set[st
 
 def _form(term: Term, output: Letters, sizes: MutableMapping[int, Extent]) -> Any:
     """What terms have in common that can be stacked: numbers, and where which index is, of those with known sizes."""
-    own = [transposed(factor) for factor in term.factors]
+    own = [factor.transposed for factor in term.factors]
     if any(sizes[letter] is None for letters in own for letter in letters if letter != GROUP_ID):
         return id(term)
     bound = list(dict.fromkeys(letter for letters in own for letter in letters if letter not in output))
@@ -71,7 +71,7 @@ def _side_by_side(terms: Sequence[Term], counter: int) -> tuple[Operand, ...]:
 def _letters_of(first: Term, term: Term) -> dict[int, int]:
     """The letters of a term, by those that the first one has in their places."""
     pairs = zip(term.factors, first.factors, strict=True)
-    return {own: wanted for factor, like in pairs for own, wanted in zip(transposed(factor), transposed(like), strict=True)}
+    return {own: wanted for factor, like in pairs for own, wanted in zip(factor.transposed, like.transposed, strict=True)}
 
 
 def _pays(
@@ -90,5 +90,5 @@ def _pays(
 
     differing = [one for one in operands if one.counter is not None]
     shared = sum(elements(one.letters) for one in operands if one.counter is None)
-    copied = sum(2 * count * elements(transposed(one.factors[0])) for one in differing if one.name not in stacked)
+    copied = sum(2 * count * elements(one.factors[0].transposed) for one in differing if one.name not in stacked)
     return bool(differing) and copied < (count - 1) * (2 * elements(output) + shared)

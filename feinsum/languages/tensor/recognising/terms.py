@@ -4,19 +4,20 @@
     gemm.n.n %alpha, %T, %A, %one, %D     →   D[m, l] := alpha K[m, k] Q[k, n] A[n, l] + D[m, l]
 
 Modes are numbered by letters; the group id is letter 0.  Local memory that is written as a whole is replaced by what was
-written.
+written, or becomes an array of all instances where what was written is a sum that several instructions read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final, TypeAlias
 
 from feinsum.languages.source import Span
+from feinsum.languages.tensor.effects import read_by, roots, written_by
 from feinsum.languages.tensor.ir import Function, Operation, Value
-from feinsum.languages.tensor.types import Extent, Group, Memref
+from feinsum.languages.tensor.types import Extent, Group, Memref, memref
 
 GROUP_ID: Final = 0
 _INDEXED: Final = -1
@@ -24,7 +25,7 @@ _INDEXED: Final = -1
 Letters: TypeAlias = tuple[int, ...]
 Block: TypeAlias = tuple[tuple[int, int] | None, ...]
 """For each mode of a parameter, offset and size of what is read of it, the size 0 for an index; None for all of it."""
-_MOST_TERMS: Final = 16
+MOST_TERMS: Final = 16
 """Einsums that a function may be; more of them read and write the same arrays too often to be worth it."""
 
 
@@ -47,22 +48,44 @@ class Factor:
     letters: Letters
     block: Block
 
+    @classmethod
+    def whole(cls, root: Value, letters: Letters) -> Factor:
+        """All of an array."""
+        return cls(root, letters, (None,) * len(letters))
+
     @property
     def modes(self) -> tuple[int, ...]:
         """The mode of each letter."""
         return tuple(mode for mode, part in enumerate(self.block) if part is None or part[1])
 
+    @property
+    def transposed(self) -> Letters:
+        """The letters of the transposed array."""
+        return transposed(self.root, self.letters)
+
+
+def transposed(root: Value, letters: Letters) -> Letters:
+    """The letters of the transposed array: of a group the first stays, as its memrefs lie one behind the other."""
+    if isinstance(root.type, Group):
+        return (letters[0], *reversed(letters[1:]))
+    return tuple(reversed(letters))
+
 
 @dataclass(frozen=True)
 class Term:
-    """A number, numbers that are given at the call, and factors."""
+    """A number, numbers that are given at the call, and factors.
+
+    :ivar block: of what it is added to; empty for all of it.
+    """
 
     number: Any
     scalars: tuple[Value, ...] = ()
     factors: tuple[Factor, ...] = ()
+    block: Block = ()
 
     def times(self, other: Term) -> Term:
-        return Term(self.number * other.number, self.scalars + other.scalars, self.factors + other.factors)
+        scalars, factors = self.scalars + other.scalars, self.factors + other.factors
+        return Term(self.number * other.number, scalars, factors, self.block + other.block)
 
     def renamed(self, letters: Mapping[int, int]) -> Term:
         factors = (replace(f, letters=tuple(letters.get(x, x) for x in f.letters)) for f in self.factors)
@@ -71,8 +94,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Update:
-    """``root[letters] := Σ terms + scale · root[letters]``.
+    """``root[letters] := Σ terms + scale · root[letters]``, of which terms with a block are added to that.
 
+    :ivar root: a parameter, or local memory as an array of all instances.
     :ivar scale: a term without factors; None where the content is not read.
     :ivar spans: the instructions that it stands for.
     """
@@ -103,10 +127,13 @@ class _Content:
 
     letters: Letters
     terms: tuple[Term, ...]
+    spans: tuple[Span, ...]
 
 
 def recognise(function: Function) -> tuple[tuple[Update, ...], Mapping[int, Extent]]:
     """The updates of a function, in order, and the sizes of letters, None for unknown ones.
+
+    Local memory that is kept for all instances comes first.
 
     :raises UnrecognisedError: if it does something else.
     """
@@ -120,11 +147,14 @@ class _Walker:
         self.numbers: dict[Value, Term] = {}
         self.contents: dict[Value, _Content] = {}
         self.updates: dict[Value, Update] = {}
+        self.temporaries: list[Update] = []
         self.read: set[Value] = set()
         self.sizes: dict[int, Extent] = {}
         self.whole: dict[Value, tuple[Value, int]] = {}
         self.group_ids: set[Value] = set()
         self._letters = count(1)
+        self._last_reads = _last_reads(function)
+        self._names = {value.name for value in (*function.parameters, *_results(function))}
         for parameter in function.parameters:
             if isinstance(parameter.type, Memref):
                 self.accesses[parameter] = _Access.of_all(parameter, parameter.type.order)
@@ -139,7 +169,7 @@ class _Walker:
             visit(operation)
         if not self.updates:
             raise UnrecognisedError("nothing is written", self.function.span)
-        return tuple(self.updates.values()), self.sizes
+        return (*self.temporaries, *self.updates.values()), self.sizes
 
     def fresh(self, size: Extent) -> int:
         letter = next(self._letters)
@@ -276,12 +306,12 @@ class _Walker:
         if operation.attributes.get("atomic"):
             raise UnrecognisedError("the update is atomic", operation.span)
         scale = self._number(alpha, operation)
-        terms = [scale]
-        for memref, own in factors:
-            read = self._read(memref, own, operation)
+        terms, in_block = [scale], any(self._access(target, operation).block)
+        for factor, own in factors:
+            read = self._read(factor, own, operation, in_block)
             terms = [term.times(other) for term in terms for other in read]
-        if len(terms) > _MOST_TERMS:
-            raise UnrecognisedError(f"it is {len(terms)} einsums, more than {_MOST_TERMS}", operation.span)
+        if len(terms) > MOST_TERMS:
+            raise UnrecognisedError(f"it is {len(terms)} einsums, more than {MOST_TERMS}", operation.span)
         self._write(operation, terms, self._number(beta, operation), target, letters)
 
     def _number(self, value: Value, operation: Operation) -> Term:
@@ -289,8 +319,12 @@ class _Walker:
             raise UnrecognisedError(f"%{value.name} is neither a constant nor a parameter", operation.span)
         return self.numbers[value]
 
-    def _read(self, memref: Value, letters: Letters, operation: Operation) -> list[Term]:
-        access = self._access(memref, operation)
+    def _read(self, read: Value, letters: Letters, operation: Operation, in_block: bool) -> list[Term]:
+        """The terms that are read of a memref at letters.
+
+        :param in_block: whether they are added to a block, which takes no products.
+        """
+        access = self._access(read, operation)
         full = _filled(access, letters)
         if access.root in self.function.parameters:
             if access.root in self.updates:
@@ -302,7 +336,33 @@ class _Walker:
         content = self.contents.get(access.root)
         if content is None:
             raise UnrecognisedError(f"%{access.root.name} is read before all of it was written", operation.span)
+        many = len(content.terms) > 1 and self._last_reads.get(access.root) is not operation
+        if many or (in_block and any(len(term.factors) > 1 for term in content.terms)):
+            content = self._kept(access.root, content)
         return [self._instance(term, content.letters, full) for term in content.terms]
+
+    def _kept(self, root: Value, content: _Content) -> _Content:
+        """The content of an alloca as an array of all instances, which is written before the updates."""
+        assert isinstance(root.type, Memref)
+        batched = {any(GROUP_ID in factor.letters for factor in term.factors) for term in content.terms}
+        if len(batched) > 1 or None in root.type.shape:
+            return content
+        letters, shape = content.letters, root.type.shape
+        if True in batched:
+            letters, shape = (*letters, GROUP_ID), (*shape, None)
+        value = Value(self._name_of(root), memref(root.type.element, shape), root.span)
+        self.temporaries.append(Update(value, letters, content.terms, None, content.spans))
+        read = Term(1, (), (Factor.whole(value, letters),))
+        self.contents[root] = _Content(content.letters, (read,), content.spans)
+        return self.contents[root]
+
+    def _name_of(self, root: Value) -> str:
+        """A name for what an alloca holds now."""
+        if all(update.root.name != root.name for update in self.temporaries):
+            return root.name
+        found = next(name for k in count(2) if (name := f"{root.name}_{k}") not in self._names)
+        self._names.add(found)
+        return found
 
     def _instance(self, term: Term, before: Letters, after: Letters) -> Term:
         """A term with other letters: those that are summed over are new."""
@@ -318,19 +378,21 @@ class _Walker:
         full = _filled(access, letters)
         root = access.root
         if any(access.block):
-            raise UnrecognisedError(f"a part of %{root.name} is written", operation.span)
+            self._add_to_block(operation, terms, beta, access, full)
+            return
         fresh = not beta.scalars and beta.number == 0
         if root not in self.function.parameters:
             old: Sequence[Term] = ()
+            spans: tuple[Span, ...] = ()
             if not fresh:
                 content = self.contents.get(root)
                 if content is None:
                     raise UnrecognisedError(f"%{root.name} is updated before all of it was written", operation.span)
                 old = [beta.times(self._instance(term, content.letters, full)) for term in content.terms]
-            self.contents[root] = _Content(full, (*old, *terms))
+                spans = content.spans
+            self.contents[root] = _Content(full, (*old, *terms), (*spans, operation.span))
             return
-        if root in self.read or any(factor.root is root for term in terms for factor in term.factors):
-            raise UnrecognisedError(f"%{root.name} is read and written", operation.span)
+        self._check_apart(root, terms, operation)
         before = self.updates.get(root)
         if fresh or before is None:
             made = Update(root, full, tuple(terms), None if fresh else beta, (operation.span,))
@@ -342,11 +404,47 @@ class _Walker:
             made = Update(root, full, (*old, *terms), scale, (*before.spans, operation.span))
         self.updates[root] = made
 
+    def _check_apart(self, root: Value, terms: Iterable[Term], operation: Operation) -> None:
+        if root in self.read or any(factor.root is root for term in terms for factor in term.factors):
+            raise UnrecognisedError(f"%{root.name} is read and written", operation.span)
+
+    def _add_to_block(self, operation: Operation, terms: list[Term], beta: Term, access: _Access, letters: Letters) -> None:
+        """Add arrays that lie as the block does; what else may be written to one is not recognised."""
+        root = access.root
+        fits = isinstance(root.type, Memref) and root in self.function.parameters and _INDEXED not in access.fixed
+        fits &= all([factor.transposed for factor in term.factors] == [transposed(root, letters)] for term in terms)
+        if not fits or beta.scalars or beta.number != 1:
+            raise UnrecognisedError(f"a part of %{root.name} is written", operation.span)
+        self._check_apart(root, terms, operation)
+        assert isinstance(root.type, Memref)
+        before = self.updates.get(root)
+        if before is None:
+            places = zip(access.fixed, root.type.shape, strict=True)
+            whole = tuple(self.fresh(size) if letter is None else letter for letter, size in places)
+            before = Update(root, whole, (), Term(1), ())
+        if (GROUP_ID in before.letters) != (GROUP_ID in letters):
+            raise UnrecognisedError(f"%{root.name} is written by each instance and by all", operation.span)
+        added = (replace(term, block=access.block) for term in terms)
+        self.updates[root] = replace(before, terms=(*before.terms, *added), spans=(*before.spans, operation.span))
+
 
 def _filled(access: _Access, letters: Letters) -> Letters:
     """The letter of each mode of the root that has one."""
     own = iter(letters)
     return tuple(next(own) if letter is None else letter for letter in access.fixed if letter != _INDEXED)
+
+
+def _last_reads(function: Function) -> dict[Value, Operation]:
+    """The last instruction that reads of each alloca and parameter, other than to update it."""
+    root, found = roots(function), dict[Value, Operation]()
+    for operation in function.body.operations:
+        changed = written_by(operation)
+        found.update((root[value], operation) for value in read_by(operation) if value not in changed)
+    return found
+
+
+def _results(function: Function) -> Iterable[Value]:
+    return (result for operation in function.body.walk() for result in operation.results)
 
 
 def _depth(A: Value, turned: str) -> Extent:

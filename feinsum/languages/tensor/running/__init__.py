@@ -8,7 +8,7 @@ from feinsum.devices import Device
 from feinsum.errors import FeinsumError
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.ir import Function
-from feinsum.languages.tensor.recognising import UnrecognisedError, contractions
+from feinsum.languages.tensor.recognising import UnrecognisedError, steps
 from feinsum.languages.tensor.running.auto import AutoKernel
 from feinsum.languages.tensor.running.einsums import EinsumKernel
 from feinsum.languages.tensor.running.kernel import GeneralKernel
@@ -24,7 +24,7 @@ def make(
     if route == "general" or check:
         return GeneralKernel(function, source, device, check)
     try:
-        found = contractions(function)
+        found = steps(function)
         einsum = EinsumKernel(function, source, device, found, database, sizes, tune)
     except UnrecognisedError as error:
         why = f"line {source.place(error.span).line} is no einsum: {error}"

@@ -1,7 +1,8 @@
 """The einsum route: a function that is einsums, computed by the kernels of :func:`feinsum.generate`.
 
 A column-major array is transposed, which moves nothing, and the memrefs of a group are one array where they are equally far
-from each other.  Factors that are stacked are copied to temporaries.
+from each other.  Factors that are stacked are copied to temporaries, and local memory that several instructions read is one
+for all instances.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from feinsum.generate import generate
 from feinsum.generate.arguments import check_context
 from feinsum.generate.kernel import Kernel
 from feinsum.languages.source import Source
+from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
-from feinsum.languages.tensor.recognising import Contraction
-from feinsum.languages.tensor.recognising.einsums import BATCH
+from feinsum.languages.tensor.recognising import Contraction, Step
+from feinsum.languages.tensor.recognising.combinations import BATCH
 from feinsum.languages.tensor.recognising.operands import Operand, name_of
 from feinsum.languages.tensor.recognising.terms import Factor
 from feinsum.languages.tensor.running.arguments import Given, Layout, examine
+from feinsum.languages.tensor.running.combining import combine
 from feinsum.languages.tensor.running.temporaries import Temporaries, stack
-from feinsum.languages.tensor.types import Group
+from feinsum.languages.tensor.types import Group, Memref
 
 _LONG_AXIS: Final = 1 << 15
 """Lengths from here on are not compiled in: one kernel serves all of them."""
@@ -49,6 +52,7 @@ class EinsumKernel:
     Sizes of modes that the program leaves open are compiled in when a call first brings them: a kernel that does not know
     them can neither keep tiles in registers nor tell what fits.
 
+    :ivar steps: contractions and combinations, in order.
     :ivar kernels: one for each contraction, in order, for any lengths.
     """
 
@@ -59,13 +63,16 @@ class EinsumKernel:
         function: Function,
         source: Source,
         device: Device,
-        found: Sequence[Contraction],
+        found: Sequence[Step],
         database: Any = None,
         sizes: Mapping[str, int] | None = None,
         tune: str = "never",
     ) -> None:
-        self.function, self.text, self.device, self.contractions = function, source, device, tuple(found)
-        self.written = list(dict.fromkeys(one.output for one in found))
+        self.function, self.text, self.device, self.steps = function, source, device, tuple(found)
+        self.contractions = [one for one in found if isinstance(one, Contraction)]
+        outputs = dict.fromkeys(one.output for one in found)
+        self.written = [one for one in outputs if one in function.parameters]
+        self._local = [one for one in outputs if one not in function.parameters]
         self.kernels = []
         self._einsums: list[BatchedEinsum] = []
         self._request = database, tune
@@ -75,7 +82,7 @@ class EinsumKernel:
         self._examined: tuple[int | None, int, list[Kernel]] | None = None
         self._stacked = {x.name: x for one in found for x in one.operands if x.counter is not None}
         self._temporaries = Temporaries()
-        for one in found:
+        for one in self.contractions:
             e = one.einsum.then(one.epilogue) if one.epilogue else one.einsum
             expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
             known = {axis: size for axis, size in expected.items() if axis in e.long_axes}
@@ -92,8 +99,8 @@ class EinsumKernel:
 
     @property
     def copies(self) -> bool:
-        """Whether arrays do not lie as kernels have them."""
-        return any(one.gaps for one in self.contractions)
+        """Whether a call does more than to launch the kernels, which alone were measured."""
+        return len(self.steps) > len(self.contractions) or bool(self._local) or any(one.gaps for one in self.steps)
 
     @property
     def source(self) -> str:
@@ -104,13 +111,17 @@ class EinsumKernel:
     def explain(self) -> str:
         """Which einsums, by lines of the program, and what their kernels come from."""
         lines = [f"@{self.function.name} on {self.device.id}, by the einsum route"]
-        for one, kernel in zip(self.contractions, self.kernels, strict=True):
+        kernels = iter(self.kernels)
+        for one in self.steps:
             numbers = ", ".join(dict.fromkeys(str(self.text.place(span).line) for span in one.spans))
             lines.append(f"%{one.output.name} by line {numbers}: {one.formula}")
-            lines.append(f"  {kernel.space} by {kernel.rung}")
-        for kernels in self._made.values():
-            lines += [f"  {kernel.space} by {kernel.rung} for {kernel.einsum}" for kernel in kernels]
-        lines += dict.fromkeys(f"copied at every call: {what}" for one in self.contractions for what in one.gaps)
+            if isinstance(one, Contraction):
+                kernel = next(kernels)
+                lines.append(f"  {kernel.space} by {kernel.rung}")
+        for made in self._made.values():
+            lines += [f"  {kernel.space} by {kernel.rung} for {kernel.einsum}" for kernel in made]
+        lines += [f"%{one.name} is an array of all instances" for one in self._local]
+        lines += dict.fromkeys(f"copied at every call: {what}" for one in self.steps for what in one.gaps)
         return "\n".join(lines)
 
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
@@ -129,11 +140,17 @@ class EinsumKernel:
         inputs = [{operand.name: work.array(operand) for operand in one.operands} for one in self.contractions]
         kernels = self._kernels_at(inputs) if examined is None else examined[2]
         self._examined = count, len(arguments), kernels
-        for one, own, kernel in zip(self.contractions, inputs, kernels, strict=True):
+        ready = zip(inputs, kernels, strict=True)
+        for one in self.steps:
             work.stack(one.operands)
-            given = own | {name_of(value): numbers[value] for value in one.scalars}
-            kernel(given, out=results[one.output].array, queue=work.queue, wait_for=work.wait_for)
-            work.note(one.operands, results[one.output].array)
+            out = results[one.output].array if one.output in results else work.batches[one.output]
+            if isinstance(one, Contraction):
+                own, kernel = next(ready)
+                given = own | {name_of(value): numbers[value] for value in one.scalars}
+                kernel(given, out=out, queue=work.queue, wait_for=work.wait_for)
+            else:
+                combine(one, out, [work.array(operand) for operand in one.operands], numbers, work.queue, work.wait_for)
+            work.note(one.operands, out)
         for result in results.values():
             result.deliver()
         found = tuple(_given_back(one, arguments[one.name]) for one in self.written)
@@ -144,23 +161,57 @@ class EinsumKernel:
 
         :raises UnsuitedError: if these take too much of the memory of the device.
         """
-        if not self._stacked:
+        if not self._stacked and not self._local and len(self.steps) == len(self.contractions):
             return _Work(batches, queue, wait_for)
         on_device = not isinstance(next(iter(batches.values())), np.ndarray)
-        if on_device:
-            check_context({value.name: array for value, array in batches.items()}, self.device.queue)
-            queue = queue or next((x.queue for x in batches.values() if x.queue is not None), self.device.queue)
-            check_queue(queue, self.device.context)
-        work = _Work(batches, queue, checked_events(wait_for, self.device.context) if wait_for is not None else [])
-        shapes = {name: work.shape(one) for name, one in self._stacked.items()}
-        dtype = self._einsums[0].dtypes[0]
-        needed, memory = sum(map(math.prod, shapes.values())) * dtype.itemsize, self.device.profile.global_memory_bytes
-        if needed * _SHARE > memory:
-            raise UnsuitedError(
-                f"temporaries of {needed} bytes take more than 1/{_SHARE} of the memory of {self.device.id}"
-            )
-        work.temporaries = self._temporaries.take(shapes, dtype, queue if on_device else None)
-        return work
+        queue = self._queue(batches, queue) if on_device else queue
+        events = checked_events(wait_for, self.device.context) if wait_for is not None else []
+        shapes = self._shapes(batches)
+        self._check_memory(sum(map(math.prod, shapes.values())) * self._dtype.itemsize)
+        kept = self._temporaries.take(shapes, self._dtype, queue if on_device else None)
+        local = {one: kept[name_of(one)] for one in self._local}
+        return _Work({**batches, **local}, queue, events, kept)
+
+    def _queue(self, batches: Mapping[Value, Any], queue: Any) -> Any:
+        """The queue of a call with arrays of the device: that of the first array, if none is given."""
+        check_context({value.name: array for value, array in batches.items()}, self.device.queue)
+        queue = queue or next((x.queue for x in batches.values() if x.queue is not None), self.device.queue)
+        check_queue(queue, self.device.context)
+        return queue
+
+    def _check_memory(self, needed: int) -> None:
+        if needed * _SHARE > self.device.profile.global_memory_bytes:
+            part = f"1/{_SHARE} of the memory of {self.device.id}"
+            raise UnsuitedError(f"temporaries of {needed} bytes take more than {part}")
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        """That of all arrays."""
+        first = self.steps[0].output.type
+        assert isinstance(first, (Memref, Group))
+        return np.dtype(dtype_of((first.memref if isinstance(first, Group) else first).element))
+
+    def _shapes(self, batches: Mapping[Value, Any]) -> dict[str, tuple[int, ...]]:
+        """The shapes of temporaries, by name: of local memory, and of operands that are stacked."""
+        count, local = self._instances(batches), dict[Value, tuple[int, ...]]()
+        for one in self._local:
+            assert isinstance(one.type, Memref)
+            local[one] = tuple(count if n is None else n for n in reversed(one.type.shape))
+        shapes = {name_of(one): shape for one, shape in local.items()}
+        for operand in self._stacked.values():
+            first = operand.factors[0]
+            inner = local[first.root] if first.root in local else _block(batches, first).shape
+            shapes[operand.name] = (*inner[: operand.axis], len(operand.factors), *inner[operand.axis :])
+        return shapes
+
+    def _instances(self, batches: Mapping[Value, Any]) -> int:
+        """How many instances there are, by the first array that has an element for each."""
+        named = {value.name: array for value, array in batches.items()}
+        for name in (name for one in self.steps for name, axis in one.axes.items() if axis == BATCH):
+            parameter, _, mode = name.partition(".")
+            if parameter in named:
+                return int(named[parameter].shape[::-1][int(mode)] if mode else len(named[parameter]))
+        return 0
 
     def _same(self, arguments: Mapping[str, Any]) -> dict[Value, Any] | None:
         """The transposed arrays of a call that brings the arrays of the device which the last one brought; else None.
@@ -201,12 +252,13 @@ class EinsumKernel:
 
     def _check_count(self, given: Mapping[Value, Given], count: int | None) -> None:
         """All instances there are, no more and no less."""
-        for one in self.contractions:
+        named = {value.name: found for value, found in given.items()}
+        for one in self.steps:
             for name, axis in one.axes.items():
-                if axis != BATCH:
-                    continue
                 parameter, _, mode = name.partition(".")
-                (found,) = (g for value, g in given.items() if value.name == parameter)
+                if axis != BATCH or parameter not in named:
+                    continue
+                found = named[parameter]
                 size = found.arrays[0].shape[int(mode)] if mode else len(found.arrays)
                 if count not in (None, size):
                     raise UnsuitedError(
@@ -234,8 +286,8 @@ def _given_back(parameter: Value, argument: Any) -> Any:
 class _Work:
     """What a call has in hand.
 
-    :ivar batches: transposed arrays.
-    :ivar temporaries: arrays by the names of the operands that are stacked there.
+    :ivar batches: transposed arrays, local memory of all instances among them.
+    :ivar temporaries: that, and where operands are stacked, by their names.
     :ivar stacked: the names of those that have been stacked.
     """
 
@@ -250,15 +302,10 @@ class _Work:
         found = self.temporaries.get(operand.name)
         return _block(self.batches, operand.factors[0]) if found is None else found
 
-    def shape(self, operand: Operand) -> tuple[int, ...]:
-        """Of the array in which an operand is stacked."""
-        inner = _block(self.batches, operand.factors[0]).shape
-        return (*inner[: operand.axis], len(operand.factors), *inner[operand.axis :])
-
     def stack(self, operands: Sequence[Operand]) -> None:
         """Write what is stacked and has not been in this call."""
         for one in operands:
-            if one.name in self.temporaries and one.name not in self.stacked:
+            if one.counter is not None and one.name not in self.stacked:
                 parts = [_block(self.batches, factor) for factor in one.factors]
                 stack(self.temporaries[one.name], one.axis, parts, self.queue, self.wait_for)
                 self.stacked.add(one.name)

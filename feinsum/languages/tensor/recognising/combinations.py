@@ -1,0 +1,82 @@
+"""Combinations: sums of arrays, each times a number, of which some are added to blocks.
+
+I[:, :] := t_0 Q[:, :] + t_1 D_1[:, :] in I[0:20, :] + I[:, :]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from feinsum.languages.source import Span
+from feinsum.languages.tensor.ir import Value
+from feinsum.languages.tensor.recognising.operands import Operand, readable, scaled, shown
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Factor, Term, Update, transposed
+from feinsum.languages.tensor.types import Memref
+
+BATCH: Final = "E"
+"""The name of the axis that counts instances."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A sum that updates a parameter.
+
+    :ivar terms: with a factor each, whose axes are those of the output, or of its block.
+    :ivar scale: what the content is multiplied by; None where it is not read.
+    :ivar axes: "E" for each mode that the group id is the index of: ``"Q.2"``.
+    """
+
+    output: Value
+    terms: tuple[Term, ...]
+    scale: Term | None
+    spans: tuple[Span, ...]
+    axes: Mapping[str, str]
+
+    @classmethod
+    def of(cls, update: Update, terms: Sequence[Term], scale: Term | None) -> Combination:
+        """Of terms of an update that :func:`is_added` accepts."""
+        factors = [Factor.whole(update.root, update.letters), *(term.factors[0] for term in terms)]
+        axes = {name: BATCH for factor in factors for name in batch_modes(factor)}
+        return cls(update.root, tuple(terms), scale, update.spans, axes)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What is read, a factor each."""
+        return tuple(Operand(term.factors) for term in self.terms)
+
+    @property
+    def scalars(self) -> tuple[Value, ...]:
+        """The parameters that are given at the call."""
+        terms = (*self.terms, *([self.scale] if self.scale else ()))
+        return tuple(dict.fromkeys(value for term in terms for value in term.scalars))
+
+    @property
+    def formula(self) -> str:
+        """The sum as text."""
+        parts = [
+            scaled(str(operand), term) + (f" in {shown(term.block)}" if term.block else "")
+            for operand, term in zip(self.operands, self.terms, strict=True)
+        ]
+        return readable(" + ".join([*parts, *([scaled("out", self.scale)] if self.scale else [])]))
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What is copied: results with gaps."""
+        type_ = self.output.type
+        has_gaps = isinstance(type_, Memref) and not type_.is_packed
+        return (f"%{self.output.name} has gaps between its elements",) if has_gaps else ()
+
+
+def is_added(term: Term, update: Update) -> bool:
+    """Whether a term is an array that lies as what is updated, or as the block of it."""
+    own = [factor.transposed for factor in term.factors]
+    return bool(term.block) or own == [transposed(update.root, update.letters)]
+
+
+def batch_modes(factor: Factor) -> Iterator[str]:
+    """Which mode of a parameter, or which group, the group id is the index of."""
+    for mode, letter in zip(factor.modes, factor.letters, strict=True):
+        if letter == GROUP_ID:
+            yield f"{factor.root.name}.{mode}" if isinstance(factor.root.type, Memref) else factor.root.name
