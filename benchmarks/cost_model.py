@@ -19,11 +19,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.forest import Row, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_records, write_landscapes
+from benchmarks.starts import starts_of
 from benchmarks.table import list_table
 from feinsum.cost.model import FILE, CostModel
 from feinsum.devices import DeviceProfile
@@ -189,6 +191,7 @@ def main(arguments: list[str]) -> None:
     if options.page:
         write_page(options.page, about, lines, others=options.only is not None)
     model = train(rows, factors)
+    model = CostModel({kind: replace(own, starts=starts_of(evidence, model, kind)) for kind, own in model.forests.items()})
     if options.only:
         shipped = CostModel.from_json(json.loads(SHIPPED.read_text(encoding="utf-8")))
         model = CostModel({**shipped.forests, options.only: model.forests[options.only]})

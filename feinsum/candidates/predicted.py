@@ -1,15 +1,16 @@
 """The configurations that the cost model expects to be the fastest, among all spaces that match an einsum.
 
-A space may have a million configurations, so not all are evaluated.  The search of a space starts at its default and
-goes from the best configuration so far to all that differ from it in one parameter, until none is better or enough have
-been evaluated.  Spaces take turns; those whose default is far behind are not searched.
+A space may have a million configurations, so not all are evaluated.  The search of a space starts at its default and at
+what was the quickest of other einsums, as far as the cost model keeps it, and goes from the best configuration so far to
+all that differ from it in one parameter, until none is better or enough have been evaluated.  Spaces take turns; those
+whose default is far behind are not searched.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,18 +159,29 @@ class _Search:
 
     def step(self, most: int, end: float) -> int:
         """Look at neighbours of the best, so many at most, until a time of the clock; the number of them."""
+        looked_at = 0 if self.turns else self._ask(self._starts(), most, end)
         self.centre = self.best
         self.turns += 1
-        fresh = [point for point in self._neighbours(self.centre) if point not in self.asked][:most]
-        self.asked.update(fresh)
-        self._look_at([point for point in fresh if time.thread_time() < end and self._accepts(point)])
-        return max(1, len(fresh))
+        return max(1, looked_at + self._ask(self._neighbours(self.centre), most - looked_at, end))
 
     def found(self, share: float) -> Iterator[Favourite]:
         """Configurations worth a try: the default, and those expected to take less than a share of its time."""
         for point, t in self.expected.items():
             if point == self.default or t < share * self.expected[self.default]:
                 yield Favourite(self.space, self._configuration(point), t)
+
+    def _ask(self, points: Iterable[tuple[Any, ...]], most: int, end: float) -> int:
+        """Look at those of some points that nobody has asked about, so many at most; the number of them."""
+        fresh = [point for point in dict.fromkeys(points) if point not in self.asked][:most]
+        self.asked.update(fresh)
+        self._look_at([point for point in fresh if time.thread_time() < end and self._accepts(point)])
+        return len(fresh)
+
+    def _starts(self) -> Iterator[tuple[Any, ...]]:
+        """What was the quickest of other einsums, where the problem offers these values."""
+        for c in self.oracle.model.starts(self.oracle.profile.kind, self.space.name):
+            if all(c.get(name) in choices for name, choices in self.parameters.items()):
+                yield tuple(c[name] for name in self.parameters)
 
     def _neighbours(self, point: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         for k, choices in enumerate(self.parameters.values()):
