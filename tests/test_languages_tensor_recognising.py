@@ -13,7 +13,7 @@ import pyopencl.array as cla
 import pytest
 
 import feinsum as fe
-from feinsum.errors import FeinsumError, ValidationError
+from feinsum.errors import FeinsumError, ShapeError, ValidationError
 from feinsum.languages.tensor.recognising import UnrecognisedError, steps
 
 HEAD = """func @f(%alpha: f64, %beta: f64, %K: memref<f64x5x7>, %A: memref<f64x3x3>, %x: memref<f64x3>, %y: memref<f64x7>,
@@ -437,6 +437,32 @@ def test_local_memory_is_kept(cpu: fe.Device, text: str, kept: list[str], last: 
         program.interpret(**numbers, alpha=1.5, beta=0.5)
         kernel(**held, alpha=1.5, beta=0.5)
         np.testing.assert_allclose(numbers_of(held["Q"]), numbers["Q"], rtol=1e-10, atol=1e-10)
+
+
+OPEN = """func @open(%P: memref<f64x4x3x?>, %Q: memref<f64x?x3x?>) {
+    %id = builtin.group_id : index  %one = constant 1.0 : f64  %n = size %Q[0] : index
+    %p = subview %P[0:4, 0:3, %id] : memref<f64x4x3>
+    %q = subview %Q[0:%n, 0:3, %id] : memref<f64x?x3>
+    %b = subview %q[1:4, 0:3] : memref<f64x4x3,strided<1,?>>
+    axpby.n %one, %p, %one, %b
+}"""
+
+
+@pytest.mark.parametrize("library", ["numpy", "pyopencl"])
+def test_blocks_have_to_fit(cpu: fe.Device, library: str) -> None:
+    """Into an array whose size the program leaves open."""
+    kernel = fe.build(fe.program(OPEN), device=cpu, route="einsum")
+    for rows in (5, 6):
+        P, Q = np.ones((2, 3, 4)).T, np.ones((2, 3, rows)).T
+        held = {"P": to_library(cpu, P, library), "Q": to_library(cpu, Q, library)}
+        kernel(**held)
+        Q[1:5] += P
+        np.testing.assert_array_equal(numbers_of(held["Q"]), Q)
+    held["Q"] = to_library(cpu, np.ones((2, 3, 4)).T, library)
+    with pytest.raises(
+        ShapeError, match=r"%P has the shape \(4, 3, 2\), and is added to a part of %Q, of shape \(4, 3, 2\)"
+    ):
+        kernel(**held)
 
 
 def test_auto_races_both_routes_once(cpu: fe.Device) -> None:
