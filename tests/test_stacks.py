@@ -61,8 +61,8 @@ def test_a_stack_waits_for_whoever_writes_what_it_reads(cpu: fe.Device) -> None:
 
 def test_axes_that_are_one_in_all_arrays_are_merged() -> None:
     """And axes of length 1 left out; some may have to stay."""
-    assert merged_axes((4, 5, 6), [(30, 6, 1), (30, 6, 1)]) == ((120,), [(1,), (1,)], (2,))
-    assert merged_axes((4, 1, 6), [(6, 99, 1), (12, 99, 2)]) == ((24,), [(1,), (2,)], (2,))
-    assert merged_axes((4, 5), [(1, 4), (5, 1)]) == ((4, 5), [(1, 4), (5, 1)], (0, 1))
-    assert merged_axes((4, 5, 6), [(30, 6, 1)], frozenset({2})) == ((20, 6), [(6, 1)], (1, 2))
-    assert merged_axes((), [(), ()]) == ((1,), [(0,), (0,)], ())
+    assert merged_axes((4, 5, 6), ((30, 6, 1), (30, 6, 1))) == ((120,), [(1,), (1,)], (2,))
+    assert merged_axes((4, 1, 6), ((6, 99, 1), (12, 99, 2))) == ((24,), [(1,), (2,)], (2,))
+    assert merged_axes((4, 5), ((1, 4), (5, 1))) == ((4, 5), [(1, 4), (5, 1)], (0, 1))
+    assert merged_axes((4, 5, 6), ((30, 6, 1),), frozenset({2})) == ((20, 6), [(6, 1)], (1, 2))
+    assert merged_axes((), ((), ())) == ((1,), [(0,), (0,)], ())

@@ -43,7 +43,7 @@ def add_blocks(to: Any, scale: Any, summands: Sequence[Summand], queue: Any, wai
     size = to.dtype.itemsize
     arrays = [aligned(one.array, queue) for one in summands]
     apart = frozenset(axis for one in summands for axis, bounds in enumerate(one.bounds) if bounds is not None)
-    shape, steps, axes = merged_axes(to.shape, [one.strides for one in (to, *arrays)], apart)
+    shape, steps, axes = merged_axes(to.shape, tuple(one.strides for one in (to, *arrays)), apart)
     own, *others = [[step // size for step in each] for each in steps]
     numbers: list[Any] = [to.base_data, to.offset // size, to.size, to.dtype.type(scale), *own]
     for one, array, each in zip(summands, arrays, others, strict=True):

@@ -37,8 +37,8 @@ def stack_into(to: Any, axis: int, arrays: Sequence[Any], queue: Any, wait_for: 
         return
     size, count = to.dtype.itemsize, to.size // len(arrays)
     arrays = [aligned(one, queue) for one in arrays]
-    inner = [*to.strides[:axis], *to.strides[axis + 1 :]]
-    shape, steps, _ = merged_axes(arrays[0].shape, [tuple(inner), *(one.strides for one in arrays)])
+    inner = (*to.strides[:axis], *to.strides[axis + 1 :])
+    shape, steps, _ = merged_axes(arrays[0].shape, (inner, *(one.strides for one in arrays)))
     own, *others = [[step // size for step in each] for each in steps]
     numbers: list[Any] = [to.base_data, to.offset // size, count, to.strides[axis] // size, *own]
     for one, each in zip(arrays, others, strict=True):
@@ -58,14 +58,15 @@ def aligned(array: Any, queue: Any) -> Any:
     return array if fits else copy_strided(array, queue)
 
 
+@lru_cache(maxsize=1024)
 def merged_axes(
-    shape: Sequence[int], steps: Sequence[Steps], apart: frozenset[int] = frozenset()
+    shape: Steps, steps: tuple[Steps, ...], apart: frozenset[int] = frozenset()
 ) -> tuple[Steps, list[Steps], Steps]:
     """The same elements by fewer axes: lengths, steps, and of each axis the last that it is made of.
 
     :param apart: axes that stay; others are left out where their length is 1, and merged where all arrays allow it.
 
-    >>> merged_axes((5, 2, 3), [(6, 3, 1), (18, 3, 1)])
+    >>> merged_axes((5, 2, 3), ((6, 3, 1), (18, 3, 1)))
     ((5, 6), [(6, 1), (18, 1)], (0, 2))
     """
     lengths, axes = list[int](), list[int]()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from feinsum.languages.source import Span
@@ -41,7 +42,7 @@ class Combination:
         axes = {name: BATCH for factor in factors for name in batch_modes(factor)}
         return cls(update.root, tuple(terms), scale, update.spans, axes)
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """What is read, a factor each."""
         return tuple(Operand(term.factors) for term in self.terms)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from feinsum.languages.tensor.ir import Value
 from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Factor, Letters, Term
@@ -26,18 +27,18 @@ class Operand:
     factors: tuple[Factor, ...]
     counter: int | None = None
 
-    @property
+    @cached_property
     def axis(self) -> int:
         """The axis of the letter that counts."""
         return int(self.factors[0].transposed[:1] == (GROUP_ID,))
 
-    @property
+    @cached_property
     def letters(self) -> Letters:
         """One for each axis."""
         own = self.factors[0].transposed
         return own if self.counter is None else (*own[: self.axis], self.counter, *own[self.axis :])
 
-    @property
+    @cached_property
     def name(self) -> str:
         """That of the array in einsums."""
         names = [name_of(factor.root, factor.block) for factor in self.factors]

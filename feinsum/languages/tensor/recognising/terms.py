@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.effects import read_by, roots, written_by
@@ -22,6 +22,7 @@ from feinsum.languages.tensor.types import Extent, Group, Memref, memref
 GROUP_ID: Final = 0
 _INDEXED: Final = -1
 """Stands for the letter of a mode at a fixed index, which has none."""
+_T = TypeVar("_T")
 Letters: TypeAlias = tuple[int, ...]
 Block: TypeAlias = tuple[tuple[int, int] | None, ...]
 """For each mode of a parameter, offset and size of what is read of it, the size 0 for an index; None for all of it."""
@@ -64,11 +65,12 @@ class Factor:
         return transposed(self.root, self.letters)
 
 
-def transposed(root: Value, letters: Letters) -> Letters:
-    """The letters of the transposed array: of a group the first stays, as its memrefs lie one behind the other."""
+def transposed(root: Value, modes: Sequence[_T]) -> tuple[_T, ...]:
+    """What belongs to modes in order of the transposed array: of a group the first stays, as its memrefs lie one behind the
+    other."""
     if isinstance(root.type, Group):
-        return (letters[0], *reversed(letters[1:]))
-    return tuple(reversed(letters))
+        return (modes[0], *reversed(modes[1:]))
+    return tuple(reversed(modes))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import math
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +29,7 @@ from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.recognising import Contraction, Step
 from feinsum.languages.tensor.recognising.combinations import BATCH
 from feinsum.languages.tensor.recognising.operands import Operand, name_of
-from feinsum.languages.tensor.recognising.terms import Factor
+from feinsum.languages.tensor.recognising.terms import Block, Factor, transposed
 from feinsum.languages.tensor.running.arguments import Given, Layout, examine
 from feinsum.languages.tensor.running.combining import combine
 from feinsum.languages.tensor.running.temporaries import Temporaries, stack
@@ -72,7 +73,7 @@ class EinsumKernel:
         self.contractions = [one for one in found if isinstance(one, Contraction)]
         outputs = dict.fromkeys(one.output for one in found)
         self.written = [one for one in outputs if one in function.parameters]
-        self._local = [one for one in outputs if one not in function.parameters]
+        self._local = {one: name_of(one) for one in outputs if one not in function.parameters}
         self.kernels = []
         self._einsums: list[BatchedEinsum] = []
         self._request = database, tune
@@ -82,6 +83,7 @@ class EinsumKernel:
         self._examined: tuple[int | None, int, list[Kernel]] | None = None
         self._stacked = {x.name: x for one in found for x in one.operands if x.counter is not None}
         self._temporaries = Temporaries()
+        self._known_shapes: tuple[Any, dict[str, tuple[int, ...]]] | None = None
         for one in self.contractions:
             e = one.einsum.then(one.epilogue) if one.epilogue else one.einsum
             expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
@@ -162,15 +164,14 @@ class EinsumKernel:
         :raises UnsuitedError: if these take too much of the memory of the device.
         """
         if not self._stacked and not self._local and len(self.steps) == len(self.contractions):
-            return _Work(batches, queue, wait_for)
+            return _Work(batches, self._transposed, queue, wait_for)
         on_device = not isinstance(next(iter(batches.values())), np.ndarray)
         queue = self._queue(batches, queue) if on_device else queue
         events = checked_events(wait_for, self.device.context) if wait_for is not None else []
         shapes = self._shapes(batches)
-        self._check_memory(sum(map(math.prod, shapes.values())) * self._dtype.itemsize)
         kept = self._temporaries.take(shapes, self._dtype, queue if on_device else None)
-        local = {one: kept[name_of(one)] for one in self._local}
-        return _Work({**batches, **local}, queue, events, kept)
+        local = {one: kept[name] for one, name in self._local.items()}
+        return _Work({**batches, **local}, self._transposed, queue, events, kept)
 
     def _queue(self, batches: Mapping[Value, Any], queue: Any) -> Any:
         """The queue of a call with arrays of the device: that of the first array, if none is given."""
@@ -179,12 +180,7 @@ class EinsumKernel:
         check_queue(queue, self.device.context)
         return queue
 
-    def _check_memory(self, needed: int) -> None:
-        if needed * _SHARE > self.device.profile.global_memory_bytes:
-            part = f"1/{_SHARE} of the memory of {self.device.id}"
-            raise UnsuitedError(f"temporaries of {needed} bytes take more than {part}")
-
-    @property
+    @cached_property
     def _dtype(self) -> np.dtype[Any]:
         """That of all arrays."""
         first = self.steps[0].output.type
@@ -192,15 +188,30 @@ class EinsumKernel:
         return np.dtype(dtype_of((first.memref if isinstance(first, Group) else first).element))
 
     def _shapes(self, batches: Mapping[Value, Any]) -> dict[str, tuple[int, ...]]:
-        """The shapes of temporaries, by name: of local memory, and of operands that are stacked."""
+        """The shapes of temporaries, by name: of local memory, and of operands that are stacked.
+
+        :raises UnsuitedError: if they take too much of the memory of the device.
+        """
+        given = tuple(array.shape for array in batches.values())
+        known = self._known_shapes
+        if known is None or known[0] != given:
+            shapes = self._shapes_anew(batches)
+            needed = sum(map(math.prod, shapes.values())) * self._dtype.itemsize
+            if needed * _SHARE > self.device.profile.global_memory_bytes:
+                part = f"1/{_SHARE} of the memory of {self.device.id}"
+                raise UnsuitedError(f"temporaries of {needed} bytes take more than {part}")
+            self._known_shapes = known = given, shapes
+        return known[1]
+
+    def _shapes_anew(self, batches: Mapping[Value, Any]) -> dict[str, tuple[int, ...]]:
         count, local = self._instances(batches), dict[Value, tuple[int, ...]]()
         for one in self._local:
             assert isinstance(one.type, Memref)
             local[one] = tuple(count if n is None else n for n in reversed(one.type.shape))
-        shapes = {name_of(one): shape for one, shape in local.items()}
+        shapes = {self._local[one]: shape for one, shape in local.items()}
         for operand in self._stacked.values():
             first = operand.factors[0]
-            inner = local[first.root] if first.root in local else _block(batches, first).shape
+            inner = local[first.root] if first.root in local else batches[first.root][_places_of(first)].shape
             shapes[operand.name] = (*inner[: operand.axis], len(operand.factors), *inner[operand.axis :])
         return shapes
 
@@ -292,6 +303,7 @@ class _Work:
     """
 
     batches: Mapping[Value, Any]
+    transposed: _Transposed
     queue: Any
     wait_for: Any
     temporaries: Mapping[str, Any] = field(default_factory=dict)
@@ -300,13 +312,17 @@ class _Work:
     def array(self, operand: Operand) -> Any:
         """The array of an operand; one that is stacked has no content yet."""
         found = self.temporaries.get(operand.name)
-        return _block(self.batches, operand.factors[0]) if found is None else found
+        return self.block(operand.factors[0]) if found is None else found
+
+    def block(self, factor: Factor) -> Any:
+        """The array of a factor."""
+        return self.transposed.block(self.batches[factor.root], factor)
 
     def stack(self, operands: Sequence[Operand]) -> None:
         """Write what is stacked and has not been in this call."""
         for one in operands:
             if one.counter is not None and one.name not in self.stacked:
-                parts = [_block(self.batches, factor) for factor in one.factors]
+                parts = [self.block(factor) for factor in one.factors]
                 stack(self.temporaries[one.name], one.axis, parts, self.queue, self.wait_for)
                 self.stacked.add(one.name)
 
@@ -334,10 +350,11 @@ class _Result:
 
 class _Transposed:
     """Arrays with their axes reversed.  pyopencl takes longer to make such a view than to launch a kernel, so a view of an
-    array of the device is kept for the calls that bring it again, as long as somebody else holds the array."""
+    array of the device, and of blocks of it, is kept for the calls that bring it again, as long as somebody else holds the
+    array."""
 
     def __init__(self) -> None:
-        self._known: dict[Value, tuple[weakref.ref[Any], Any]] = {}
+        self._known: dict[Value, tuple[weakref.ref[Any], Any, dict[Block, Any]]] = {}
 
     def of(self, given: Given) -> Any:
         """The array of a parameter; a group is an array whose first axis counts its memrefs."""
@@ -362,24 +379,32 @@ class _Transposed:
         view = self.known(parameter, array)
         if view is None:
             view = array.T
-            self._known[parameter] = weakref.ref(array, lambda _: self._known.pop(parameter, None)), view
+            self._known[parameter] = weakref.ref(array, lambda _: self._known.pop(parameter, None)), view, {}
         return view
+
+    def block(self, view: Any, factor: Factor) -> Any:
+        """The block that a factor is of an array whose axes are reversed."""
+        if not any(factor.block):
+            return view
+        known = self._known.get(factor.root)
+        if known is None or known[1] is not view:
+            return view[_places_of(factor)]
+        if factor.block not in known[2]:
+            known[2][factor.block] = view[_places_of(factor)]
+        found = known[2][factor.block]
+        found.events = view.events
+        return found
+
+
+def _places_of(factor: Factor) -> tuple[slice | int, ...]:
+    """A block as the index of an array whose axes are reversed."""
+    parts = [slice(None) if part is None else slice(part[0], sum(part)) if part[1] else part[0] for part in factor.block]
+    return tuple(transposed(factor.root, parts))
 
 
 def _places(array: Any) -> tuple[Any, ...]:
     """What of an array of the device may be set anew."""
     return id(array.base_data), array.offset, id(array.queue), array.shape
-
-
-def _block(batches: Mapping[Value, Any], factor: Factor) -> Any:
-    """The transposed array of a factor."""
-    array, block = batches[factor.root], factor.block
-    if not any(block):
-        return array
-    parts = [slice(None) if part is None else slice(part[0], sum(part)) if part[1] else part[0] for part in block]
-    if isinstance(factor.root.type, Group):
-        return array[(parts[0], *reversed(parts[1:]))]
-    return array[tuple(reversed(parts))]
 
 
 def are_equally_far(arrays: Sequence[Any]) -> bool:
