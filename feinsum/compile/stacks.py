@@ -94,7 +94,9 @@ def _kernel(context: Any, word: str, index: str, inner: Steps, count: int) -> An
     for k in range(count):
         names += [f"__global const {{0}} *from{k}", f"begin{k}", *(f"s{k}_{axis}" for axis in axes)]
     parameters = ", ".join(name.format(word) if "*" in name else f"const ulong {name}" for name in names)
-    moves = [f"to[at + {k} * apart] = from{k}[begin{k}{place(axes, f's{k}_')}];" for k in range(count)]
+    # all loads are under way before the first store, which the compiler cannot move behind them
+    loads = [f"const {word} x{k} = from{k}[begin{k}{place(axes, f's{k}_')}];" for k in range(count)]
+    stores = [f"to[at + {k} * apart] = x{k};" for k in range(count)]
     source = f"""
 __kernel void stack({parameters})
 {{
@@ -103,7 +105,7 @@ __kernel void stack({parameters})
         return;
     {digits(inner)}
     const ulong at = begin{place(axes, "t")};
-    {" ".join(moves)}
+    {" ".join([*loads, *stores])}
 }}
 """
     kernel = cl.Kernel(build_program(context, source), "stack")
