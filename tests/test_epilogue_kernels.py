@@ -193,15 +193,16 @@ WRONG = [
 ]
 
 
-def test_numbers_without_a_sign_wrap_around_at_their_own_width(device: Device) -> None:
-    """Beside constants and numbers of the call, too: what is compared is the difference modulo 2**32."""
-    x, y = fe.array("x", ("N",), "uint32"), fe.array("y", ("N",), "uint32")
-    e = fe.einsum("n,n->n", x, y).then("where(t*out + (3 - z[n]) < v, v, out)", z=fe.array("z", ("N",), "uint32"))
-    values = {name: np.arange(40, dtype="uint32") % span for name, span in (("x", 7), ("y", 5), ("z", 9))}
-    present = np.arange(40, dtype="uint32") % 3
-    found = fe.generate(e, device)(**values, t=np.uint32(1), out=present.copy())
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+def test_numbers_without_a_sign_wrap_around_at_their_own_width(dtype: str, device: Device) -> None:
+    """Beside constants and numbers of the call, too: what is compared is the difference modulo 2**32, or 2**64."""
+    x, y = fe.array("x", ("N",), dtype), fe.array("y", ("N",), dtype)
+    e = fe.einsum("n,n->n", x, y).then("where(t*out + (3 - z[n]) < v, v - t, t - out) - v", z=fe.array("z", ("N",), dtype))
+    values = {name: np.arange(40, dtype=dtype) % span for name, span in (("x", 7), ("y", 5), ("z", 9))}
+    present, t = np.arange(40, dtype=dtype) % 3, np.dtype(dtype).type(1)
+    found = fe.generate(e, device)(**values, t=t, out=present.copy())
     v = values["x"] * values["y"]
-    assert (found == np.where(present + (np.uint32(3) - values["z"]) < v, v, present)).all()
+    assert (found == np.where(present + (3 * t - values["z"]) < v, v - t, t - present) - v).all()
 
 
 @pytest.mark.parametrize(

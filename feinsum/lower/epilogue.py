@@ -133,7 +133,7 @@ class _Writer:
         if factor is not None:
             return p.If(self._is_zero(self.rec(factor)), self._computed.type(0), _BUILT_IN["*"](*arguments))
         if node.function == "neg":
-            return p.Product((self._real.type(-1), arguments[0]))
+            return p.Product((self._minus_one, arguments[0]))
         if node.function == "not":
             return p.LogicalNot(arguments[0])
         if node.function == "where":
@@ -144,9 +144,16 @@ class _Writer:
                 # loopy 2025.2 asks for the type of the difference, and numpy warns where it takes the negative of a number.
                 second = p.Product((self._real.type(1), second))
             return p.Comparison(first, node.function, second)
+        if node.function == "-" and self.dtype.kind == "u":
+            return p.Sum((arguments[0], p.Product((self._minus_one, arguments[1]))))
         if node.function in _BUILT_IN:
             return _BUILT_IN[node.function](*arguments)
         return self._function(node.function, arguments)
+
+    @property
+    def _minus_one(self) -> Any:
+        """Of the type that all is computed in: loopy 2025.2 makes a ``double`` of a ``ulong`` times a number with a sign."""
+        return np.array(-1).astype(self._real)[()]
 
     def _is_zero(self, factor: Any) -> Any:
         if self.dtype.kind != "c":

@@ -9,7 +9,8 @@ lanes where the numbers are structures of two doubles, as complex numbers are, s
 keeps the condition where numbers are made of their parts.
 
 loopy 2025.2 writes the ``uint`` 0 as ``0ul``, and what is computed with it has 64 bits: ``0ul + x - y < z`` is false where
-``x - y`` is below zero, though numbers of 32 bits wrap around.
+``x - y`` is below zero, though numbers of 32 bits wrap around.  Two ``ulong`` that are compared it takes for ``double``, as
+their difference is one by numpy's rules, and writes constants of 64 bits as ``double``, too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Builder(PyOpenCLCASTBuilder):  # type: ignore[misc]
         return {**OpenCLCASTBuilder(self.target).known_callables, **get_pyopencl_callables()}
 
     def get_expression_to_c_expression_mapper(self, codegen_state: Any) -> _ToC:
-        """Loopy's mapper, except for constants of 32 bits without a sign."""
+        """Loopy's mapper, except for constants of 32 and 64 bits without a sign."""
         return _ToC(codegen_state)
 
     def emit_assignment(self, codegen_state: Any, insn: Any) -> Any:
@@ -55,8 +56,8 @@ class _Builder(PyOpenCLCASTBuilder):  # type: ignore[misc]
 
 class _ToC(ExpressionToPyOpenCLCExpressionMapper):  # type: ignore[misc]
     def map_constant(self, expr: Any, type_context: Any) -> Any:
-        if isinstance(expr, np.uint32):
-            return Literal(f"{int(expr)}u")
+        if isinstance(expr, np.uint32 | np.uint64):
+            return Literal(f"{int(expr)}{'u' if isinstance(expr, np.uint32) else 'ul'}")
         return super().map_constant(expr, type_context)
 
 
