@@ -152,7 +152,7 @@ class _Writer:
 
     @property
     def _minus_one(self) -> Any:
-        """Of the type that all is computed in: loopy 2025.2 makes a ``double`` of a ``ulong`` times a number with a sign."""
+        """Of the type that all is computed in, as loopy 2025.2 makes a ``double`` of a ``ulong`` times one with a sign."""
         return np.array(-1).astype(self._real)[()]
 
     def _is_zero(self, factor: Any) -> Any:
