@@ -191,6 +191,7 @@ _MEASURED = {
     "gpu": "On GPUs",
     "pocl": "On CPUs, with PoCL",
     "wide-cpu": "Einsums that nobody tuned, on a CPU",
+    "wide-cpu-avx2": "Einsums that nobody tuned, on a CPU with AVX2",
     "wide-gpu": "Einsums that nobody tuned, on a GPU",
 }
 """Titles of measurements, by the name of their file."""
