@@ -61,7 +61,7 @@ def test_a_model_of_before_has_no_starts() -> None:
     assert Forest.from_json(data).starts == {}
 
 
-def test_the_shipped_starts_are_accepted_somewhere() -> None:
+def test_the_shipped_starts_are_of_spaces_that_there_are() -> None:
     for kind, own in cost_model().forests.items():
         for name, configurations in own.starts.items():
             assert find_space(name), kind
