@@ -1,6 +1,6 @@
 """Train the cost model and measure how well it chooses: ``python -m benchmarks cost-model [RECORDS ...]``.
 
-    python -m benchmarks cost-model                                  # from benchmarks/landscapes, in less than a minute
+    python -m benchmarks cost-model                                  # from benchmarks/landscapes; a quarter of an hour
     python -m benchmarks cost-model night.sqlite gpu.jsonl           # these records too, which are kept
     python -m benchmarks cost-model --page doc/cost-model.rst        # and write the table into the page
 

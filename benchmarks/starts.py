@@ -79,6 +79,5 @@ def _expected(here: Instance, s: TransformSpace, model: CostModel, winners: set[
     problem, oracle = here.problem(s), Oracle(here, model)
     choices = s.parameters(problem)
     for winner in winners:
-        c = dict(winner)
-        if all(c.get(name) in values for name, values in choices.items()) and s.refusal(problem, c) is None:
-            yield winner, oracle.predict(s, problem, choices, [c])[0]
+        if s.refusal(problem, dict(winner)) is None:
+            yield winner, oracle.predict(s, problem, choices, [dict(winner)])[0]
