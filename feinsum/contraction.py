@@ -143,17 +143,25 @@ def aligned(schedule: ContractionSchedule, indexing: Subscripts) -> ContractionS
 
     First the indices in common with the output and other operands, then the summed ones, then the rest of the output.
     """
-    terms = dict(enumerate(indexing.inputs))
-    steps = []
-    for step in schedule.steps[:-1]:
-        inputs = tuple(terms.pop(k) for k in step.operands)
-        others = set[str]().union(*terms.values())
+    left, outputs = dict(enumerate(indexing.inputs)), []
+    for s, step in enumerate(schedule.steps[:-1]):
+        for k in step.operands:
+            del left[k]
+        others = set[str]().union(*left.values())
         order = sorted(
             step.indexing.output,
             key=lambda x: (x in indexing.output and x not in others, x not in indexing.output, indexing.output.find(x)),
         )
-        steps.append(Step(step.operands, Subscripts(inputs, "".join(order))))
-        terms[len(indexing.inputs) + len(steps) - 1] = steps[-1].indexing.output
-    last = schedule.steps[-1].operands
-    steps.append(Step(last, Subscripts(tuple(terms[k] for k in last), indexing.output)))
+        outputs.append("".join(order))
+        left[len(indexing.inputs) + s] = outputs[-1]
+    return with_results(schedule, indexing, (*outputs, indexing.output))
+
+
+def with_results(schedule: ContractionSchedule, indexing: Subscripts, outputs: Sequence[str]) -> ContractionSchedule:
+    """The same steps, the result of each with its axes in a given order."""
+    terms = dict(enumerate(indexing.inputs))
+    steps = []
+    for step, output in zip(schedule.steps, outputs, strict=True):
+        steps.append(Step(step.operands, Subscripts(tuple(terms[k] for k in step.operands), output)))
+        terms[len(indexing.inputs) + len(steps) - 1] = output
     return ContractionSchedule(tuple(steps))

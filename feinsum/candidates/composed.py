@@ -1,6 +1,6 @@
-"""Compositions: chains of configurations, each chosen by a record of its step.
+"""Compositions: chains of configurations, each chosen by a record of its step or by the cost model.
 
-    out[b,o] = Σ_ij x[b,i] W[o,i,j] y[b,j]        step 0: bi,oij->boj, recorded        step 1: boj,bj->bo, recorded
+    out[b,o] = Σ_ij x[b,i] W[o,i,j] y[b,j]        step 0: bi,oij->boj, recorded        step 1: boj,bj->bo, guessed
 
 A step is an einsum like any other, known by its canonical form, so records of it from anywhere count here.
 """
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from feinsum.candidates.predicted import SECONDS, favourites
@@ -23,7 +25,9 @@ from feinsum.space import ChainSpace, Configuration, Instance, Missed, Problem, 
 
 logger = logging.getLogger(__name__)
 
-_LOOKED_AT = 20
+MOST_CHAINS = 2
+"""Chains of a space that are worth a try."""
+_LOOKED_AT = 60
 """Configurations that the cost model is asked about for a step without records."""
 
 
@@ -70,6 +74,11 @@ class Composition:
     origins: tuple[StepOrigin, ...]
     expected_s: float
 
+    @property
+    def rung(self) -> str:
+        """Of the ladder: ``"steps"``, or ``"cost model"`` where nothing is recorded."""
+        return "steps" if any(origin.record for origin in self.origins) else "cost model"
+
 
 @dataclass(frozen=True)
 class _Kernel:
@@ -91,24 +100,52 @@ def compositions(
     :param asked: orders of contraction that somebody wants to see, in the letters of the problem: they come first, and need
         no record.
     """
+    for schedule, steps in _every(space, problem, inquiry, asked):
+        if schedule in asked or any(step.recorded for step in steps):
+            with suppress(FeinsumError):
+                yield _composed(space, schedule, steps)
+
+
+def best_chains(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> list[Composition]:
+    """The chains of a space that are expected to be the fastest, at most :data:`MOST_CHAINS`: they differ in the order of
+    axes of partial results.  Those of the cost model alone, if no step has a record."""
+    every = list(_every(space, problem, inquiry))
+    recorded = [(schedule, steps) for schedule, steps in every if any(step.recorded for step in steps)]
+    found = []
+    for schedule, steps in recorded or every:
+        with suppress(FeinsumError):
+            found.append(_composed(space, schedule, steps))
+    return sorted(found, key=lambda made: made.expected_s)[:MOST_CHAINS]
+
+
+def _every(
+    space: TransformSpace, problem: Problem, inquiry: Inquiry, asked: Sequence[ContractionSchedule] = ()
+) -> Iterator[tuple[ContractionSchedule, list[_Step]]]:
+    """The orders of contraction of a space, and their steps; the same einsum is the same step."""
     if not isinstance(space, ChainSpace):
         return
-    for schedule in (*asked, *steps_of(space, problem)):
+    found: dict[BatchedEinsum, _Step] = {}
+    for schedule in dict.fromkeys((*asked, *steps_of(space, problem))):
         try:
-            steps = [_Step(space, e, problem) for e in step_einsums(problem.einsum, schedule)]
-            known = [step.recorded(inquiry) for step in steps]
-            if not any(known) and schedule not in asked:
-                continue
-            kernels = [kernel or step.guessed() for step, kernel in zip(steps, known, strict=True)]
+            for e in (steps := step_einsums(problem.einsum, schedule)):
+                if e not in found:
+                    found[e] = _Step(space, e, problem, inquiry)
         except FeinsumError as error:
             logger.info("no chain of '%s' for '%s': %s", space.name, problem.einsum, error)
             continue
-        yield Composition(
-            space,
-            space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels]),
-            tuple(kernel.origin for kernel in kernels),
-            sum(kernel.expected_s for kernel in kernels),
-        )
+        yield schedule, [found[e] for e in steps]
+
+
+def _composed(space: TransformSpace, schedule: ContractionSchedule, steps: Sequence[_Step]) -> Composition:
+    """The chain of the best kernels of steps.
+
+    :raises FeinsumError: if no space has one for some step.
+    """
+    assert isinstance(space, ChainSpace)
+    kernels = [step.recorded or step.guessed for step in steps]
+    chain = space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels])
+    expected_s = sum(kernel.expected_s for kernel in kernels)
+    return Composition(space, chain, tuple(kernel.origin for kernel in kernels), expected_s)
 
 
 def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedule, ...]:
@@ -134,16 +171,17 @@ def origins(
 class _Step:
     """A step that looks for a kernel."""
 
-    def __init__(self, space: ChainSpace, e: BatchedEinsum, problem: Problem) -> None:
-        self._e, self._here = e, Instance.at(e, e.sizes_from(problem.sizes), problem.device)
+    def __init__(self, space: ChainSpace, e: BatchedEinsum, problem: Problem, inquiry: Inquiry) -> None:
+        self._e, self._here, self._inquiry = e, Instance.at(e, e.sizes_from(problem.sizes), problem.device), inquiry
         self._able = {s.name: s for s in space.spaces_of_steps if s.roles(e) is not None}
         self._passed_over: list[str] = []
 
-    def recorded(self, inquiry: Inquiry) -> _Kernel | None:
+    @cached_property
+    def recorded(self) -> _Kernel | None:
         """The kernel of the best record whose configuration its space accepts."""
         if not self._able:
             return None
-        for kind, record in inquiry.precedents(Question.of(self._here, self._able.values())):
+        for kind, record in self._inquiry.precedents(Question.of(self._here, self._able.values())):
             s = self._able[record.space]
             found = adapt(record, self._here, s) or record.configuration
             reason = _refusal(s, self._here, found)
@@ -153,6 +191,7 @@ class _Step:
             self._passed_over.append(f"record {record.id}: {reason}")
         return None
 
+    @cached_property
     def guessed(self) -> _Kernel:
         """The kernel that the cost model expects to be the fastest.
 
@@ -161,6 +200,7 @@ class _Step:
         able = tuple(self._able.values())
         found = favourites(self._here, able, looked_at=_LOOKED_AT, seconds=SECONDS)
         if not found:
+            logger.info("no space has a kernel for step '%s'", self._e.indexing)
             raise FeinsumError(f"no space has a kernel for step '{self._e.indexing}'")
         return _Kernel(found[0].space, found[0].configuration, self._origin("cost model"), found[0].expected_s)
 

@@ -6,7 +6,7 @@ pattern      a record of an einsum of the same subscripts, of other fixed length
 driver       any of these on another driver version of this device
 architecture any of these on another device of the same architecture
 steps        a chain of steps with records on these rungs, where it is expected to be no slower than the next
-cost model   the configurations that the cost model expects to be the fastest, in all spaces that match
+cost model   the configurations that the cost model expects to be the fastest, in all spaces that match, chains among them
 default      the default configuration of the most specific space that matches
 generic      the default configuration of the space that accepts every einsum
 
@@ -26,7 +26,7 @@ from functools import cached_property
 from itertools import groupby, islice
 from typing import Any
 
-from feinsum.candidates.composed import StepOrigin, compositions, origins
+from feinsum.candidates.composed import StepOrigin, best_chains, origins
 from feinsum.candidates.origin import Origin
 from feinsum.candidates.predicted import SECONDS, Favourite, favourites
 from feinsum.candidates.records import Inquiry, Question, scaled_s, time_at
@@ -109,8 +109,8 @@ def _climb(
                 continue
             yield choice
         yield Choice(rung, s, record.configuration, record)
-    composed = [c for name, s in matching.items() for c in compositions(s, problems[name], inquiry)]
-    guesses = [Choice("steps", c.space, c.configuration, None, c.expected_s, c.origins) for c in composed]
+    composed = [c for name, s in matching.items() for c in best_chains(s, problems[name], inquiry)]
+    guesses = [Choice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins) for c in composed]
     best = islice(favoured.all, _FAVOURITES)
     guesses += [*beaten, *(Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in best)]
     guesses.sort(key=lambda choice: choice.expected_s or 0.0)

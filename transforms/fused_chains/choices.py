@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
+from functools import lru_cache
+from itertools import islice, product
 from typing import Any
 
+from feinsum.devices import DeviceProfile
+from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.space import Choices, Configuration, Problem, Value
 
@@ -16,8 +19,19 @@ INTENSE = 50
 """Operations for each number of the operands and the output, above which matrix units are the first guess (by hand)."""
 
 
+MOST_REFUSED = 400
+"""Configurations of best guesses that are looked at before leaner ones come first: a fifth of a millisecond each."""
+
+
 def parameters(p: Problem) -> Choices:
-    """The choices of every parameter, the best guess first."""
+    """The choices of every parameter, the best guess first that a work-group can hold."""
+    return _parameters(p.einsum, tuple(p.sizes.items()), p.device)
+
+
+@lru_cache(maxsize=256)
+def _parameters(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Choices:
+    """Asked for with every configuration."""
+    p = Problem(e, dict(sizes), device)
     heavy = bool(units(p)) and _operations_of_a_number(p) > INTENSE
     best: dict[str, Any] = {
         "order": orders(p.einsum, tuple(p.sizes.items()), block_letters(p)),
@@ -34,24 +48,35 @@ def parameters(p: Problem) -> Choices:
         "chained": (False, True),
     }
     first: Choices = {name: values[:1] for name, values in best.items()}
-    if not _fits(p, best, NO_UNIT, 1):
+    if _leanest(p, best, NO_UNIT, 1) is None:
         return first
     if not p.device.local_memory_is_dedicated:
         # Work-items do better alone there, so few configurations are worth a trial.
         return {**first, "unit": (NO_UNIT,), "elements": (3, 1), "together": (3, 1)}
     # Otherwise a search for the first accepted one would go through thousands that differ in everything else.
-    fitting = [pair for pair in product(best["unit"], best["elements"]) if _fits(p, best, *pair)]
-    found = {"unit": [unit for unit, _ in fitting], "elements": {elements for _, elements in fitting}}
-    return {**best, **{name: [x for x in best[name] if x in own] for name, own in found.items()}}
+    fitting = {pair: lean for pair in product(best["unit"], best["elements"]) if (lean := _leanest(p, best, *pair))}
+    found = {"unit": {unit for unit, _ in fitting}, "elements": {elements for _, elements in fitting}}
+    best |= {name: [x for x in best[name] if x in own] for name, own in found.items()}
+    if not _is_found_soon(p, best):
+        first = next(iter(fitting.values()))
+        best = {name: (first[name], *(x for x in values if x != first[name])) for name, values in best.items()}
+    return best
 
 
-def _fits(p: Problem, choices: Mapping[str, Any], unit: Value, elements: int) -> bool:
-    """Whether a work-group can hold so many elements at all: with the least in local memory, in small and large tiles."""
+def _is_found_soon(p: Problem, choices: Choices) -> bool:
+    """Whether one of the first configurations is accepted."""
+    points = islice(product(*choices.values()), MOST_REFUSED)
+    return any(_has_plan(p, dict(zip(choices, values, strict=True))) for values in points)
+
+
+def _leanest(p: Problem, choices: Mapping[str, Any], unit: Value, elements: int) -> Configuration | None:
+    """A configuration by which a work-group can hold so many elements: the least in local memory, small or large tiles."""
     lean: dict[str, Value] = {"unit": unit, "elements": elements, "turns": choices["turns"][-1], "stay": 0}
     lean |= {"copy": "needed", **dict.fromkeys(("staged", "prefetch", "early", "chained"), False)}
     tiles = (1, min(choices["across"])), (max(n for n in choices["together"] if elements % n == 0), max(choices["across"]))
     ways = product(choices["order"], tiles if elements != 1 or unit != NO_UNIT else tiles[:1])
-    return any(_has_plan(p, {**lean, "order": o, "together": n, "across": m}) for o, (n, m) in ways)
+    every = ({**lean, "order": o, "together": n, "across": m} for o, (n, m) in ways)
+    return next((c for c in every if _has_plan(p, c)), None)
 
 
 def _operations_of_a_number(p: Problem) -> float:

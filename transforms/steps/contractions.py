@@ -7,10 +7,10 @@ alone; or a chain gives every step a configuration of its own, of whichever spac
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, islice, product
 from typing import TYPE_CHECKING
 
-from feinsum.contraction import ContractionSchedule, aligned
+from feinsum.contraction import ContractionSchedule, aligned, with_results
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import contract_in_steps, spread, spread_sum
 from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable
@@ -78,10 +78,19 @@ def _seconds(p: Problem, *, turn: bool) -> float:
     return work_of_steps(p, schedule_of_steps(p, turn=turn), {}).seconds(p.device, p.itemsize)
 
 
+MOST_ORDERS = 8
+"""Orders of the axes of partial results that are looked at."""
+
+
 def orders(p: Problem) -> list[ContractionSchedule]:
-    """Steps that may have kernels of their own, partial results ordered to suit lanes, or in the natural order."""
+    """Steps that may have kernels of their own, each partial result ordered to suit lanes, or in the natural order."""
+    if p.einsum.n <= 2:
+        return []
     cheapest = cheapest_pairs(p)
-    return list(dict.fromkeys((aligned(cheapest, p.einsum.indexing), cheapest))) if p.einsum.n > 2 else []
+    ways = zip(aligned(cheapest, p.einsum.indexing).steps, cheapest.steps, strict=True)
+    results = product(*(dict.fromkeys(step.indexing.output for step in each) for each in ways))
+    found = [with_results(cheapest, p.einsum.indexing, outputs) for outputs in islice(results, MOST_ORDERS)]
+    return found if cheapest in found else [*found[:-1], cheapest]
 
 
 @space(
