@@ -46,6 +46,20 @@ def test_arrays_lie_anyhow(scale: fe.Built, x: Any, y: Any) -> None:
         assert (y.base[3] == 1).all()
 
 
+def test_a_work_group_takes_several_small_instances(cpu: fe.Device) -> None:
+    """If enough groups are left; the last one takes what there is."""
+    program, units = fe.program(SCALE), cpu.profile.compute_units
+    kernel = GeneralKernel(program.function(), program.source, cpu, target=Target(4, (32, 1)))
+    many = 4 * 64 * units + 1
+    assert [kernel.chunk(count) for count in (1, 64 * units, 2 * 64 * units, many, 100 * many)] == [1, 1, 2, 4, 4]
+    x = np.asarray(np.arange(3.0 * many).reshape((3, many), order="F"), np.float32, order="F")
+    y = np.zeros((3, many), np.float32, order="F")
+    kernel.call({"s": 2.0, "x": x, "y": y}, None, None, None)
+    np.testing.assert_array_equal(y, 2 * x)
+    large = fe.program(SCALE.replace("x3", "x129").replace("0:3", "0:129"))
+    assert GeneralKernel(large.function(), large.source, cpu, target=Target(4, (32, 1))).chunk(100 * many) == 1
+
+
 def test_arrays_on_the_device(scale: fe.Built, cpu: fe.Device) -> None:
     """Those in order F are used where they are; written ones have to be."""
     x, whole = cla.to_device(cpu.queue, ones(3, 4)), cla.zeros(cpu.queue, (4, 4), np.float32, order="F")

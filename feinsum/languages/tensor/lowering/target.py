@@ -18,9 +18,10 @@ from feinsum.languages.tensor.types import BF16, F16, F32, I8, I16, I32, Memref,
 _USUAL_SUBGROUP = {"gpu": 32}
 _SEEN = frozenset({"num_subgroups", "subgroup_size", "subgroup_id", "subgroup_local_id"})
 _MOST_WORK_ITEMS = 256
-_TILES_OF_SUBGROUP = 4
-"""Tiles of a result that a sub-group of a GPU takes one after the other: the best of 1, 2, 4 and 8 sub-groups of an H200 on
-2026-11-24, for most of twelve programs."""
+_MOST_SUBGROUPS, _TILES_OF_SUBGROUP = 4, 4
+"""Sub-groups of a GPU for one instruction, and tiles of the largest result that each takes, one after the other, of several
+instructions, between which they wait for each other: the best of 1, 2, 4 and 8 sub-groups for most of twelve programs on an
+H200 on 2026-11-24."""
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,14 @@ def _subgroup_of(function: Function, profile: DeviceProfile) -> int:
 
 
 def _subgroups_of(function: Function, items: int, profile: DeviceProfile) -> int:
-    """On GPUs one for every four tiles of eight columns, as more of them wait for each other; elsewhere one for each."""
-    on_gpu = profile.kind == "gpu"
-    share = _TILES_OF_SUBGROUP if on_gpu else 1
-    tiles = max((-(-rows // items) * -(-columns // 8) for rows, columns in results(function)), default=1)
+    """Enough for the largest result to keep every work-item busy; on GPUs fewer, as sub-groups wait for each other."""
+    shapes = list(results(function))
+    wanted = max((-(-rows // items) * -(-columns // 8) for rows, columns in shapes), default=1)
     most = max(min(_MOST_WORK_ITEMS, profile.max_work_group_size) // items, 1)
-    return min(max(-(-tiles // share), -(-32 // items) if on_gpu else 1), most)
+    if profile.kind != "gpu":
+        return min(wanted, most)
+    wanted = min(wanted, _MOST_SUBGROUPS) if len(shapes) == 1 else -(-wanted // _TILES_OF_SUBGROUP)
+    return min(max(wanted, -(-32 // items)), most)
 
 
 def results(function: Function) -> Iterable[tuple[int, int]]:
