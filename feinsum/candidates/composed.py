@@ -8,6 +8,7 @@ A step is an einsum like any other, known by its canonical form, so records of i
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from feinsum.candidates.records import Inquiry, Question, time_at
 from feinsum.candidates.transfer import adapt
 from feinsum.contraction import ContractionSchedule, step_einsums
 from feinsum.database import TuningRecord
+from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.space import ChainSpace, Configuration, Instance, Missed, Problem, TransformSpace
@@ -67,12 +69,16 @@ class StepOrigin:
 
 @dataclass(frozen=True)
 class Composition:
-    """A configuration that is a chain, with the time that its steps take together, in seconds."""
+    """A configuration that is a chain, with the time that its steps take together, in seconds.
+
+    :ivar is_cached: whether the last cache of the device holds each partial result.
+    """
 
     space: TransformSpace
     configuration: Configuration
     origins: tuple[StepOrigin, ...]
     expected_s: float
+    is_cached: bool
 
     @property
     def rung(self) -> str:
@@ -145,7 +151,8 @@ def _composed(space: TransformSpace, schedule: ContractionSchedule, steps: Seque
     kernels = [step.recorded or step.guessed for step in steps]
     chain = space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels])
     expected_s = sum(kernel.expected_s for kernel in kernels)
-    return Composition(space, chain, tuple(kernel.origin for kernel in kernels), expected_s)
+    is_cached = all(step.result_bytes <= step.profile.cache_bytes for step in steps[:-1])
+    return Composition(space, chain, tuple(kernel.origin for kernel in kernels), expected_s, is_cached)
 
 
 def steps_of(space: TransformSpace, problem: Problem) -> tuple[ContractionSchedule, ...]:
@@ -175,6 +182,16 @@ class _Step:
         self._e, self._here, self._inquiry = e, Instance.at(e, e.sizes_from(problem.sizes), problem.device), inquiry
         self._able = {s.name: s for s in space.spaces_of_steps if s.roles(e) is not None}
         self._passed_over: list[str] = []
+
+    @property
+    def profile(self) -> DeviceProfile:
+        return self._here.profile
+
+    @property
+    def result_bytes(self) -> int:
+        return sum(a.itemsize for a in self._e.row_dtypes) * math.prod(
+            self._here.lengths[x] for x in self._here.einsum.indexing.output
+        )
 
     @cached_property
     def recorded(self) -> _Kernel | None:

@@ -42,6 +42,9 @@ _MORE_PROMISING = 0.7
 predictions on a CPU are off by 1.4 and more."""
 _FAVOURITES = 6
 """Configurations of the cost model that are tried before it is taken to be wrong about the einsum."""
+_OF_ONE_LAUNCH = 0.6
+"""The share of the time expected of one launch that a chain without records may be expected to take at most if its partial
+results pass through memory: the model knows few steps that are bound by it, and one took five times as long as expected."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,12 @@ def _climb(
                 continue
             yield choice
         yield Choice(rung, s, record.configuration, record)
+    best = list(islice(favoured.all, _FAVOURITES))
     composed = [c for name, s in matching.items() for c in best_chains(s, problems[name], inquiry)]
+    if best and _is_one_launch(best[0], problems):
+        limit_s = _OF_ONE_LAUNCH * best[0].expected_s
+        composed = [c for c in composed if c.rung == "steps" or c.is_cached or c.expected_s < limit_s]
     guesses = [Choice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins) for c in composed]
-    best = islice(favoured.all, _FAVOURITES)
     guesses += [*beaten, *(Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in best)]
     guesses.sort(key=lambda choice: choice.expected_s or 0.0)
     for rung, record in inquiry.of_other_types(question):
@@ -128,6 +134,13 @@ def _climb(
             configuration = s.default(problems[s.name])
         if configuration is not None:
             yield Choice("default" if s.rank > 0 else "generic", s, configuration)
+
+
+def _is_one_launch(favourite: Favourite, problems: Mapping[str, Problem]) -> bool:
+    s = favourite.space
+    with Missed(s):
+        return s.work(problems[s.name], favourite.configuration).launches == 1
+    return False
 
 
 def _most_promising_first(
