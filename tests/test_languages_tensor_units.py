@@ -181,7 +181,7 @@ def test_a_device_with_units_is_given_them() -> None:
     text = product(("f64", "f64", "f64"), (56, 9, 56))
     target = choose_target(fe.program(text).function(), DEVICE)
     made = emitted(text, target)
-    assert (target.subgroup_size, target.subgroups) == (32, 4)
+    assert (target.subgroup_size, target.subgroups) == (32, 2)
     assert "fp64-mma-m16n8k16" in made.units
     assert "mma.sync.aligned.m16n8k16.row.col.f64" in made.source
     text = product(("f16", "f16", "f32"), (64, 64, 64))
@@ -190,16 +190,21 @@ def test_a_device_with_units_is_given_them() -> None:
     assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in emitted(text, target).source
 
 
-def test_instructions_that_wait_for_each_other_share_few_sub_groups() -> None:
-    """One for every four tiles of the largest result."""
-    text = """func @chain(%K: memref<f64x56x56>, %P: memref<f64x56x9>, %A: memref<f64x9x9>, %Q: memref<f64x56x9>) {
-        %0 = constant 0.0 : f64  %1 = constant 1.0 : f64  %t = alloca : memref<f64x56x9,local>
-        gemm.n.n %1, %P, %A, %0, %t
-        gemm.n.n %1, %K, %t, %1, %Q
-    }"""
-    assert choose_target(fe.program(text).function(), DEVICE).subgroups == 1
-    longer = text.replace("56x9,", "56x40,").replace("56x9>", "56x40>").replace("9x9", "40x40")
-    assert choose_target(fe.program(longer).function(), DEVICE).subgroups == 3
+@pytest.mark.parametrize(
+    ("types", "sizes", "wanted"),
+    [
+        ("f64", (56, 9, 9), (32, 2)),
+        ("f64", (56, 40, 56), (32, 3)),
+        ("f64", (128, 128, 8), (32, 8)),
+        ("f64", (16, 16, 16), (32, 2)),
+        ("f32", (16, 16, 16), (16, 4)),
+        ("f64", (8, 8, 8), (8, 4)),
+    ],
+)
+def test_sub_groups_of_an_instance(types: str, sizes: tuple[int, int, int], wanted: tuple[int, int]) -> None:
+    """One takes four tiles of its rows by eight columns; those of few rows are smaller where no unit multiplies them."""
+    target = choose_target(fe.program(product((types, types, types), sizes)).function(), DEVICE)
+    assert (target.subgroup_size, target.subgroups) == wanted
 
 
 def test_results_are_rounded_once(plays: fe.Device) -> None:

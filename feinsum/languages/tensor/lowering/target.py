@@ -13,15 +13,16 @@ from feinsum.devices import DeviceProfile
 from feinsum.errors import DeviceError
 from feinsum.languages.tensor.effects import TALKS
 from feinsum.languages.tensor.ir import Function, Operation
-from feinsum.languages.tensor.types import BF16, F16, F32, I8, I16, I32, Memref, Scalar
+from feinsum.languages.tensor.types import BF16, F16, F32, F64, I8, I16, I32, Memref, Scalar
 
 _USUAL_SUBGROUP = {"gpu": 32}
 _SEEN = frozenset({"num_subgroups", "subgroup_size", "subgroup_id", "subgroup_local_id"})
 _MOST_WORK_ITEMS = 256
-_MOST_SUBGROUPS, _TILES_OF_SUBGROUP = 4, 4
-"""Sub-groups of a GPU for one instruction, and tiles of the largest result that each takes, one after the other, of several
-instructions, between which they wait for each other: the best of 1, 2, 4 and 8 sub-groups for most of twelve programs on an
-H200 on 2026-11-24."""
+_TILES_OF_SUBGROUP = 4
+"""Tiles of the largest result that a sub-group of a GPU takes one after the other.  This, and work-groups of 64 work-items
+at least, is the best of 1, 2, 4 and 8 sub-groups for most of sixteen programs on an H200 on 2026-11-24; with 32 work-items
+updates of 16x16 and 32x32 matrices took 2.2 to 2.8 times as long, which was not explained."""
+_FLOAT64_UNIT = "fp64-mma-m16n8k4"
 
 
 @dataclass(frozen=True)
@@ -131,27 +132,31 @@ def choose_target(function: Function, profile: DeviceProfile) -> Target:
 
 
 def _subgroup_of(function: Function, profile: DeviceProfile) -> int:
-    """16 or 32 where the function can see it, or else so many that few are idle."""
+    """16 or 32 where the function can see it, or else so many that few are idle, unless matrix units take all of 32."""
     usual = _USUAL_SUBGROUP.get(profile.kind, 16)
     if is_observable(function):
         return usual
-    rows = [rows for rows, _ in results(function)]
-    tallest = max(rows, default=usual)
+    tallest = max((rows for rows, _ in results(function)), default=usual)
+    if tallest > 8 and _FLOAT64_UNIT in profile.matrix_units and any(_sums_float64(op) for op in function.body.walk()):
+        return usual
     items = usual
     while items > 4 and items // 2 >= tallest:
         items //= 2
     return items
 
 
+def _sums_float64(operation: Operation) -> bool:
+    type_ = operation.operands[-1].type if operation.name == "gemm" else None
+    return isinstance(type_, Memref) and type_.element == F64
+
+
 def _subgroups_of(function: Function, items: int, profile: DeviceProfile) -> int:
     """Enough for the largest result to keep every work-item busy; on GPUs fewer, as sub-groups wait for each other."""
-    shapes = list(results(function))
-    wanted = max((-(-rows // items) * -(-columns // 8) for rows, columns in shapes), default=1)
+    wanted = max((-(-rows // items) * -(-columns // 8) for rows, columns in results(function)), default=1)
     most = max(min(_MOST_WORK_ITEMS, profile.max_work_group_size) // items, 1)
-    if profile.kind != "gpu":
-        return min(wanted, most)
-    wanted = min(wanted, _MOST_SUBGROUPS) if len(shapes) == 1 else -(-wanted // _TILES_OF_SUBGROUP)
-    return min(max(wanted, -(-32 // items)), most)
+    if profile.kind == "gpu":
+        wanted = max(-(-wanted // _TILES_OF_SUBGROUP), -(-(32 if items < 16 else 64) // items))
+    return min(wanted, most)
 
 
 def results(function: Function) -> Iterable[tuple[int, int]]:
