@@ -20,7 +20,6 @@ from feinsum.candidates.records import Inquiry, Question, time_at
 from feinsum.candidates.transfer import adapt
 from feinsum.contraction import ContractionSchedule, step_einsums
 from feinsum.database import TuningRecord
-from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.space import ChainSpace, Configuration, Instance, Missed, Problem, TransformSpace
@@ -71,7 +70,7 @@ class StepOrigin:
 class Composition:
     """A configuration that is a chain, with the time that its steps take together, in seconds.
 
-    :ivar is_cached: whether the last cache of the device holds each partial result.
+    :ivar is_cached: whether caches hold each partial result, on a device where one launch has no better place for it.
     """
 
     space: TransformSpace
@@ -151,7 +150,7 @@ def _composed(space: TransformSpace, schedule: ContractionSchedule, steps: Seque
     kernels = [step.recorded or step.guessed for step in steps]
     chain = space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels])
     expected_s = sum(kernel.expected_s for kernel in kernels)
-    is_cached = all(step.result_bytes <= step.profile.cache_bytes for step in steps[:-1])
+    is_cached = all(step.keeps_result_in_cache for step in steps[:-1])
     return Composition(space, chain, tuple(kernel.origin for kernel in kernels), expected_s, is_cached)
 
 
@@ -184,14 +183,12 @@ class _Step:
         self._passed_over: list[str] = []
 
     @property
-    def profile(self) -> DeviceProfile:
-        return self._here.profile
-
-    @property
-    def result_bytes(self) -> int:
-        return sum(a.itemsize for a in self._e.row_dtypes) * math.prod(
-            self._here.lengths[x] for x in self._here.einsum.indexing.output
-        )
+    def keeps_result_in_cache(self) -> bool:
+        """Whether the last cache holds the result, on a device without local memory of its own."""
+        here = self._here
+        entries = math.prod(here.lengths[x] for x in here.einsum.indexing.output)
+        nbytes = entries * sum(dtype.itemsize for dtype in here.einsum.row_dtypes)
+        return not here.profile.local_memory_is_dedicated and nbytes <= here.profile.cache_bytes
 
     @cached_property
     def recorded(self) -> _Kernel | None:

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 ERF: Final = "feinsum_erf_float"
-"""The error function, followed by the width of its vectors; see :func:`_erf`."""
+"""The error function, followed by the width of its vectors, if its argument is one; see :func:`_erf`."""
 EXP: Final = "feinsum_exp_float"
 """The exponential function, likewise; see :func:`_exp`."""
 QUOTIENTS: Final = "feinsum_quotients_float"
@@ -55,7 +55,7 @@ def own_name(function: str, scalar: str, width: int) -> str:
 
 def own_functions(code: str) -> list[tuple[str, str]]:
     """The names of those functions of this module that some C calls, each with its definition, in order."""
-    called = sorted(set(re.findall(rf"\b({ERF}|{EXP}|{QUOTIENTS})(\d+)\(", code)))
+    called = sorted(set(re.findall(rf"\b({ERF}|{EXP}|{QUOTIENTS})(\d*)\(", code)))
     found = [(f"{name}{width}", _defined(name, f"float{width}")) for name, width in called]
     return [(INVERSE, _INVERSE), *found] if f"{INVERSE}(" in code else found
 

@@ -20,9 +20,11 @@ from typing import Any
 import loopy as lp
 import numpy as np
 from loopy.symbolic import Literal
-from loopy.target.opencl import OpenCLCASTBuilder
+from loopy.target.opencl import OpenCLCallable, OpenCLCASTBuilder
 from loopy.target.pyopencl import ExpressionToPyOpenCLCExpressionMapper, PyOpenCLCASTBuilder, get_pyopencl_callables
 from pymbolic.primitives import Subscript
+
+from feinsum.epilogue.vector_functions import ERF, own_functions
 
 
 class QuietTarget(lp.PyOpenCLTarget):  # type: ignore[misc]
@@ -36,7 +38,8 @@ class _Builder(PyOpenCLCASTBuilder):  # type: ignore[misc]
     @property
     def known_callables(self) -> dict[str, Any]:
         """The functions of OpenCL C and pyopencl."""
-        return {**OpenCLCASTBuilder(self.target).known_callables, **get_pyopencl_callables()}
+        known = {**OpenCLCASTBuilder(self.target).known_callables, **get_pyopencl_callables()}
+        return {**known, "erf": _Erf(name="erf")}
 
     def get_expression_to_c_expression_mapper(self, codegen_state: Any) -> _ToC:
         """Loopy's mapper, except for constants of 32 and 64 bits without a sign."""
@@ -59,6 +62,22 @@ class _ToC(ExpressionToPyOpenCLCExpressionMapper):  # type: ignore[misc]
         if isinstance(expr, np.uint32 | np.uint64):
             return Literal(f"{int(expr)}{'u' if isinstance(expr, np.uint32) else 'ul'}")
         return super().map_constant(expr, type_context)
+
+
+class _Erf(OpenCLCallable):  # type: ignore[misc]
+    """The error function; that of float32 is our own, which has no branches."""
+
+    def with_types(self, arg_id_to_dtype: Any, clbl_inf_ctx: Any) -> Any:
+        """The types of the argument and the result, and the name in C."""
+        known, context = super().with_types(arg_id_to_dtype, clbl_inf_ctx)
+        if known.name_in_target is not None and known.arg_id_to_dtype[0].numpy_dtype == np.float32:
+            known = known.copy(name_in_target=ERF)
+        return known, context
+
+    def generate_preambles(self, target: Any) -> Any:
+        """The definition of our own."""
+        if self.name_in_target == ERF:
+            yield from ((f"70_{name}", text) for name, text in own_functions(f"{ERF}("))
 
 
 _MAKERS = {np.dtype(np.complex64): "cfloat_new", np.dtype(np.complex128): "cdouble_new"}
