@@ -84,8 +84,8 @@ def _leanest(p: Problem, choices: Mapping[str, Any], unit: Value, elements: int)
 def _lie_side_by_side(p: Problem) -> bool:
     """Whether some operand has its elements side by side, of which a group reads a run for each other index.
 
-    With 16 an einsum took 0.52 to 0.6 of the time that 2, 3 or 4 took on an H200, and copies of such operands up to 2.8 times
-    as long as reading them where they are needed (benchmarks/jobs/cost-model-gpu-steps.toml, 2026-11-24).
+    With 16 an einsum took 0.52 to 0.6 of the time that 2, 3 or 4 took on an H200, and copies of such operands took up to
+    2.8 times as long as reading them where they are needed (benchmarks/jobs/cost-model-gpu-steps.toml, 2026-11-24).
     """
     longest = block_letters(p)[0]
     return any(len(term) > 1 and term[-1] == longest for term in p.einsum.indexing.inputs)

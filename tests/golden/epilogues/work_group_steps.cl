@@ -2,36 +2,47 @@
 // work_group_steps, version 1
 
 // Some GPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] then 2*v + out; (v + b[i])/(exp(-(v + b[i])) + 1) a0: float64[3, 6, 5], a1: float64[6, Ne], a2_0: float64[6, Ne, 5], a2_1: float64[6, Ne, 5], b: float64[3]
-// order=0+2 1+3 unit=none elements=3 together=3 across=16 turns=1 copy=all staged=False stay=0 prefetch=False early=False chained=False
+// order=0+2 1+3 unit=none elements=16 together=1 across=5 turns=3 copy=needed staged=False stay=0 prefetch=False early=False chained=False
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
+#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
+    MACRO_NAME(int8, char) \
+    MACRO_NAME(int16, short) \
+    MACRO_NAME(int32, int) \
+    MACRO_NAME(int64, long)
+#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        if (a<0) \
+            a = a - (b-1); \
+        return a/b; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
+#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#undef LOOPY_CALL_WITH_INTEGER_TYPES
 
 __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double const *__restrict__ b, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
 {
-  double acc[3 * 3];
-  double acc_0[3];
-  double acc_1[3 * 3];
-  double acc_2[3];
+  double acc[3];
+  double acc_0[1];
+  double acc_1[3];
+  double acc_2[1];
   __local double local_memory[136] __attribute__ ((aligned (16)));
-  __local double local_memory_0[18] __attribute__ ((aligned (16)));
-  __local double local_memory_1[177] __attribute__ ((aligned (16)));
-  __local double local_memory_2[81] __attribute__ ((aligned (16)));
+  __local double local_memory_0[116] __attribute__ ((aligned (16)));
+  __local double local_memory_1[288] __attribute__ ((aligned (16)));
+  __local double local_memory_2[288] __attribute__ ((aligned (16)));
   double moved[3];
-  double moved_0[1];
-  double moved_1[3];
-  double moved_2[3];
-  double present[3];
+  double moved_0[4];
+  double present[1];
   double value[3];
-  double value_0[3];
+  double value_0[1];
   double value_1[1];
   double value_2[3];
-  double value_3[3];
-  double value_4[3];
-  double value_5[1];
-  double value_6[3];
+  double value_3[1];
+  double value_4[1];
 
   __attribute__((opencl_unroll_hint))
   for (int turn = 0; turn <= 2; ++turn)
@@ -41,193 +52,88 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
   for (int turn_0 = 0; turn_0 <= 2; ++turn_0)
     if (turn_0 * 32 + lid(0) < 90)
       local_memory[29 * lid(0) + 65 * turn_0 + -144 * ((lid(0) + 2 * turn_0) / 5) + (lid(0) + 2 * turn_0) / 30] = moved[turn_0];
+  __attribute__((opencl_unroll_hint))
+  for (int a_tile = 0; a_tile <= 3; ++a_tile)
   {
-    int const a_tile = 0;
+    int const turn_1 = 0;
 
-    {
-      int const turn_1 = 0;
-
-      if (turn_1 * 32 + lid(0) < 18)
-        moved_0[0] = a1[Ne * (lid(0) / 3) + min(gid(0) * 3 + (turn_1 * 32 + lid(0)) % 3 + a_tile * 3, Ne + -1)];
-    }
-  }
-  {
-    int const a_tile_0 = 0;
-
-    {
-      int const turn_2 = 0;
-
-      if (turn_2 * 32 + lid(0) < 18)
-        local_memory_0[lid(0)] = moved_0[0];
-    }
+    if (turn_1 * 32 + lid(0) < 24)
+      moved_0[a_tile] = a1[Ne * (lid(0) / 4) + min(gid(0) * 16 + (turn_1 * 32 + lid(0)) % 4 + a_tile * 4, Ne + -1)];
   }
   __attribute__((opencl_unroll_hint))
-  for (int a_tile_1 = 0; a_tile_1 <= 2; ++a_tile_1)
+  for (int a_tile_0 = 0; a_tile_0 <= 3; ++a_tile_0)
   {
-    int const turn_3 = 0;
+    int const turn_2 = 0;
 
-    if (turn_3 * 32 + lid(0) < 30)
-      moved_1[a_tile_1] = a2_0[5 * Ne * (lid(0) / 5) + 5 * min(gid(0) * 3 + a_tile_1, Ne + -1) + lid(0) + -5 * (lid(0) / 5)];
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int a_tile_2 = 0; a_tile_2 <= 2; ++a_tile_2)
-  {
-    int const turn_4 = 0;
-
-    if (turn_4 * 32 + lid(0) < 30)
-      local_memory_1[36 * lid(0) + a_tile_2 + -174 * (lid(0) / 5)] = moved_1[a_tile_2];
+    if (turn_2 * 32 + lid(0) < 24)
+      local_memory_0[lid(0) + 4 * a_tile_0 + 16 * (lid(0) / 4)] = moved_0[a_tile_0];
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait */;
+  for (int turn_3 = 0; turn_3 <= 2; ++turn_3)
   {
-    int const turn_5 = 0;
-
-    if (5 + -1 * lid(0) >= 0)
+    __attribute__((opencl_unroll_hint))
+    for (int b_tile = 0; b_tile <= 2; ++b_tile)
+      acc[b_tile] = (double) (0.0);
+    __attribute__((opencl_unroll_hint))
+    for (int sum = 0; sum <= 4; ++sum)
     {
+      value_0[0] = a2_0[5 * Ne * (2 * turn_3 + lid(0) / 16) + 5 * min(gid(0) * 16 + (turn_3 * 32 + lid(0)) % 16, Ne + -1) + sum];
       __attribute__((opencl_unroll_hint))
-      for (int a_tile_3 = 0; a_tile_3 <= 2; ++a_tile_3)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile = 0; b_tile <= 2; ++b_tile)
-          acc[3 * b_tile + a_tile_3] = (double) (0.0);
-      }
+      for (int b_tile_0 = 0; b_tile_0 <= 2; ++b_tile_0)
+        value[b_tile_0] = local_memory[2 * turn_3 + 29 * sum + 7 * b_tile_0 + lid(0) / 16];
       __attribute__((opencl_unroll_hint))
-      for (int sum = 0; sum <= 4; ++sum)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int a_tile_4 = 0; a_tile_4 <= 2; ++a_tile_4)
-          value_0[a_tile_4] = local_memory_1[6 * lid(0) + 36 * sum + a_tile_4];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_0 = 0; b_tile_0 <= 2; ++b_tile_0)
-          value[b_tile_0] = local_memory[lid(0) + 29 * sum + 7 * b_tile_0];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_1 = 0; b_tile_1 <= 2; ++b_tile_1)
-        {
-          __attribute__((opencl_unroll_hint))
-          for (int a_tile_5 = 0; a_tile_5 <= 2; ++a_tile_5)
-            acc[3 * b_tile_1 + a_tile_5] = acc[3 * b_tile_1 + a_tile_5] + value[b_tile_1] * value_0[a_tile_5];
-        }
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int a_tile_6 = 0; a_tile_6 <= 2; ++a_tile_6)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_2 = 0; b_tile_2 <= 2; ++b_tile_2)
-          local_memory_2[14 * lid(0) + b_tile_2 + 4 * a_tile_6] = acc[3 * b_tile_2 + a_tile_6];
-      }
+      for (int b_tile_1 = 0; b_tile_1 <= 2; ++b_tile_1)
+        acc[b_tile_1] = acc[b_tile_1] + value[b_tile_1] * value_0[0];
     }
+    __attribute__((opencl_unroll_hint))
+    for (int b_tile_2 = 0; b_tile_2 <= 2; ++b_tile_2)
+      local_memory_1[3 * lid(0) + 96 * turn_3 + b_tile_2] = acc[b_tile_2];
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_0 */;
+  for (int turn_4 = 0; turn_4 <= 1 + -1 * lid(0) + (15 + 31 * lid(0)) / 32; ++turn_4)
   {
-    int const turn_6 = 0;
-
-    if (2 + -1 * lid(0) >= 0)
+    acc_0[0] = (double) (0.0);
+    __attribute__((opencl_unroll_hint))
+    for (int sum_0 = 0; sum_0 <= 5; ++sum_0)
     {
-      __attribute__((opencl_unroll_hint))
-      for (int b_tile_3 = 0; b_tile_3 <= 2; ++b_tile_3)
-        acc_0[b_tile_3] = (double) (0.0);
-      __attribute__((opencl_unroll_hint))
-      for (int sum_0 = 0; sum_0 <= 5; ++sum_0)
-      {
-        value_1[0] = local_memory_0[lid(0) + 3 * sum_0];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_4 = 0; b_tile_4 <= 2; ++b_tile_4)
-          value_2[b_tile_4] = local_memory_2[4 * lid(0) + 14 * sum_0 + b_tile_4];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_5 = 0; b_tile_5 <= 2; ++b_tile_5)
-          acc_0[b_tile_5] = acc_0[b_tile_5] + value_1[0] * value_2[b_tile_5];
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int b_tile_7 = 0; b_tile_7 <= 2; ++b_tile_7)
-        present[b_tile_7] = ((gid(0) * 3 + turn_6 * 32 + lid(0) < Ne) ? out_0[3 * (3 * gid(0) + lid(0)) + b_tile_7] : (double) (0.0));
-      if (gid(0) * 3 + turn_6 * 32 + lid(0) < Ne)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_6 = 0; b_tile_6 <= 2; ++b_tile_6)
-          out_0[3 * (3 * gid(0) + lid(0)) + b_tile_6] = 2.0 * acc_0[b_tile_6] + present[b_tile_6];
-      }
+      value_1[0] = local_memory_0[11 * turn_4 + 20 * sum_0 + loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_4, 3)] * local_memory_1[lid(0) + 32 * turn_4 + 48 * sum_0];
+      acc_0[0] = acc_0[0] + value_1[0];
     }
+    present[0] = ((gid(0) * 16 + (turn_4 * 32 + lid(0)) / 3 < Ne) ? out_0[3 * (16 * gid(0) + 11 * turn_4 + loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_4, 3)) + lid(0) + -1 * turn_4 + -3 * loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_4, 3)] : (double) (0.0));
+    if (gid(0) * 16 + (turn_4 * 32 + lid(0)) / 3 < Ne)
+      out_0[3 * (16 * gid(0) + 11 * turn_4 + loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_4, 3)) + lid(0) + -1 * turn_4 + -3 * loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_4, 3)] = 2.0 * acc_0[0] + present[0];
   }
-  __attribute__((opencl_unroll_hint))
-  for (int a_tile_7 = 0; a_tile_7 <= 2; ++a_tile_7)
+  for (int turn_5 = 0; turn_5 <= 2; ++turn_5)
   {
-    int const turn_7 = 0;
-
-    if (turn_7 * 32 + lid(0) < 30)
-      moved_2[a_tile_7] = a2_1[5 * Ne * (lid(0) / 5) + 5 * min(gid(0) * 3 + a_tile_7, Ne + -1) + lid(0) + -5 * (lid(0) / 5)];
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int a_tile_8 = 0; a_tile_8 <= 2; ++a_tile_8)
-  {
-    int const turn_8 = 0;
-
-    if (turn_8 * 32 + lid(0) < 30)
-      local_memory_1[36 * lid(0) + a_tile_8 + -174 * (lid(0) / 5)] = moved_2[a_tile_8];
+    __attribute__((opencl_unroll_hint))
+    for (int b_tile_3 = 0; b_tile_3 <= 2; ++b_tile_3)
+      acc_1[b_tile_3] = (double) (0.0);
+    __attribute__((opencl_unroll_hint))
+    for (int sum_1 = 0; sum_1 <= 4; ++sum_1)
+    {
+      value_3[0] = a2_1[5 * Ne * (2 * turn_5 + lid(0) / 16) + 5 * min(gid(0) * 16 + (turn_5 * 32 + lid(0)) % 16, Ne + -1) + sum_1];
+      __attribute__((opencl_unroll_hint))
+      for (int b_tile_4 = 0; b_tile_4 <= 2; ++b_tile_4)
+        value_2[b_tile_4] = local_memory[2 * turn_5 + 29 * sum_1 + 7 * b_tile_4 + lid(0) / 16];
+      __attribute__((opencl_unroll_hint))
+      for (int b_tile_5 = 0; b_tile_5 <= 2; ++b_tile_5)
+        acc_1[b_tile_5] = acc_1[b_tile_5] + value_2[b_tile_5] * value_3[0];
+    }
+    __attribute__((opencl_unroll_hint))
+    for (int b_tile_6 = 0; b_tile_6 <= 2; ++b_tile_6)
+      local_memory_2[3 * lid(0) + 96 * turn_5 + b_tile_6] = acc_1[b_tile_6];
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_1 */;
+  for (int turn_6 = 0; turn_6 <= 1 + -1 * lid(0) + (15 + 31 * lid(0)) / 32; ++turn_6)
   {
-    int const turn_9 = 0;
-
-    if (5 + -1 * lid(0) >= 0)
+    acc_2[0] = (double) (0.0);
+    __attribute__((opencl_unroll_hint))
+    for (int sum_2 = 0; sum_2 <= 5; ++sum_2)
     {
-      __attribute__((opencl_unroll_hint))
-      for (int a_tile_9 = 0; a_tile_9 <= 2; ++a_tile_9)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_8 = 0; b_tile_8 <= 2; ++b_tile_8)
-          acc_1[3 * b_tile_8 + a_tile_9] = (double) (0.0);
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int sum_1 = 0; sum_1 <= 4; ++sum_1)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int a_tile_10 = 0; a_tile_10 <= 2; ++a_tile_10)
-          value_4[a_tile_10] = local_memory_1[6 * lid(0) + 36 * sum_1 + a_tile_10];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_9 = 0; b_tile_9 <= 2; ++b_tile_9)
-          value_3[b_tile_9] = local_memory[lid(0) + 29 * sum_1 + 7 * b_tile_9];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_10 = 0; b_tile_10 <= 2; ++b_tile_10)
-        {
-          __attribute__((opencl_unroll_hint))
-          for (int a_tile_11 = 0; a_tile_11 <= 2; ++a_tile_11)
-            acc_1[3 * b_tile_10 + a_tile_11] = acc_1[3 * b_tile_10 + a_tile_11] + value_3[b_tile_10] * value_4[a_tile_11];
-        }
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int a_tile_12 = 0; a_tile_12 <= 2; ++a_tile_12)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_11 = 0; b_tile_11 <= 2; ++b_tile_11)
-          local_memory_2[14 * lid(0) + b_tile_11 + 4 * a_tile_12] = acc_1[3 * b_tile_11 + a_tile_12];
-      }
+      value_4[0] = local_memory_0[11 * turn_6 + 20 * sum_2 + loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_6, 3)] * local_memory_2[lid(0) + 32 * turn_6 + 48 * sum_2];
+      acc_2[0] = acc_2[0] + value_4[0];
     }
-  }
-  barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_2 */;
-  {
-    int const turn_10 = 0;
-
-    if (2 + -1 * lid(0) >= 0)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int b_tile_12 = 0; b_tile_12 <= 2; ++b_tile_12)
-        acc_2[b_tile_12] = (double) (0.0);
-      __attribute__((opencl_unroll_hint))
-      for (int sum_2 = 0; sum_2 <= 5; ++sum_2)
-      {
-        value_5[0] = local_memory_0[lid(0) + 3 * sum_2];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_13 = 0; b_tile_13 <= 2; ++b_tile_13)
-          value_6[b_tile_13] = local_memory_2[4 * lid(0) + 14 * sum_2 + b_tile_13];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_14 = 0; b_tile_14 <= 2; ++b_tile_14)
-          acc_2[b_tile_14] = acc_2[b_tile_14] + value_5[0] * value_6[b_tile_14];
-      }
-      if (gid(0) * 3 + turn_10 * 32 + lid(0) < Ne)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_15 = 0; b_tile_15 <= 2; ++b_tile_15)
-          out_1[3 * (3 * gid(0) + lid(0)) + b_tile_15] = (acc_2[b_tile_15] + b[b_tile_15]) / (exp(-1.0 * (acc_2[b_tile_15] + b[b_tile_15])) + 1.0);
-      }
-    }
+    if (gid(0) * 16 + (turn_6 * 32 + lid(0)) / 3 < Ne)
+      out_1[3 * (16 * gid(0) + 11 * turn_6 + loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_6, 3)) + lid(0) + -1 * turn_6 + -3 * loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_6, 3)] = (acc_2[0] + b[lid(0) + -1 * turn_6 + -3 * loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_6, 3)]) / (exp(-1.0 * (acc_2[0] + b[lid(0) + -1 * turn_6 + -3 * loopy_floor_div_pos_b_int32(lid(0) + -1 * turn_6, 3)])) + 1.0);
   }
 }

@@ -14,14 +14,10 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
   double acc_0[3];
   double acc_1[6 * 3];
   double acc_2[3];
-  __local double local_memory[738] __attribute__ ((aligned (16)));
-  __local double local_memory_0[36] __attribute__ ((aligned (16)));
-  __local double local_memory_1[753] __attribute__ ((aligned (16)));
-  __local double local_memory_2[227] __attribute__ ((aligned (16)));
-  double moved[23];
-  double moved_0[3];
-  double moved_1[4 * 3];
-  double moved_2[4 * 3];
+  __local double local_memory[36] __attribute__ ((aligned (16)));
+  __local double local_memory_0[227] __attribute__ ((aligned (16)));
+  __local double local_memory_1[227] __attribute__ ((aligned (16)));
+  double moved[3];
   double value[6];
   double value_0[3];
   double value_1[1];
@@ -32,87 +28,62 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
   double value_6[3];
 
   __attribute__((opencl_unroll_hint))
-  for (int turn = 0; turn <= 22; ++turn)
-    if (turn * 32 + lid(0) < 720)
-      moved[turn] = A0[192 * ((lid(0) + 32 * turn) / 120) + 16 * (3 * turn + (lid(0) + 2 * turn) / 10 + -12 * ((lid(0) + 32 * turn) / 120)) + lid(0) + 2 * turn + -10 * ((lid(0) + 2 * turn) / 10)];
-  __attribute__((opencl_unroll_hint))
-  for (int turn_0 = 0; turn_0 <= 22; ++turn_0)
-    if (turn_0 * 32 + lid(0) < 720)
-      local_memory[74 * lid(0) + 151 * turn_0 + -739 * ((lid(0) + 2 * turn_0) / 10)] = moved[turn_0];
-  __attribute__((opencl_unroll_hint))
   for (int a_tile = 0; a_tile <= 2; ++a_tile)
   {
-    int const turn_1 = 0;
+    int const turn = 0;
 
-    if (turn_1 * 32 + lid(0) < 12)
-      moved_0[a_tile] = A1[n_a * lid(0) + min(gid(0) * 3 + a_tile, n_a + -1)];
+    if (turn * 32 + lid(0) < 12)
+      moved[a_tile] = A1[n_a * lid(0) + min(gid(0) * 3 + a_tile, n_a + -1)];
   }
   __attribute__((opencl_unroll_hint))
   for (int a_tile_0 = 0; a_tile_0 <= 2; ++a_tile_0)
   {
-    int const turn_2 = 0;
+    int const turn_0 = 0;
 
-    if (turn_2 * 32 + lid(0) < 12)
-      local_memory_0[3 * lid(0) + a_tile_0] = moved_0[a_tile_0];
+    if (turn_0 * 32 + lid(0) < 12)
+      local_memory[3 * lid(0) + a_tile_0] = moved[a_tile_0];
   }
-  __attribute__((opencl_unroll_hint))
-  for (int a_tile_1 = 0; a_tile_1 <= 2; ++a_tile_1)
   {
-    __attribute__((opencl_unroll_hint))
-    for (int turn_3 = 0; turn_3 <= 3; ++turn_3)
-      if (turn_3 * 32 + lid(0) < 120)
-        moved_1[3 * turn_3 + a_tile_1] = x0[10 * n_a * (3 * turn_3 + (lid(0) + 2 * turn_3) / 10) + 10 * min(gid(0) * 3 + a_tile_1, n_a + -1) + lid(0) + 2 * turn_3 + -10 * ((lid(0) + 2 * turn_3) / 10)];
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int a_tile_2 = 0; a_tile_2 <= 2; ++a_tile_2)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int turn_4 = 0; turn_4 <= 3; ++turn_4)
-      if (turn_4 * 32 + lid(0) < 120)
-        local_memory_1[76 * lid(0) + 170 * turn_4 + a_tile_2 + -754 * ((lid(0) + 2 * turn_4) / 10)] = moved_1[3 * turn_4 + a_tile_2];
-  }
-  barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait */;
-  {
-    int const turn_5 = 0;
+    int const turn_1 = 0;
 
     if (11 + -1 * lid(0) >= 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int a_tile_3 = 0; a_tile_3 <= 2; ++a_tile_3)
+      for (int a_tile_1 = 0; a_tile_1 <= 2; ++a_tile_1)
       {
         __attribute__((opencl_unroll_hint))
         for (int b_tile = 0; b_tile <= 5; ++b_tile)
-          acc[3 * b_tile + a_tile_3] = (double) (0.0);
+          acc[3 * b_tile + a_tile_1] = (double) (0.0);
       }
       __attribute__((opencl_unroll_hint))
       for (int sum = 0; sum <= 9; ++sum)
       {
         __attribute__((opencl_unroll_hint))
-        for (int a_tile_4 = 0; a_tile_4 <= 2; ++a_tile_4)
-          value_0[a_tile_4] = local_memory_1[6 * lid(0) + 76 * sum + a_tile_4];
+        for (int a_tile_2 = 0; a_tile_2 <= 2; ++a_tile_2)
+          value_0[a_tile_2] = x0[10 * n_a * lid(0) + 10 * min(gid(0) * 3 + a_tile_2, n_a + -1) + sum];
         __attribute__((opencl_unroll_hint))
         for (int b_tile_0 = 0; b_tile_0 <= 5; ++b_tile_0)
-          value[b_tile_0] = local_memory[lid(0) + 74 * sum + 12 * b_tile_0];
+          value[b_tile_0] = A0[192 * b_tile_0 + 16 * lid(0) + sum];
         __attribute__((opencl_unroll_hint))
         for (int b_tile_1 = 0; b_tile_1 <= 5; ++b_tile_1)
         {
           __attribute__((opencl_unroll_hint))
-          for (int a_tile_5 = 0; a_tile_5 <= 2; ++a_tile_5)
-            acc[3 * b_tile_1 + a_tile_5] = acc[3 * b_tile_1 + a_tile_5] + value[b_tile_1] * value_0[a_tile_5];
+          for (int a_tile_3 = 0; a_tile_3 <= 2; ++a_tile_3)
+            acc[3 * b_tile_1 + a_tile_3] = acc[3 * b_tile_1 + a_tile_3] + value[b_tile_1] * value_0[a_tile_3];
         }
       }
       __attribute__((opencl_unroll_hint))
-      for (int a_tile_6 = 0; a_tile_6 <= 2; ++a_tile_6)
+      for (int a_tile_4 = 0; a_tile_4 <= 2; ++a_tile_4)
       {
         __attribute__((opencl_unroll_hint))
         for (int b_tile_2 = 0; b_tile_2 <= 5; ++b_tile_2)
-          local_memory_2[19 * lid(0) + b_tile_2 + 6 * a_tile_6] = acc[3 * b_tile_2 + a_tile_6];
+          local_memory_0[19 * lid(0) + b_tile_2 + 6 * a_tile_4] = acc[3 * b_tile_2 + a_tile_4];
       }
     }
   }
-  barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_0 */;
+  barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait */;
   {
-    int const turn_6 = 0;
+    int const turn_2 = 0;
 
     if (5 + -1 * lid(0) >= 0)
     {
@@ -122,15 +93,15 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
       __attribute__((opencl_unroll_hint))
       for (int sum_0 = 0; sum_0 <= 11; ++sum_0)
       {
-        value_1[0] = local_memory_0[3 * sum_0 + lid(0) / 2];
+        value_1[0] = local_memory[3 * sum_0 + lid(0) / 2];
         __attribute__((opencl_unroll_hint))
         for (int b_tile_4 = 0; b_tile_4 <= 2; ++b_tile_4)
-          value_2[b_tile_4] = local_memory_2[lid(0) + 19 * sum_0 + 2 * b_tile_4 + 4 * (lid(0) / 2)];
+          value_2[b_tile_4] = local_memory_0[lid(0) + 19 * sum_0 + 2 * b_tile_4 + 4 * (lid(0) / 2)];
         __attribute__((opencl_unroll_hint))
         for (int b_tile_5 = 0; b_tile_5 <= 2; ++b_tile_5)
           acc_0[b_tile_5] = acc_0[b_tile_5] + value_1[0] * value_2[b_tile_5];
       }
-      if (gid(0) * 3 + (turn_6 * 32 + lid(0)) / 2 < n_a)
+      if (gid(0) * 3 + (turn_2 * 32 + lid(0)) / 2 < n_a)
       {
         __attribute__((opencl_unroll_hint))
         for (int b_tile_6 = 0; b_tile_6 <= 2; ++b_tile_6)
@@ -138,64 +109,47 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
       }
     }
   }
-  __attribute__((opencl_unroll_hint))
-  for (int a_tile_7 = 0; a_tile_7 <= 2; ++a_tile_7)
   {
-    __attribute__((opencl_unroll_hint))
-    for (int turn_7 = 0; turn_7 <= 3; ++turn_7)
-      if (turn_7 * 32 + lid(0) < 120)
-        moved_2[3 * turn_7 + a_tile_7] = x1[10 * n_a * (3 * turn_7 + (lid(0) + 2 * turn_7) / 10) + 10 * min(gid(0) * 3 + a_tile_7, n_a + -1) + lid(0) + 2 * turn_7 + -10 * ((lid(0) + 2 * turn_7) / 10)];
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int a_tile_8 = 0; a_tile_8 <= 2; ++a_tile_8)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int turn_8 = 0; turn_8 <= 3; ++turn_8)
-      if (turn_8 * 32 + lid(0) < 120)
-        local_memory_1[76 * lid(0) + 170 * turn_8 + a_tile_8 + -754 * ((lid(0) + 2 * turn_8) / 10)] = moved_2[3 * turn_8 + a_tile_8];
-  }
-  barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_1 */;
-  {
-    int const turn_9 = 0;
+    int const turn_3 = 0;
 
     if (11 + -1 * lid(0) >= 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int a_tile_9 = 0; a_tile_9 <= 2; ++a_tile_9)
+      for (int a_tile_5 = 0; a_tile_5 <= 2; ++a_tile_5)
       {
         __attribute__((opencl_unroll_hint))
         for (int b_tile_7 = 0; b_tile_7 <= 5; ++b_tile_7)
-          acc_1[3 * b_tile_7 + a_tile_9] = (double) (0.0);
+          acc_1[3 * b_tile_7 + a_tile_5] = (double) (0.0);
       }
       __attribute__((opencl_unroll_hint))
       for (int sum_1 = 0; sum_1 <= 9; ++sum_1)
       {
         __attribute__((opencl_unroll_hint))
-        for (int a_tile_10 = 0; a_tile_10 <= 2; ++a_tile_10)
-          value_4[a_tile_10] = local_memory_1[6 * lid(0) + 76 * sum_1 + a_tile_10];
+        for (int a_tile_6 = 0; a_tile_6 <= 2; ++a_tile_6)
+          value_4[a_tile_6] = x1[10 * n_a * lid(0) + 10 * min(gid(0) * 3 + a_tile_6, n_a + -1) + sum_1];
         __attribute__((opencl_unroll_hint))
         for (int b_tile_8 = 0; b_tile_8 <= 5; ++b_tile_8)
-          value_3[b_tile_8] = local_memory[lid(0) + 74 * sum_1 + 12 * b_tile_8];
+          value_3[b_tile_8] = A0[192 * b_tile_8 + 16 * lid(0) + sum_1];
         __attribute__((opencl_unroll_hint))
         for (int b_tile_9 = 0; b_tile_9 <= 5; ++b_tile_9)
         {
           __attribute__((opencl_unroll_hint))
-          for (int a_tile_11 = 0; a_tile_11 <= 2; ++a_tile_11)
-            acc_1[3 * b_tile_9 + a_tile_11] = acc_1[3 * b_tile_9 + a_tile_11] + value_3[b_tile_9] * value_4[a_tile_11];
+          for (int a_tile_7 = 0; a_tile_7 <= 2; ++a_tile_7)
+            acc_1[3 * b_tile_9 + a_tile_7] = acc_1[3 * b_tile_9 + a_tile_7] + value_3[b_tile_9] * value_4[a_tile_7];
         }
       }
       __attribute__((opencl_unroll_hint))
-      for (int a_tile_12 = 0; a_tile_12 <= 2; ++a_tile_12)
+      for (int a_tile_8 = 0; a_tile_8 <= 2; ++a_tile_8)
       {
         __attribute__((opencl_unroll_hint))
         for (int b_tile_10 = 0; b_tile_10 <= 5; ++b_tile_10)
-          local_memory_2[19 * lid(0) + b_tile_10 + 6 * a_tile_12] = acc_1[3 * b_tile_10 + a_tile_12];
+          local_memory_1[19 * lid(0) + b_tile_10 + 6 * a_tile_8] = acc_1[3 * b_tile_10 + a_tile_8];
       }
     }
   }
-  barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_2 */;
+  barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_0 */;
   {
-    int const turn_10 = 0;
+    int const turn_4 = 0;
 
     if (5 + -1 * lid(0) >= 0)
     {
@@ -205,15 +159,15 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
       __attribute__((opencl_unroll_hint))
       for (int sum_2 = 0; sum_2 <= 11; ++sum_2)
       {
-        value_5[0] = local_memory_0[3 * sum_2 + lid(0) / 2];
+        value_5[0] = local_memory[3 * sum_2 + lid(0) / 2];
         __attribute__((opencl_unroll_hint))
         for (int b_tile_12 = 0; b_tile_12 <= 2; ++b_tile_12)
-          value_6[b_tile_12] = local_memory_2[lid(0) + 19 * sum_2 + 2 * b_tile_12 + 4 * (lid(0) / 2)];
+          value_6[b_tile_12] = local_memory_1[lid(0) + 19 * sum_2 + 2 * b_tile_12 + 4 * (lid(0) / 2)];
         __attribute__((opencl_unroll_hint))
         for (int b_tile_13 = 0; b_tile_13 <= 2; ++b_tile_13)
           acc_2[b_tile_13] = acc_2[b_tile_13] + value_5[0] * value_6[b_tile_13];
       }
-      if (gid(0) * 3 + (turn_10 * 32 + lid(0)) / 2 < n_a)
+      if (gid(0) * 3 + (turn_4 * 32 + lid(0)) / 2 < n_a)
       {
         __attribute__((opencl_unroll_hint))
         for (int b_tile_14 = 0; b_tile_14 <= 2; ++b_tile_14)
@@ -229,218 +183,173 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
+#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
+    MACRO_NAME(int8, char) \
+    MACRO_NAME(int16, short) \
+    MACRO_NAME(int32, int) \
+    MACRO_NAME(int64, long)
+#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
+    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
+    { \
+        if (a<0) \
+            a = a - (b-1); \
+        return a/b; \
+    }
+LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
+#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
+#undef LOOPY_CALL_WITH_INTEGER_TYPES
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global double const *__restrict__ A0, __global double const *__restrict__ A1, __global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a)
+__kernel void __attribute__ ((reqd_work_group_size(128, 1, 1))) feinsum(__global double const *__restrict__ A0, __global double const *__restrict__ A1, __global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a)
 {
-  double acc[6 * 3];
-  double acc_0[3];
-  double acc_1[6 * 3];
-  double acc_2[3];
+  double acc[3];
+  double acc_0[1];
+  double acc_1[3];
+  double acc_2[1];
   __local double local_memory[738] __attribute__ ((aligned (16)));
-  __local double local_memory_0[36] __attribute__ ((aligned (16)));
-  __local double local_memory_1[753] __attribute__ ((aligned (16)));
-  __local double local_memory_2[227] __attribute__ ((aligned (16)));
-  double moved[23];
-  double moved_0[3];
-  double moved_1[4 * 3];
-  double moved_2[4 * 3];
-  double value[6];
-  double value_0[3];
+  __local double local_memory_0[280] __attribute__ ((aligned (16)));
+  __local double local_memory_1[2057] __attribute__ ((aligned (16)));
+  __local double local_memory_2[1152] __attribute__ ((aligned (16)));
+  double moved[6];
+  double moved_0[2];
+  double moved_1[16];
+  double moved_2[16];
+  double value[3];
+  double value_0[1];
   double value_1[1];
   double value_2[3];
-  double value_3[6];
-  double value_4[3];
-  double value_5[1];
-  double value_6[3];
+  double value_3[1];
+  double value_4[1];
 
   __attribute__((opencl_unroll_hint))
-  for (int turn = 0; turn <= 22; ++turn)
-    if (turn * 32 + lid(0) < 720)
-      moved[turn] = A0[192 * ((lid(0) + 32 * turn) / 120) + 16 * (3 * turn + (lid(0) + 2 * turn) / 10 + -12 * ((lid(0) + 32 * turn) / 120)) + lid(0) + 2 * turn + -10 * ((lid(0) + 2 * turn) / 10)];
+  for (int turn = 0; turn <= 5; ++turn)
+    if (turn * 128 + lid(0) < 720)
+      moved[turn] = A0[192 * (turn + (lid(0) + 8 * turn) / 120) + 16 * (turn + loopy_floor_div_pos_b_int32(lid(0) + -2 * turn, 10) + -12 * ((lid(0) + 8 * turn) / 120)) + lid(0) + -2 * turn + -10 * loopy_floor_div_pos_b_int32(lid(0) + -2 * turn, 10)];
   __attribute__((opencl_unroll_hint))
-  for (int turn_0 = 0; turn_0 <= 22; ++turn_0)
-    if (turn_0 * 32 + lid(0) < 720)
-      local_memory[74 * lid(0) + 151 * turn_0 + -739 * ((lid(0) + 2 * turn_0) / 10)] = moved[turn_0];
+  for (int turn_0 = 0; turn_0 <= 5; ++turn_0)
+    if (turn_0 * 128 + lid(0) < 720)
+      local_memory[74 * lid(0) + -135 * turn_0 + -739 * loopy_floor_div_pos_b_int32(lid(0) + -2 * turn_0, 10)] = moved[turn_0];
   __attribute__((opencl_unroll_hint))
-  for (int a_tile = 0; a_tile <= 2; ++a_tile)
+  for (int a_tile = 0; a_tile <= 1; ++a_tile)
   {
     int const turn_1 = 0;
 
-    if (turn_1 * 32 + lid(0) < 12)
-      moved_0[a_tile] = A1[n_a * lid(0) + min(gid(0) * 3 + a_tile, n_a + -1)];
+    if (turn_1 * 128 + lid(0) < 96)
+      moved_0[a_tile] = A1[n_a * (lid(0) / 8) + min(gid(0) * 16 + (turn_1 * 128 + lid(0)) % 8 + a_tile * 8, n_a + -1)];
   }
   __attribute__((opencl_unroll_hint))
-  for (int a_tile_0 = 0; a_tile_0 <= 2; ++a_tile_0)
+  for (int a_tile_0 = 0; a_tile_0 <= 1; ++a_tile_0)
   {
     int const turn_2 = 0;
 
-    if (turn_2 * 32 + lid(0) < 12)
-      local_memory_0[3 * lid(0) + a_tile_0] = moved_0[a_tile_0];
+    if (turn_2 * 128 + lid(0) < 96)
+      local_memory_0[lid(0) + 8 * a_tile_0 + 16 * (lid(0) / 8)] = moved_0[a_tile_0];
   }
   __attribute__((opencl_unroll_hint))
-  for (int a_tile_1 = 0; a_tile_1 <= 2; ++a_tile_1)
+  for (int a_tile_1 = 0; a_tile_1 <= 15; ++a_tile_1)
   {
-    __attribute__((opencl_unroll_hint))
-    for (int turn_3 = 0; turn_3 <= 3; ++turn_3)
-      if (turn_3 * 32 + lid(0) < 120)
-        moved_1[3 * turn_3 + a_tile_1] = x0[10 * n_a * (3 * turn_3 + (lid(0) + 2 * turn_3) / 10) + 10 * min(gid(0) * 3 + a_tile_1, n_a + -1) + lid(0) + 2 * turn_3 + -10 * ((lid(0) + 2 * turn_3) / 10)];
+    int const turn_3 = 0;
+
+    if (turn_3 * 128 + lid(0) < 120)
+      moved_1[a_tile_1] = x0[10 * n_a * (lid(0) / 10) + 10 * min(gid(0) * 16 + a_tile_1, n_a + -1) + lid(0) + -10 * (lid(0) / 10)];
   }
   __attribute__((opencl_unroll_hint))
-  for (int a_tile_2 = 0; a_tile_2 <= 2; ++a_tile_2)
+  for (int a_tile_2 = 0; a_tile_2 <= 15; ++a_tile_2)
   {
-    __attribute__((opencl_unroll_hint))
-    for (int turn_4 = 0; turn_4 <= 3; ++turn_4)
-      if (turn_4 * 32 + lid(0) < 120)
-        local_memory_1[76 * lid(0) + 170 * turn_4 + a_tile_2 + -754 * ((lid(0) + 2 * turn_4) / 10)] = moved_1[3 * turn_4 + a_tile_2];
+    int const turn_4 = 0;
+
+    if (turn_4 * 128 + lid(0) < 120)
+      local_memory_1[206 * lid(0) + a_tile_2 + -2043 * (lid(0) / 10)] = moved_1[a_tile_2];
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait */;
+  for (int turn_5 = 0; turn_5 <= 2; ++turn_5)
   {
-    int const turn_5 = 0;
-
-    if (11 + -1 * lid(0) >= 0)
+    __attribute__((opencl_unroll_hint))
+    for (int b_tile = 0; b_tile <= 2; ++b_tile)
+      acc[b_tile] = (double) (0.0);
+    __attribute__((opencl_unroll_hint))
+    for (int sum = 0; sum <= 9; ++sum)
     {
+      value_0[0] = local_memory_1[lid(0) + -68 * turn_5 + 206 * sum + lid(0) / 16 + -204 * loopy_floor_div_pos_b_int32(lid(0) + -64 * turn_5, 192)];
       __attribute__((opencl_unroll_hint))
-      for (int a_tile_3 = 0; a_tile_3 <= 2; ++a_tile_3)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile = 0; b_tile <= 5; ++b_tile)
-          acc[3 * b_tile + a_tile_3] = (double) (0.0);
-      }
+      for (int b_tile_0 = 0; b_tile_0 <= 2; ++b_tile_0)
+        value[b_tile_0] = local_memory[8 * turn_5 + 74 * sum + 24 * b_tile_0 + lid(0) / 16];
       __attribute__((opencl_unroll_hint))
-      for (int sum = 0; sum <= 9; ++sum)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int a_tile_4 = 0; a_tile_4 <= 2; ++a_tile_4)
-          value_0[a_tile_4] = local_memory_1[6 * lid(0) + 76 * sum + a_tile_4];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_0 = 0; b_tile_0 <= 5; ++b_tile_0)
-          value[b_tile_0] = local_memory[lid(0) + 74 * sum + 12 * b_tile_0];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_1 = 0; b_tile_1 <= 5; ++b_tile_1)
-        {
-          __attribute__((opencl_unroll_hint))
-          for (int a_tile_5 = 0; a_tile_5 <= 2; ++a_tile_5)
-            acc[3 * b_tile_1 + a_tile_5] = acc[3 * b_tile_1 + a_tile_5] + value[b_tile_1] * value_0[a_tile_5];
-        }
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int a_tile_6 = 0; a_tile_6 <= 2; ++a_tile_6)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_2 = 0; b_tile_2 <= 5; ++b_tile_2)
-          local_memory_2[19 * lid(0) + b_tile_2 + 6 * a_tile_6] = acc[3 * b_tile_2 + a_tile_6];
-      }
+      for (int b_tile_1 = 0; b_tile_1 <= 2; ++b_tile_1)
+        acc[b_tile_1] = acc[b_tile_1] + value[b_tile_1] * value_0[0];
     }
+    __attribute__((opencl_unroll_hint))
+    for (int b_tile_2 = 0; b_tile_2 <= 2; ++b_tile_2)
+      local_memory_2[6 * lid(0) + -383 * turn_5 + 2 * b_tile_2 + -1151 * loopy_floor_div_pos_b_int32(lid(0) + -64 * turn_5, 192)] = acc[b_tile_2];
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_0 */;
   {
     int const turn_6 = 0;
 
-    if (5 + -1 * lid(0) >= 0)
+    if (95 + -1 * lid(0) >= 0)
     {
-      __attribute__((opencl_unroll_hint))
-      for (int b_tile_3 = 0; b_tile_3 <= 2; ++b_tile_3)
-        acc_0[b_tile_3] = (double) (0.0);
+      acc_0[0] = (double) (0.0);
       __attribute__((opencl_unroll_hint))
       for (int sum_0 = 0; sum_0 <= 11; ++sum_0)
       {
-        value_1[0] = local_memory_0[3 * sum_0 + lid(0) / 2];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_4 = 0; b_tile_4 <= 2; ++b_tile_4)
-          value_2[b_tile_4] = local_memory_2[lid(0) + 19 * sum_0 + 2 * b_tile_4 + 4 * (lid(0) / 2)];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_5 = 0; b_tile_5 <= 2; ++b_tile_5)
-          acc_0[b_tile_5] = acc_0[b_tile_5] + value_1[0] * value_2[b_tile_5];
+        value_1[0] = local_memory_0[24 * sum_0 + lid(0) / 6] * local_memory_2[lid(0) + 96 * sum_0];
+        acc_0[0] = acc_0[0] + value_1[0];
       }
-      if (gid(0) * 3 + (turn_6 * 32 + lid(0)) / 2 < n_a)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_6 = 0; b_tile_6 <= 2; ++b_tile_6)
-          out_0[8 * (3 * gid(0) + lid(0) / 2) + lid(0) + 2 * b_tile_6 + -2 * (lid(0) / 2)] = acc_0[b_tile_6];
-      }
+      if (gid(0) * 16 + (turn_6 * 128 + lid(0)) / 6 < n_a)
+        out_0[8 * (16 * gid(0) + lid(0) / 6) + lid(0) + -6 * (lid(0) / 6)] = acc_0[0];
     }
   }
   __attribute__((opencl_unroll_hint))
-  for (int a_tile_7 = 0; a_tile_7 <= 2; ++a_tile_7)
+  for (int a_tile_3 = 0; a_tile_3 <= 15; ++a_tile_3)
   {
-    __attribute__((opencl_unroll_hint))
-    for (int turn_7 = 0; turn_7 <= 3; ++turn_7)
-      if (turn_7 * 32 + lid(0) < 120)
-        moved_2[3 * turn_7 + a_tile_7] = x1[10 * n_a * (3 * turn_7 + (lid(0) + 2 * turn_7) / 10) + 10 * min(gid(0) * 3 + a_tile_7, n_a + -1) + lid(0) + 2 * turn_7 + -10 * ((lid(0) + 2 * turn_7) / 10)];
+    int const turn_7 = 0;
+
+    if (turn_7 * 128 + lid(0) < 120)
+      moved_2[a_tile_3] = x1[10 * n_a * (lid(0) / 10) + 10 * min(gid(0) * 16 + a_tile_3, n_a + -1) + lid(0) + -10 * (lid(0) / 10)];
   }
   __attribute__((opencl_unroll_hint))
-  for (int a_tile_8 = 0; a_tile_8 <= 2; ++a_tile_8)
+  for (int a_tile_4 = 0; a_tile_4 <= 15; ++a_tile_4)
   {
-    __attribute__((opencl_unroll_hint))
-    for (int turn_8 = 0; turn_8 <= 3; ++turn_8)
-      if (turn_8 * 32 + lid(0) < 120)
-        local_memory_1[76 * lid(0) + 170 * turn_8 + a_tile_8 + -754 * ((lid(0) + 2 * turn_8) / 10)] = moved_2[3 * turn_8 + a_tile_8];
+    int const turn_8 = 0;
+
+    if (turn_8 * 128 + lid(0) < 120)
+      local_memory_1[206 * lid(0) + a_tile_4 + -2043 * (lid(0) / 10)] = moved_2[a_tile_4];
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_1 */;
+  for (int turn_9 = 0; turn_9 <= 2; ++turn_9)
   {
-    int const turn_9 = 0;
-
-    if (11 + -1 * lid(0) >= 0)
+    __attribute__((opencl_unroll_hint))
+    for (int b_tile_3 = 0; b_tile_3 <= 2; ++b_tile_3)
+      acc_1[b_tile_3] = (double) (0.0);
+    __attribute__((opencl_unroll_hint))
+    for (int sum_1 = 0; sum_1 <= 9; ++sum_1)
     {
+      value_3[0] = local_memory_1[lid(0) + -68 * turn_9 + 206 * sum_1 + lid(0) / 16 + -204 * loopy_floor_div_pos_b_int32(lid(0) + -64 * turn_9, 192)];
       __attribute__((opencl_unroll_hint))
-      for (int a_tile_9 = 0; a_tile_9 <= 2; ++a_tile_9)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_7 = 0; b_tile_7 <= 5; ++b_tile_7)
-          acc_1[3 * b_tile_7 + a_tile_9] = (double) (0.0);
-      }
+      for (int b_tile_4 = 0; b_tile_4 <= 2; ++b_tile_4)
+        value_2[b_tile_4] = local_memory[8 * turn_9 + 74 * sum_1 + 24 * b_tile_4 + lid(0) / 16];
       __attribute__((opencl_unroll_hint))
-      for (int sum_1 = 0; sum_1 <= 9; ++sum_1)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int a_tile_10 = 0; a_tile_10 <= 2; ++a_tile_10)
-          value_4[a_tile_10] = local_memory_1[6 * lid(0) + 76 * sum_1 + a_tile_10];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_8 = 0; b_tile_8 <= 5; ++b_tile_8)
-          value_3[b_tile_8] = local_memory[lid(0) + 74 * sum_1 + 12 * b_tile_8];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_9 = 0; b_tile_9 <= 5; ++b_tile_9)
-        {
-          __attribute__((opencl_unroll_hint))
-          for (int a_tile_11 = 0; a_tile_11 <= 2; ++a_tile_11)
-            acc_1[3 * b_tile_9 + a_tile_11] = acc_1[3 * b_tile_9 + a_tile_11] + value_3[b_tile_9] * value_4[a_tile_11];
-        }
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int a_tile_12 = 0; a_tile_12 <= 2; ++a_tile_12)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_10 = 0; b_tile_10 <= 5; ++b_tile_10)
-          local_memory_2[19 * lid(0) + b_tile_10 + 6 * a_tile_12] = acc_1[3 * b_tile_10 + a_tile_12];
-      }
+      for (int b_tile_5 = 0; b_tile_5 <= 2; ++b_tile_5)
+        acc_1[b_tile_5] = acc_1[b_tile_5] + value_2[b_tile_5] * value_3[0];
     }
+    __attribute__((opencl_unroll_hint))
+    for (int b_tile_6 = 0; b_tile_6 <= 2; ++b_tile_6)
+      local_memory_2[6 * lid(0) + -383 * turn_9 + 2 * b_tile_6 + -1151 * loopy_floor_div_pos_b_int32(lid(0) + -64 * turn_9, 192)] = acc_1[b_tile_6];
   }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to wait_2 */;
   {
     int const turn_10 = 0;
 
-    if (5 + -1 * lid(0) >= 0)
+    if (95 + -1 * lid(0) >= 0)
     {
-      __attribute__((opencl_unroll_hint))
-      for (int b_tile_11 = 0; b_tile_11 <= 2; ++b_tile_11)
-        acc_2[b_tile_11] = (double) (0.0);
+      acc_2[0] = (double) (0.0);
       __attribute__((opencl_unroll_hint))
       for (int sum_2 = 0; sum_2 <= 11; ++sum_2)
       {
-        value_5[0] = local_memory_0[3 * sum_2 + lid(0) / 2];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_12 = 0; b_tile_12 <= 2; ++b_tile_12)
-          value_6[b_tile_12] = local_memory_2[lid(0) + 19 * sum_2 + 2 * b_tile_12 + 4 * (lid(0) / 2)];
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_13 = 0; b_tile_13 <= 2; ++b_tile_13)
-          acc_2[b_tile_13] = acc_2[b_tile_13] + value_5[0] * value_6[b_tile_13];
+        value_4[0] = local_memory_0[24 * sum_2 + lid(0) / 6] * local_memory_2[lid(0) + 96 * sum_2];
+        acc_2[0] = acc_2[0] + value_4[0];
       }
-      if (gid(0) * 3 + (turn_10 * 32 + lid(0)) / 2 < n_a)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int b_tile_14 = 0; b_tile_14 <= 2; ++b_tile_14)
-          out_1[6 * (3 * gid(0) + lid(0) / 2) + lid(0) + 2 * b_tile_14 + -2 * (lid(0) / 2)] = acc_2[b_tile_14];
-      }
+      if (gid(0) * 16 + (turn_10 * 128 + lid(0)) / 6 < n_a)
+        out_1[6 * (16 * gid(0) + lid(0) / 6) + lid(0) + -6 * (lid(0) / 6)] = acc_2[0];
     }
   }
 }
