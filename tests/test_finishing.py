@@ -392,7 +392,7 @@ def test_a_function_that_opencl_has_not_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["permutation", "generic"])
 def test_the_error_function_of_float32(name: str, cpu: fe.Device) -> None:
-    """That of vectors and of numbers is our own: within 8 units in the last place, of OpenCL's 16; what is no number stays."""
+    """It is our own: within 8 units in the last place, of the 16 of OpenCL; and what is no number stays."""
     x = np.concatenate([np.linspace(-5, 5, 4001), np.logspace(-30, 1, 4001), [np.inf, -np.inf, 0.0]]).astype("float32")
     x = np.pad(x, (0, -len(x) % 64)).reshape(-1, 64)
     x[-1, -1] = np.nan
