@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import feinsum as fe
 from feinsum.devices import Device
+from feinsum.generate.choice import StepChoice
 
 SHAPES = ((7, 5, 3), (64, 2, 2))
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -46,6 +48,23 @@ def test_an_output_is_updated(text: str, keywords: dict[str, Any], layout: str, 
         assert fe.contract(text, *given, out=out, alpha=2, beta=-0.5, device=cpu, **keywords) is out
         found = out.get() if layout == "device" else out
         np.testing.assert_allclose(found, 2 * result - 0.5 * before, rtol=1e-5 if layout == "float32" else 1e-12)
+
+
+@pytest.mark.parametrize("scale", [{"alpha": 2, "beta": -0.5}, {"alpha": 2}, {"beta": -0.5}])
+def test_a_contested_update_is_timed(scale: dict[str, float], cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where kernel and library may be equally fast both are called first, the kernel with numbers and an output, too."""
+    choices = []
+
+    def contest(*arguments: Any, **keywords: Any) -> StepChoice:
+        choices.append(StepChoice(None, 1e-3, 1e-3, contested=True))
+        return choices[-1]
+
+    monkeypatch.setattr(import_module("feinsum.generate.evaluate"), "choose", contest)
+    (a, b), before = drawn("ik,kj->ij", (17, 15, 13))
+    out = before.copy()
+    fe.contract("ik,kj->ij", a, b, out=out, device=cpu, **scale)
+    assert choices
+    np.testing.assert_allclose(out, scale.get("alpha", 1) * a @ b + scale.get("beta", 0) * before)
 
 
 def test_what_zero_multiplies_is_not_looked_at(cpu: Device) -> None:

@@ -78,7 +78,9 @@ def _ways(e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel, *, by_li
     """A call of the kernel with random arrays, and one of numpy's product of them if it can do the step."""
     rng = np.random.default_rng(0)
     arrays = {a.name: np.asarray(4 * rng.random([lengths[x] for x in letters]), a.dtype) for a, letters in e.array_uses}
-    ways: list[Callable[[], object]] = [lambda: kernel(arrays)]
+    scalars = {name: dtype.type(2) for name, dtype in e.scalars.items()}
+    out = np.zeros([lengths[x] for x in e.indexing.output], e.dtype) if any(e.updates) else None
+    ways: list[Callable[[], object]] = [lambda: kernel({**arrays, **scalars}, out=out)]
     found = find_product(e.subscripts, e.dtype)
     if found is not None and by_library and computes_in_host_memory(kernel.device.context):
         product = found.prepared(lengths)
