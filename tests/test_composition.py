@@ -16,10 +16,13 @@ from models import slower_with
 from profiles import GPU
 
 import feinsum as fe
+from feinsum.candidates.composed import MOST_CHAINS, best_chains
+from feinsum.candidates.records import Inquiry
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.contraction import step_einsums
+from feinsum.database import open_stores
 from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.space import Instance, TransformSpace
@@ -280,6 +283,34 @@ def test_a_chain_transforms_the_kernel_of_a_compiler(cpu: Device, store: str, at
     assert kernel.temporary_variables["partial_0"].address_space == AddressSpace.GLOBAL
     arrays = inputs(own, {"n": 41})
     check_against_numpy(own, arrays, run(t_unit, **arrays)["out"])
+
+
+def test_without_records_each_step_has_the_kernel_that_is_expected_to_be_fastest(cpu: Device, store: str) -> None:
+    """The quickest of several orders of the axes of partial results; what they make is right."""
+    shapes = {"T": (6, 5, 4), "A": (19, 6), "B": (17, 5), "C": (21, 4)}
+    e = fe.einsum("abc,ia,jb,kc->ijk", *(fe.array(name, shape) for name, shape in shapes.items()))
+    task = make_task(e, {}, cpu)
+    assert task.instance is not None
+    problem = task.problem(CHAIN)
+    schedules = CHAIN.schedules(problem)
+    assert len(set(schedules)) == len(schedules) > 2
+    for schedule in schedules:
+        schedule.check(problem.einsum.indexing)
+    found = best_chains(CHAIN, problem, Inquiry(open_stores(store), cpu.profile))
+    assert [made.rung for made in found] == ["cost model"] * MOST_CHAINS
+    assert found[0].expected_s <= found[1].expected_s
+    assert all(made.is_cached and CHAIN.refusal(problem, made.configuration) is None for made in found)
+    program = realize(task.instance.einsum, {}, CHAIN, found[0].configuration, cpu.profile)
+    verdict = Workload(task.instance.einsum, task.instance.lengths, cpu.queue).check(build(cpu.context, program))
+    assert verdict.ok, verdict.message
+
+
+def test_no_partial_result_of_a_guessed_chain_is_taken_to_stay_near_on_a_gpu(store: str) -> None:
+    """One launch keeps it in local memory, so a chain has to promise more there."""
+    e = fe.einsum("ij,jk,kl->il", fe.array("A", (64, 256)), fe.array("B", (256, 128)), fe.array("C", (128, 64)))
+    found = best_chains(CHAIN, CHAIN.problem(e, {}, GPU), Inquiry(open_stores(store), GPU))
+    assert found
+    assert not any(made.is_cached for made in found)
 
 
 def test_a_chain_on_a_gpu_has_steps_in_blocks() -> None:
