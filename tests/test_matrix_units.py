@@ -68,6 +68,7 @@ OPERATORS = {
     "dg_divergence_mma": ("xre,rij,xej->ei", {"e": "E", "i": 4, "j": 5, "x": 2, "r": 2}),
     "dg_derivative_mma": ("re,rij,ej->ei", {"e": "E", "i": 5, "j": 4, "r": 2}),
     "dg_gradient_mma": ("xre,rij,ej->xei", {"e": "E", "i": 35, "j": 35, "x": 3, "r": 3}),
+    "dg_matrix_mma": ("ij,ej->ei", {"e": "E", "i": 5, "j": 6}),
 }
 
 
@@ -167,6 +168,13 @@ LAYOUTS = [
     ("dg_mass_mma", "e,ji,je->ei", "float64"),
     ("dg_divergence_mma", "rxe,jir,jex->ei", "float64"),
     ("dg_divergence_mma", "erx,ijr,exj->ie", "float32"),
+    ("dg_matrix_mma", "ji,je->ie", "float64"),
+    ("dg_matrix_mma", "rij,ej->eri", "float32"),
+    ("dg_matrix_mma", "rij,ej->rei", "float64"),
+    ("dg_matrix_mma", "rij,erj->eri", "float64"),
+    ("dg_matrix_mma", "ijr,jre->rie", "float32"),
+    ("dg_matrix_mma", "ij,ejr->eir", "float64"),
+    ("dg_matrix_mma", "irj,rje->ie", "float32"),
 ]
 
 

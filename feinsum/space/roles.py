@@ -5,7 +5,7 @@ A space is written in the letters and the operand order of its pattern, and so a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, permutations
 
@@ -38,6 +38,18 @@ class Roles:
         """The roles of the pattern in the einsum."""
         back = tuple(sorted(range(len(self.operands)), key=self.operands.__getitem__))
         return Roles({own: letter for letter, own in self.indices.items()}, back)
+
+    def with_longest(self, letter: str, indexing: Subscripts, length: Callable[[str], float]) -> Roles:
+        """The same, but that the longest of the indices which stand in the same operands has the role of a letter.
+
+        :param indexing: of the einsum.  :param length: the length of an index of it.
+        """
+        terms = (*indexing.inputs, indexing.output)
+        stands = {own: tuple(term.count(own) for term in terms) for own in self.indices.values()}
+        alike = (role for role, own in self.indices.items() if stands[own] == stands[self.indices[letter]])
+        role = max((letter, *alike), key=lambda role: length(self.indices[role]))
+        exchanged = {letter: self.indices[role], role: self.indices[letter]}
+        return Roles({**self.indices, **exchanged}, self.operands)
 
     def apply(self, e: BatchedEinsum) -> BatchedEinsum:
         """The einsum written in the letters and the operand order of the pattern."""

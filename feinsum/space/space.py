@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -138,11 +138,16 @@ class TransformSpace:
         e = e.bare
         if callable(self.patterns):
             return canonical_roles(e) if self.patterns(e) else None
-        found = next(filter(None, (find_roles(pattern, e.indexing) for pattern in self.patterns)), None)
-        if found is not None or self.longest is None:
-            return found
-        loose = (roles for pattern in self.patterns for roles in find_loose_roles(pattern, e.indexing))
-        return max(loose, key=lambda roles: _length(e, roles.indices[self.longest or ""]), default=None)
+        exact = [roles for pattern in self.patterns if (roles := find_roles(pattern, e.indexing))]
+        if self.longest is None:
+            return next(iter(exact), None)
+        longest, length = self.longest, partial(_length, e)
+        loose = (
+            roles.with_longest(longest, e.indexing, length)
+            for pattern in self.patterns
+            for roles in find_loose_roles(pattern, e.indexing)
+        )
+        return max((*exact, *loose), key=lambda roles: length(roles.indices[longest]), default=None)
 
     def problem(self, e: BatchedEinsum, sizes: Mapping[str, int] | None, device: DeviceProfile) -> Problem:
         """The problem in the letters of the pattern.

@@ -2,7 +2,7 @@
 // dg_derivative_mma, version 2
 
 // Some GPU: re,rij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[12, Ne], a1: float64[12, 6, 10], a2_0: float64[Ne, 10], a2_1: float64[Ne, 10]
-// staged=True tiles=0 sub_groups=8 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False
+// staged=True tiles=0 sub_groups=8 together=1 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=False weighted=False
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (132,) of (32, 8)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -38,101 +38,51 @@ static inline void feinsum_copy_float64(__local double *to, __global double cons
 __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
 {
   double a[3 * 2];
-  double a0_0_held[12 * 2];
-  double acc[12 * 2 * 2];
-  __local double coming[8 * 168] __attribute__ ((aligned (16)));
-  int left;
+  double a2_0_2_held[10 * 2];
+  double a2_1_2_held[10 * 2];
+  double acc[10 * 2 * 2];
   int limit;
-  __local double matrix[1152];
-  double next_a0_0_held[12 * 2];
-  double next_a0_0_held_0[12 * 2];
-  int place;
+  __local double matrix[960];
   int quotient;
-  int rounds;
   int row;
-  int row_0;
-  int row_1;
-  int row_2;
-  int row_3;
-  int row_4;
-  __local double staged[8 * 16 * 6] __attribute__ ((aligned (16)));
+  __local double staged[8 * 2 * 16 * 6] __attribute__ ((aligned (16)));
   int whole;
 
-  left = Ne + -1 * 16 * ((0 * 132 + gid(0)) * 8 + lid(1));
-  asm volatile("" : "+r"(left));
-  row = 16 * ((0 * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
-  asm volatile("" : "+r"(row));
-  for (int fragment = 0; fragment <= 4 + -1 * lid(1) + (3 + 7 * lid(1)) / 8; ++fragment)
-    feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0) + 256 * fragment]), &(a1[60 * (3 * fragment + loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)) + 10 * min(8 * (((fragment * 8 + lid(1)) / 3) / 12) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 5) + ((4 * ((fragment * 8 + lid(1)) % 3) + lid(0) % 4 < 10) ? 4 * ((fragment * 8 + lid(1)) % 3) + lid(0) % 4 : 9)]), ((4 * ((fragment * 8 + lid(1)) % 3) + lid(0) % 4 < 10 && 8 * (((fragment * 8 + lid(1)) / 3) / 12 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? 1 : 0) * 8);
+  for (int fragment = 0; fragment <= 3 + -1 * lid(1) + (5 + 7 * lid(1)) / 8; ++fragment)
+    feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0) + 256 * fragment]), &(a1[60 * (4 * lid(1) + lid(0) + -4 * fragment + -4 * (lid(0) / 4) + -12 * loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)) + 10 * min(8 * (((fragment * 8 + lid(1)) / 3) / 10) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 5) + 3 * fragment + loopy_floor_div_pos_b_int32(lid(1) + -1 * fragment, 3)]), ((8 * (((fragment * 8 + lid(1)) / 3) / 10 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 6) ? 1 : 0) * 8);
   asm volatile("cp.async.commit_group;" ::: "memory");
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
-  __attribute__((opencl_unroll_hint))
-  for (int load = 0; load <= 11; ++load)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int load_0 = 0; load_0 <= 1; ++load_0)
-      next_a0_0_held[2 * load + load_0] = ((row + 8 * load_0 < Ne) ? a0[Ne * load + 8 * load_0 + row] : (double) (0.0));
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int piece = 0; piece <= 2; ++piece)
-    if (2 * (piece * 32 + lid(0)) < 160)
-    {
-      int to = lid(1) * 168 + 0 + 2 * (piece * 32 + lid(0));
-      int begin = 0 + 160 * ((0 * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece * 32 + lid(0));
-      int size = ((left * 10 + -1 * 2 * (piece * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece * 32 + lid(0)), 0) : 2) * 8;
-
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
-    }
-  asm volatile("cp.async.commit_group;" ::: "memory");
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16768 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {
-    row_0 = 16 * ((round * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_0));
-    row_1 = 16 * (((round + 1) * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_1));
+    row = 16 * ((round * 132 + gid(0)) * 8 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row));
     __attribute__((opencl_unroll_hint))
-    for (int take = 0; take <= 11; ++take)
+    for (int load = 0; load <= 9; ++load)
     {
       __attribute__((opencl_unroll_hint))
-      for (int take_0 = 0; take_0 <= 1; ++take_0)
-        a0_0_held[2 * take + take_0] = next_a0_0_held[2 * take + take_0];
+      for (int load_0 = 0; load_0 <= 1; ++load_0)
+        a2_0_2_held[2 * load + load_0] = ((row + 8 * load_0 < Ne) ? a2_0[load + 80 * load_0 + 10 * row] : (double) (0.0));
     }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
-    for (int load_1 = 0; load_1 <= 2; ++load_1)
+    for (int load_1 = 0; load_1 <= 9; ++load_1)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_2 = 0; load_2 <= 1; ++load_2)
-        a[2 * load_1 + load_2] = ((4 * load_1 + lid(0) % 4 < 10 && row_0 + 8 * load_2 < Ne) ? coming[168 * lid(1) + lid(0) + 4 * load_1 + 80 * load_2 + 6 * (lid(0) / 4)] : (double) (0.0));
+        a2_1_2_held[2 * load_1 + load_2] = ((row + 8 * load_2 < Ne) ? a2_1[load_1 + 80 * load_2 + 10 * row] : (double) (0.0));
     }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * (((round + 1) * 132 + gid(0)) * 8 + lid(1));
-    asm volatile("" : "+r"(left));
     __attribute__((opencl_unroll_hint))
-    for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
-      if (2 * (piece_0 * 32 + lid(0)) < 160)
-      {
-        int to = lid(1) * 168 + 0 + 2 * (piece_0 * 32 + lid(0));
-        int begin = 0 + 160 * (((round + 1) * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
-        int size = ((left * 10 + -1 * 2 * (piece_0 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_0 * 32 + lid(0)), 0) : 2) * 8;
-
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
-      }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    __attribute__((opencl_unroll_hint))
-    for (int load_3 = 0; load_3 <= 11; ++load_3)
+    for (int load_3 = 0; load_3 <= 2; ++load_3)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_4 = 0; load_4 <= 1; ++load_4)
-        next_a0_0_held[2 * load_3 + load_4] = ((row_1 + 8 * load_4 < Ne) ? a0[Ne * load_3 + 8 * load_4 + row_1] : (double) (0.0));
+        a[2 * load_3 + load_4] = ((row + 8 * load_4 < Ne) ? a0[Ne * (lid(0) + 4 * load_3 + -4 * (lid(0) / 4)) + 8 * load_4 + row] : (double) (0.0));
     }
     {
       int const block = 0;
 
       __attribute__((opencl_unroll_hint))
-      for (int zero = 0; zero <= 11; ++zero)
+      for (int zero = 0; zero <= 9; ++zero)
       {
         __attribute__((opencl_unroll_hint))
         for (int zero_0 = 0; zero_0 <= 1; ++zero_0)
@@ -146,7 +96,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
       for (int step = 0; step <= 2; ++step)
       {
         __attribute__((opencl_unroll_hint))
-        for (int r_0 = 0; r_0 <= 11; ++r_0)
+        for (int r_0 = 0; r_0 <= 9; ++r_0)
           acc[4 * r_0] = feinsum_mma_m16n8k4(acc[4 * r_0], acc[1 + 4 * r_0], acc[2 + 4 * r_0], acc[3 + 4 * r_0], a[2 * step], a[1 + 2 * step], matrix[lid(0) + 96 * r_0 + 32 * step], &(acc[1 + 4 * r_0]), &(acc[2 + 4 * r_0]), &(acc[3 + 4 * r_0]));
       }
       __attribute__((opencl_unroll_hint))
@@ -155,10 +105,43 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
         {
           __attribute__((opencl_unroll_hint))
           for (int upper = 0; upper <= 1; ++upper)
-            staged[96 * lid(1) + 6 * (8 * upper + lid(0) / 4) + lid(0) + 4 * number + -4 * (lid(0) / 4)] = a0_0_held[upper] * acc[2 * upper + number] + a0_0_held[2 + upper] * acc[4 + 2 * upper + number] + a0_0_held[4 + upper] * acc[8 + 2 * upper + number] + a0_0_held[6 + upper] * acc[12 + 2 * upper + number] + a0_0_held[8 + upper] * acc[16 + 2 * upper + number] + a0_0_held[10 + upper] * acc[20 + 2 * upper + number] + a0_0_held[12 + upper] * acc[24 + 2 * upper + number] + a0_0_held[14 + upper] * acc[28 + 2 * upper + number] + a0_0_held[16 + upper] * acc[32 + 2 * upper + number] + a0_0_held[18 + upper] * acc[36 + 2 * upper + number] + a0_0_held[20 + upper] * acc[40 + 2 * upper + number] + a0_0_held[22 + upper] * acc[44 + 2 * upper + number];
+            staged[192 * lid(1) + 6 * (8 * upper + lid(0) / 4) + lid(0) + 4 * number + -4 * (lid(0) / 4)] = a2_0_2_held[upper] * acc[2 * upper + number] + a2_0_2_held[2 + upper] * acc[4 + 2 * upper + number] + a2_0_2_held[4 + upper] * acc[8 + 2 * upper + number] + a2_0_2_held[6 + upper] * acc[12 + 2 * upper + number] + a2_0_2_held[8 + upper] * acc[16 + 2 * upper + number] + a2_0_2_held[10 + upper] * acc[20 + 2 * upper + number] + a2_0_2_held[12 + upper] * acc[24 + 2 * upper + number] + a2_0_2_held[14 + upper] * acc[28 + 2 * upper + number] + a2_0_2_held[16 + upper] * acc[32 + 2 * upper + number] + a2_0_2_held[18 + upper] * acc[36 + 2 * upper + number];
+        }
+      __attribute__((opencl_unroll_hint))
+      for (int number_0 = 0; number_0 <= 1; ++number_0)
+        if (8 * (block + 0) + lid(0) % 4 + 4 * number_0 < 6)
+        {
+          __attribute__((opencl_unroll_hint))
+          for (int upper_0 = 0; upper_0 <= 1; ++upper_0)
+            staged[192 * lid(1) + 96 + 6 * (8 * upper_0 + lid(0) / 4) + lid(0) + 4 * number_0 + -4 * (lid(0) / 4)] = a2_1_2_held[upper_0] * acc[2 * upper_0 + number_0] + a2_1_2_held[2 + upper_0] * acc[4 + 2 * upper_0 + number_0] + a2_1_2_held[4 + upper_0] * acc[8 + 2 * upper_0 + number_0] + a2_1_2_held[6 + upper_0] * acc[12 + 2 * upper_0 + number_0] + a2_1_2_held[8 + upper_0] * acc[16 + 2 * upper_0 + number_0] + a2_1_2_held[10 + upper_0] * acc[20 + 2 * upper_0 + number_0] + a2_1_2_held[12 + upper_0] * acc[24 + 2 * upper_0 + number_0] + a2_1_2_held[14 + upper_0] * acc[28 + 2 * upper_0 + number_0] + a2_1_2_held[16 + upper_0] * acc[32 + 2 * upper_0 + number_0] + a2_1_2_held[18 + upper_0] * acc[36 + 2 * upper_0 + number_0];
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+    limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 : 96);
+    asm volatile("" : "+r"(limit));
+    whole = ((limit == 96) ? 1 : 0);
+    if (whole == 1)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece_0 = 0; piece_0 <= 1; ++piece_0)
+        if (2 * (piece_0 * 32 + lid(0)) < 96)
+        {
+          int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+          int from = (lid(1) * 2 + 0) * 96 + 2 * (piece_0 * 32 + lid(0));
+
+          *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
+        }
+    }
+    if (whole == 0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece = 0; piece <= 2; ++piece)
+      {
+        quotient = (piece * 32 + lid(0)) / 6;
+        if (piece * 32 + lid(0) < limit)
+          out_0[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -6 * quotient] = staged[192 * lid(1) + 6 * quotient + lid(0) + 32 * piece + -6 * quotient];
+      }
+    }
     limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 < 96) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 8 + lid(1))) * 6 : 96);
     asm volatile("" : "+r"(limit));
     whole = ((limit == 96) ? 1 : 0);
@@ -169,9 +152,9 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
         if (2 * (piece_2 * 32 + lid(0)) < 96)
         {
           int to = 0 + 96 * ((round * 132 + gid(0)) * 8 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
-          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_2 * 32 + lid(0));
+          int from = (lid(1) * 2 + 1) * 96 + 2 * (piece_2 * 32 + lid(0));
 
-          *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
+          *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
         }
     }
     if (whole == 0)
@@ -181,134 +164,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 8, 1))) feinsum(__global 
       {
         quotient = (piece_1 * 32 + lid(0)) / 6;
         if (piece_1 * 32 + lid(0) < limit)
-          out_0[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
-      }
-    }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-  }
-  place = ((gid(0) + 0) * 8 + lid(1) + 1056 + -1 * ((1 * ((Ne + 16 + -1) / 16)) % 1056)) % 1056;
-  rounds = loopy_floor_div_pos_b_int32((Ne + 16 + -1) / 16 + 1056 + -1 + -1 * place, 1056);
-  row_2 = 16 * (0 * 1056 + place) + lid(0) / 4 + 0;
-  asm volatile("" : "+r"(row_2));
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
-  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-  left = Ne + -1 * 16 * (0 * 1056 + place);
-  asm volatile("" : "+r"(left));
-  __attribute__((opencl_unroll_hint))
-  for (int load_5 = 0; load_5 <= 11; ++load_5)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int load_6 = 0; load_6 <= 1; ++load_6)
-      next_a0_0_held_0[2 * load_5 + load_6] = ((row_2 + 8 * load_6 < Ne) ? a0[Ne * load_5 + 8 * load_6 + row_2] : (double) (0.0));
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int piece_3 = 0; piece_3 <= 2; ++piece_3)
-    if (2 * (piece_3 * 32 + lid(0)) < 160)
-    {
-      int to = lid(1) * 168 + 0 + 2 * (piece_3 * 32 + lid(0));
-      int begin = 0 + 160 * (0 * 1056 + place) + 2 * (piece_3 * 32 + lid(0));
-      int size = ((left * 10 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
-
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
-    }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-  for (int round_0 = 0; round_0 <= -1 + rounds; ++round_0)
-  {
-    row_3 = 16 * (round_0 * 1056 + place) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_3));
-    row_4 = 16 * ((round_0 + 1) * 1056 + place) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_4));
-    __attribute__((opencl_unroll_hint))
-    for (int take_1 = 0; take_1 <= 11; ++take_1)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int take_2 = 0; take_2 <= 1; ++take_2)
-        a0_0_held[2 * take_1 + take_2] = next_a0_0_held_0[2 * take_1 + take_2];
-    }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    __attribute__((opencl_unroll_hint))
-    for (int load_7 = 0; load_7 <= 2; ++load_7)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int load_8 = 0; load_8 <= 1; ++load_8)
-        a[2 * load_7 + load_8] = ((4 * load_7 + lid(0) % 4 < 10 && row_3 + 8 * load_8 < Ne) ? coming[168 * lid(1) + lid(0) + 4 * load_7 + 80 * load_8 + 6 * (lid(0) / 4)] : (double) (0.0));
-    }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * ((round_0 + 1) * 1056 + place);
-    asm volatile("" : "+r"(left));
-    __attribute__((opencl_unroll_hint))
-    for (int piece_4 = 0; piece_4 <= 2; ++piece_4)
-      if (2 * (piece_4 * 32 + lid(0)) < 160)
-      {
-        int to = lid(1) * 168 + 0 + 2 * (piece_4 * 32 + lid(0));
-        int begin = 0 + 160 * ((round_0 + 1) * 1056 + place) + 2 * (piece_4 * 32 + lid(0));
-        int size = ((left * 10 + -1 * 2 * (piece_4 * 32 + lid(0)) < 2) ? max(left * 10 + -1 * 2 * (piece_4 * 32 + lid(0)), 0) : 2) * 8;
-
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
-      }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    __attribute__((opencl_unroll_hint))
-    for (int load_10 = 0; load_10 <= 1; ++load_10)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int load_9 = 0; load_9 <= 11; ++load_9)
-        next_a0_0_held_0[2 * load_9 + load_10] = ((row_4 + 8 * load_10 < Ne) ? a0[Ne * load_9 + 8 * load_10 + row_4] : (double) (0.0));
-    }
-    {
-      int const block_0 = 0;
-
-      __attribute__((opencl_unroll_hint))
-      for (int zero_2 = 0; zero_2 <= 11; ++zero_2)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int zero_3 = 0; zero_3 <= 1; ++zero_3)
-        {
-          __attribute__((opencl_unroll_hint))
-          for (int zero_4 = 0; zero_4 <= 1; ++zero_4)
-            acc[4 * zero_2 + 2 * zero_3 + zero_4] = (double) (0.0);
-        }
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int step_0 = 0; step_0 <= 2; ++step_0)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int r_1 = 0; r_1 <= 11; ++r_1)
-          acc[4 * r_1] = feinsum_mma_m16n8k4(acc[4 * r_1], acc[1 + 4 * r_1], acc[2 + 4 * r_1], acc[3 + 4 * r_1], a[2 * step_0], a[1 + 2 * step_0], matrix[lid(0) + 96 * r_1 + 32 * step_0], &(acc[1 + 4 * r_1]), &(acc[2 + 4 * r_1]), &(acc[3 + 4 * r_1]));
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int number_0 = 0; number_0 <= 1; ++number_0)
-        if (8 * (block_0 + 0) + lid(0) % 4 + 4 * number_0 < 6)
-        {
-          __attribute__((opencl_unroll_hint))
-          for (int upper_0 = 0; upper_0 <= 1; ++upper_0)
-            staged[96 * lid(1) + 6 * (8 * upper_0 + lid(0) / 4) + lid(0) + 4 * number_0 + -4 * (lid(0) / 4)] = a0_0_held[upper_0] * acc[2 * upper_0 + number_0] + a0_0_held[2 + upper_0] * acc[4 + 2 * upper_0 + number_0] + a0_0_held[4 + upper_0] * acc[8 + 2 * upper_0 + number_0] + a0_0_held[6 + upper_0] * acc[12 + 2 * upper_0 + number_0] + a0_0_held[8 + upper_0] * acc[16 + 2 * upper_0 + number_0] + a0_0_held[10 + upper_0] * acc[20 + 2 * upper_0 + number_0] + a0_0_held[12 + upper_0] * acc[24 + 2 * upper_0 + number_0] + a0_0_held[14 + upper_0] * acc[28 + 2 * upper_0 + number_0] + a0_0_held[16 + upper_0] * acc[32 + 2 * upper_0 + number_0] + a0_0_held[18 + upper_0] * acc[36 + 2 * upper_0 + number_0] + a0_0_held[20 + upper_0] * acc[40 + 2 * upper_0 + number_0] + a0_0_held[22 + upper_0] * acc[44 + 2 * upper_0 + number_0];
-        }
-    }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = (((Ne + -1 * 16 * (round_0 * 1056 + place)) * 6 < 96) ? (Ne + -1 * 16 * (round_0 * 1056 + place)) * 6 : 96);
-    asm volatile("" : "+r"(limit));
-    whole = ((limit == 96) ? 1 : 0);
-    if (whole == 1)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int piece_6 = 0; piece_6 <= 1; ++piece_6)
-        if (2 * (piece_6 * 32 + lid(0)) < 96)
-        {
-          int to = 0 + 96 * (round_0 * 1056 + place) + 2 * (piece_6 * 32 + lid(0));
-          int from = (lid(1) * 1 + 0) * 96 + 2 * (piece_6 * 32 + lid(0));
-
-          *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
-        }
-    }
-    if (whole == 0)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int piece_5 = 0; piece_5 <= 2; ++piece_5)
-      {
-        quotient = (piece_5 * 32 + lid(0)) / 6;
-        if (piece_5 * 32 + lid(0) < limit)
-          out_1[6 * (16896 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_5 + -6 * quotient] = staged[96 * lid(1) + 6 * quotient + lid(0) + 32 * piece_5 + -6 * quotient];
+          out_1[6 * (128 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -6 * quotient] = staged[192 * lid(1) + 96 + 6 * quotient + lid(0) + 32 * piece_1 + -6 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");

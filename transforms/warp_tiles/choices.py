@@ -104,6 +104,14 @@ def divergence_choices(p: Problem, product: TallProduct) -> Choices:
     return {**own, "slices": offered, "prefetch": known if steps < 20 else known[::-1]}
 
 
+def matrix_choices(p: Problem, product: TallProduct) -> Choices:
+    """Those of values that no metric joins: several of them at a time are loaded, not copied."""
+    own = shared_choices(p, product)
+    ahead = tuple(x for x in own["prefetch"] if not Prefetch(str(x)).held)
+    loaded = tuple(x for x in ahead if not Prefetch(str(x)).copies) if product.fields > 1 else ahead
+    return {**own, "prefetch": (*(x for x in loaded if x != "none"), "none")}
+
+
 def in_layout(own: Choices, *, reads_rows: bool, stores_rows: bool) -> Choices:
     """Those that there are for an order of axes: rows alone can be copied as pieces, or gathered to be stored as such."""
     found = dict(own)
@@ -115,8 +123,13 @@ def in_layout(own: Choices, *, reads_rows: bool, stores_rows: bool) -> Choices:
 
 
 def may_fit(p: Problem, product: TallProduct, own: Choices) -> bool:
-    """Whether local memory may hold the matrices, in the most parts there are: other einsums look like operators, too."""
-    numbers, parts = product.batch * product.matrices * product.columns * product.terms, max(map(int, own["parts"]))
+    """Whether the device has a unit, and its local memory may hold the matrices, in the most parts there are.
+
+    Other einsums look like operators, too, and all of their configurations would be tried.
+    """
+    if not {*own["unit"]} & {*p.device.matrix_units}:
+        return False
+    numbers, parts = product.distinct_matrices * product.columns * product.terms, max(map(int, own["parts"]))
     return p.exceeds(local_bytes=numbers * product.dtype.itemsize // parts) is None
 
 

@@ -1,4 +1,5 @@
-"""Operators of discontinuous-Galerkin methods on matrix units: gradient, mass, face mass, divergence, one derivative.
+"""Operators of discontinuous-Galerkin methods on matrix units: gradient, mass, face mass, divergence, one derivative, and
+matrices without a metric.
 
 On an NVIDIA H200 the sums over j of a gradient take 16 of 18 operations at order 4, and the units do them at twice the
 vector rate of float64, so that memory is the limit up to order 5.  For float32 they do them at the vector rate, and those
@@ -12,7 +13,7 @@ time: matrices in local memory, values and sums in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from feinsum.cost import Work
 from feinsum.match import Match
@@ -20,14 +21,17 @@ from feinsum.rewrites import contract_first, expand_sum
 from feinsum.skeletons.warp_tiles import TallProduct, WarpTiles, write
 from feinsum.space import Choices, Configuration, Problem, TransformSpace, space
 
-from .choices import IMPLIED, divergence_choices, face_mass_choices, in_layout, may_fit, shared_choices
+from .choices import IMPLIED, divergence_choices, face_mass_choices, in_layout, matrix_choices, may_fit, shared_choices
 from .operators import ELEMENTS, NODES, VALUES, Operator
 from .plans import plan_of, planned
 from .work import work_of
 
 
 def dg_space(
-    pattern: str, operator: Operator, choices: Callable[[Problem, TallProduct], Choices] = shared_choices
+    pattern: str | Sequence[str],
+    operator: Operator,
+    choices: Callable[[Problem, TallProduct], Choices] = shared_choices,
+    longest: str = VALUES,
 ) -> Callable[[Callable[..., object]], TransformSpace]:
     """Declares the space of an operator, the transformation of which takes the plan of a configuration."""
 
@@ -46,7 +50,7 @@ def dg_space(
         pattern=pattern,
         version=2,
         rank=3,
-        longest=VALUES,
+        longest=longest,
         implied=IMPLIED,
         parameters=offered,
         plan=plan,
@@ -101,3 +105,15 @@ def dg_divergence_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     metric = rules_of(m, 0)
     t_unit, m = contract_first(t_unit, m, (0, 2))
     return write(t_unit, m, plan, None, ELEMENTS, NODES, held=metric, last=VALUES)
+
+
+@dg_space(
+    ("ij,ej->ei", "rij,ej->rei", "rij,rej->rei", "ij,rej->rei", "rij,rej->ei"),
+    Operator(metric=None, matrix=0, field=1),
+    matrix_choices,
+    longest=ELEMENTS,
+)
+def dg_matrix_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+    """``out[r,e,i] = Σ_j D[r,i,j] u[r,e,j]`` with r in D, u or both, or summed: lifting, interpolation, modes to nodes."""
+    t_unit, m = contract_first(t_unit, m, (0, 1))
+    return write(t_unit, m, plan, 0, ELEMENTS, NODES, last=VALUES)

@@ -201,6 +201,8 @@ class WarpTiles:
             return "copies do not turn numbers into those that the unit multiplies"
         if self.prefetch.loads and self.k_slices > 1:
             return "values of the next slice come by copies, or not ahead"
+        if self.prefetch.copies and product.fields > 1:
+            return "values of several products are not copied"
         apart = product.planes > 1 or self.k_slices > 1
         if self.prefetch.copies and apart and product.sums[-1] * product.dtype.itemsize % WIDEST_BYTES:
             return f"rows of {product.sums[-1]} numbers are not whole pieces of {WIDEST_BYTES} bytes"
@@ -278,7 +280,7 @@ class WarpTiles:
     def local_bytes(self) -> int:
         """Local memory of a work-group: B, rows of results on their way out, and copies of A and of held values."""
         product = self.product
-        fragments = product.batch * product.matrices * self.blocks * self.steps
+        fragments = product.distinct_matrices * self.blocks * self.steps
         resident = fragments * SUB_GROUP * (2 if self.accumulation == "split" else 1)
         staged = ROWS * product.results * product.columns if self.staged else 0
         copied = self.copied_numbers if self.prefetch.copies else 0
@@ -293,7 +295,7 @@ class WarpTiles:
         counted, as they are in local memory or loaded again.
         """
         product, sliced = self.product, self.k_slices > 1
-        loaded = 2 * self.steps // self.k_slices
+        loaded = 2 * product.fields * self.steps // self.k_slices
         sums = 4 * product.batch * (self.blocks if sliced else 1)
         held = 0 if sliced else 2 * product.held * (2 if self.prefetch.held else 1)
         waiting = held + (loaded if self.prefetch.loads else 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import loopy as lp
+from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Comparison, FloorDiv, If, Min, Remainder, Variable
 
 from feinsum.devices.ptx import SUB_GROUP
@@ -21,7 +23,7 @@ from feinsum.skeletons.warp_tiles.loops import TileLoops
 
 
 class ResidentFactor:
-    """B of a product in local memory, padded; the whole group copies it there.
+    """B of a product in local memory, padded, once for all products of the batch that share it; the whole group copies it.
 
     Before: ``B(r, n, k)``; after, for blocks of 8 columns and steps of 4 along the sum::
 
@@ -32,8 +34,9 @@ class ResidentFactor:
 
     def __init__(self, loops: TileLoops, p: MatrixProduct) -> None:
         self.loops, self.plan, self.product = loops, loops.plan, p
-        self.batch = loops.matched.batch
-        self.count = self.plan.product.batch * loops.blocks.count * self.plan.steps
+        read = get_dependencies(p.b)
+        self.batch = {letter: length for letter, length in loops.matched.batch.items() if p.names[letter] in read}
+        self.count = prod(self.batch.values()) * loops.blocks.count * self.plan.steps
         self.parts = 2 if self.plan.accumulation == "split" else 1
         alignment = VECTOR_BYTES if self.plan.interleaved else None
         shape = (self.parts * self.count * SUB_GROUP,)
@@ -46,7 +49,8 @@ class ResidentFactor:
         :param step: the number of the instruction along the whole sum.
         :param batch: the loops over the indices of the batch.
         """
-        place = position(map(Variable, batch), self.batch.values(), Variable(block))
+        own = [Variable(i) for letter, i in zip(self.loops.matched.batch, batch, strict=True) if letter in self.batch]
+        place = position(own, self.batch.values(), Variable(block))
         width = self.plan.unit.k // DEPTH
         if self.plan.interleaved:
             lane = (place * (self.plan.steps // width) + step) * SUB_GROUP + self.loops.lane

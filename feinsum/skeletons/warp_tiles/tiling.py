@@ -26,6 +26,8 @@ class TallProduct:
     :ivar held: numbers for each m, besides A, that a tile needs: a metric, for example.
     :ivar planes: elements of the operand with k that are added to one of A, or in which a further index k differs.
     :ivar products: distinct products of all outputs.
+    :ivar fields: distinct A of the batch, which registers hold together.
+    :ivar shared: products of the batch that have the same B.
     """
 
     dtype: np.dtype[Any]
@@ -37,6 +39,8 @@ class TallProduct:
     held: int = 0
     planes: int = 1
     products: int = 1
+    fields: int = 1
+    shared: int = 1
 
     def __post_init__(self) -> None:
         counts = (self.columns, *self.sums, self.batch, self.matrices, self.results, self.planes, self.products)
@@ -47,6 +51,11 @@ class TallProduct:
     def terms(self) -> int:
         """Summands of one number of P."""
         return math.prod(self.sums)
+
+    @property
+    def distinct_matrices(self) -> int:
+        """Matrices B of all products."""
+        return self.matrices * self.batch // self.shared
 
     def blocks(self, parts: int) -> int:
         """Blocks of columns of a part."""

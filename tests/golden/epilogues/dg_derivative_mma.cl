@@ -2,27 +2,12 @@
 // dg_derivative_mma, version 2
 
 // Some GPU: re,rij,ej->ei [a0 a1 a2_0; a0 a1 a2_1] then 2*v + out; (v + b[i])/(exp(-(v + b[i])) + 1) a0: float64[6, Ne], a1: float64[6, 3, 5], a2_0: float64[Ne, 5], a2_1: float64[Ne, 5], b: float64[3]
-// staged=True tiles=0 sub_groups=16 together=1 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False
+// staged=True tiles=0 sub_groups=12 together=1 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=False weighted=False
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
-#define LOOPY_CALL_WITH_INTEGER_TYPES(MACRO_NAME) \
-    MACRO_NAME(int8, char) \
-    MACRO_NAME(int16, short) \
-    MACRO_NAME(int32, int) \
-    MACRO_NAME(int64, long)
-#define LOOPY_DEFINE_FLOOR_DIV_POS_B(SUFFIX, TYPE) \
-    static inline TYPE loopy_floor_div_pos_b_##SUFFIX(TYPE a, TYPE b) \
-    { \
-        if (a<0) \
-            a = a - (b-1); \
-        return a/b; \
-    }
-LOOPY_CALL_WITH_INTEGER_TYPES(LOOPY_DEFINE_FLOOR_DIV_POS_B)
-#undef LOOPY_DEFINE_FLOOR_DIV_POS_B
-#undef LOOPY_CALL_WITH_INTEGER_TYPES
 static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double d3, double a0, double a1, double b0, double *r1, double *r2, double *r3)
 {
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"((a0)), "d"((a1)), "d"((b0)));
@@ -34,108 +19,58 @@ static inline void feinsum_copy_float64(__local double *to, __global double cons
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" : : "r"((uint)(size_t)(to)), "l"((size_t)(from)), "r"((int)(bytes)));
 }
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 16, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double const *__restrict__ b, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
+__kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double const *__restrict__ a2_1, __global double const *__restrict__ b, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Ne)
 {
   double a[2 * 2];
-  double a0_0_held[6 * 2];
-  double acc[6 * 2 * 2];
-  __local double coming[16 * 88] __attribute__ ((aligned (16)));
-  int left;
+  double a2_0_2_held[5 * 2];
+  double a2_1_2_held[5 * 2];
+  double acc[5 * 2 * 2];
   int limit;
-  __local double matrix[384];
-  double next_a0_0_held[6 * 2];
-  double next_a0_0_held_0[6 * 2];
-  int place;
+  __local double matrix[320];
   int quotient;
-  int rounds;
   int row;
-  int row_0;
-  int row_1;
-  int row_2;
-  int row_3;
-  int row_4;
-  __local double staged[16 * 16 * 3] __attribute__ ((aligned (16)));
+  __local double staged[12 * 2 * 16 * 3] __attribute__ ((aligned (16)));
   int whole;
 
-  left = Ne + -1 * 16 * ((0 * 132 + gid(0)) * 16 + lid(1));
-  asm volatile("" : "+r"(left));
-  row = 16 * ((0 * 132 + gid(0)) * 16 + lid(1)) + lid(0) / 4 + 0;
-  asm volatile("" : "+r"(row));
   {
     int const fragment = 0;
 
-    if (11 + -1 * lid(1) >= 0)
-      feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0)]), &(a1[15 * (lid(1) / 2) + 5 * min(8 * (((fragment * 16 + lid(1)) / 2) / 6) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 2) + ((4 * ((fragment * 16 + lid(1)) % 2) + lid(0) % 4 < 5) ? 4 * ((fragment * 16 + lid(1)) % 2) + lid(0) % 4 : 4)]), ((4 * ((fragment * 16 + lid(1)) % 2) + lid(0) % 4 < 5 && 8 * (((fragment * 16 + lid(1)) / 2) / 6 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 3) ? 1 : 0) * 8);
+    if (9 + -1 * lid(1) >= 0)
+      feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0)]), &(a1[15 * ((4 * ((fragment * 12 + lid(1)) % 2) + lid(0) % 4 < 6) ? 4 * ((fragment * 12 + lid(1)) % 2) + lid(0) % 4 : 5) + 5 * min(8 * (((fragment * 12 + lid(1)) / 2) / 5) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 2) + lid(1) / 2]), ((4 * ((fragment * 12 + lid(1)) % 2) + lid(0) % 4 < 6 && 8 * (((fragment * 12 + lid(1)) / 2) / 5 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 3) ? 1 : 0) * 8);
   }
   asm volatile("cp.async.commit_group;" ::: "memory");
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
-  __attribute__((opencl_unroll_hint))
-  for (int load = 0; load <= 5; ++load)
+  for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (25343 + Ne + 25152 * gid(0) + 25328 * lid(1)) / 25344; ++round)
   {
+    row = 16 * ((round * 132 + gid(0)) * 12 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row));
     __attribute__((opencl_unroll_hint))
-    for (int load_0 = 0; load_0 <= 1; ++load_0)
-      next_a0_0_held[2 * load + load_0] = ((row + 8 * load_0 < Ne) ? a0[Ne * load + 8 * load_0 + row] : (double) (0.0));
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int piece = 0; piece <= 1; ++piece)
-    if (2 * (piece * 32 + lid(0)) < 80)
-    {
-      int to = lid(1) * 88 + 0 + 2 * (piece * 32 + lid(0));
-      int begin = 0 + 80 * ((0 * 132 + gid(0)) * 16 + lid(1)) + 2 * (piece * 32 + lid(0));
-      int size = ((left * 5 + -1 * 2 * (piece * 32 + lid(0)) < 2) ? max(left * 5 + -1 * 2 * (piece * 32 + lid(0)), 0) : 2) * 8;
-
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
-    }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-  for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (33791 + Ne + 33536 * gid(0) + 33776 * lid(1)) / 33792; ++round)
-  {
-    row_0 = 16 * ((round * 132 + gid(0)) * 16 + lid(1)) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_0));
-    row_1 = 16 * (((round + 1) * 132 + gid(0)) * 16 + lid(1)) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_1));
-    __attribute__((opencl_unroll_hint))
-    for (int take = 0; take <= 5; ++take)
+    for (int load = 0; load <= 4; ++load)
     {
       __attribute__((opencl_unroll_hint))
-      for (int take_0 = 0; take_0 <= 1; ++take_0)
-        a0_0_held[2 * take + take_0] = next_a0_0_held[2 * take + take_0];
+      for (int load_0 = 0; load_0 <= 1; ++load_0)
+        a2_0_2_held[2 * load + load_0] = ((row + 8 * load_0 < Ne) ? a2_0[load + 40 * load_0 + 5 * row] : (double) (0.0));
     }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
-    for (int load_1 = 0; load_1 <= 1; ++load_1)
+    for (int load_1 = 0; load_1 <= 4; ++load_1)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_2 = 0; load_2 <= 1; ++load_2)
-        a[2 * load_1 + load_2] = ((4 * load_1 + lid(0) % 4 < 5 && row_0 + 8 * load_2 < Ne) ? coming[88 * lid(1) + lid(0) + 4 * load_1 + 40 * load_2 + lid(0) / 4] : (double) (0.0));
+        a2_1_2_held[2 * load_1 + load_2] = ((row + 8 * load_2 < Ne) ? a2_1[load_1 + 40 * load_2 + 5 * row] : (double) (0.0));
     }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * (((round + 1) * 132 + gid(0)) * 16 + lid(1));
-    asm volatile("" : "+r"(left));
     __attribute__((opencl_unroll_hint))
-    for (int piece_0 = 0; piece_0 <= 1; ++piece_0)
-      if (2 * (piece_0 * 32 + lid(0)) < 80)
-      {
-        int to = lid(1) * 88 + 0 + 2 * (piece_0 * 32 + lid(0));
-        int begin = 0 + 80 * (((round + 1) * 132 + gid(0)) * 16 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
-        int size = ((left * 5 + -1 * 2 * (piece_0 * 32 + lid(0)) < 2) ? max(left * 5 + -1 * 2 * (piece_0 * 32 + lid(0)), 0) : 2) * 8;
-
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
-      }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    __attribute__((opencl_unroll_hint))
-    for (int load_3 = 0; load_3 <= 5; ++load_3)
+    for (int load_3 = 0; load_3 <= 1; ++load_3)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_4 = 0; load_4 <= 1; ++load_4)
-        next_a0_0_held[2 * load_3 + load_4] = ((row_1 + 8 * load_4 < Ne) ? a0[Ne * load_3 + 8 * load_4 + row_1] : (double) (0.0));
+        a[2 * load_3 + load_4] = ((4 * load_3 + lid(0) % 4 < 6 && row + 8 * load_4 < Ne) ? a0[Ne * (lid(0) + 4 * load_3 + -4 * (lid(0) / 4)) + 8 * load_4 + row] : (double) (0.0));
     }
     {
       int const block = 0;
 
       __attribute__((opencl_unroll_hint))
-      for (int zero = 0; zero <= 5; ++zero)
+      for (int zero = 0; zero <= 4; ++zero)
       {
         __attribute__((opencl_unroll_hint))
         for (int zero_0 = 0; zero_0 <= 1; ++zero_0)
@@ -149,7 +84,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 16, 1))) feinsum(__global
       for (int step = 0; step <= 1; ++step)
       {
         __attribute__((opencl_unroll_hint))
-        for (int r_0 = 0; r_0 <= 5; ++r_0)
+        for (int r_0 = 0; r_0 <= 4; ++r_0)
           acc[4 * r_0] = feinsum_mma_m16n8k4(acc[4 * r_0], acc[1 + 4 * r_0], acc[2 + 4 * r_0], acc[3 + 4 * r_0], a[2 * step], a[1 + 2 * step], matrix[lid(0) + 64 * r_0 + 32 * step], &(acc[1 + 4 * r_0]), &(acc[2 + 4 * r_0]), &(acc[3 + 4 * r_0]));
       }
       __attribute__((opencl_unroll_hint))
@@ -158,12 +93,46 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 16, 1))) feinsum(__global
         {
           __attribute__((opencl_unroll_hint))
           for (int upper = 0; upper <= 1; ++upper)
-            if (16 * ((round * 132 + gid(0)) * 16 + lid(1)) + lid(0) / 4 + 8 * upper < Ne)
-              staged[48 * lid(1) + 3 * (8 * upper + lid(0) / 4) + lid(0) + 4 * number + -4 * (lid(0) / 4)] = 2.0 * (a0_0_held[upper] * acc[2 * upper + number] + a0_0_held[2 + upper] * acc[4 + 2 * upper + number] + a0_0_held[4 + upper] * acc[8 + 2 * upper + number] + a0_0_held[6 + upper] * acc[12 + 2 * upper + number] + a0_0_held[8 + upper] * acc[16 + 2 * upper + number] + a0_0_held[10 + upper] * acc[20 + 2 * upper + number]) + out_0[3 * (256 * gid(0) + 16 * lid(1) + 33792 * round + 8 * upper + lid(0) / 4) + lid(0) + 4 * number + -4 * (lid(0) / 4)];
+            if (16 * ((round * 132 + gid(0)) * 12 + lid(1)) + lid(0) / 4 + 8 * upper < Ne)
+              staged[96 * lid(1) + 3 * (8 * upper + lid(0) / 4) + lid(0) + 4 * number + -4 * (lid(0) / 4)] = 2.0 * (a2_0_2_held[upper] * acc[2 * upper + number] + a2_0_2_held[2 + upper] * acc[4 + 2 * upper + number] + a2_0_2_held[4 + upper] * acc[8 + 2 * upper + number] + a2_0_2_held[6 + upper] * acc[12 + 2 * upper + number] + a2_0_2_held[8 + upper] * acc[16 + 2 * upper + number]) + out_0[3 * (192 * gid(0) + 16 * lid(1) + 25344 * round + 8 * upper + lid(0) / 4) + lid(0) + 4 * number + -4 * (lid(0) / 4)];
+        }
+      __attribute__((opencl_unroll_hint))
+      for (int number_0 = 0; number_0 <= 1; ++number_0)
+        if (8 * (block + 0) + lid(0) % 4 + 4 * number_0 < 3)
+        {
+          __attribute__((opencl_unroll_hint))
+          for (int upper_0 = 0; upper_0 <= 1; ++upper_0)
+            if (16 * ((round * 132 + gid(0)) * 12 + lid(1)) + lid(0) / 4 + 8 * upper_0 < Ne)
+              staged[96 * lid(1) + 48 + 3 * (8 * upper_0 + lid(0) / 4) + lid(0) + 4 * number_0 + -4 * (lid(0) / 4)] = (a2_1_2_held[upper_0] * acc[2 * upper_0 + number_0] + a2_1_2_held[2 + upper_0] * acc[4 + 2 * upper_0 + number_0] + a2_1_2_held[4 + upper_0] * acc[8 + 2 * upper_0 + number_0] + a2_1_2_held[6 + upper_0] * acc[12 + 2 * upper_0 + number_0] + a2_1_2_held[8 + upper_0] * acc[16 + 2 * upper_0 + number_0] + b[lid(0) + 4 * number_0 + -4 * (lid(0) / 4)]) / (exp(-1.0 * (a2_1_2_held[upper_0] * acc[2 * upper_0 + number_0] + a2_1_2_held[2 + upper_0] * acc[4 + 2 * upper_0 + number_0] + a2_1_2_held[4 + upper_0] * acc[8 + 2 * upper_0 + number_0] + a2_1_2_held[6 + upper_0] * acc[12 + 2 * upper_0 + number_0] + a2_1_2_held[8 + upper_0] * acc[16 + 2 * upper_0 + number_0] + b[lid(0) + 4 * number_0 + -4 * (lid(0) / 4)])) + 1.0);
         }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 16 + lid(1))) * 3 < 48) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 16 + lid(1))) * 3 : 48);
+    limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 12 + lid(1))) * 3 < 48) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 12 + lid(1))) * 3 : 48);
+    asm volatile("" : "+r"(limit));
+    whole = ((limit == 48) ? 1 : 0);
+    if (whole == 1)
+    {
+      int const piece_0 = 0;
+
+      if (2 * (piece_0 * 32 + lid(0)) < 48)
+      {
+        int to = 0 + 48 * ((round * 132 + gid(0)) * 12 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+        int from = (lid(1) * 2 + 0) * 48 + 2 * (piece_0 * 32 + lid(0));
+
+        *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
+      }
+    }
+    if (whole == 0)
+    {
+      __attribute__((opencl_unroll_hint))
+      for (int piece = 0; piece <= 1; ++piece)
+      {
+        quotient = (piece * 32 + lid(0)) / 3;
+        if (piece * 32 + lid(0) < limit)
+          out_0[3 * (192 * gid(0) + 16 * lid(1) + 25344 * round + quotient) + lid(0) + 32 * piece + -3 * quotient] = staged[96 * lid(1) + 3 * quotient + lid(0) + 32 * piece + -3 * quotient];
+      }
+    }
+    limit = (((Ne + -1 * 16 * ((round * 132 + gid(0)) * 12 + lid(1))) * 3 < 48) ? (Ne + -1 * 16 * ((round * 132 + gid(0)) * 12 + lid(1))) * 3 : 48);
     asm volatile("" : "+r"(limit));
     whole = ((limit == 48) ? 1 : 0);
     if (whole == 1)
@@ -172,10 +141,10 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 16, 1))) feinsum(__global
 
       if (2 * (piece_2 * 32 + lid(0)) < 48)
       {
-        int to = 0 + 48 * ((round * 132 + gid(0)) * 16 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
-        int from = (lid(1) * 1 + 0) * 48 + 2 * (piece_2 * 32 + lid(0));
+        int to = 0 + 48 * ((round * 132 + gid(0)) * 12 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
+        int from = (lid(1) * 2 + 1) * 48 + 2 * (piece_2 * 32 + lid(0));
 
-        *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
+        *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
       }
     }
     if (whole == 0)
@@ -185,135 +154,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 16, 1))) feinsum(__global
       {
         quotient = (piece_1 * 32 + lid(0)) / 3;
         if (piece_1 * 32 + lid(0) < limit)
-          out_0[3 * (256 * gid(0) + 16 * lid(1) + 33792 * round + quotient) + lid(0) + 32 * piece_1 + -3 * quotient] = staged[48 * lid(1) + 3 * quotient + lid(0) + 32 * piece_1 + -3 * quotient];
-      }
-    }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-  }
-  place = ((gid(0) + 0) * 16 + lid(1) + 2112 + -1 * ((1 * ((Ne + 16 + -1) / 16)) % 2112)) % 2112;
-  rounds = loopy_floor_div_pos_b_int32((Ne + 16 + -1) / 16 + 2112 + -1 + -1 * place, 2112);
-  row_2 = 16 * (0 * 2112 + place) + lid(0) / 4 + 0;
-  asm volatile("" : "+r"(row_2));
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
-  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-  left = Ne + -1 * 16 * (0 * 2112 + place);
-  asm volatile("" : "+r"(left));
-  __attribute__((opencl_unroll_hint))
-  for (int load_5 = 0; load_5 <= 5; ++load_5)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int load_6 = 0; load_6 <= 1; ++load_6)
-      next_a0_0_held_0[2 * load_5 + load_6] = ((row_2 + 8 * load_6 < Ne) ? a0[Ne * load_5 + 8 * load_6 + row_2] : (double) (0.0));
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int piece_3 = 0; piece_3 <= 1; ++piece_3)
-    if (2 * (piece_3 * 32 + lid(0)) < 80)
-    {
-      int to = lid(1) * 88 + 0 + 2 * (piece_3 * 32 + lid(0));
-      int begin = 0 + 80 * (0 * 2112 + place) + 2 * (piece_3 * 32 + lid(0));
-      int size = ((left * 5 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 5 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
-
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
-    }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-  for (int round_0 = 0; round_0 <= -1 + rounds; ++round_0)
-  {
-    row_3 = 16 * (round_0 * 2112 + place) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_3));
-    row_4 = 16 * ((round_0 + 1) * 2112 + place) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_4));
-    __attribute__((opencl_unroll_hint))
-    for (int take_1 = 0; take_1 <= 5; ++take_1)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int take_2 = 0; take_2 <= 1; ++take_2)
-        a0_0_held[2 * take_1 + take_2] = next_a0_0_held_0[2 * take_1 + take_2];
-    }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    __attribute__((opencl_unroll_hint))
-    for (int load_7 = 0; load_7 <= 1; ++load_7)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int load_8 = 0; load_8 <= 1; ++load_8)
-        a[2 * load_7 + load_8] = ((4 * load_7 + lid(0) % 4 < 5 && row_3 + 8 * load_8 < Ne) ? coming[88 * lid(1) + lid(0) + 4 * load_7 + 40 * load_8 + lid(0) / 4] : (double) (0.0));
-    }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * ((round_0 + 1) * 2112 + place);
-    asm volatile("" : "+r"(left));
-    __attribute__((opencl_unroll_hint))
-    for (int piece_4 = 0; piece_4 <= 1; ++piece_4)
-      if (2 * (piece_4 * 32 + lid(0)) < 80)
-      {
-        int to = lid(1) * 88 + 0 + 2 * (piece_4 * 32 + lid(0));
-        int begin = 0 + 80 * ((round_0 + 1) * 2112 + place) + 2 * (piece_4 * 32 + lid(0));
-        int size = ((left * 5 + -1 * 2 * (piece_4 * 32 + lid(0)) < 2) ? max(left * 5 + -1 * 2 * (piece_4 * 32 + lid(0)), 0) : 2) * 8;
-
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
-      }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    __attribute__((opencl_unroll_hint))
-    for (int load_10 = 0; load_10 <= 1; ++load_10)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int load_9 = 0; load_9 <= 5; ++load_9)
-        next_a0_0_held_0[2 * load_9 + load_10] = ((row_4 + 8 * load_10 < Ne) ? a0[Ne * load_9 + 8 * load_10 + row_4] : (double) (0.0));
-    }
-    {
-      int const block_0 = 0;
-
-      __attribute__((opencl_unroll_hint))
-      for (int zero_2 = 0; zero_2 <= 5; ++zero_2)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int zero_3 = 0; zero_3 <= 1; ++zero_3)
-        {
-          __attribute__((opencl_unroll_hint))
-          for (int zero_4 = 0; zero_4 <= 1; ++zero_4)
-            acc[4 * zero_2 + 2 * zero_3 + zero_4] = (double) (0.0);
-        }
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int step_0 = 0; step_0 <= 1; ++step_0)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int r_1 = 0; r_1 <= 5; ++r_1)
-          acc[4 * r_1] = feinsum_mma_m16n8k4(acc[4 * r_1], acc[1 + 4 * r_1], acc[2 + 4 * r_1], acc[3 + 4 * r_1], a[2 * step_0], a[1 + 2 * step_0], matrix[lid(0) + 64 * r_1 + 32 * step_0], &(acc[1 + 4 * r_1]), &(acc[2 + 4 * r_1]), &(acc[3 + 4 * r_1]));
-      }
-      __attribute__((opencl_unroll_hint))
-      for (int number_0 = 0; number_0 <= 1; ++number_0)
-        if (8 * (block_0 + 0) + lid(0) % 4 + 4 * number_0 < 3)
-        {
-          __attribute__((opencl_unroll_hint))
-          for (int upper_0 = 0; upper_0 <= 1; ++upper_0)
-            if (16 * (round_0 * 2112 + place) + lid(0) / 4 + 8 * upper_0 < Ne)
-              staged[48 * lid(1) + 3 * (8 * upper_0 + lid(0) / 4) + lid(0) + 4 * number_0 + -4 * (lid(0) / 4)] = (a0_0_held[upper_0] * acc[2 * upper_0 + number_0] + a0_0_held[2 + upper_0] * acc[4 + 2 * upper_0 + number_0] + a0_0_held[4 + upper_0] * acc[8 + 2 * upper_0 + number_0] + a0_0_held[6 + upper_0] * acc[12 + 2 * upper_0 + number_0] + a0_0_held[8 + upper_0] * acc[16 + 2 * upper_0 + number_0] + a0_0_held[10 + upper_0] * acc[20 + 2 * upper_0 + number_0] + b[lid(0) + 4 * number_0 + -4 * (lid(0) / 4)]) / (exp(-1.0 * (a0_0_held[upper_0] * acc[2 * upper_0 + number_0] + a0_0_held[2 + upper_0] * acc[4 + 2 * upper_0 + number_0] + a0_0_held[4 + upper_0] * acc[8 + 2 * upper_0 + number_0] + a0_0_held[6 + upper_0] * acc[12 + 2 * upper_0 + number_0] + a0_0_held[8 + upper_0] * acc[16 + 2 * upper_0 + number_0] + a0_0_held[10 + upper_0] * acc[20 + 2 * upper_0 + number_0] + b[lid(0) + 4 * number_0 + -4 * (lid(0) / 4)])) + 1.0);
-        }
-    }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    limit = (((Ne + -1 * 16 * (round_0 * 2112 + place)) * 3 < 48) ? (Ne + -1 * 16 * (round_0 * 2112 + place)) * 3 : 48);
-    asm volatile("" : "+r"(limit));
-    whole = ((limit == 48) ? 1 : 0);
-    if (whole == 1)
-    {
-      int const piece_6 = 0;
-
-      if (2 * (piece_6 * 32 + lid(0)) < 48)
-      {
-        int to = 0 + 48 * (round_0 * 2112 + place) + 2 * (piece_6 * 32 + lid(0));
-        int from = (lid(1) * 1 + 0) * 48 + 2 * (piece_6 * 32 + lid(0));
-
-        *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
-      }
-    }
-    if (whole == 0)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int piece_5 = 0; piece_5 <= 1; ++piece_5)
-      {
-        quotient = (piece_5 * 32 + lid(0)) / 3;
-        if (piece_5 * 32 + lid(0) < limit)
-          out_1[3 * (33792 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_5 + -3 * quotient] = staged[48 * lid(1) + 3 * quotient + lid(0) + 32 * piece_5 + -3 * quotient];
+          out_1[3 * (192 * gid(0) + 16 * lid(1) + 25344 * round + quotient) + lid(0) + 32 * piece_1 + -3 * quotient] = staged[96 * lid(1) + 48 + 3 * quotient + lid(0) + 32 * piece_1 + -3 * quotient];
       }
     }
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");

@@ -2,4 +2,4 @@
 // dg_derivative_mma, version 2
 
 // Some GPU: ac,da,dbc->ab [x0 A0 A1; x1 A0 A1] x0: float64[∞, 10], A0: float64[12, ∞], A1: float64[12, 6, 10], x1: float64[∞, 10], padded: x0, out_0
-// refused: rows of 10 numbers do not lie one after the other where 'x0[a_arg, c]' is
+// refused: rows of 6 numbers do not lie one after the other where 'out_0[a, b]' is
