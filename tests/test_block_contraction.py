@@ -155,6 +155,28 @@ def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:
     assert set(s.parameters(s.problem(large, {}, GPU))["packed"]) == {"none", "0", "1", "01"}
 
 
+@pytest.mark.parametrize(("terms", "whole"), [(28, [28, 32]), (22, [24]), (24, []), (50, [52, 56]), (65, [])])
+def test_short_sums_are_one_tile(player: fe.Device, terms: int, whole: list[int]) -> None:
+    """First, whatever their length, through registers; all that was offered before is, as records may have it."""
+    e = contraction("ak,kbc->abc", a=20, b=9, c=17, k=terms)
+    s = find_space("block_contraction")
+    offered = s.parameters(s.problem(e, {}, GPU))
+    assert list(offered["depth"][: len(whole)]) == whole
+    assert {4, 8, 16} - set(offered["depth"]) <= {16}
+    assert {"registers 1", "async 3"} <= set(offered["pipeline"])
+    if whole:
+        assert s.default(s.problem(e, {}, GPU))["depth"] == whole[0]
+        assert offered["pipeline"][0] == "registers 1"
+        assert prove(player, e, "block_contraction", {}, depth=whole[0]).count("barrier(CLK_LOCAL_MEM_FENCE)") == 1
+
+
+def test_a_sum_of_unknown_length_is_no_one_tile() -> None:
+    """However short it is expected to be."""
+    s = find_space("block_contraction")
+    p = s.problem(contraction("ak,kb->ab", a=20, b=30, k="K"), {"K": 28}, GPU)
+    assert 28 not in s.parameters(p)["depth"]
+
+
 def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device) -> None:
     """Entries of several arrays, in a contraction of two operands and in a chain; the rewrite refuses other plans."""
     a, b, c, d = (fe.array(name, (20, 24)) for name in "ABCD")

@@ -66,6 +66,44 @@ def test_operators_are_tall_products(name: str) -> None:
     assert s.plan(p, s.default(p)).product == TallProduct(np.dtype(float), **expected)
 
 
+WITHOUT_METRIC = {
+    "ij,ej->ei": {},
+    "rij,ej->rei": {"batch": 2, "results": 2},
+    "rij,rej->rei": {"batch": 2, "results": 2, "planes": 2, "fields": 2},
+    "ij,rej->rei": {"batch": 2, "results": 2, "planes": 2, "fields": 2, "shared": 2},
+    "rij,rej->ei": {"sums": (2, 6), "planes": 2},
+}
+
+
+@pytest.mark.parametrize("subscripts", WITHOUT_METRIC)
+def test_matrices_without_a_metric_are_tall_products(subscripts: str) -> None:
+    """Where r is in the matrix, in the values, in both or summed; values of several products are not copied."""
+    s = find_space("dg_matrix_mma")
+    p = s.problem(described(subscripts, "A B"), {"E": 1000}, GPU)
+    assert s.plan is not None
+    plan = s.plan(p, s.default(p))
+    assert plan.product == TallProduct(np.dtype(float), **{"columns": 5, "sums": (6,), **WITHOUT_METRIC[subscripts]})
+    copied = {choice for choice in s.parameters(p)["prefetch"] if Prefetch(str(choice)).copies}
+    assert bool(copied) == (plan.product.fields == 1)
+    # a matrix that products share lies in local memory once
+    assert plan.product.distinct_matrices == (2 if subscripts.startswith("r") and subscripts != "rij,rej->ei" else 1)
+
+
+@pytest.mark.parametrize("output", ["ei", "ie"])
+def test_the_long_index_is_that_of_elements(output: str) -> None:
+    """A matrix and values have equal forms: which index is e follows from the lengths, not from the order of axes."""
+    arrays = fe.array("A", (30_000, 6)), fe.array("B", (5, 6))
+    for e in (fe.einsum(f"ej,ij->{output}", *arrays), fe.einsum(f"ij,ej->{output}", *arrays[::-1])):
+        assert find_space("dg_matrix_mma").problem(e, {}, GPU).sizes == {"e": 30_000, "i": 5, "j": 6}
+
+
+def test_values_of_several_products_are_not_copied() -> None:
+    """As copies take rows of a plane, and lanes would need one of each product."""
+    product = TallProduct(np.dtype(float), 5, (6,), batch=2, fields=2, planes=2)
+    with pytest.raises(TransformError, match="values of several products are not copied"):
+        WarpTiles(product, SHORT, warps=4, prefetch=Prefetch.COPIES)
+
+
 def test_what_only_looks_like_an_operator_is_refused_at_once() -> None:
     """An MTTKRP is a derivative with a matrix of 200 MB: one configuration is looked at, to say why."""
     s = find_space("dg_derivative_mma")

@@ -55,8 +55,23 @@ def block_choices(p: Problem) -> Choices:
         "run": own.runs,
         "ahead": [False, True] if any(TilePipeline.parse(text).asynchronous for text in pipeline) else [False],
     }
-    shape = shapes(own, **{name: values[0] for name, values in second.items()}) if ranked else [str(SMALLEST)]
-    return {**first, **second, "shape": shape}
+    second["shape"] = _ranked(own, second) if ranked else [str(SMALLEST)]
+    return {**first, **_with_only_tiles(own, second, ranked)}
+
+
+def _with_only_tiles(own: FusedProduct, several: Choices, ranked: bool) -> Choices:
+    """The choices of a product, before them those with which a short sum is one tile of whatever depth."""
+    depth = own.whole_depths
+    if not depth:
+        return several
+    one = {**several, "depth": depth, "pipeline": pipelines(own.problem, False)}
+    one["shape"] = _ranked(own, one) if ranked else several["shape"]
+    return {name: list(dict.fromkeys((*one[name], *several[name]))) for name in several}
+
+
+def _ranked(own: FusedProduct, choices: Choices) -> list[str]:
+    """Shapes for the first of all other choices."""
+    return shapes(own, **{name: values[0] for name, values in choices.items() if name != "shape"})
 
 
 def splits(own: FusedProduct) -> list[str]:

@@ -25,6 +25,11 @@ DEPTHS = (16, 24, 8, 32, 64, 12, 4)
 """Depths of a tile, of which the first is the best guess; chosen by hand."""
 DEPTHS_OF_TWO = (32, 16, 64, 24, 8, 12, 4)
 """The same with two fastest letters among the sums, whose runs share the depth; chosen by hand."""
+MOST_WHOLE = 64
+"""Terms of a sum that one tile may hold at any depth: on an H200 sums of 64 terms in one tile were quicker than sums of 40
+in five (2026-11-24)."""
+WHOLE_STEPS = (4, 8)
+"""Steps of units, of which such a depth is a multiple."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,16 @@ class FusedProduct:
         preferred = DEPTHS_OF_TWO if set(self.quick) <= set(self.letters["sums"]) and len(set(self.quick)) == 2 else DEPTHS
         whole = self.count("sums")
         return sorted(DEPTHS, key=lambda k: (k != whole, round(8 * self.waste(k)), preferred.index(k)))
+
+    @property
+    def whole_depths(self) -> list[int]:
+        """Depths of the only tile of a short sum, where its length is none of :data:`DEPTHS`."""
+        sums, whole = self.letters["sums"], self.count("sums")
+        if not 1 < whole <= MOST_WHOLE or whole in DEPTHS or any(map(self.problem.is_long, sums)):
+            return []
+        rounded = sorted({-(-whole // step) * step for step in WHOLE_STEPS})
+        lengths = self.problem.sizes
+        return [k for k in rounded if all(self.sum_depths(k).get(x, 1) >= lengths[x] for x in sums)]
 
     @property
     def quick(self) -> tuple[str, str]:
