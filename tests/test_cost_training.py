@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from benchmarks import cost_model as command
+from benchmarks import starts
 from benchmarks.forest import _delays, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, write_landscapes
 from feinsum.cost.model import CostModel
@@ -20,6 +22,7 @@ from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome
 
 GENERIC = find_space("generic")
+MATRICES = fe.einsum("ij,jk->ik", fe.array("A", ("N", 4)), fe.array("B", (4, 4)))
 
 
 def record_of(n: int, profile: fe.DeviceProfile, c: dict[str, Any], **changes: Any) -> fe.TuningRecord:
@@ -191,3 +194,27 @@ def test_the_evidence_that_is_kept_is_of_use() -> None:
     few = replace(evidence, times_s={problem: evidence.times_s[problem] for problem in first.values()})
     devices = {row.problem.device for row in rows_of(few)}
     assert devices == set(evidence.profiles)
+
+
+def test_winners_that_help_are_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was the quickest of one problem, where it is expected to be quicker for others than what a search finds."""
+    configurations = list(GENERIC.configurations(GENERIC.problem(MATRICES, {"N": 1000}, GPU)))
+    far, near, *_ = configurations[::-1]
+    evidence = Evidence({GPU.id: GPU})
+    for n in (4, 6, 8):
+        for c, time_s in ((far, 1.0 if n == 4 else 3.0), (near, 2.0)):
+            sizes = (("a", 1000 * n), ("b", n), ("c", n))
+            problem = Problem(GPU.id, f"1|ac,cb->ab|a=inf b={n} c={n}||[float64,float64]", sizes)
+            evidence.add(problem, (GENERIC.name, GENERIC.version), c, time_s)
+    shares = {frozenset(far.items()): 0.79, frozenset(near.items()): 0.8}
+
+    def expected(here: Any, s: Any, model: Any, winners: set[Any]) -> list[tuple[Any, float]]:
+        return [(winner, shares[frozenset(winner)]) for winner in winners]
+
+    monkeypatch.setattr(starts, "favourites", lambda *_, **__: [SimpleNamespace(expected_s=1.0)])
+    monkeypatch.setattr(starts, "_expected", expected)
+    # three times a fifth is worthwhile, and then another hundredth is not
+    assert starts.starts_of(evidence, CostModel({}), "gpu") == {GENERIC.name: [far]}
+    shares[frozenset(far.items())] = shares[frozenset(near.items())] = 0.9
+    assert starts.starts_of(evidence, CostModel({}), "gpu") == {}
+    assert starts.starts_of(evidence, CostModel({}), "cpu") == {}
