@@ -170,6 +170,16 @@ def test_short_sums_are_one_tile(player: fe.Device, terms: int, whole: list[int]
         assert prove(player, e, "block_contraction", {}, depth=whole[0]).count("barrier(CLK_LOCAL_MEM_FENCE)") == 1
 
 
+def test_what_has_no_registers_is_no_first_guess() -> None:
+    """Where ordinary arithmetic multiplies an only tile: places of results take registers, too.  It is offered, as records
+    may have it."""
+    s = find_space("block_contraction")
+    p = s.problem(contraction("abk,kcd->abcd", "float32", a=90, b=90, k=24, c=90, d=90), {}, GPU)
+    assert str(s.default(p)["shape"]).endswith("of 4 16")
+    shapes = [str(shape) for shape in s.parameters(p)["shape"]]
+    assert shapes[-1].endswith("of 8 16")
+
+
 def test_a_sum_of_unknown_length_is_no_one_tile() -> None:
     """However short it is expected to be."""
     s = find_space("block_contraction")
