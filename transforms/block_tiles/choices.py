@@ -186,11 +186,10 @@ def _shapes(
 
 
 def _spills(own: FusedProduct, plan: BlockTiles) -> bool:
-    """Whether a work-item has no registers for the places of its results, which is no good guess where the only tile of a sum
-    is multiplied by ordinary arithmetic.
+    """Whether a work-item has no registers for the places of its results, where multiply-adds make an only tile.
 
-    Of 46 times of 8 by 16 results for a work-item on an H200 (2026-11-24) none was the best of its einsum, and 22 were 1.5 times
-    the best or more; of one the compiler kept 96 registers in memory.
+    Of 46 times of 8 by 16 results for a work-item on an H200 (2026-11-24) none was the best of its einsum, and 22 were
+    half as long again or more; of one the compiler kept 96 registers in memory.
     """
     if plan.several or plan.unit != MULTIPLY_ADD:
         return False
