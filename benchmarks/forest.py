@@ -25,8 +25,8 @@ from feinsum.registry import spaces
 from feinsum.space import Instance
 
 TREES = {
-    "n_estimators": 200,
-    "max_depth": 4,
+    "n_estimators": 300,
+    "max_depth": 6,
     "learning_rate": 0.06,
     "subsample": 0.6,
     "max_features": 0.3,

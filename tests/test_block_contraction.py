@@ -94,12 +94,12 @@ def test_fragments_cover_a_product_once(unit: str) -> None:
     assert b == {(column, depth) for column in range(f.columns) for depth in range(f.depth)}
 
 
-@pytest.mark.parametrize("unit", UNITS[:4])
+@pytest.mark.parametrize(("unit", "itemsize"), [*((unit, 8) for unit in UNITS[:3]), *((unit, 4) for unit in UNITS[:4])])
 @pytest.mark.parametrize("along_sums", [False, True])
 @pytest.mark.parametrize("length", [16, 24, 64, 72])
-def test_lanes_read_fragments_from_different_banks(unit: str, along_sums: bool, length: int) -> None:
+def test_lanes_read_fragments_from_different_banks(unit: str, itemsize: int, along_sums: bool, length: int) -> None:
     """There are 32 banks of 4 bytes: 16 lanes that read float64 at once, or 32 that read float32, meet in none."""
-    f, itemsize = fragments(unit), 4 if unit.startswith("tf32") else 8
+    f = fragments(unit)
     stride = f.stride(length, itemsize, along_sums=along_sums)
     together = 128 // itemsize
     for held, count in ((f.of_a, f.registers[0]), (f.of_b, f.registers[1])):
@@ -144,6 +144,30 @@ def test_contractions_are_right_by_every_unit(player: fe.Device, unit: str) -> N
     assert source.count("__kernel") == 2, "each row is a launch, with the local memory to itself"
 
 
+@pytest.mark.parametrize(
+    ("unit", "pipeline", "ahead"),
+    [(UNITS[0], "registers 1", False), (UNITS[1], "async 3", True), (UNITS[0], "async 2", False)],
+)
+def test_units_for_float64_multiply_float32(player: fe.Device, unit: str, pipeline: str, ahead: bool) -> None:
+    """However short a sum: numbers are float32 in memory and in tiles, and are rounded once, before functions of sums."""
+    e = contraction("bda,dc->abc", "float32", a=20, b=3, c=11, d=29)
+    shape = {"pipeline": pipeline, "depth": 16, "shape": "1 2 2 of 2 2", "ahead": ahead}
+    for then in (e, e.then("gelu(v) + out")):
+        source = prove_as_said(player, then, unit=unit, **shape)
+        assert re.search(r"__local float tile_", source)
+        assert re.search(r" double acc\[", source)
+        assert "(float) (acc[" in source or "(float) acc[" in source
+
+
+def test_units_for_float64_are_offered_to_float32() -> None:
+    """After what multiplies float32 as it is; one that takes many terms at a step is not."""
+    s = find_space("block_contraction")
+    products = (contraction("ik,kj->ij", "float32", i=90, j=80, k=k) for k in (24, 64))
+    offered = [s.parameters(s.problem(e, {}, GPU))["unit"] for e in products]
+    assert offered[0] == (MULTIPLY_ADD, *UNITS[:2])
+    assert offered[1] == ("tf32-mma-m16n8k8", MULTIPLY_ADD, *UNITS[:2])
+
+
 def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:
     """The parts of a sum are results of a first launch, that a second sums; a packed operand is a copy before."""
     e = contraction("acd,dbc->ab", a=20, b=30, c=24, d=16)
@@ -177,7 +201,9 @@ def test_what_has_no_registers_is_no_first_guess() -> None:
     p = s.problem(contraction("abk,kcd->abcd", "float32", a=90, b=90, k=24, c=90, d=90), {}, GPU)
     assert str(s.default(p)["shape"]).endswith("of 4 16")
     shapes = [str(shape) for shape in s.parameters(p)["shape"]]
-    assert shapes[-1].endswith("of 8 16")
+    of_multiply_adds = [shape.partition("of ")[2] for shape in shapes if shape.endswith(" 16")]
+    assert of_multiply_adds[-1] == "8 16"
+    assert of_multiply_adds.index("8 16") > max(k for k, tile in enumerate(of_multiply_adds) if tile == "4 16")
 
 
 def test_a_sum_of_unknown_length_is_no_one_tile() -> None:

@@ -40,6 +40,11 @@ class MatrixUnit:
         return self.m * self.k // SUB_GROUP, self.k * self.n // SUB_GROUP, self.m * self.n // SUB_GROUP
 
     @property
+    def number(self) -> str:
+        """The type of `dtype` in the words of numpy."""
+        return "float64" if self.dtype == "double" else "float32"
+
+    @property
     def flops(self) -> int:
         """Operations of one instruction of a sub-group."""
         return 2 * self.m * self.n * self.k

@@ -24,6 +24,8 @@ MOST_SHAPES, MOST_ALIKE = 20, 3
 """Cheap shapes that are offered, and the most of them with equally many fragments for a warp; chosen by hand."""
 LOOKED_AT, MOST_QUICK = 40, 8
 """Cheap shapes whose time is estimated, and how many of the fastest are offered besides; chosen by hand."""
+MOST_LONGER = 16
+"""Shapes that are offered for such a unit; chosen by hand."""
 MOST_DEPTHS = 4
 SMALLEST = BlockShape((1, 2, 2), (1, 1))
 REUSED = 1024
@@ -34,6 +36,8 @@ MOST_RESIDENT = 4
 """Groups of a multiprocessor beyond which more make no difference; chosen by hand."""
 GROUPS_WANTED = 6
 """Work-groups for each multiprocessor, among which a sum is split; chosen by hand."""
+LONGEST_STEP = 8
+"""Terms of a step of the units for float64 that multiply float32."""
 ENOUGH_SUB_GROUPS = 8
 """Sub-groups of a multiprocessor, so that some multiply while others wait; chosen by hand after times of an H200 on
 2026-11-20, of which cases is not recorded."""
@@ -70,8 +74,12 @@ def _with_only_tiles(own: FusedProduct, several: Choices, ranked: bool) -> Choic
 
 
 def _ranked(own: FusedProduct, choices: Choices) -> list[str]:
-    """Shapes for the first of all other choices."""
-    return shapes(own, **{name: values[0] for name, values in choices.items() if name != "shape"})
+    """Shapes for the first of all other choices, then some for a unit that takes longer numbers than are in memory."""
+    first = {name: values[0] for name, values in choices.items() if name != "shape"}
+    number = own.problem.einsum.dtypes[0].name
+    longer = [u for u in choices["unit"] if u != MULTIPLY_ADD and matrix_unit(str(u)).number != number]
+    others = shapes(own, **{**first, "unit": longer[0]})[:MOST_LONGER] if longer else []
+    return list(dict.fromkeys((*shapes(own, **first), *others)))
 
 
 def splits(own: FusedProduct) -> list[str]:
@@ -121,17 +129,15 @@ def _packed(p: Problem, choices: Choices) -> list[Problem]:
 def units(p: Problem, terms: int) -> list[str]:
     """The units that can multiply numbers of the result's type: matrix units of the device, and multiply-adds.
 
-    A unit for float32 by splitting is offered where it keeps the bound of ordinary arithmetic.
+    A unit for float32 by splitting is offered where it keeps the bound of ordinary arithmetic.  Shorter units for float64
+    multiply float32 too, exactly and in far fewer instructions than multiply-adds; on an H200 at the same rate.
     """
     dtypes = {str(a.dtype) for row in p.einsum.args for entry in row for a in entry}
-    found = []
-    for name in p.device.matrix_units:
-        unit = matrix_unit(name)
-        fits = unit.m == 16 and dtypes == {"float64" if unit.dtype == "double" else "float32"}
-        if fits and split_error(unit, terms) <= terms:
-            found.append(name)
-    found.sort(key=lambda name: matrix_unit(name).k)
-    return [*found, MULTIPLY_ADD]
+    known = sorted(map(matrix_unit, p.device.matrix_units), key=lambda unit: unit.k)
+    fitting = [unit for unit in known if unit.m == 16]
+    own = [u.name for u in fitting if dtypes == {u.number} and split_error(u, terms) <= terms]
+    longer = [u.name for u in fitting if dtypes == {"float32"} != {u.number} and u.k <= LONGEST_STEP]
+    return [*own, MULTIPLY_ADD, *longer]
 
 
 def pipelines(p: Problem, several: bool) -> list[str]:

@@ -72,7 +72,8 @@ def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
     beside = sum(count * (sectors - 1) for side, (count, sectors) in enumerate(loaded) if own.quick[side] in plan.batch)
     results = prod(counts[x] for x in ("rows", "columns", "batch")) * _sectors_of_results(own, plan, groups)
     return Work(
-        flops=2 * points * terms,
+        # float64 takes twice as long.
+        flops=2 * points * terms * (2 if held.itemsize > plan.itemsize else 1),
         bytes=p.einsum.min_bytes(p.lengths) + p.itemsize * beside,
         loads=p.itemsize * (tiles + _FRAGMENT * split * steps * fragments + _STORE * results),
         groups=blocks,

@@ -13,7 +13,7 @@ from typing import Any
 from pymbolic.primitives import FloorDiv, Remainder
 
 from feinsum.devices.ptx import SUB_GROUP, MatrixUnit
-from feinsum.skeletons.nvidia.matrix_units import depth_of, fragment_unit, row_of
+from feinsum.skeletons.nvidia.matrix_units import depth_of, fragment_dtype, fragment_unit, row_of
 
 MULTIPLY_ADD = "multiply-add"
 
@@ -31,6 +31,11 @@ class LaneFragments:
     columns: int
     depth: int
     registers: tuple[int, int, int]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number as the unit takes it; multiply-adds take any."""
+        return fragment_dtype(self.unit).itemsize if self.unit else 0
 
     def of_a(self, lane: Any, register: int) -> tuple[Any, Any]:
         """Row and depth of a register of A."""

@@ -19,6 +19,7 @@ from feinsum.rewrites.loops import axis_length
 from feinsum.skeletons.block_tiles.plan import BlockTiles
 from feinsum.skeletons.common.draft import Draft
 from feinsum.skeletons.common.index_groups import IndexGroup, extent
+from feinsum.skeletons.nvidia.matrix_units import fragment_dtype
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class SumLoops:
 class BlockFrame:
     """The loops, lengths and draft that all parts of a kernel of block tiles share.
 
+    :ivar dtype: the type of operands and results.
     :ivar lengths: of every letter, an int or an expression of parameters.
     :ivar groups: the fused indices by name.
     :ivar before: the instructions that come before all others.
@@ -83,9 +85,19 @@ class BlockFrame:
         """The loops around the instructions for each tile."""
         return self.around | {str(self.tiles.tile)} if self.tiles.several else self.around
 
+    @property
+    def multiplied(self) -> np.dtype[Any]:
+        """The type of fragments: that of memory, unless the unit takes longer numbers."""
+        unit = self.plan.fragments.unit
+        return self.dtype if unit is None else fragment_dtype(unit)
+
     def array(self, base: str, shape: tuple[int, ...]) -> str:
-        """A new private array of numbers."""
+        """A new private array of numbers as they are in memory."""
         return self.draft.array(base, shape, dtype=self.dtype)
+
+    def fragments(self, base: str, shape: tuple[int, ...]) -> str:
+        """A new private array of numbers as they are multiplied and added up."""
+        return self.draft.array(base, shape, dtype=self.multiplied)
 
     def numbers(self, letter: str, shape: tuple[int, ...]) -> str:
         """A new private array of values of an index."""

@@ -76,7 +76,7 @@ class TileProducts:
         registers, loaded, loops = [], [], []
         for side, operand in enumerate(self.operands):
             count = plan.fragments.registers[side]
-            name = Variable(frame.array("ab"[side], (warp_tile[side], count)))
+            name = Variable(frame.fragments("ab"[side], (warp_tile[side], count)))
             (loop,) = draft.unrolled(("fragment",), (warp_tile[side],))
             draft.priorities.append(f"{step},{loop}")
             for k in range(count):

@@ -54,7 +54,8 @@ class BlockTiles:
         parameter="depth",
     )
     unit: str = described(
-        "The matrix unit that multiplies fragments, or `multiply-add` for ordinary arithmetic.",
+        """The matrix unit that multiplies fragments, or `multiply-add` for ordinary arithmetic.  float32 may be multiplied
+        by a unit for float64, exactly but for the last rounding, or by that for tf32, with every number split in two.""",
         word="matrix unit",
         parameter="unit",
     )
@@ -202,9 +203,10 @@ class BlockTiles:
         down, across = self.block_tile.warp_tile
         loaded = 0 if self.pipeline.asynchronous else sum(self._loads(side) for side in (0, 1))
         split = 2 if self.fragments.unit is not None and self.fragments.unit.dtype == "float" else 1
-        multiplied = down * across * nd + split * (down * na + across * nb)
-        numbers = multiplied + loaded if self.several else max(multiplied, loaded)
-        return numbers * self.itemsize // REGISTER_BYTES
+        words = max(self.itemsize, self.fragments.itemsize) // REGISTER_BYTES
+        multiplied = words * (down * across * nd + split * (down * na + across * nb))
+        loaded *= self.itemsize // REGISTER_BYTES
+        return multiplied + loaded if self.several else max(multiplied, loaded)
 
     def _loads(self, side: int) -> int:
         """Elements that a work-item loads of a tile of an operand."""

@@ -62,7 +62,7 @@ class PrefetchedFragments:
         """Two sets of the fragments of an operand."""
         plan = self.frame.plan
         shape = (2, plan.block_tile.warp_tile[side], plan.fragments.registers[side])
-        return Variable(self.frame.array("ab"[side], shape))
+        return Variable(self.frame.fragments("ab"[side], shape))
 
     def _load(
         self, kept: Sequence[Any], number: Any, of: tuple[Any, Any], inside: frozenset[str], after: Collection[str]

@@ -15,6 +15,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from loopy.symbolic import TypeCast
 from pymbolic.primitives import Comparison, If, LogicalNot, Variable
 
 from feinsum.match import Match
@@ -121,6 +122,8 @@ class BlockResults:
             ready, present = [fetched.loaded], fetched.of(loops)
         at, predicates = self._entry(loops)
         value = self.results[tuple(Variable(loops[loop]) for loop in LOOPS)]
+        if self.frame.multiplied != self.frame.dtype:
+            value = TypeCast(self.frame.dtype, value)
         inside = {*self.frame.around, *loops.values()}
         draft.assign(at, value, inside, ready, predicates=predicates, insn_id=self.insn.id)
         return present
@@ -171,8 +174,8 @@ def read_together(plan: BlockTiles) -> tuple[str, ...]:
 
     The registers of fragments and tiles are free by then.
     """
-    words = plan.itemsize // REGISTER_BYTES
-    if 2 * prod(extents(plan)) * words <= max(ROOM, plan.registers()):
+    words = (max(plan.itemsize, plan.fragments.itemsize) + plan.itemsize) // REGISTER_BYTES
+    if prod(extents(plan)) * words <= max(ROOM, plan.registers()):
         return LOOPS
     down, across = plan.block_tile.warp_tile
     return ("down", "number") if down > across else ("across", "number")

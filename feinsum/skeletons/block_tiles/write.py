@@ -84,7 +84,7 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
         for side, k in enumerate(plan.operands)
     ]
     shape = (*plan.block_tile.warp_tile, plan.fragments.registers[2])
-    results = Variable(frame.array("acc", shape))
+    results = Variable(frame.fragments("acc", shape))
     zero = draft.unrolled(("zero",) * 3, shape)
     cleared = draft.assign(results[tuple(map(Variable, zero))], 0.0, {*frame.around, *zero}, frame.before)
     multiplied = TileProducts(frame, operands, results, cleared).multiply()
