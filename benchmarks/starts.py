@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.landscapes import Configuration, Evidence
-from feinsum.candidates.predicted import Oracle, favourites
+from feinsum.candidates.predicted import Oracle, adapted, favourites
 from feinsum.canonicalization import parse_key
 from feinsum.cost.model import CostModel
 from feinsum.errors import FeinsumError
@@ -75,9 +75,10 @@ def _chosen(
 
 
 def _expected(here: Instance, s: TransformSpace, model: CostModel, winners: set[Any]) -> Iterator[tuple[Any, float]]:
-    """The times expected of winners where they are among the choices of a problem, and accepted."""
+    """The times expected of winners, as far as a problem offers their values, where it accepts them."""
     problem, oracle = here.problem(s), Oracle(here, model)
-    choices = s.parameters(problem)
+    choices, default = s.parameters(problem), s.default(problem)
     for winner in winners:
-        if s.refusal(problem, dict(winner)) is None:
-            yield winner, oracle.predict(s, problem, choices, [dict(winner)])[0]
+        start = adapted(dict(winner), choices, default)
+        if s.refusal(problem, start) is None:
+            yield winner, oracle.predict(s, problem, choices, [start])[0]

@@ -21,7 +21,7 @@ from feinsum.errors import TransformError
 from feinsum.registry import matching_spaces
 from feinsum.space import Choices, Configuration, Instance, Missed, Problem, TransformSpace
 
-LOOKED_AT = 80
+LOOKED_AT = 200
 """Configurations that are asked about where time matters: a tenth of a millisecond each."""
 SECONDS = 0.25
 """Seconds of the processor after which a search ends where time matters: a space that answers slowly shall not hold up the
@@ -84,6 +84,11 @@ def expected_s(here: Instance, s: TransformSpace, configuration: Configuration) 
     if parts := s.parts(problem, configuration):
         return sum(expected_s(part.instance, part.space, part.configuration) for part in parts)
     return Oracle(here).predict(s, problem, s.parameters(problem), [configuration])[0]
+
+
+def adapted(start: Configuration, choices: Choices, default: Configuration) -> dict[str, Any]:
+    """What was the quickest of another einsum, with the values of the default where this one does not offer those."""
+    return {name: start[name] if start.get(name) in values else default[name] for name, values in choices.items()}
 
 
 def finishing_work(here: Instance) -> Work:
@@ -178,10 +183,10 @@ class _Search:
         return len(fresh)
 
     def _starts(self) -> Iterator[tuple[Any, ...]]:
-        """What was the quickest of other einsums, where the problem offers these values."""
+        """What was the quickest of other einsums."""
+        default = self._configuration(self.default)
         for c in self.oracle.model.starts(self.oracle.profile.kind, self.space.name):
-            if all(c.get(name) in choices for name, choices in self.parameters.items()):
-                yield tuple(c[name] for name in self.parameters)
+            yield tuple(adapted(c, self.parameters, default).values())
 
     def _neighbours(self, point: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         for k, choices in enumerate(self.parameters.values()):
