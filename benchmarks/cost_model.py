@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.forest import Row, rows_of, train
@@ -46,7 +47,7 @@ def left_out(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> Iterator[tup
     random.Random(0).shuffle(groups)
     folds = [set(groups[fold::FOLDS]) for fold in range(min(FOLDS, len(groups)))]
     seen = [[row for row in rows if by(row) not in fold] for fold in folds]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         for fold, model in zip(folds, pool.map(train, seen), strict=True):
             yield model, [row for row in rows if by(row) in fold]
 
