@@ -36,6 +36,24 @@ def test_rows_are_summed_in_strips_rather_than_number_by_number(row: int, dtype:
     assert default("bij,bj->bi", dtype, b=1000, i=16, j=row)["accumulators"] == strips
 
 
+@pytest.mark.parametrize(("row", "dtype", "together"), [(200, "float32", 1), (200, "float64", 1), (3000, "float64", 8)])
+def test_short_rows_are_summed_one_at_a_time(row: int, dtype: str, together: int) -> None:
+    """A row that is shorter than a page ends before it has been fetched ahead."""
+    assert default("bij->bj", dtype, b=100, i=200, j=row)["together"] == together
+
+
+@pytest.mark.parametrize(("subscripts", "by_rows"), [("ji->ij", False), ("ji,ij->ij", True)])
+def test_products_store_their_tiles_row_by_row(subscripts: str, *, by_rows: bool) -> None:
+    """As the other operand is read along the same rows; a tile of a copy is stored in columns as wide as a vector."""
+    terms = subscripts.split("->")[0].split(",")
+    s = find_space("permutation")
+    p = s.problem(fe.einsum(subscripts, *(fe.array(f"a{k}", (300, 300)) for k, _ in enumerate(terms))), {}, CPU)
+    assert s.plan is not None
+    assert s.default(p)["by_rows"] == by_rows
+    assert s.plan(p, {**s.default(p), "by_rows": True}).order == p.einsum.indexing.output
+    assert s.plan(p, {**s.default(p), "by_rows": False}).order == p.einsum.indexing.output[::-1]
+
+
 def expected(subscripts: str, wanted: Configuration | None = None, **sizes: int) -> float:
     """The time that follows from the work of the default configuration, but for some values that are wanted."""
     terms = subscripts.split("->")[0].split(",")

@@ -27,9 +27,10 @@ LEAST_OF_A_GROUP = 4096
 """Numbers that have to pass through a work-group so that one more is worth it; chosen by hand."""
 
 
-def copy_plan(p: Problem, c: Configuration) -> Stream:
+def copy_plan(p: Problem, c: Configuration, *, by_rows: bool = False) -> Stream:
     """The plan of an einsum without sums; where an operand is read across its rows, work-groups take tiles of whole lines.
 
+    :param by_rows: whether a tile is stored row by row; if not, strip by strip of its columns.
     :raises TransformError: if an axis has no length, or a group more work-items than the device allows.
     """
     _check_device(p, c)
@@ -48,7 +49,7 @@ def copy_plan(p: Problem, c: Configuration) -> Stream:
     else:
         counts = dealt(p, output, groups_wanted(p, c))
         counts |= {lane: _multiple(counts[lane], c["width"])} if lane in counts else {}
-    order = before + lane + across
+    order = before + across + lane if by_rows else before + lane + across
     counts = numbered(p, counts, order)
     return Stream(order, lane, c["width"], counts, vectors=vectors, streaming_stores=c["streaming"], flight=flight)
 
@@ -83,7 +84,7 @@ def permutation_plan(p: Problem, c: Configuration) -> Stream:
 
     :raises TransformError: as of :func:`copy_plan`, or if tiles take more local memory than there is.
     """
-    plan, across = copy_plan(p, c), crossing(p.einsum)
+    plan, across = copy_plan(p, c, by_rows=c["by_rows"]), crossing(p.einsum)
     if p.device.simd_bytes or not across:
         return plan
     if c["strips"] > 1:

@@ -91,7 +91,11 @@ class Stream:
     """
 
     order: str = described(
-        "Every index, as loops from the outside in; the loop of the lane is the one over strips.", word="contraction order"
+        """Every index, as loops from the outside in; the loop of the lane is the one over strips.  With `by_rows` it is the
+        innermost where another operand is read across its rows, so that a tile is stored row by row; without, that of the
+        index along the rows of this operand is, so that a tile is stored in columns as wide as a strip.""",
+        word="contraction order",
+        parameter="by_rows",
     )
     lane: str = described("The index that runs along lanes.", word="lane axis")
     width: int = described(
