@@ -23,6 +23,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -124,16 +125,18 @@ def timed_again(task: Task, workload: Workload, some: list[tuple[Trial, Executab
 
 
 def timed(workload: Workload, made: list[Executable], device: fe.Device) -> list[list[float]]:
-    """Samples of each, in seconds."""
-    buffers, lengths = {**workload.upload(), **workload.outputs()}, workload.parameters
+    """Samples of each, in seconds, with arrays in turns, so that no cache holds them."""
+    sets = cycle([{**workload.upload(), **workload.outputs()} for _ in range(workload.sets_to_rotate(device.profile))])
+    lengths = workload.parameters
     found: list[list[float]] = [[] for _ in made]
     for turn in range(ROUNDS):
         best = min((min(own) for own in found if own), default=math.inf)
         for executable, samples in zip(made, found, strict=True):
             if turn >= TWICE and min(samples) > LATE * best:
                 continue
-            whole = buffers | executable.kept_scratch(device.queue, lengths)
+            scratch = executable.kept_scratch(device.queue, lengths)
             for _ in range(1 if turn else 2):  # the first one warms up
+                whole = next(sets) | scratch
                 device.queue.finish()
                 begin = time.perf_counter()
                 executable.enqueue(device.queue, whole, lengths)
