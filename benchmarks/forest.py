@@ -25,12 +25,12 @@ from feinsum.registry import spaces
 from feinsum.space import Instance
 
 TREES = {
-    "n_estimators": 300,
-    "max_depth": 6,
+    "n_estimators": 250,
+    "max_depth": 8,
     "learning_rate": 0.06,
     "subsample": 0.6,
-    "max_features": 0.3,
-    "min_samples_leaf": 5,
+    "max_features": 0.2,
+    "min_samples_leaf": 10,
     "random_state": 0,
 }
 LATE = 5.0

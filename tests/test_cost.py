@@ -19,7 +19,7 @@ import feinsum as fe
 from feinsum.candidates.predicted import expected_s, favourites
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.cost import model as models
-from feinsum.cost.features import parameter_features, problem_features, work_features
+from feinsum.cost.features import parameter_features, problem_features, waste_features, work_features
 from feinsum.cost.model import CostModel, Forest, cost_model
 from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Instance, Problem, TransformSpace, space
@@ -116,7 +116,19 @@ def test_features_do_not_depend_on_names() -> None:
     other = fe.einsum("pq,qr->pr", fe.array("X", ("M", 64)), fe.array("Y", (64, 64)))
     ours = problem_features(GEMM, GEMM.resolve(SIZES), CPU)
     assert ours == problem_features(other, other.resolve({"M": 10_000}), CPU)
-    assert all(math.isfinite(value) for value in {**ours, **work_features(WORK, CPU, 8)}.values())
+    found = {**ours, **work_features(WORK, CPU, 8)}
+    assert all(math.isfinite(value) for value in {**found, **waste_features(found, 1e-3)}.values())
+
+
+def test_waste_is_in_terms_of_what_a_problem_needs() -> None:
+    """Nothing of what moves and computes no more than it must; one of what does twice as much."""
+    problem = problem_features(GEMM, GEMM.resolve(SIZES), CPU)
+    nbytes, flops = GEMM.min_bytes(GEMM.resolve(SIZES)), GEMM.flops(GEMM.resolve(SIZES))
+    works = [Work(flops=k * flops, bytes=k * nbytes) for k in (1, 2)]
+    found = [waste_features({**problem, **work_features(w, CPU, 8)}, k * 1e-3) for k, w in enumerate(works, 1)]
+    assert found[0]["moved"] == pytest.approx(0)
+    assert found[0]["padding"] == pytest.approx(0)
+    assert {name: found[1][name] - found[0][name] for name in found[0]} == pytest.approx(dict.fromkeys(found[0], 1))
 
 
 @pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "gpu"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feinsum.cost import Work, in_turn
-from feinsum.cost.features import Features, parameter_features, problem_features, work_features
+from feinsum.cost.features import Features, parameter_features, problem_features, waste_features, work_features
 from feinsum.cost.model import CostModel, cost_model
 from feinsum.errors import TransformError
 from feinsum.registry import matching_spaces
@@ -123,8 +123,9 @@ class Oracle:
         if self.here.einsum.epilogues and not s.finishes(self.here.einsum, configuration):
             work = in_turn([work, finishing_work(self.here)])
         own = parameter_features(s.name, s.rank, choices, configuration, problem.sizes, problem.einsum.indexing)
-        features = {**self._shared, **work_features(work, self.profile, problem.itemsize), **own}
-        return features, work.seconds(self.profile, problem.itemsize)
+        seconds = work.seconds(self.profile, problem.itemsize)
+        found = {**self._shared, **work_features(work, self.profile, problem.itemsize)}
+        return {**found, **waste_features(found, seconds), **own}, seconds
 
     def predict(
         self, s: TransformSpace, problem: Problem, choices: Choices, configurations: Sequence[Configuration]

@@ -87,6 +87,21 @@ def work_features(work: Work, device: DeviceProfile, itemsize: int) -> Features:
     return found
 
 
+def waste_features(found: Features, seconds: float) -> Features:
+    """How much more than it must a configuration moves and computes, and the time of its work for each byte of the problem.
+
+    Trees split one feature at a time, so they learn little from the two of which each is a difference.
+
+    :param found: the features of the problem and of the work.
+    :param seconds: the time that the work takes by itself.
+    """
+    return {
+        "moved": found["bytes of work"] - found["bytes"],
+        "padding": found["flops of work"] - found["intensity"] - found["bytes"],
+        "slack": math.log2(seconds) - found["bytes"],
+    }
+
+
 def parameter_features(
     space: str,
     rank: int,
