@@ -45,35 +45,31 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
       for (int a_left_2 = 0; a_left_2 <= -1 + n_a + -8 * a_strip_6; ++a_left_2)
         acc_2[a_left_2] = (double) (0.0);
   }
+  for (int b_strip = 0; b_strip <= 5; ++b_strip)
   {
-    int const b_strip = 0;
-
-    for (int b_left = 0; b_left <= 5; ++b_left)
+    for (int a_strip_3 = 125 * gid(0); a_strip_3 <= ((-1000 + n_a + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + n_a / 8); ++a_strip_3)
     {
-      for (int a_strip_3 = 125 * gid(0); a_strip_3 <= ((-1000 + n_a + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + n_a / 8); ++a_strip_3)
       {
-        {
-          int const a_lane_1_piece = 0;
+        int const a_lane_1_piece = 0;
 
-          int at = a_lane_1_piece + 0;
-          int step = 1;
-          int first = 0 + (8 * b_strip + b_left) * 1 * (n_a / 8 + 1) * 8 + (8 * a_strip_3 + 0) * 1 + (a_lane_1_piece + 0) * 8 * 1;
+        int at = a_lane_1_piece + 0;
+        int step = 1;
+        int first = 0 + b_strip * 1 * (n_a / 8 + 1) * 8 + (8 * a_strip_3 + 0) * 1 + (a_lane_1_piece + 0) * 8 * 1;
 
-          x0_vectors[at] = vload8(0, x0 + first);
-        }
-        {
-          int const a_lane_1_block = 0;
-
-          acc[-125 * gid(0) + a_strip_3] = acc[-125 * gid(0) + a_strip_3] + x0_vectors[0];
-        }
+        x0_vectors[at] = vload8(0, x0 + first);
       }
       {
-        int const a_strip_4 = (-1 + n_a) / 8;
+        int const a_lane_1_block = 0;
 
-        if (7 + 8 * a_strip_4 + -1 * n_a >= 0 && 124 + -1 * a_strip_4 + 125 * gid(0) >= 0)
-          for (int a_left_1 = 0; a_left_1 <= -1 + n_a + -8 * a_strip_4; ++a_left_1)
-            acc_0[a_left_1] = acc_0[a_left_1] + x0[(n_a / 8 + 1) * 8 * b_left + 8 * a_strip_4 + a_left_1];
+        acc[-125 * gid(0) + a_strip_3] = acc[-125 * gid(0) + a_strip_3] + x0_vectors[0];
       }
+    }
+    {
+      int const a_strip_4 = (-1 + n_a) / 8;
+
+      if (7 + 8 * a_strip_4 + -1 * n_a >= 0 && 124 + -1 * a_strip_4 + 125 * gid(0) >= 0)
+        for (int a_left_1 = 0; a_left_1 <= -1 + n_a + -8 * a_strip_4; ++a_left_1)
+          acc_0[a_left_1] = acc_0[a_left_1] + x0[(n_a / 8 + 1) * 8 * b_strip + 8 * a_strip_4 + a_left_1];
     }
   }
   for (int a_strip_1 = 125 * gid(0); a_strip_1 <= ((-1000 + n_a + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + n_a / 8); ++a_strip_1)
@@ -99,34 +95,30 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
       for (int a_left_0 = 0; a_left_0 <= -1 + n_a + -8 * a_strip_2; ++a_left_0)
         out_0[8 * a_strip_2 + a_left_0] = acc_0[a_left_0];
   }
+  for (int b_strip_0 = 0; b_strip_0 <= 5; ++b_strip_0)
   {
-    int const b_strip_0 = 0;
+    {
+      int const a_strip_10 = (-1 + n_a) / 8;
 
-    for (int b_left_0 = 0; b_left_0 <= 5; ++b_left_0)
+      if (7 + 8 * a_strip_10 + -1 * n_a >= 0 && 124 + -1 * a_strip_10 + 125 * gid(0) >= 0)
+        for (int a_left_4 = 0; a_left_4 <= -1 + n_a + -8 * a_strip_10; ++a_left_4)
+          acc_2[a_left_4] = acc_2[a_left_4] + x1[n_a * b_strip_0 + 8 * a_strip_10 + a_left_4];
+    }
+    for (int a_strip_9 = 125 * gid(0); a_strip_9 <= ((-1000 + n_a + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + n_a / 8); ++a_strip_9)
     {
       {
-        int const a_strip_10 = (-1 + n_a) / 8;
+        int const a_lane_4_piece = 0;
 
-        if (7 + 8 * a_strip_10 + -1 * n_a >= 0 && 124 + -1 * a_strip_10 + 125 * gid(0) >= 0)
-          for (int a_left_4 = 0; a_left_4 <= -1 + n_a + -8 * a_strip_10; ++a_left_4)
-            acc_2[a_left_4] = acc_2[a_left_4] + x1[n_a * b_left_0 + 8 * a_strip_10 + a_left_4];
+        int at = a_lane_4_piece + 0;
+        int step = 1;
+        int first = 0 + b_strip_0 * 1 * n_a + (8 * a_strip_9 + 0) * 1 + (a_lane_4_piece + 0) * 8 * 1;
+
+        x1_vectors[at] = vload8(0, x1 + first);
       }
-      for (int a_strip_9 = 125 * gid(0); a_strip_9 <= ((-1000 + n_a + -1000 * gid(0) >= 0) ? 124 + 125 * gid(0) : -1 + n_a / 8); ++a_strip_9)
       {
-        {
-          int const a_lane_4_piece = 0;
+        int const a_lane_4_block = 0;
 
-          int at = a_lane_4_piece + 0;
-          int step = 1;
-          int first = 0 + (8 * b_strip_0 + b_left_0) * 1 * n_a + (8 * a_strip_9 + 0) * 1 + (a_lane_4_piece + 0) * 8 * 1;
-
-          x1_vectors[at] = vload8(0, x1 + first);
-        }
-        {
-          int const a_lane_4_block = 0;
-
-          acc_1[-125 * gid(0) + a_strip_9] = acc_1[-125 * gid(0) + a_strip_9] + x1_vectors[0];
-        }
+        acc_1[-125 * gid(0) + a_strip_9] = acc_1[-125 * gid(0) + a_strip_9] + x1_vectors[0];
       }
     }
   }
