@@ -157,15 +157,15 @@ def nearest(p: Problem, wanted: Configuration) -> Configuration | None:
         ]
         if found := [c for c in first if c is not None]:
             best = min(found, key=lambda c: [values.index(c[name]) for name, values in choices.items()])
-            return _along_another(p, best, {name: value for name, value in own.items() if best[name] == value})
+            return _along_another(p, best, choices)
     return None
 
 
-def _along_another(p: Problem, c: Configuration, tile: Configuration) -> Configuration:
-    """The configuration with such a tile along another long index, if it is expected to be clearly quicker."""
-    longs = (x for x in vector_panels.parameters(p)["long"] if x != c["long"])
-    others = [next(vector_panels.configurations(p, {**tile, "long": x}), None) for x in longs]
-    quickest = min((c, *(other for other in others if other is not None)), key=lambda c: _expected_s(p, c))
+def _along_another(p: Problem, c: Configuration, choices: Choices) -> Configuration:
+    """The configuration along another long index, with panels as that allows, if it is expected to be clearly quicker."""
+    others = [{**c, "long": x, "panel": share} for x in choices["long"] if x != c["long"] for share in choices["panel"]]
+    accepted = (other for other in others if vector_panels.refusal(p, other) is None)
+    quickest = min((c, *accepted), key=lambda c: _expected_s(p, c))
     return quickest if _expected_s(p, quickest) < CLEARLY_QUICKER * _expected_s(p, c) else c
 
 

@@ -121,27 +121,23 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_4(int cons
             acc_0[0] = (double) (0.0);
           }
         }
+        for (int e_strip = 0; e_strip <= 1; ++e_strip)
         {
-          int const e_strip = 0;
+          int const d_strip_1 = 0;
 
-          for (int e_left = 0; e_left <= 1; ++e_left)
           {
-            int const d_strip_1 = 0;
+            int const d_lane_1_piece = 0;
 
-            {
-              int const d_lane_1_piece = 0;
+            int at = d_lane_1_piece + 0;
+            int step = 1;
+            int first = 0 + a * 20 * Ne + c * 20 + e_strip * 10 + b_0 * 2 + (2 * d_strip_1 + 0) * 1 + (d_lane_1_piece + 0) * 2 * 1;
 
-              int at = d_lane_1_piece + 0;
-              int step = 1;
-              int first = 0 + a * 20 * Ne + c * 20 + (8 * e_strip + e_left) * 10 + b_0 * 2 + (2 * d_strip_1 + 0) * 1 + (d_lane_1_piece + 0) * 2 * 1;
+            a2_0_2_row_matrix_vectors[at] = vload2(0, a2_0_2_row_matrix + first);
+          }
+          {
+            int const d_lane_1_block = 0;
 
-              a2_0_2_row_matrix_vectors[at] = vload2(0, a2_0_2_row_matrix + first);
-            }
-            {
-              int const d_lane_1_block = 0;
-
-              acc[0] = acc[0] + a1_1_row[2 * Ne * a + 2 * c + e_left] * a2_0_2_row_matrix_vectors[0];
-            }
+            acc[0] = acc[0] + a1_1_row[2 * Ne * a + 2 * c + e_strip] * a2_0_2_row_matrix_vectors[0];
           }
         }
         {
@@ -161,27 +157,23 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum_4(int cons
             vstore2(*(double2 const *) (((double const *) result_row_vectors) + at), 0, result_row + to);
           }
         }
+        for (int e_strip_0 = 0; e_strip_0 <= 1; ++e_strip_0)
         {
-          int const e_strip_0 = 0;
+          int const d_strip_4 = 0;
 
-          for (int e_left_0 = 0; e_left_0 <= 1; ++e_left_0)
           {
-            int const d_strip_4 = 0;
+            int const d_lane_4_piece = 0;
 
-            {
-              int const d_lane_4_piece = 0;
+            int at = d_lane_4_piece + 0;
+            int step = 1;
+            int first = 0 + a * 20 * Ne + c * 20 + e_strip_0 * 10 + b_0 * 2 + (2 * d_strip_4 + 0) * 1 + (d_lane_4_piece + 0) * 2 * 1;
 
-              int at = d_lane_4_piece + 0;
-              int step = 1;
-              int first = 0 + a * 20 * Ne + c * 20 + (8 * e_strip_0 + e_left_0) * 10 + b_0 * 2 + (2 * d_strip_4 + 0) * 1 + (d_lane_4_piece + 0) * 2 * 1;
+            a2_1_2_row_matrix_vectors[at] = vload2(0, a2_1_2_row_matrix + first);
+          }
+          {
+            int const d_lane_4_block = 0;
 
-              a2_1_2_row_matrix_vectors[at] = vload2(0, a2_1_2_row_matrix + first);
-            }
-            {
-              int const d_lane_4_block = 0;
-
-              acc_0[0] = acc_0[0] + a1_1_row[2 * Ne * a + 2 * c + e_left_0] * a2_1_2_row_matrix_vectors[0];
-            }
+            acc_0[0] = acc_0[0] + a1_1_row[2 * Ne * a + 2 * c + e_strip_0] * a2_1_2_row_matrix_vectors[0];
           }
         }
         {

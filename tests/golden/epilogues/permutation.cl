@@ -2,7 +2,7 @@
 // permutation, version 1
 
 // Some GPU: ij->ji [a0_0; a0_1] then 2*v + out; (v + b[i])/(exp(-(v + b[i])) + 1) a0_0: float64[3, Nj], a0_1: float64[3, Nj], b: float64[3]
-// width=32 portion=1 streaming=False strips=1 vector=1 tile=32 spare=1 joined=False
+// width=32 portion=1 streaming=False strips=1 vector=1 tile=32 spare=1 joined=False by_rows=False
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
