@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import feinsum as fe
 from benchmarks.cases import Case, describe, long_sizes
 from benchmarks.engines.problem import write_problem
+from benchmarks.processes import pool_of
 from benchmarks.suite import Options
 
 
@@ -34,7 +34,7 @@ class Ahead:
         self._stack = contextlib.ExitStack()
         if self._processes:
             self._root = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="feinsum-ahead-")))
-            self._pool = ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"))
+            self._pool = pool_of(self._processes)
             self._stack.callback(self._pool.shutdown, wait=True, cancel_futures=True)
         return self
 

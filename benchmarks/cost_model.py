@@ -14,20 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.forest import Row, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_records, write_landscapes
+from benchmarks.processes import pool_of
 from benchmarks.starts import starts_of
 from benchmarks.table import list_table
 from feinsum.cost.model import FILE, CostModel
@@ -47,7 +45,7 @@ def left_out(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> Iterator[tup
     random.Random(0).shuffle(groups)
     folds = [set(groups[fold::FOLDS]) for fold in range(min(FOLDS, len(groups)))]
     seen = [[row for row in rows if by(row) not in fold] for fold in folds]
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with pool_of() as pool:
         for fold, model in zip(folds, pool.map(train, seen), strict=True):
             yield model, [row for row in rows if by(row) in fold]
 

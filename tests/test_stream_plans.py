@@ -12,12 +12,16 @@ from feinsum.registry import find_space
 from feinsum.space import Configuration, Problem, TransformSpace
 
 
+def described(subscripts: str, dtype: str = "float64", **sizes: int) -> fe.BatchedEinsum:
+    """An einsum of arrays with these lengths."""
+    terms = subscripts.split("->")[0].split(",")
+    return fe.einsum(subscripts, *(fe.array(f"a{k}", [sizes[x] for x in term], dtype) for k, term in enumerate(terms)))
+
+
 def default(subscripts: str, dtype: str = "float64", **sizes: int) -> Configuration:
     """The default configuration of sums of one operand on a CPU."""
-    terms = subscripts.split("->")[0].split(",")
-    e = fe.einsum(subscripts, *(fe.array(f"a{k}", [sizes[x] for x in term], dtype) for k, term in enumerate(terms)))
     s = find_space("reduction")
-    return s.default(s.problem(e, {}, CPU))
+    return s.default(s.problem(described(subscripts, dtype, **sizes), {}, CPU))
 
 
 @pytest.mark.parametrize(
@@ -45,9 +49,8 @@ def test_short_rows_are_summed_one_at_a_time(row: int, dtype: str, together: int
 @pytest.mark.parametrize(("subscripts", "by_rows"), [("ji->ij", False), ("ji,ij->ij", True)])
 def test_products_store_their_tiles_row_by_row(subscripts: str, *, by_rows: bool) -> None:
     """As the other operand is read along the same rows; a tile of a copy is stored in columns as wide as a vector."""
-    terms = subscripts.split("->")[0].split(",")
     s = find_space("permutation")
-    p = s.problem(fe.einsum(subscripts, *(fe.array(f"a{k}", (300, 300)) for k, _ in enumerate(terms))), {}, CPU)
+    p = s.problem(described(subscripts, i=300, j=300), {}, CPU)
     assert s.plan is not None
     assert s.default(p)["by_rows"] == by_rows
     assert s.plan(p, {**s.default(p), "by_rows": True}).order == p.einsum.indexing.output
@@ -56,10 +59,8 @@ def test_products_store_their_tiles_row_by_row(subscripts: str, *, by_rows: bool
 
 def expected(subscripts: str, wanted: Configuration | None = None, **sizes: int) -> float:
     """The time that follows from the work of the default configuration, but for some values that are wanted."""
-    terms = subscripts.split("->")[0].split(",")
-    e = fe.einsum(subscripts, *(fe.array(f"a{k}", [sizes[x] for x in term]) for k, term in enumerate(terms)))
     s = find_space("reduction")
-    problem = s.problem(e, {}, CPU)
+    problem = s.problem(described(subscripts, **sizes), {}, CPU)
     return s.work(problem, {**s.default(problem), **(wanted or {})}).seconds(CPU, 8)
 
 
@@ -95,9 +96,8 @@ def test_groups_take_as_much_of_the_lane_as_a_first_cache_has_lines_for(
 
 def copied(subscripts: str, dtype: str, *, i: int, j: int) -> tuple[TransformSpace, Problem]:
     """A copy or product on a GPU, and its space."""
-    terms, sizes = subscripts.split("->")[0].split(","), {"i": i, "j": j}
-    e = fe.einsum(subscripts, *(fe.array(f"a{k}", [sizes[x] for x in term], dtype) for k, term in enumerate(terms)))
-    s = find_space("permutation" if len(terms) == 1 else "elementwise_product")
+    e = described(subscripts, dtype, i=i, j=j)
+    s = find_space("permutation" if e.n == 1 else "elementwise_product")
     return s, s.problem(e, {}, GPU)
 
 

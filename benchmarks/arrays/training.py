@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
 import feinsum as fe
 from benchmarks.arrays.clock import Side, Way
+from benchmarks.processes import pool_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def training(side: Side, processes: int) -> Iterator[dict[str, Any]]:
 
     known = layers(side)
     if processes > 1:  # their kernels are made at the same time, and found on disk below
-        with _processes(processes) as pool:
+        with pool_of(processes) as pool:
             list(pool.map(_prepare, [side.name] * len(known), [side.device.word] * len(known), range(len(known))))
     for layer in known:
         operands = layer.operands(side)
@@ -144,7 +143,7 @@ def gradchecks(side: Side, count: int, processes: int) -> Iterator[dict[str, Any
     """Random einsums whose derivatives are compared with differences by ``torch.autograd.gradcheck``."""
     shares = [list(range(first, count, max(1, processes))) for first in range(max(1, processes))]
     if processes > 1:
-        with _processes(processes) as pool:
+        with pool_of(processes) as pool:
             answers = list(pool.map(check_derivatives, [side.name] * processes, shares))
     else:
         answers = [check_derivatives(side.name, shares[0])]
@@ -186,7 +185,3 @@ def random_einsum(seed: int) -> tuple[str, list[tuple[int, ...]], str]:
     output = "".join(letter for letter in rng.permutation(used) if rng.random() < 0.5) if used else ""
     shapes = [tuple(lengths[letter] for letter in term) for term in terms]
     return f"{','.join(terms)}->{output}", shapes, str(rng.choice(["float64", "complex128"]))
-
-
-def _processes(count: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
