@@ -57,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Hundreds of processes import feinsum, a third of which would go into compiling it where no bytecode is to be written.
     for name in ("FEINSUM_DATABASE", "FEINSUM_DEVICE", "PYTHONDONTWRITEBYTECODE"):
         _session.delenv(name, raising=False)
+    _session.setenv("FEINSUM_HEAT", "1")  # what a heat takes depends on the machine; tests of heats ask for them
 
     gc.set_threshold(100_000, 20, 20)  # loopy's objects live on; looking through them took a sixth of the time
 

@@ -20,7 +20,7 @@ from benchmarks.engines.loops import loops_source
 from benchmarks.engines.problem import Problem, Values
 
 CORES = len(os.sched_getaffinity(0))
-_BATCH_S = 5e-3
+BATCH_S = 5e-3
 """Runs on a GPU are enqueued together for about so long, so that their launches overlap."""
 
 
@@ -117,7 +117,7 @@ class Engine:
         self._result = self._evaluate(self._sets[self._turn % len(self._sets)])
 
     def _batch(self) -> int:
-        return max(1, math.ceil(_BATCH_S / max(self._run_s, 1e-5)))
+        return max(1, math.ceil(BATCH_S / max(self._run_s, 1e-5)))
 
 
 class Numpy(Engine):

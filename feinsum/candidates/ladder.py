@@ -20,16 +20,19 @@ promises much less time here: that space may have been younger than the nearest 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any
 
 from feinsum.candidates.composed import StepOrigin, best_chains, origins
 from feinsum.candidates.origin import Origin
 from feinsum.candidates.predicted import SECONDS, Favourite, favourites
+from feinsum.candidates.predicted import WORTHWHILE as DEFAULT_SHARE
 from feinsum.candidates.records import Inquiry, Question, scaled_s, time_at
+from feinsum.candidates.spread import spread
 from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better, nearest
 from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
@@ -41,7 +44,7 @@ _MORE_PROMISING = 0.7
 """The share of the time of the nearest record that one of another space may promise at most to come first: half of the
 predictions on a CPU are off by 1.4 and more."""
 _FAVOURITES = 6
-"""Configurations of the cost model that are tried before it is taken to be wrong about the einsum."""
+"""Configurations of the cost model, unlike each other, that are tried before it is taken to be wrong about the einsum."""
 _OF_ONE_LAUNCH = 0.6
 """The share of the time expected of one launch that a chain without records may be expected to take at most if its partial
 results leave the caches of a CPU, or local memory of a GPU: the model knows few such steps, and one on a Zen 4 took five
@@ -56,6 +59,7 @@ class Choice:
     :ivar record: the evidence; None from the cost model on.
     :ivar expected_s: the time expected at the lengths asked for, in seconds, where the cost model has a say.
     :ivar steps: of a chain: where the kernel of each step comes from.
+    :ivar heat: see :class:`Origin`.
     """
 
     rung: str
@@ -64,25 +68,36 @@ class Choice:
     record: TuningRecord | None = None
     expected_s: float | None = None
     steps: tuple[StepOrigin, ...] = ()
+    heat: tuple[tuple[str, float], ...] = ()
 
     @property
     def origin(self) -> Origin:
         """The same as plain data."""
         return Origin(
-            self.rung, self.space.name, self.space.version, self.configuration, self.record, self.expected_s, self.steps
+            self.rung,
+            self.space.name,
+            self.space.version,
+            self.configuration,
+            self.record,
+            self.expected_s,
+            self.steps,
+            self.heat,
         )
 
 
-def candidates(here: Instance, stores: Stores, inquiry: Inquiry | None = None) -> Iterator[Choice]:
+def candidates(
+    here: Instance, stores: Stores, inquiry: Inquiry | None = None, *, of_rung: int | None = None
+) -> Iterator[Choice]:
     """The configurations to try, best evidence first; a configuration comes once.
 
     :param inquiry: what the stores are asked with, if it is wanted what they were asked.
+    :param of_rung: how many records of each rung count; None for all.
     """
     matching = {s.name: s for s in matching_spaces(here.einsum)}
     problems = {name: here.problem(s) for name, s in matching.items()}
     inquiry = Inquiry(stores, here.profile) if inquiry is None else inquiry
     seen: set[tuple[str, tuple[tuple[str, Any], ...]]] = set()
-    for choice in _climb(here, inquiry, matching, problems):
+    for choice in _climb(here, inquiry, matching, problems, of_rung):
         identity = (choice.space.name, tuple(sorted(choice.space.completed(choice.configuration).items())))
         if identity not in seen:
             seen.add(identity)
@@ -96,12 +111,15 @@ def _climb(
     inquiry: Inquiry,
     matching: Mapping[str, TransformSpace],
     problems: Mapping[str, Problem],
+    of_rung: int | None,
 ) -> Iterator[Choice]:
     question, favoured = Question.of(here, matching.values()), _Favoured(here, tuple(matching.values()))
     beaten: list[Choice] = []
+    seen: Counter[str] = Counter()
     for rung, record in _most_promising_first(inquiry.precedents(question), question, here, matching):
-        if any(rung == choice.rung for choice in beaten):
+        if any(rung == choice.rung for choice in beaten) or seen[rung] == of_rung:
             continue  # what is farther away than one that was beaten
+        seen[rung] += 1
         s = matching[record.space]
         adapted = None if rung == "exact" else adapt(record, here, s)
         if adapted is not None:
@@ -113,14 +131,14 @@ def _climb(
                 continue
             yield choice
         yield Choice(rung, s, record.configuration, record)
-    best = list(islice(favoured.all, _FAVOURITES))
+    best = favoured.unlike_each_other(_FAVOURITES)
     composed = [c for name, s in matching.items() for c in best_chains(s, problems[name], inquiry)]
     if best and _is_one_launch(best[0], problems):
         limit_s = _OF_ONE_LAUNCH * best[0].expected_s
         composed = [c for c in composed if c.rung == "steps" or c.is_cached or c.expected_s < limit_s]
     guesses = [Choice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins) for c in composed]
-    guesses += [*beaten, *(Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in best)]
-    guesses.sort(key=lambda choice: choice.expected_s or 0.0)
+    models = [Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in best]
+    guesses = [*sorted([*guesses, *beaten, *models[:1]], key=lambda choice: choice.expected_s or 0.0), *models[1:]]
     for rung, record in inquiry.of_other_types(question):
         s = matching[record.space]
         adapted = adapt(record, here, s)
@@ -184,9 +202,20 @@ class _Favoured:
         self._here, self._spaces = here, spaces
 
     @cached_property
-    def all(self) -> list[Favourite]:
-        """The favourites, best first."""
-        return favourites(self._here, self._spaces, seconds=SECONDS)
+    def _all(self) -> list[Favourite]:
+        return favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
+
+    @cached_property
+    def best(self) -> Favourite | None:
+        """The one that is expected to be the quickest, of defaults and what is clearly quicker than these."""
+        return next((f for f in self._all if f.is_worthwhile(DEFAULT_SHARE)), None)
+
+    def unlike_each_other(self, most: int) -> list[Favourite]:
+        """The best, and others that are quick and differ from it."""
+        if self.best is None:
+            return []
+        ordered = [self.best, *(f for f in self._all if f is not self.best)]
+        return spread(ordered, most, lambda f: f.expected_s, lambda f: (f.space.name, f.configuration))
 
     def beat(self, choice: Choice, share: float) -> bool:
         """Whether the first is expected to beat what was made of the record of a choice, beyond what the record refutes.
@@ -194,9 +223,9 @@ class _Favoured:
         :param share: see :func:`is_better`.
         """
         record = choice.record
-        return record is not None and any(
-            is_better(f, record, choice.configuration, self._here, choice.space, share) for f in self.all[:1]
-        )
+        if record is None or self.best is None:
+            return False
+        return is_better(self.best, record, choice.configuration, self._here, choice.space, share)
 
 
 def _with_steps(choice: Choice, here: Instance, problem: Problem, stores: Stores) -> Choice:

@@ -23,6 +23,8 @@ class Origin:
     :ivar record: the evidence; None from the cost model on.
     :ivar expected_s: the time expected at the lengths asked for, in seconds; None if nothing is.
     :ivar steps: of a chain: where the kernel of each step comes from.
+    :ivar heat: the spaces whose kernels were tried against each other, with the seconds that each took, the quickest first;
+        empty if there was no heat.
     """
 
     rung: str
@@ -32,6 +34,7 @@ class Origin:
     record: TuningRecord | None = None
     expected_s: float | None = None
     steps: tuple[StepOrigin, ...] = ()
+    heat: tuple[tuple[str, float], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for :func:`json.dumps`."""
@@ -55,6 +58,7 @@ class Origin:
                 raise ValueError(f"{rung!r} is no rung")
             expected_s = None if data.get("expected_s") is None else float(data["expected_s"])
             steps = tuple(map(StepOrigin.from_json, data.get("steps", ())))
-            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s, steps)
+            heat = tuple((str(name), float(seconds)) for name, seconds in data.get("heat", ()))
+            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s, steps, heat)
         except (KeyError, TypeError, ValueError, FeinsumError) as error:
             raise ValidationError(f"not the stored origin of a kernel: {error}") from None

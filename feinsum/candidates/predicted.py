@@ -35,11 +35,19 @@ which is the surer guess."""
 
 @dataclass(frozen=True)
 class Favourite:
-    """A configuration and the time that the cost model expects it to take, in seconds."""
+    """A configuration and the time that the cost model expects it to take, in seconds.
+
+    :ivar default_s: the same of the default of its space.
+    """
 
     space: TransformSpace
     configuration: Mapping[str, Any]
     expected_s: float
+    default_s: float
+
+    def is_worthwhile(self, share: float) -> bool:
+        """Whether it is the default of its space, or expected to take less than a share of its time."""
+        return self.expected_s == self.default_s or self.expected_s < share * self.default_s
 
 
 def favourites(
@@ -68,7 +76,7 @@ def favourites(
     while looked_at > 0 and time.thread_time() < end and (promising := _promising(searches)):
         with Missed(promising[0].space):  # what it found before stands
             looked_at -= promising[0].step(looked_at, end)
-    found = [f for search in searches for f in search.found(share)]
+    found = [f for search in searches for f in search.found() if f.is_worthwhile(share)]
     return sorted(found, key=lambda f: f.expected_s)
 
 
@@ -170,11 +178,10 @@ class _Search:
         self.turns += 1
         return max(1, looked_at + self._ask(self._neighbours(self.centre), most - looked_at, end))
 
-    def found(self, share: float) -> Iterator[Favourite]:
-        """Configurations worth a try: the default, and those expected to take less than a share of its time."""
+    def found(self) -> Iterator[Favourite]:
+        """All configurations that were accepted."""
         for point, t in self.expected.items():
-            if point == self.default or t < share * self.expected[self.default]:
-                yield Favourite(self.space, self._configuration(point), t)
+            yield Favourite(self.space, self._configuration(point), t, self.expected[self.default])
 
     def _ask(self, points: Iterable[tuple[Any, ...]], most: int, end: float) -> int:
         """Look at those of some points that nobody has asked about, so many at most; the number of them."""

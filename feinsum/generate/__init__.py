@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from feinsum.canonicalization import canonicalize_einsum
@@ -47,7 +49,9 @@ def generate(
     """The fastest kernel known for `e` on a device.
 
     The second call for the same einsum, sizes and device returns the same kernel, as long as no better record was added.
-    Kernels are kept on disk as well, in the user's cache directory (:mod:`feinsum.generate.cache`).
+    Kernels are kept on disk as well, in the user's cache directory (:mod:`feinsum.generate.cache`).  Where nobody measured
+    the einsum, up to four kernels are built and tried against each other for some milliseconds; the environment variable
+    ``FEINSUM_HEAT`` says how many, 1 for the first guess (:mod:`feinsum.generate.heats`).
 
     :param device: see :func:`feinsum.device`.
     :param database: where to look for records besides those that come with feinsum; None is the store of the user.
@@ -65,6 +69,7 @@ def generate(
     from feinsum.generate.freshness import Place, place_key
     from feinsum.generate.kernel import Kernel
 
+    began = time.perf_counter()
     require_einsum(e)
     require_mapping(sizes)
     if tune not in ("never", "missing", "always"):
@@ -90,7 +95,7 @@ def generate(
     if answer is None or executable is None:
         wake_compiler(chosen.context)
         with collector_paused:
-            answer, executable, lasting = _climb(job, place)
+            answer, executable, lasting = _climb(job, place, began)
         if lasting:
             store_answer(answer, job, place)
     kernel = Kernel(e, job, answer.origin, executable)
@@ -161,8 +166,9 @@ def nonempty(e: BatchedEinsum) -> BatchedEinsum:
     return e.with_sizes(empty) if empty else e
 
 
-def _climb(job: KernelJob, place: Place) -> tuple[Answer, Executable, bool]:
-    """Go down the ladder to the first choice that works; the last says whether the answer may be stored.
+def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executable, bool]:
+    """Go down the ladder to the first choice that works, or the quickest of a heat; the last says whether the answer may be
+    stored.
 
     An answer that involves spaces of another package may not: their sources are not part of our fingerprint.  Nor may an
     answer that replaces an exact record's kernel: it was built here when it was tuned, so its present failure may pass.
@@ -171,21 +177,30 @@ def _climb(job: KernelJob, place: Place) -> tuple[Answer, Executable, bool]:
     from feinsum.candidates.records import Inquiry
     from feinsum.compile.loading import load_loopy
     from feinsum.generate.answers import Answer
+    from feinsum.generate.heats import entrants_of, run_heat
     from feinsum.registry import matching_spaces
 
     load_loopy()
     stores, count = place.stores, place.count()
     inquiry = Inquiry(stores, job.device.profile)
+    ours = all(s.function.__module__.startswith("feinsum.transforms.") for s in matching_spaces(job.canonical.einsum))
+    # Of each rung the best record, as others are not rivals; all of them where no one of these works.
+    brief = _choices(job, candidates(job.instance, stores, inquiry, of_rung=1))
+    first = next(brief, None)
+    if first is not None and len(entrants := entrants_of(job, first, brief)) > 1:
+        first = None  # if no entrant works, all choices have their turn
+        found = run_heat(job, entrants, began)
+        if found is not None:
+            answer = Answer(found.choice.origin, found.program, inquiry.questions, count, inquiry.digest)
+            return answer, found.executable, ours
     may_pass = False
-    for choice in _choices(job, candidates(job.instance, stores, inquiry)):
+    for choice in chain([] if first is None else [first], _choices(job, candidates(job.instance, stores, inquiry))):
         try:
             executable, program = job.make(choice.origin, check=choice.rung != "exact")
         except FeinsumError as error:
             logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
             may_pass = may_pass or (choice.rung == "exact" and isinstance(error, TransformError))
             continue
-        spaces = matching_spaces(job.canonical.einsum)
-        ours = all(s.function.__module__.startswith("feinsum.transforms.") for s in spaces)
         return Answer(choice.origin, program, inquiry.questions, count, inquiry.digest), executable, ours and not may_pass
     given = job.canonical.given.subscripts
     full = unwritable()

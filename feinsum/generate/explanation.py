@@ -40,6 +40,7 @@ def explain(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied
             *lines,
             *_record(kernel, job, origin),
             *_expected(kernel, origin),
+            *_heat(origin),
             *(copy_line(one, kernel.device) for one in copied),
         ]
     )
@@ -176,6 +177,15 @@ def _expected(kernel: Kernel, origin: Origin) -> list[str]:
         "nothing was learnt of such devices" if factor is None else f"half of such guesses are off by {factor:.2g} at most"
     )
     return [f"{text}; {known}"]
+
+
+def _heat(origin: Origin) -> list[str]:
+    """A line for what was tried before the kernel was taken."""
+    if not origin.heat:
+        return []
+    (_, t), *others = origin.heat
+    behind = ", ".join(f"{space} {_time(seconds)}" for space, seconds in others)
+    return [f"  heat      {_time(t)}, the quickest of {len(origin.heat)} that were tried{f': {behind}' if behind else ''}"]
 
 
 def copy_line(copied: Copied, device: Device) -> str:

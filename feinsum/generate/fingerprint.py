@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from feinsum._version import __version__
 
 _LIBRARIES = ("loopy", "islpy", "pymbolic", "pyopencl", "numpy")
-_ELSEWHERE = ("cli", "database", "exploration", "report", "search", "timing", "tune")
+_ELSEWHERE = ("cli", "database", "exploration", "report", "search", "tune")
 """The rooms of feinsum in which kernels are neither made, chosen nor checked; a new room counts."""
 
 

@@ -3,9 +3,10 @@ due."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from feinsum.space import Instance
 
 if TYPE_CHECKING:
     from feinsum.space import TransformSpace
+    from feinsum.validate import Workload
 
 logger = logging.getLogger(__name__)
 
@@ -78,27 +80,27 @@ class KernelJob:
         :param check: whether it is to be compared with the reference, unless that was done before.
         :raises FeinsumError: if the configuration does not apply, generates no code, does not build, or is wrong.
         """
-        from feinsum.compile.realize import realize
-
-        space = self.find_space(origin)
-        key = self.key(origin, space, wide)
+        key = self.key(origin, self.find_space(origin), wide)
         found = self.load(key, check)
         if found is not None:
             return found, key
-        e = self.canonical.einsum
-        cache = kernel_cache()
-        with attempt(cache.directory if cache.limit_bytes else None, key) as died:
-            if died:
+        with self.making(origin, wide=wide) as making:
+            if making.died:
                 self._try_apart(origin)
-            # What an exact record tells of was generated, and run, with indices as wide as its lengths need.
-            proved = origin.rung == "exact" and not wide
-            sizes, profile = e.sizes_from(self.lengths), self.device.profile
-            program = realize(e, sizes, space, origin.configuration, profile, wide=wide, proved=proved)
-            executable = build(self.device.context, program)
+            making.write()
+            making.build()
             if check:
-                self.check(executable)
-        cache.put(key, {"program": program.to_json(), "checked": check}, executable.binary)
-        return executable, key
+                making.prove(self.proofs)
+            making.keep()
+            return making.executable, key
+
+    @contextlib.contextmanager
+    def making(self, origin: Origin, *, wide: bool = False) -> Iterator[Making]:
+        """Around the making of a kernel step by step: an end of the process in between is noted."""
+        space = self.find_space(origin)
+        key, cache = self.key(origin, space, wide), kernel_cache()
+        with attempt(cache.directory if cache.limit_bytes else None, key) as died:
+            yield Making(self, origin, space, wide, key, died)
 
     def _try_apart(self, origin: Origin) -> None:
         """Build and prove a configuration in a process of its own, as tuning does.
@@ -157,17 +159,80 @@ class KernelJob:
             )
         return space
 
-    def check(self, executable: Executable) -> None:
-        """Compare an executable with the reference, at lengths that divide nothing where there are long axes.
-
-        :raises ValidationError: if it is wrong.
-        """
+    @property
+    def proofs(self) -> list[Workload]:
+        """The cases for which a kernel has to be right, at lengths that divide nothing where there are long axes."""
         from feinsum.validate import short_proof
 
         with calling:
-            proofs = short_proof(self.canonical.einsum, self.lengths, self.device.queue)
-        for workload in proofs:
-            with calling:
-                verdict = workload.check(executable)
-            if not verdict.ok:
-                raise ValidationError(verdict.message)
+            return short_proof(self.canonical.einsum, self.lengths, self.device.queue)
+
+    def check(self, executable: Executable) -> None:
+        """Compare an executable with the reference.
+
+        :raises ValidationError: if it is wrong.
+        """
+        prove(executable, self.proofs)
+
+
+class Making:
+    """The making of one kernel: its source, its machine code, and its proof.
+
+    :ivar key: the name of its entry in the cache.
+    :ivar died: whether a process died making it.
+    :ivar executable: what was built.
+    """
+
+    executable: Executable
+
+    def __init__(self, job: KernelJob, origin: Origin, space: TransformSpace, wide: bool, key: str, died: bool) -> None:
+        self._job, self._origin, self._space, self._wide = job, origin, space, wide
+        self.key, self.died = key, died
+        self._program: Program | None = None
+        self._proved = False
+
+    def write(self) -> None:
+        """Write the source; not to be done by two threads at a time.
+
+        :raises FeinsumError: if the configuration does not apply, or generates no code.
+        """
+        from feinsum.compile.realize import realize
+
+        e, profile = self._job.canonical.einsum, self._job.device.profile
+        # What an exact record tells of was generated, and run, with indices as wide as its lengths need.
+        proved = self._origin.rung == "exact" and not self._wide
+        sizes, configuration = e.sizes_from(self._job.lengths), self._origin.configuration
+        self._program = realize(e, sizes, self._space, configuration, profile, wide=self._wide, proved=proved)
+
+    def build(self) -> None:
+        """Compile the source, which several threads may do at the same time.
+
+        :raises TransformError: if it does not build.
+        """
+        assert self._program is not None, "the source is written first"
+        self.executable = build(self._job.device.context, self._program)
+
+    def prove(self, proofs: Sequence[Workload]) -> None:
+        """Compare what was built with the references of some cases.
+
+        :raises ValidationError: if it is wrong.
+        """
+        prove(self.executable, proofs)
+        self._proved = True
+
+    def keep(self) -> None:
+        """Keep what was built in the cache."""
+        data = {"program": self.executable.program.to_json(), "checked": self._proved}
+        kernel_cache().put(self.key, data, self.executable.binary)
+
+
+def prove(executable: Executable, proofs: Sequence[Workload]) -> None:
+    """Compare an executable with the references of some cases.
+
+    :raises ValidationError: if it is wrong.
+    """
+    for workload in proofs:
+        with calling:
+            verdict = workload.check(executable)
+        if not verdict.ok:
+            raise ValidationError(verdict.message)

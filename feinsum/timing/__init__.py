@@ -103,7 +103,7 @@ def time_executable(
     events = run()
     queue.finish()
     first_s = time.perf_counter() - begin
-    sample = _event_sampler(queue, run) if _carry_times(queue, events) else _host_sampler(queue, run)
+    sample = sampler_of(queue, run, events)
     if first_s > seconds:
         return Timing((sample(1),))
     run()
@@ -133,6 +133,14 @@ def buffer_sets_needed(used_bytes: int, set_bytes: int, cache_bytes: int, most_b
     """
     wanted = math.ceil(2 * cache_bytes / max(used_bytes, 1))
     return max(1, min(wanted, 64, most_bytes // max(set_bytes, 1)))
+
+
+def sampler_of(queue: Any, run: Callable[[], list[Any]], events: Sequence[Any]) -> Callable[[int], float]:
+    """What takes the time of one of so many runs in a row, in seconds: by the events of a run, if they tell it.
+
+    :param events: those of a run that is over.
+    """
+    return _event_sampler(queue, run) if _carry_times(queue, events) else _host_sampler(queue, run)
 
 
 def _carry_times(queue: Any, events: Sequence[Any]) -> bool:

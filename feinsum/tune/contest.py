@@ -24,6 +24,7 @@ from itertools import chain
 from typing import Any
 
 from feinsum.candidates.composed import compositions
+from feinsum.candidates.entrants import entrants
 from feinsum.candidates.ladder import candidates
 from feinsum.candidates.predicted import favourites
 from feinsum.candidates.records import Inquiry, Question
@@ -129,11 +130,12 @@ class Contest:
         return best_known(self._store, key, self._task.sizes, profile.id, profile.driver, self._spaces)
 
     def _put_untuned_first(self) -> None:
-        """Have what the ladder takes today tried, if nobody tried it here."""
+        """Have what the ladder takes today, or tries in a heat, tried if nobody did it here."""
         if self._task.instance is None:
             return
-        choice = next(candidates(self._task.instance, open_stores(self._store)), None)
-        if choice is not None:
+        choices = candidates(self._task.instance, open_stores(self._store), of_rung=1)
+        first = next(choices, None)
+        for choice in [] if first is None else reversed(entrants(first, choices)):
             self._put_first(choice.space.name, choice.space.completed(choice.configuration))
 
     def _put_first(self, name: str, configuration: Configuration) -> None:

@@ -49,10 +49,13 @@ def random_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> di
     The present content of an output that is updated is an input, too.
     """
     rng = np.random.default_rng(seed)
-    return {name: _random(rng, tuple(lengths[letter] for letter in letters), dtype) for name, letters, dtype in _drawn(e)}
+    return {
+        name: random_numbers(rng, tuple(lengths[letter] for letter in letters), dtype)
+        for name, letters, dtype in drawn_arrays(e)
+    }
 
 
-def _drawn(e: BatchedEinsum) -> Iterator[tuple[str, str, np.dtype[Any]]]:
+def drawn_arrays(e: BatchedEinsum) -> Iterator[tuple[str, str, np.dtype[Any]]]:
     """Name, indices and type of each input."""
     yield from ((a.name, letters, a.dtype) for a, letters in e.array_indices.items())
     for name, dtype, update in zip(e.output_names, e.dtypes, e.updates, strict=True):
@@ -60,12 +63,13 @@ def _drawn(e: BatchedEinsum) -> Iterator[tuple[str, str, np.dtype[Any]]]:
             yield name, e.indexing.output, dtype
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def random_numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Numbers in [-1, 1), or small whole ones, of a type."""
     if np.issubdtype(dtype, np.integer):
         return rng.integers(0 if dtype.kind == "u" else -3, 4, shape, dtype=dtype)
     if np.issubdtype(dtype, np.complexfloating):
         real = np.empty(0, dtype).real.dtype
-        return np.asarray(_random(rng, shape, real) + 1j * _random(rng, shape, real), dtype)
+        return np.asarray(random_numbers(rng, shape, real) + 1j * random_numbers(rng, shape, real), dtype)
     values = np.asarray(rng.random(shape, dtype=dtype.type))
     values *= 2
     values -= 1
@@ -91,7 +95,7 @@ def whole_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> dic
         numbers = rng.integers(0 if dtype.kind == "u" else -most, most + 1, shape)
         return np.asarray(numbers + 1j * rng.integers(-most, most + 1, shape) if dtype.kind == "c" else numbers, dtype)
 
-    return {name: draw(tuple(lengths[x] for x in letters), dtype) for name, letters, dtype in _drawn(e)}
+    return {name: draw(tuple(lengths[x] for x in letters), dtype) for name, letters, dtype in drawn_arrays(e)}
 
 
 def _largest_digit(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:

@@ -1,0 +1,202 @@
+"""Heats: where nobody measured an einsum, `generate` tries the first few kernels of the ladder against each other.
+
+Half of the guesses of the cost model are off by a third, and the quickest of its guesses is often one that it is wrong
+about.  So a few that are expected to be quick and differ from each other (:mod:`feinsum.candidates.entrants`) are built at
+the same time, proved, and run in turns for some milliseconds::
+
+    write 0 | write 1 | write 2 | prove 0 | prove 1 | prove 2 | runs in turns
+            | build 0 ....... build 2 ....|
+
+The first of them is what the ladder would take without a heat, and stays what is taken unless another is clearly quicker.
+There is no heat for what takes no time, for arrays that are too large to try, where kernels are to loop over an index, and
+where the einsum itself has a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, replace
+
+from feinsum.candidates.entrants import ENTRANTS, entrants
+from feinsum.candidates.ladder import Choice
+from feinsum.compile.executable import Executable
+from feinsum.ending import calling
+from feinsum.errors import DeviceError, FeinsumError
+from feinsum.generate.workshop import KernelJob, Making
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "FEINSUM_HEAT"
+"""The environment variable that says how many kernels a heat has at most; 1 for no heats."""
+_BEGIN_S = 0.8
+"""Seconds of `generate` after which no other source is written: a second core may be all that there is."""
+_PATIENCE_S = 0.5
+"""Seconds for which a heat waits for compilers once a kernel is there, unless that took longer."""
+_RUNS_S = 0.15
+"""Seconds of runs."""
+_LEAST_S, _MOST_S = 10e-6, 0.25
+"""Expected times for which a heat is worth it, and not too long."""
+_MOST_BYTES = {"cpu": 512 << 20}
+"""What arrays may take, by kind of device; long axes are cut to fit."""
+_MOST_BYTES_ELSEWHERE = 2 << 30
+_MARGIN = 0.97
+"""The share of the first one's time that another one has to stay below."""
+
+
+def entrants_of(job: KernelJob, first: Choice, others: Iterator[Choice]) -> list[Choice]:
+    """The choices to try against each other, the first of the ladder foremost; that alone where there is to be no heat."""
+    known = first.record is not None and first.record.einsum_key == job.canonical.key
+    most, lengths = entrants_wanted(), None if known else _cut(job)
+    if most < 2 or lengths is None or first.expected_s is None or job.looped:
+        return [first]
+    e = job.canonical.einsum
+    share = e.array_bytes(e.sizes_from(lengths)) / e.array_bytes(e.sizes_from(job.lengths))
+    if not _LEAST_S <= first.expected_s * share <= _MOST_S:
+        return [first]
+    return entrants(first, others, most)
+
+
+def entrants_wanted() -> int:
+    """How many kernels a heat has at most."""
+    text = os.environ.get(VARIABLE, "").strip()
+    if text.isdecimal():
+        return int(text)
+    if text:
+        logger.warning("%s is %r; it is a number of kernels, so the default of %d holds", VARIABLE, text, ENTRANTS)
+    return ENTRANTS
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a heat.
+
+    :ivar choice: what was the quickest, with the times of all.
+    :ivar program: the name of its entry in the cache.
+    """
+
+    choice: Choice
+    executable: Executable
+    program: str
+
+
+def run_heat(job: KernelJob, choices: Sequence[Choice], began: float) -> Result | None:
+    """Try some choices against each other; None if no one works.
+
+    :param began: when `generate` began, by :func:`time.perf_counter`.
+    """
+    with contextlib.ExitStack() as stack:
+        built = _built(job, choices, began, stack)
+        able: list[tuple[Choice, Making]] = []
+        proofs = job.proofs if built else []
+        for choice, making in built:
+            with _passing_over(choice):
+                making.prove(proofs)
+                able.append((choice, making))
+        if not able:
+            return None
+        times = _times(job, [making.executable for _, making in able])
+        best = min(range(len(able)), key=lambda k: times[k] * (1 if k else _MARGIN))
+        choice, making = able[best]
+        making.keep()
+    known = [(c.space.name, t) for (c, _), t in zip(able, times, strict=True) if 0 < t < math.inf]
+    told = sorted(known, key=lambda each: each[1])
+    return Result(replace(choice, heat=tuple(told)), making.executable, making.key)
+
+
+def _built(
+    job: KernelJob, choices: Sequence[Choice], began: float, stack: contextlib.ExitStack
+) -> list[tuple[Choice, Making]]:
+    """The entrants that build, in their order; compilers run beside each other, sources are written one by one."""
+    asked: dict[Future[None], tuple[Choice, Making]] = {}
+    for choice in choices:
+        if asked and time.perf_counter() - began > _BEGIN_S:
+            break
+        with _passing_over(choice):
+            making = stack.enter_context(job.making(choice.origin))
+            if making.died:
+                continue  # if no other works, the ladder looks into it
+            making.write()
+            asked[_begun(making.build)] = choice, making
+    able, left, end = set(), set(asked), math.inf
+    while left:
+        done, left = wait(left, None if end == math.inf else max(0.0, end - time.perf_counter()), FIRST_COMPLETED)
+        if not done:
+            break
+        for future in done:
+            with _passing_over(asked[future][0]):
+                future.result()
+                able.add(future)
+                now = time.perf_counter()
+                end = min(end, now + max(_PATIENCE_S, now - began))
+    return [each for future, each in asked.items() if future in able]
+
+
+def _begun(task: Callable[[], None]) -> Future[None]:
+    """A task that a thread has begun; it is not waited for at the end of the process longer than drivers are."""
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            with calling:
+                task()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, daemon=True, name="feinsum-heat").start()
+    return future
+
+
+@contextlib.contextmanager
+def _passing_over(choice: Choice) -> Iterator[None]:
+    """Around what an entrant may fail at."""
+    try:
+        yield
+    except FeinsumError as error:
+        logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
+
+
+def _times(job: KernelJob, executables: Sequence[Executable]) -> list[float]:
+    """The time of each executable, in seconds; that of one alone is not taken, and told as 0."""
+    from feinsum.timing.heats import heat
+    from feinsum.validate.draws import scalars_of
+    from feinsum.validate.lengths import length_values
+    from feinsum.validate.noise import noisy_sets
+
+    e, lengths, device = job.canonical.einsum, _cut(job), job.device
+    untimed = [0.0, *[math.inf] * (len(executables) - 1)]
+    if len(executables) == 1 or lengths is None:
+        return untimed
+    try:
+        with calling:
+            sets = noisy_sets(e, lengths, device.queue, device.profile, _most_bytes(job))
+            parameters = {**length_values(e, lengths), **scalars_of(e, 0, "even")}
+            return heat(executables, device.queue, sets, parameters, seconds=_RUNS_S)
+    except DeviceError as error:
+        logger.info("no heat for '%s': %s", e, error)
+        return untimed
+
+
+def _cut(job: KernelJob) -> dict[str, int] | None:
+    """The lengths at which kernels are tried: those expected, long axes cut so that all arrays fit; None if they do not."""
+    e, lengths = job.canonical.einsum, dict(job.lengths)
+    able = [x for x, axis in e.index_sizes.items() if not isinstance(axis, int)]
+    while e.array_bytes(e.sizes_from(lengths)) > _most_bytes(job):
+        longest = max(able, key=lambda x: lengths[x], default=None)
+        if longest is None or lengths[longest] == 1:
+            return None
+        lengths[longest] = -(-lengths[longest] // 2)
+    return lengths
+
+
+def _most_bytes(job: KernelJob) -> int:
+    profile = job.device.profile
+    return min(_MOST_BYTES.get(profile.kind, _MOST_BYTES_ELSEWHERE), profile.global_memory_bytes // 8)

@@ -1,0 +1,92 @@
+"""Heats: the times of a few executables for one einsum, taken in turns within some milliseconds.
+
+A heat is for a kernel that is wanted now.  Its arrays hold noise, so it proves nothing; it has no time for confidence, and
+no record comes of it.  Tuning runs have finals instead (:mod:`feinsum.timing.races`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from feinsum.timing import sampler_of
+
+if TYPE_CHECKING:
+    from feinsum.compile.executable import Executable
+
+_ROUNDS = 7
+_SAMPLE_S = 300e-6
+"""Runs that take less are repeated for so long in one sample."""
+_LATE = 3.0
+"""An executable whose first run takes so many times as long as another's has lost, "..."""
+_FIRST_S = 20e-3
+"""... if it takes so much longer: the first run of a module loads it."""
+
+
+def heat(
+    executables: Sequence[Executable],
+    queue: Any,
+    sets: Sequence[Mapping[str, Any]],
+    parameters: Mapping[str, Any],
+    *,
+    seconds: float,
+) -> list[float]:
+    """The median time of each executable, in seconds; infinite of one that fails, or whose first run says that it has lost.
+
+    :param queue: a :class:`pyopencl.CommandQueue`, with profiling where the device has it.
+    :param sets: sets of inputs and outputs by name, taken in turns.
+    :param parameters: a value for each length and each scalar.
+    :param seconds: no round begins after so long, but for the first two.
+    """
+    import pyopencl as cl
+
+    running: dict[int, _Runs] = {}
+    for k, executable in enumerate(executables):
+        with contextlib.suppress(cl.Error):
+            running[k] = _Runs(executable, queue, sets, parameters)
+    first_s = min((runs.first_s for runs in running.values()), default=0.0)
+    limit_s = max(_LATE * first_s, first_s + _FIRST_S)
+    running = {k: runs for k, runs in running.items() if runs.first_s <= limit_s}
+    samples: dict[int, list[float]] = {k: [] for k in running}
+    start = time.perf_counter()
+    for number in range(_ROUNDS):
+        if number > 1 and time.perf_counter() - start > seconds:
+            break
+        for k in running if number % 2 == 0 else reversed(running):
+            samples[k].append(running[k].sample())
+    return [median(samples[k]) if k in samples else math.inf for k in range(len(executables))]
+
+
+class _Runs:
+    """The runs of one executable.
+
+    :ivar first_s: what the first one took by the host's clock, in seconds.
+    """
+
+    def __init__(
+        self, executable: Executable, queue: Any, sets: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> None:
+        scratch = executable.scratch(queue.context, parameters)
+        turn = 0
+
+        def run() -> list[Any]:
+            nonlocal turn
+            turn += 1
+            return executable.enqueue(queue, {**sets[turn % len(sets)], **scratch}, parameters)
+
+        start = time.perf_counter()
+        events = run()
+        queue.finish()
+        self.first_s = time.perf_counter() - start
+        self._sample_of = sampler_of(queue, run, events)
+        self._count = 0
+
+    def sample(self) -> float:
+        """Seconds of one run."""
+        if self._count == 0:
+            self._count = max(1, math.ceil(_SAMPLE_S / max(self._sample_of(1), 1e-7)))
+        return self._sample_of(self._count)
