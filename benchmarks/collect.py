@@ -21,7 +21,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
@@ -30,11 +30,12 @@ from typing import Any
 
 import feinsum as fe
 from feinsum.candidates.predicted import favourites
+from feinsum.candidates.spread import spread
 from feinsum.canonicalization import parse_key
 from feinsum.compile.executable import Executable, build
 from feinsum.registry import matching_spaces
 from feinsum.space import Instance, TransformSpace
-from feinsum.timing import time_executable
+from feinsum.timing import sampler_of, time_executable
 from feinsum.tune.jobs import read_jobs
 from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Built, Outcome, Trial, build_trial
@@ -48,13 +49,16 @@ AGAIN, AGAIN_S = 3, 0.15
 
 
 def some_configurations(here: Instance, s: TransformSpace, each: int, seed: int) -> Iterator[Mapping[str, Any]]:
-    """The default of a space, the favourites of the cost model, and others that it looked at: so many at most."""
+    """The default of a space, favourites of the cost model that differ from each other, and others that it looked at: so
+    many at most."""
     found = favourites(here, [s], share=math.inf)
     with suppress(fe.TransformError):
-        default = s.default(here.problem(s))
-        ordered = [default, *(f.configuration for f in found if dict(f.configuration) != dict(default))]
-        best, rest = ordered[: 1 + each // 2], ordered[1 + each // 2 :]
-        yield from [*best, *random.Random(seed).sample(rest, min(len(rest), each - len(best)))]
+        default = dict(s.default(here.problem(s)))
+        ordered = sorted(found, key=lambda f: dict(f.configuration) != default)
+        best = spread(ordered, 1 + 3 * each // 4, lambda f: f.expected_s, lambda f: (s.name, f.configuration))
+        rest = [f for f in ordered if f not in best]
+        chosen = [*best, *random.Random(seed).sample(rest, min(len(rest), each - len(best)))]
+        yield from (f.configuration for f in chosen)
 
 
 def build_all(job: Path, into: Path, device: fe.Device, each: int, only: Sequence[str], seed: int) -> None:
@@ -71,7 +75,7 @@ def build_all(job: Path, into: Path, device: fe.Device, each: int, only: Sequenc
         here = task.instance
         assert here is not None
         for s in (s for s in matching_spaces(here.einsum) if not only or s.name in only):
-            for k, c in enumerate(some_configurations(here, s, each, number)):
+            for k, c in enumerate(some_configurations(here, s, each if s.rank else 2, number)):
                 path = into / f"{number:03}-{s.name}-{k}.json"
                 if path.exists():
                     continue
@@ -127,23 +131,27 @@ def timed_again(task: Task, workload: Workload, some: list[tuple[Trial, Executab
 def timed(workload: Workload, made: list[Executable], device: fe.Device) -> list[list[float]]:
     """Samples of each, in seconds, with arrays in turns, so that no cache holds them."""
     sets = cycle([{**workload.upload(), **workload.outputs()} for _ in range(workload.sets_to_rotate(device.profile))])
-    lengths = workload.parameters
     found: list[list[float]] = [[] for _ in made]
+    samplers = [_sampler(executable, sets, workload.parameters, device) for executable in made]
     for turn in range(ROUNDS):
         best = min((min(own) for own in found if own), default=math.inf)
-        for executable, samples in zip(made, found, strict=True):
-            if turn >= TWICE and min(samples) > LATE * best:
-                continue
-            scratch = executable.kept_scratch(device.queue, lengths)
-            for _ in range(1 if turn else 2):  # the first one warms up
-                whole = next(sets) | scratch
-                device.queue.finish()
-                begin = time.perf_counter()
-                executable.enqueue(device.queue, whole, lengths)
-                device.queue.finish()
-                last = time.perf_counter() - begin
-            samples.append(last)
+        for sample, samples in zip(samplers, found, strict=True):
+            if turn < TWICE or min(samples) <= LATE * best:
+                samples.append(sample(1))
     return found
+
+
+def _sampler(
+    executable: Executable, sets: Iterator[Mapping[str, Any]], lengths: Mapping[str, Any], device: fe.Device
+) -> Callable[[int], float]:
+    """What takes the time of some runs, after one to warm up."""
+
+    def run() -> list[Any]:
+        return executable.enqueue(device.queue, {**next(sets), **executable.kept_scratch(device.queue, lengths)}, lengths)
+
+    events = run()
+    device.queue.finish()
+    return sampler_of(device.queue, run, events)
 
 
 def show(task: Task, trials: list[Trial], times_s: list[list[float]]) -> None:

@@ -26,6 +26,7 @@ from feinsum.database import open_stores
 from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.space import Instance, TransformSpace
+from feinsum.space.chain import STEPS, read_chain
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome
 from feinsum.validate import Workload
@@ -297,8 +298,11 @@ def test_without_records_each_step_has_the_kernel_that_is_expected_to_be_fastest
     for schedule in schedules:
         schedule.check(problem.einsum.indexing)
     found = best_chains(CHAIN, problem, Inquiry(open_stores(store), cpu.profile))
-    assert [made.rung for made in found] == ["cost model"] * MOST_CHAINS
+    assert [made.rung for made in found] == ["cost model"] * (MOST_CHAINS + 1)
     assert found[0].expected_s <= found[1].expected_s
+    best, changed = (read_chain(made.configuration[STEPS]) for made in (found[0], found[-1]))
+    assert [link.operands for link in best] == [link.operands for link in changed]
+    assert sum(own != other for own, other in zip(best, changed, strict=True)) == 1
     assert all(made.is_cached and CHAIN.refusal(problem, made.configuration) is None for made in found)
     program = realize(task.instance.einsum, {}, CHAIN, found[0].configuration, cpu.profile)
     verdict = Workload(task.instance.einsum, task.instance.lengths, cpu.queue).check(build(cpu.context, program))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from feinsum.candidates.predicted import SECONDS, favourites
+from feinsum.candidates.predicted import SECONDS, favourites, unlike_each_other
 from feinsum.candidates.records import Inquiry, Question, time_at
 from feinsum.candidates.transfer import adapt
 from feinsum.contraction import ContractionSchedule, step_einsums
@@ -27,7 +27,7 @@ from feinsum.space import ChainSpace, Configuration, Instance, Missed, Problem, 
 logger = logging.getLogger(__name__)
 
 MOST_CHAINS = 2
-"""Chains of a space that are worth a try."""
+"""Chains of a space that are worth a try, and differ in the order of axes of partial results."""
 _LOOKED_AT = 60
 """Configurations that the cost model is asked about for a step without records."""
 
@@ -112,15 +112,22 @@ def compositions(
 
 
 def best_chains(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> list[Composition]:
-    """The chains of a space that are expected to be the fastest, at most :data:`MOST_CHAINS`: they differ in the order of
-    axes of partial results.  Those of the cost model alone, if no step has a record."""
+    """The chains of a space that are expected to be the fastest: some that differ in the order of axes of partial results,
+    and the best of them with another kernel for the step that is expected to take longest, if nothing is recorded of it.
+    Those of the cost model alone, if no step has a record."""
     every = list(_every(space, problem, inquiry))
     recorded = [(schedule, steps) for schedule, steps in every if any(step.recorded for step in steps)]
     found = []
     for schedule, steps in recorded or every:
         with suppress(FeinsumError):
-            found.append(_composed(space, schedule, steps))
-    return sorted(found, key=lambda made: made.expected_s)[:MOST_CHAINS]
+            found.append((_composed(space, schedule, steps), schedule, steps))
+    found.sort(key=lambda each: each[0].expected_s)
+    others = []
+    for _, schedule, steps in found[:1]:
+        longest = max(steps, key=lambda step: step.kernel.expected_s)
+        if longest.other is not None:
+            others.append(_composed(space, schedule, steps, longest))
+    return [*(made for made, *_ in found[:MOST_CHAINS]), *others]
 
 
 def _every(
@@ -141,13 +148,16 @@ def _every(
         yield schedule, [found[e] for e in steps]
 
 
-def _composed(space: TransformSpace, schedule: ContractionSchedule, steps: Sequence[_Step]) -> Composition:
+def _composed(
+    space: TransformSpace, schedule: ContractionSchedule, steps: Sequence[_Step], changed: _Step | None = None
+) -> Composition:
     """The chain of the best kernels of steps.
 
+    :param changed: a step that has its other kernel.
     :raises FeinsumError: if no space has one for some step.
     """
     assert isinstance(space, ChainSpace)
-    kernels = [step.recorded or step.guessed for step in steps]
+    kernels = [(step.other if step is changed else None) or step.kernel for step in steps]
     chain = space.chain(schedule, [(kernel.space, kernel.configuration) for kernel in kernels])
     expected_s = sum(kernel.expected_s for kernel in kernels)
     is_cached = all(step.keeps_result_in_cache for step in steps[:-1])
@@ -205,18 +215,29 @@ class _Step:
             self._passed_over.append(f"record {record.id}: {reason}")
         return None
 
-    @cached_property
-    def guessed(self) -> _Kernel:
-        """The kernel that the cost model expects to be the fastest.
+    @property
+    def kernel(self) -> _Kernel:
+        """What is recorded, or else expected to be the fastest.
 
         :raises FeinsumError: if no space has one.
         """
-        able = tuple(self._able.values())
-        found = favourites(self._here, able, looked_at=_LOOKED_AT, seconds=SECONDS)
-        if not found:
+        if self.recorded is not None:
+            return self.recorded
+        if not self._guesses:
             logger.info("no space has a kernel for step '%s'", self._e.indexing)
             raise FeinsumError(f"no space has a kernel for step '{self._e.indexing}'")
-        return _Kernel(found[0].space, found[0].configuration, self._origin("cost model"), found[0].expected_s)
+        return self._guesses[0]
+
+    @property
+    def other(self) -> _Kernel | None:
+        """Another guess, which differs from the first; None if there is none, or it is not needed."""
+        return self._guesses[1] if self.recorded is None and len(self._guesses) > 1 else None
+
+    @cached_property
+    def _guesses(self) -> list[_Kernel]:
+        found = favourites(self._here, tuple(self._able.values()), looked_at=_LOOKED_AT, seconds=SECONDS, share=math.inf)
+        origin = self._origin("cost model")
+        return [_Kernel(f.space, f.configuration, origin, f.expected_s) for f in unlike_each_other(found, 2)]
 
     def _origin(self, kind: str, record: TuningRecord | None = None) -> StepOrigin:
         return StepOrigin(str(self._e.indexing), kind, record, "; ".join(self._passed_over))

@@ -29,10 +29,8 @@ from typing import Any
 
 from feinsum.candidates.composed import StepOrigin, best_chains, origins
 from feinsum.candidates.origin import Origin
-from feinsum.candidates.predicted import SECONDS, Favourite, favourites
-from feinsum.candidates.predicted import WORTHWHILE as DEFAULT_SHARE
+from feinsum.candidates.predicted import SECONDS, Favourite, favourites, unlike_each_other
 from feinsum.candidates.records import Inquiry, Question, scaled_s, time_at
-from feinsum.candidates.spread import spread
 from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better, nearest
 from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
@@ -131,7 +129,7 @@ def _climb(
                 continue
             yield choice
         yield Choice(rung, s, record.configuration, record)
-    best = favoured.unlike_each_other(_FAVOURITES)
+    best = favoured.unlike_each_other
     composed = [c for name, s in matching.items() for c in best_chains(s, problems[name], inquiry)]
     if best and _is_one_launch(best[0], problems):
         limit_s = _OF_ONE_LAUNCH * best[0].expected_s
@@ -202,20 +200,10 @@ class _Favoured:
         self._here, self._spaces = here, spaces
 
     @cached_property
-    def _all(self) -> list[Favourite]:
-        return favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
-
-    @cached_property
-    def best(self) -> Favourite | None:
-        """The one that is expected to be the quickest, of defaults and what is clearly quicker than these."""
-        return next((f for f in self._all if f.is_worthwhile(DEFAULT_SHARE)), None)
-
-    def unlike_each_other(self, most: int) -> list[Favourite]:
-        """The best, and others that are quick and differ from it."""
-        if self.best is None:
-            return []
-        ordered = [self.best, *(f for f in self._all if f is not self.best)]
-        return spread(ordered, most, lambda f: f.expected_s, lambda f: (f.space.name, f.configuration))
+    def unlike_each_other(self) -> list[Favourite]:
+        """The best, and others that are quick and differ from it; see :func:`unlike_each_other`."""
+        found = favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
+        return unlike_each_other(found, _FAVOURITES)
 
     def beat(self, choice: Choice, share: float) -> bool:
         """Whether the first is expected to beat what was made of the record of a choice, beyond what the record refutes.
@@ -223,9 +211,10 @@ class _Favoured:
         :param share: see :func:`is_better`.
         """
         record = choice.record
-        if record is None or self.best is None:
-            return False
-        return is_better(self.best, record, choice.configuration, self._here, choice.space, share)
+        best = self.unlike_each_other[:1]
+        return record is not None and any(
+            is_better(f, record, choice.configuration, self._here, choice.space, share) for f in best
+        )
 
 
 def _with_steps(choice: Choice, here: Instance, problem: Problem, stores: Stores) -> Choice:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from feinsum.candidates.spread import spread
 from feinsum.cost import Work, in_turn
 from feinsum.cost.features import Features, parameter_features, problem_features, waste_features, work_features
 from feinsum.cost.model import CostModel, cost_model
@@ -78,6 +79,18 @@ def favourites(
             looked_at -= promising[0].step(looked_at, end)
     found = [f for search in searches for f in search.found() if f.is_worthwhile(share)]
     return sorted(found, key=lambda f: f.expected_s)
+
+
+def unlike_each_other(found: Sequence[Favourite], most: int) -> list[Favourite]:
+    """The quickest of defaults and what is clearly quicker than these, then others that are quick and differ from it.
+
+    :param found: all that was looked at, best first.
+    """
+    best = next((f for f in found if f.is_worthwhile(WORTHWHILE)), None)
+    if best is None:
+        return []
+    ordered = [best, *(f for f in found if f is not best)]
+    return spread(ordered, most, lambda f: f.expected_s, lambda f: (f.space.name, f.configuration))
 
 
 def expected_s(here: Instance, s: TransformSpace, configuration: Configuration) -> float:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from feinsum.canonicalization import canonicalize_einsum
@@ -187,14 +186,15 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
     # Of each rung the best record, as others are not rivals; all of them where no one of these works.
     brief = _choices(job, candidates(job.instance, stores, inquiry, of_rung=1))
     first = next(brief, None)
+    tried: list[Choice] = []
     if first is not None and len(entrants := entrants_of(job, first, brief)) > 1:
-        first = None  # if no entrant works, all choices have their turn
-        found = run_heat(job, entrants, began)
-        if found is not None:
-            answer = Answer(found.choice.origin, found.program, inquiry.questions, count, inquiry.digest)
-            return answer, found.executable, ours
+        first = None
+        winner, tried = run_heat(job, entrants, began)
+        if winner is not None:
+            answer = Answer(winner.choice.origin, winner.program, inquiry.questions, count, inquiry.digest)
+            return answer, winner.executable, ours
     may_pass = False
-    for choice in chain([] if first is None else [first], _choices(job, candidates(job.instance, stores, inquiry))):
+    for choice in _following(first, tried, _choices(job, candidates(job.instance, stores, inquiry))):
         try:
             executable, program = job.make(choice.origin, check=choice.rung != "exact")
         except FeinsumError as error:
@@ -205,6 +205,14 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
     given = job.canonical.given.subscripts
     full = unwritable()
     raise DeviceError(f"no kernel for '{given}' works on {job.device}; {full or 'the log says what was tried'}")
+
+
+def _following(first: Choice | None, tried: Sequence[Choice], choices: Iterator[Choice]) -> Iterator[Choice]:
+    """The first choice, if there is one, then all others that were not tried."""
+    known = [(choice.space.name, choice.configuration) for choice in ([first] if first else tried)]
+    if first is not None:
+        yield first
+    yield from (choice for choice in choices if (choice.space.name, choice.configuration) not in known)
 
 
 def _choices(job: KernelJob, known: Iterator[Choice]) -> Iterator[Choice]:

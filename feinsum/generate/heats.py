@@ -28,15 +28,19 @@ from feinsum.candidates.entrants import ENTRANTS, entrants
 from feinsum.candidates.ladder import Choice
 from feinsum.compile.executable import Executable
 from feinsum.ending import calling
-from feinsum.errors import DeviceError, FeinsumError
+from feinsum.errors import DeviceError, FeinsumError, ValidationError
 from feinsum.generate.workshop import KernelJob, Making
 
 logger = logging.getLogger(__name__)
 
 VARIABLE = "FEINSUM_HEAT"
 """The environment variable that says how many kernels a heat has at most; 1 for no heats."""
-_BEGIN_S = 0.8
-"""Seconds of `generate` after which no other source is written: a second core may be all that there is."""
+_BEGIN_S = {"cpu": 0.8}
+"""Seconds of `generate` after which no other source is written, by kind of device: on a CPU a call shall not take much
+longer than a second."""
+_BEGIN_ELSEWHERE_S = 3.0
+_BEGIN_SHARE = 1.5
+"""What the first source took, times this, is allowed in any case, as chains on slow hosts take long."""
 _PATIENCE_S = 0.5
 """Seconds for which a heat waits for compilers once a kernel is there, unless that took longer."""
 _RUNS_S = 0.15
@@ -74,10 +78,10 @@ def entrants_wanted() -> int:
 
 
 @dataclass(frozen=True)
-class Result:
-    """The result of a heat.
+class Winner:
+    """What a heat found to be the quickest.
 
-    :ivar choice: what was the quickest, with the times of all.
+    :ivar choice: it has the times of all.
     :ivar program: the name of its entry in the cache.
     """
 
@@ -86,43 +90,47 @@ class Result:
     program: str
 
 
-def run_heat(job: KernelJob, choices: Sequence[Choice], began: float) -> Result | None:
-    """Try some choices against each other; None if no one works.
+def run_heat(job: KernelJob, choices: Sequence[Choice], began: float) -> tuple[Winner | None, list[Choice]]:
+    """The winner among some choices, if any works, and those that do not.
 
     :param began: when `generate` began, by :func:`time.perf_counter`.
     """
+    failed: list[Choice] = []
     with contextlib.ExitStack() as stack:
-        built = _built(job, choices, began, stack)
+        built = _built(job, choices, began, stack, failed)
         able: list[tuple[Choice, Making]] = []
         proofs = job.proofs if built else []
         for choice, making in built:
-            with _passing_over(choice):
+            with _passing_over(choice, failed):
                 making.prove(proofs)
                 able.append((choice, making))
         if not able:
-            return None
+            return None, failed
         times = _times(job, [making.executable for _, making in able])
         best = min(range(len(able)), key=lambda k: times[k] * (1 if k else _MARGIN))
         choice, making = able[best]
         making.keep()
     known = [(c.space.name, t) for (c, _), t in zip(able, times, strict=True) if 0 < t < math.inf]
-    told = sorted(known, key=lambda each: each[1])
-    return Result(replace(choice, heat=tuple(told)), making.executable, making.key)
+    told = tuple(sorted(known, key=lambda each: each[1]))
+    return Winner(replace(choice, heat=told), making.executable, making.key), failed
 
 
 def _built(
-    job: KernelJob, choices: Sequence[Choice], began: float, stack: contextlib.ExitStack
+    job: KernelJob, choices: Sequence[Choice], began: float, stack: contextlib.ExitStack, failed: list[Choice]
 ) -> list[tuple[Choice, Making]]:
     """The entrants that build, in their order; compilers run beside each other, sources are written one by one."""
     asked: dict[Future[None], tuple[Choice, Making]] = {}
+    last = began + _BEGIN_S.get(job.device.profile.kind, _BEGIN_ELSEWHERE_S)
     for choice in choices:
-        if asked and time.perf_counter() - began > _BEGIN_S:
+        if asked and time.perf_counter() > last:
             break
-        with _passing_over(choice):
+        with _passing_over(choice, failed):
             making = stack.enter_context(job.making(choice.origin))
             if making.died:
-                continue  # if no other works, the ladder looks into it
+                raise ValidationError("a process died making this kernel")
             making.write()
+            now = time.perf_counter()
+            last = last if asked else max(last, now + (_BEGIN_SHARE - 1) * (now - began))
             asked[_begun(making.build)] = choice, making
     able, left, end = set(), set(asked), math.inf
     while left:
@@ -130,7 +138,7 @@ def _built(
         if not done:
             break
         for future in done:
-            with _passing_over(asked[future][0]):
+            with _passing_over(asked[future][0], failed):
                 future.result()
                 able.add(future)
                 now = time.perf_counter()
@@ -156,11 +164,12 @@ def _begun(task: Callable[[], None]) -> Future[None]:
 
 
 @contextlib.contextmanager
-def _passing_over(choice: Choice) -> Iterator[None]:
+def _passing_over(choice: Choice, failed: list[Choice]) -> Iterator[None]:
     """Around what an entrant may fail at."""
     try:
         yield
     except FeinsumError as error:
+        failed.append(choice)
         logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
 
 

@@ -1,0 +1,254 @@
+"""Heats: where nobody measured an einsum, a few kernels that differ are tried, and the quickest is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from einsums import check_against_numpy, inputs
+
+import feinsum as fe
+from feinsum.candidates.entrants import entrants
+from feinsum.candidates.ladder import candidates
+from feinsum.candidates.spread import spread
+from feinsum.canonicalization import canonicalize_einsum
+from feinsum.compile.executable import Executable
+from feinsum.database import open_stores
+from feinsum.devices import Device
+from feinsum.generate.heats import ENTRANTS, VARIABLE, entrants_wanted
+from feinsum.space import Instance, TransformSpace
+from feinsum.timing.heats import heat
+from feinsum.tune.autotune import autotune
+from feinsum.validate.noise import noisy_sets
+
+E = fe.einsum("ij,ej->ei", fe.array("A", (12, 20)), fe.array("u", ("E", 20)))
+SIZES = {"E": 50_000}
+
+ANSWERS, HEATS, WORKSHOP = (import_module(f"feinsum.generate.{name}") for name in ("answers", "heats", "workshop"))
+
+Times = Callable[[Sequence[float]], list[Sequence[Executable]]]
+
+
+@pytest.fixture
+def four(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heats of as many as users have, whatever the time that they begin."""
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(HEATS, "_BEGIN_S", {"cpu": math.inf})
+    monkeypatch.setattr(HEATS, "_PATIENCE_S", math.inf)
+    monkeypatch.setattr("feinsum.candidates.ladder.SECONDS", math.inf)
+
+
+@pytest.fixture
+def clock(four: None, monkeypatch: pytest.MonkeyPatch) -> Times:
+    """Says what kernels take, and returns what was timed in each heat from then on."""
+
+    def say(times_s: Sequence[float]) -> list[Sequence[Executable]]:
+        timed: list[Sequence[Executable]] = []
+
+        def told(executables: Sequence[Executable], *_: Any, **__: Any) -> list[float]:
+            timed.append(executables)
+            return list(times_s[: len(executables)])
+
+        monkeypatch.setattr("feinsum.timing.heats.heat", told)
+        return timed
+
+    return say
+
+
+def ladder(device: Device, store: str) -> list[Any]:
+    """The entrants for E, the first of the ladder foremost."""
+    canonical = canonicalize_einsum(E)
+    here = Instance.of_canonical(canonical, canonical.renaming.lengths(E.resolve(SIZES)), device.profile)
+    choices = candidates(here, open_stores(store), of_rung=1)
+    return entrants(next(choices), choices)
+
+
+def chosen(kernel: fe.Kernel) -> tuple[str, dict[str, Any]]:
+    return kernel.space, dict(kernel.configuration)
+
+
+def test_the_quickest_is_taken_and_told(cpu: Device, store: str, clock: Times) -> None:
+    """Whatever was expected of it; it is right, and the explanation says what the others took."""
+    expected = ladder(cpu, store)
+    assert len(expected) == ENTRANTS
+    timed = clock([4e-3, 3e-3, 1e-3, 2e-3])
+    kernel = fe.generate(E, cpu, store, SIZES)
+    assert [len(heat) for heat in timed] == [ENTRANTS]
+    assert chosen(kernel) == (expected[2].space.name, dict(expected[2].configuration))
+    others = ", ".join(f"{expected[k].space.name} {k_ms} ms" for k, k_ms in ((3, 2), (1, 3), (0, 4)))
+    assert f"  heat      1 ms, the quickest of 4 that were tried: {others}" in kernel.explain()
+    arrays = inputs(E, {"E": 41})
+    check_against_numpy(E, arrays, kernel(arrays))
+
+
+def test_the_first_stays_unless_another_is_clearly_quicker(cpu: Device, store: str, clock: Times) -> None:
+    """A hundredth is noise, and the same kernel twice is worth more."""
+    first = ladder(cpu, store)[0]
+    clock([1.0e-3, 0.99e-3, 2e-3, 2e-3])
+    assert chosen(fe.generate(E, cpu, store, SIZES)) == (first.space.name, dict(first.configuration))
+
+
+def test_a_heat_is_run_once(cpu: Device, store: str, clock: Times, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came of it is kept on disk, with its times, for processes to come."""
+    timed = clock([4e-3, 3e-3, 1e-3, 2e-3])
+    first = fe.generate(E, cpu, store, SIZES)
+    monkeypatch.setattr(ANSWERS, "recall", lambda *_: None)  # as another process would find it
+    second = fe.generate(E, cpu, store, SIZES)
+    assert second is not first
+    assert len(timed) == 1
+    assert second.explain() == first.explain()
+
+
+def test_what_does_not_work_takes_no_part(
+    cpu: Device, store: str, clock: Times, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that fails, and one that is wrong; the log says so."""
+    fails, wrong, right, _ = ladder(cpu, store)
+    original = TransformSpace.apply
+
+    def apply(space: TransformSpace, t_unit: Any, match: Any, problem: Any, configuration: Any) -> Any:
+        if (space.name, configuration) == (fails.space.name, fails.configuration):
+            raise KeyError("a bug")
+        return original(space, t_unit, match, problem, configuration)
+
+    def proved(executable: Executable, proofs: Any) -> None:
+        tried.append(executable)
+        if len(tried) == 1:
+            raise fe.ValidationError("'out' is wrong")
+
+    tried: list[Executable] = []
+    monkeypatch.setattr(WORKSHOP, "prove", proved)
+    monkeypatch.setattr(TransformSpace, "apply", apply)
+    timed = clock([1e-3, 2e-3])
+    kernel = fe.generate(E, cpu, store, SIZES)
+    assert [len(heat) for heat in timed] == [2]
+    assert chosen(kernel) == (right.space.name, dict(right.configuration))
+    assert f"{fails.space.name} {dict(fails.configuration)} is passed over" in caplog.text
+    assert f"{wrong.space.name} {dict(wrong.configuration)} is passed over: 'out' is wrong" in caplog.text
+
+
+def test_where_no_entrant_works_the_ladder_goes_on(
+    cpu: Device, store: str, four: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heat is a short cut, and no rung is left out for it."""
+    monkeypatch.setattr(HEATS, "_built", lambda *_: [])
+    kernel = fe.generate(E, cpu, store, SIZES)
+    assert kernel.rung == "cost model"
+    assert "heat" not in kernel.explain()
+
+
+def test_there_is_no_heat_for_what_takes_no_time(cpu: Device, store: str, clock: Times) -> None:
+    """A call takes longer than any of the kernels."""
+    timed = clock([4e-3, 3e-3, 1e-3, 2e-3])
+    fe.generate(fe.einsum("ij,ej->ei", fe.array("A", (2, 2)), fe.array("u", (2, 2))), cpu, store)
+    assert not timed
+
+
+def test_there_is_no_heat_where_arrays_have_no_room(
+    cpu: Device, store: str, clock: Times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their lengths are compiled in, so none can be cut."""
+    monkeypatch.setattr(HEATS, "_MOST_BYTES", {"cpu": 1 << 20})
+    timed = clock([4e-3, 3e-3, 1e-3, 2e-3])
+    fe.generate(fe.einsum("ij,ej->ei", fe.array("A", (12, 20)), fe.array("u", (50_000, 20))), cpu, store)
+    assert not timed
+
+
+def test_long_axes_are_cut(cpu: Device, store: str, clock: Times, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To what is tried in little time; the kernel is for the lengths expected all the same."""
+    lengths: list[int] = []
+    made = noisy_sets
+
+    def spy(e: fe.BatchedEinsum, at: dict[str, int], *arguments: Any) -> Any:
+        lengths.append(max(at.values()))
+        return made(e, at, *arguments)
+
+    monkeypatch.setattr("feinsum.validate.noise.noisy_sets", spy)
+    clock([4e-3, 3e-3, 1e-3, 2e-3])
+    kernel = fe.generate(E, cpu, store, {"E": 10**7})
+    assert kernel.expected["e"] == 10**7
+    (tried,) = lengths
+    assert 10**6 < tried < 10**7
+
+
+def test_an_exact_record_is_taken_as_it_is(cpu: Device, store: str, clock: Times) -> None:
+    """Somebody measured it, and more than a heat does."""
+    autotune(E, cpu, store, SIZES, trials=1, progress=False)
+    timed = clock([4e-3, 3e-3, 1e-3, 2e-3])
+    assert fe.generate(E, cpu, store, SIZES).rung == "exact"
+    assert not timed
+
+
+def test_the_environment_says_how_many(
+    cpu: Device, store: str, clock: Times, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One is none; what is no number is told, and does not count."""
+    timed = clock([4e-3, 3e-3, 1e-3, 2e-3])
+    monkeypatch.setenv(VARIABLE, "1")
+    fe.generate(E, cpu, store, SIZES)
+    assert not timed
+    monkeypatch.setenv(VARIABLE, "2")
+    fe.generate(E, cpu, store, {"E": 60_000})
+    assert [len(heat) for heat in timed] == [2]
+    monkeypatch.setenv(VARIABLE, "many")
+    assert entrants_wanted() == ENTRANTS
+    assert "FEINSUM_HEAT is 'many'; it is a number of kernels, so the default of 4 holds" in caplog.text
+
+
+def test_kernels_run_in_turns_over_all_sets(cpu: Device, store: str, four: None) -> None:
+    """A heat of real kernels: each has a time, and one that cannot be launched has lost."""
+    kernel = fe.generate(E, cpu, store, SIZES)
+    canonical = canonicalize_einsum(E)
+    lengths = canonical.renaming.lengths(E.resolve({"E": 500}))
+    sets = noisy_sets(canonical.einsum, lengths, cpu.queue, cpu.profile, 1 << 20)
+    assert len(sets) > 1
+    parameters = {name: lengths[letter] for letter, name in canonical.einsum.length_names.items()}
+    works = kernel._executable
+
+    class Broken(Executable):
+        def __init__(self) -> None:
+            self.__dict__.update(vars(works))
+
+        def enqueue(self, *_: Any, **__: Any) -> list[Any]:
+            import pyopencl as cl
+
+            raise cl.RuntimeError("no such work-group")
+
+    times = heat([works, Broken(), works], cpu.queue, sets, parameters, seconds=0.01)
+    assert times[1] == math.inf
+    assert all(0 < t < math.inf for t in (times[0], times[2]))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex64", "int32", "uint8"])
+def test_noise_is_numbers_of_mixed_sign(dtype: str, cpu: Device) -> None:
+    """All of an array, of whatever length, finite and of the type's sign."""
+    import pyopencl as cl
+
+    e = fe.einsum("ij,j->i", fe.array("A", (701, 307), dtype), fe.array("x", (307,), dtype))
+    (buffers,) = noisy_sets(e, e.resolve(), cpu.queue, cpu.profile, 0)
+    assert set(buffers) == {"A", "x", *e.output_names}
+    for name, count in (("A", 701 * 307), ("x", 307), ("out", 701)):
+        values = np.empty(count, dtype)
+        cl.enqueue_copy(cpu.queue, values, buffers[name])
+        assert np.isfinite(values).all()
+        assert len(np.unique(values)) > 2
+        assert dtype == "uint8" or (values.real.min() < 0 < values.real.max())
+
+
+def test_spread_takes_what_is_quick_and_differs() -> None:
+    """A copy of the first is worth less than another space that is expected to take longer."""
+    times = {"first": 1.0, "its twin": 1.05, "its cousin": 1.2, "another": 1.4, "a slow one": 9.0}
+    likes = {
+        "first": ("tiles", {"depth": 8, "width": 4, "unit": "a"}),
+        "its twin": ("tiles", {"depth": 8, "width": 4, "unit": "b"}),
+        "its cousin": ("tiles", {"depth": 16, "width": 2, "unit": "b"}),
+        "another": ("panels", {"depth": 8}),
+        "a slow one": ("generic", {}),
+    }
+    found = spread(list(times), 4, times.__getitem__, likes.__getitem__)
+    assert found == ["first", "its cousin", "another", "its twin"]
+    assert spread([], 4, times.__getitem__, likes.__getitem__) == []
