@@ -4,7 +4,7 @@ A sampler is told the results of earlier runs.  It begins with the winners of si
 of the cost model and the default of the space, then explores::
 
     the configurations that a job says to begin with; unless it does, or names a sampler or a schedule, what
-        :func:`feinsum.generate` would take without this run, so that however short it is, it leaves nobody worse off
+        :func:`feinsum.generate` would take or try without this run, so that it leaves nobody worse off
     chains of the best known steps (:mod:`feinsum.candidates.composed`)
     winners of this einsum at other lengths, then of others with the same subscripts, nearest first, on this device, then
         on others of its architecture (:mod:`feinsum.candidates.records`), each adapted
