@@ -6,6 +6,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from feinsum.devices import DeviceProfile
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.einsum import BatchedEinsum
@@ -92,15 +94,17 @@ def tiles(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
     )
 
 
-def residents(p: Problem, plan: BlockTiles) -> int:
-    """The number of work-groups that a multiprocessor holds at a time, as far as registers and local memory allow."""
+def residents(p: Problem, plan: BlockTiles) -> Any:
+    """The number of work-groups that a multiprocessor holds at a time, as far as registers and local memory allow.
+
+    Of a plan of :class:`BlockShapes`, an array.
+    """
     registers = plan.registers() + OTHER_REGISTERS
     local = max(p.device.local_memory_bytes, p.device.static_local_memory_bytes)
     most = p.device.registers_per_compute_unit
-    if registers > (p.device.max_registers_per_work_item or registers):
-        return 0
     by_registers = 1 if most is None else most // (registers * plan.work_items)
-    return min(by_registers, local // max(1, plan.local_bytes()))
+    fits = registers <= (p.device.max_registers_per_work_item or registers)
+    return fits * np.minimum(by_registers, local // plan.local_bytes())
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ launches before and after; ``write`` puts these parts together.
 """
 
 from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD
-from feinsum.skeletons.block_tiles.notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.block_tiles.notation import BlockShape, BlockShapes, ChainPath, Packing, SumSplit, TilePipeline
 from feinsum.skeletons.block_tiles.plan import BlockChain, BlockTiles
 from feinsum.skeletons.block_tiles.preparation import ITEMS, Preparation, lanes, prepared, write_entry_by_entry
 from feinsum.skeletons.block_tiles.write import write
@@ -18,6 +18,7 @@ __all__ = [
     "MULTIPLY_ADD",
     "BlockChain",
     "BlockShape",
+    "BlockShapes",
     "BlockTiles",
     "ChainPath",
     "Digit",
