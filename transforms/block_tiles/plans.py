@@ -16,7 +16,7 @@ from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import BlockShape, BlockTiles, Packing, Preparation, SumSplit, TilePipeline, prepared
 from feinsum.space import Configuration, Problem
 
-from .products import DEPTHS, FusedProduct, alone, joined, product
+from .products import FusedProduct, alone, joined, product
 
 MOST_WASTE = 1.2
 """Terms of a sum with what sticks out of its tiles, in terms of the least that any depth has; chosen by hand."""
@@ -139,7 +139,7 @@ def _refusal(own: FusedProduct, plan: BlockTiles) -> str | None:
     """The reason why a device that gains from tiles in local memory cannot carry out a plan, or None."""
     p = own.problem
     waste = own.waste(plan.depth)
-    if waste > MOST_WASTE * min(own.waste(depth) for depth in DEPTHS if depth % plan.fragments.depth == 0):
+    if waste > MOST_WASTE * min(x for depth, x in own.wastes.items() if depth % plan.fragments.depth == 0):
         return f"tiles of depth {plan.depth} make {waste:.2f} times the work"
     if plan.depth % plan.fragments.depth:
         return f"tiles of depth {plan.depth} are no whole steps of {plan.fragments.depth}"
