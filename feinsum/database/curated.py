@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 from feinsum.database import jsonl
 from feinsum.database.record import TuningRecord
@@ -48,6 +48,17 @@ def curate(records: Iterable[TuningRecord], directory: str | Path) -> list[Path]
     return sorted(by_file)
 
 
+class _Line(NamedTuple):
+    """A line of a file that nobody has parsed; no text if it is too long to be held.
+
+    :ivar may_hold_any: whether it may hold texts that cannot be seen in it.
+    """
+
+    number: int
+    text: bytes | None
+    may_hold_any: bool
+
+
 class _File:
     """The lines of a file, parsed as they are needed.
 
@@ -56,21 +67,23 @@ class _File:
 
     def __init__(self, path: Traversable) -> None:
         self._name = path.name
-        self._waiting: list[tuple[int, bytes | None]] = []
+        self._waiting: list[_Line] = []
         self._records: dict[str, TuningRecord] = {}
         if path.is_file():
             with path.open("rb") as file:
-                self._waiting = list(jsonl.numbered(file))
+                self._waiting = [_Line(number, text, not _is_plain(text)) for number, text in jsonl.numbered(file)]
 
     def holding(self, texts: Sequence[bytes]) -> list[TuningRecord]:
         """All records whose lines hold these texts, and perhaps others."""
-        later: list[tuple[int, bytes | None]] = []
-        for number, line in self._waiting:
-            if line is None or _may_hold(line, texts):
-                self._parse(number, line)
-            else:
-                later.append((number, line))
-        self._waiting = later  # what two threads parse at once is there once nevertheless
+        found = self._waiting
+        for text in texts:  # most lines leave at the first
+            found = [line for line in found if line.may_hold_any or text in (line.text or b"")]
+        if found:
+            numbers = {line.number for line in found}
+            for line in found:
+                self._parse(line.number, line.text)
+            # What two threads parse at once is there once nevertheless.
+            self._waiting = [line for line in self._waiting if line.number not in numbers]
         return list(self._records.values())
 
     def _parse(self, number: int, line: bytes | None) -> None:
@@ -81,9 +94,9 @@ class _File:
             _log.warning("line %d of the curated records %s: %s", number, self._name, entry.reason)
 
 
-def _may_hold(line: bytes, texts: Iterable[bytes]) -> bool:
-    """Whether a line may hold texts: it does not only where JSON writes each character as itself, without ``\\u003e``."""
-    return not line.startswith(b"{") or b"\\" in line or all(text in line for text in texts)
+def _is_plain(line: bytes | None) -> bool:
+    """Whether texts are in a line as they are: where JSON writes each character as itself, without ``\\u003e``."""
+    return line is not None and line.startswith(b"{") and b"\\" not in line
 
 
 class CuratedRecords:

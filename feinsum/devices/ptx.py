@@ -13,6 +13,7 @@ other columns, but for the same of A and B, and sums do not depend on their orde
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 SUB_GROUP = 32
 SCHEDULERS = 4
@@ -94,6 +95,7 @@ def candidates(compute_capability: tuple[int, ...]) -> tuple[str, ...]:
     return (*units, *(name for name, since in INSTRUCTIONS.items() if compute_capability >= since))
 
 
+@lru_cache(maxsize=64)
 def matrix_unit(name: str) -> MatrixUnit:
     """The matrix unit called `name`, e.g. ``"fp64-mma-m16n8k16"``."""
     return next(unit for unit in (*MATRIX_UNITS, *HALF_UNITS) if unit.name == name)

@@ -87,9 +87,12 @@ def _nearest(
     if pipeline not in choices["pipeline"]:
         return next(block_contraction.configurations(p), None)
     every = (dict(zip(choices, values, strict=True)) for values in product(*{**choices, "pipeline": (pipeline,)}.values()))
-    wanted = (c for c in every if block_contraction.constraint(p, c) is None)
-    first = next(wanted, None)
+    first = next((c for c in every if block_contraction.constraint(p, c) is None), None)
     if first is None:
         return next(block_contraction.configurations(p), None)
-    alike = (c for c in wanted if all(c[x] == first[x] for x in first if x != "shape"))
-    return next(islice(alike, max(0, guess - 1), None), first) if guess else first
+    if not guess:
+        return first
+    # Of those after the first, the ones that differ from it in the block tile alone.
+    later = choices["shape"][choices["shape"].index(first["shape"]) + 1 :]
+    alike = (c for shape in later if block_contraction.constraint(p, c := {**first, "shape": shape}) is None)
+    return next(islice(alike, max(0, guess - 1), None), first)

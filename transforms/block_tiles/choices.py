@@ -8,12 +8,15 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product as iter_product
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from feinsum.devices import DeviceProfile
 from feinsum.devices.ptx import matrix_unit, split_error
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import side_by_side
-from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockTiles, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockShapes, BlockTiles, Packing, SumSplit, TilePipeline
 from feinsum.space import Choices, Problem, Value
 
 from .plans import OTHER_REGISTERS, contraction, refusal_of_device, residents, tiles
@@ -169,26 +172,37 @@ def _shapes(
 ) -> tuple[str, ...]:
     own = FusedProduct(Problem(e, dict(sizes), device), operands)
     usual = tiles(own, {**dict(choices), "shape": str(SMALLEST)})
-    plans: dict[BlockShape, BlockTiles] = {}
-    costs: dict[BlockShape, float] = {}
-    alike: dict[int, list[BlockShape]] = {}
-    for warps, warp_tile in iter_product(_arrangements(), _warp_tiles(usual.unit != MULTIPLY_ADD)):
-        shape = BlockShape(warps, warp_tile)
-        plan = replace(usual, block_tile=shape)
-        cost = _cost(own, plan)
-        if cost is not None:
-            plans[shape], costs[shape] = plan, cost
-            alike.setdefault(shape.fragments, []).append(shape)
-    few = (shape for each in alike.values() for shape in sorted(each, key=costs.__getitem__)[:MOST_ALIKE])
-    found = sorted(few, key=costs.__getitem__)[:MOST_SHAPES] or [SMALLEST]
+    every, together = _every_shape(usual.unit != MULTIPLY_ADD)
+    costs = _costs(own, replace(usual, block_tile=together))
+    able = np.flatnonzero(costs < math.inf)
+    ranked = able[np.argsort(costs[able], kind="stable")].tolist()
+    found = [every[k] for k in _unlike(every, able.tolist(), ranked, costs.tolist())] or [SMALLEST]
+    cheap = [every[k] for k in ranked[:LOOKED_AT]]
+    plans = {shape: replace(usual, block_tile=shape) for shape in {*found, *cheap}}
 
     def seconds(shape: BlockShape) -> float:
         return product_work(own, plans[shape]).seconds(device, own.problem.itemsize)
 
-    cheap = sorted(costs, key=costs.__getitem__)[:LOOKED_AT]
     quick = sorted((shape for shape in cheap if shape not in found), key=seconds)
     offered = (*found, *quick[:MOST_QUICK])
-    return tuple(map(str, sorted(offered, key=lambda shape: shape in plans and _spills(own, plans[shape]))))
+    return tuple(map(str, sorted(offered, key=lambda shape: bool(ranked) and _spills(own, plans[shape]))))
+
+
+def _unlike(every: Sequence[BlockShape], able: Sequence[int], ranked: Sequence[int], costs: Sequence[float]) -> list[int]:
+    """The cheapest of some shapes, few of them with equally many fragments; of equally cheap ones, those first whose number
+    of fragments comes first.
+
+    :param able: the numbers of these shapes, and `ranked` the same by their costs.
+    """
+    places = {n: place for place, n in enumerate(dict.fromkeys(every[k].fragments for k in able))}
+    alike = dict.fromkeys(places, 0)
+    few = []
+    for k in ranked:
+        n = every[k].fragments
+        alike[n] += 1
+        if alike[n] <= MOST_ALIKE:
+            few.append(k)
+    return sorted(few, key=lambda k: (costs[k], places[every[k].fragments]))[:MOST_SHAPES]
 
 
 def _spills(own: FusedProduct, plan: BlockTiles) -> bool:
@@ -219,23 +233,32 @@ def _warp_tiles(unit: bool) -> Iterator[tuple[int, int]]:
             yield down, across
 
 
-def _cost(own: FusedProduct, plan: BlockTiles) -> float | None:
-    """Multiplications of the busiest multiprocessor, and loads in terms of them; None if registers do not suffice.
+@lru_cache(maxsize=2)
+def _every_shape(unit: bool) -> tuple[tuple[BlockShape, ...], BlockShapes]:
+    """All shapes that are looked at, one by one and together."""
+    every = tuple(BlockShape(warps, warp_tile) for warps, warp_tile in iter_product(_arrangements(), _warp_tiles(unit)))
+    return every, BlockShapes.of(every)
+
+
+def _costs(own: FusedProduct, plan: BlockTiles) -> Any:
+    """Multiplications of the busiest multiprocessor, and loads in terms of them; infinite if registers do not suffice.
 
     The larger a block and the fragments of a sub-group are, the less is loaded for each multiplication, from global and
     from local memory.  The weights of loads were chosen by hand, that of warps that wait for each other as
     :data:`ENOUGH_SUB_GROUPS` was.
+
+    :param plan: of :class:`BlockShapes`.
     """
     p, (rows, columns), (down, across) = own.problem, plan.extents, plan.block_tile.warp_tile
-    resident = min(residents(p, plan), MOST_RESIDENT)
+    resident = np.minimum(residents(p, plan), MOST_RESIDENT)
     lengths = {name: own.count(name) for name in ("rows", "columns", "batch")}
-    if resident == 0 or (plan.items > 1 and (lengths["rows"] > rows or lengths["columns"] > columns)):
-        return None
+    sticks_out = (plan.items > 1) & ((lengths["rows"] > rows) | (lengths["columns"] > columns))
+    able = (resident > 0) & ~sticks_out
     groups = -(-lengths["rows"] // rows) * -(-lengths["columns"] // columns) * -(-lengths["batch"] // plan.items)
     # Groups come and go; at the end half of those that a multiprocessor holds are left, as a rule.
-    rounds = max(groups / p.device.compute_units, 1.0) + resident / 2
+    rounds = np.maximum(groups / p.device.compute_units, 1.0) + resident / 2
     loads = 16 / rows + 16 / columns + 8 / (down * plan.fragments.rows) + 8 / (across * plan.fragments.columns)
     warps = prod(plan.block_tile.warps)
-    hidden = min(1.0, resident * warps / ENOUGH_SUB_GROUPS)
+    hidden = np.where(able, np.minimum(1.0, resident * warps / ENOUGH_SUB_GROUPS), 1.0)
     waits = 1 + warps / 48  # the more wait for each other, the longer
-    return rounds * plan.items * rows * columns * (1 + loads) * waits / hidden
+    return np.where(able, rounds * plan.items * rows * columns * (1 + loads) * waits / hidden, math.inf)

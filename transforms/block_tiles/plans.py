@@ -6,6 +6,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from feinsum.devices import DeviceProfile
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.einsum import BatchedEinsum
@@ -14,7 +16,7 @@ from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import BlockShape, BlockTiles, Packing, Preparation, SumSplit, TilePipeline, prepared
 from feinsum.space import Configuration, Problem
 
-from .products import DEPTHS, FusedProduct, alone, joined, product
+from .products import FusedProduct, alone, joined, product
 
 MOST_WASTE = 1.2
 """Terms of a sum with what sticks out of its tiles, in terms of the least that any depth has; chosen by hand."""
@@ -92,15 +94,17 @@ def tiles(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
     )
 
 
-def residents(p: Problem, plan: BlockTiles) -> int:
-    """The number of work-groups that a multiprocessor holds at a time, as far as registers and local memory allow."""
+def residents(p: Problem, plan: BlockTiles) -> Any:
+    """The number of work-groups that a multiprocessor holds at a time, as far as registers and local memory allow.
+
+    Of a plan of :class:`BlockShapes`, an array.
+    """
     registers = plan.registers() + OTHER_REGISTERS
     local = max(p.device.local_memory_bytes, p.device.static_local_memory_bytes)
     most = p.device.registers_per_compute_unit
-    if registers > (p.device.max_registers_per_work_item or registers):
-        return 0
     by_registers = 1 if most is None else most // (registers * plan.work_items)
-    return min(by_registers, local // max(1, plan.local_bytes()))
+    fits = registers <= (p.device.max_registers_per_work_item or registers)
+    return fits * np.minimum(by_registers, local // plan.local_bytes())
 
 
 @lru_cache(maxsize=256)
@@ -135,7 +139,7 @@ def _refusal(own: FusedProduct, plan: BlockTiles) -> str | None:
     """The reason why a device that gains from tiles in local memory cannot carry out a plan, or None."""
     p = own.problem
     waste = own.waste(plan.depth)
-    if waste > MOST_WASTE * min(own.waste(depth) for depth in DEPTHS if depth % plan.fragments.depth == 0):
+    if waste > MOST_WASTE * min(x for depth, x in own.wastes.items() if depth % plan.fragments.depth == 0):
         return f"tiles of depth {plan.depth} make {waste:.2f} times the work"
     if plan.depth % plan.fragments.depth:
         return f"tiles of depth {plan.depth} are no whole steps of {plan.fragments.depth}"

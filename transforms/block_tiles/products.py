@@ -89,8 +89,18 @@ class FusedProduct:
         """Runs worth trying: of a sector, or twice as long; one is as good as the other where there are none."""
         return [self.sector, 2 * self.sector] if self.outer_runs(self.sector) else [self.sector]
 
-    def sum_depths(self, depth: int) -> dict[str, int]:
+    def sum_depths(self, depth: int) -> Mapping[str, int]:
         """The number of neighbours along each summed letter in a tile; their product is `depth`."""
+        if depth not in self._depths_known:
+            self._depths_known[depth] = self._divided(depth)
+        return self._depths_known[depth]
+
+    @cached_property
+    def _depths_known(self) -> dict[int, Mapping[str, int]]:
+        """Those that were asked for, as thousands of configurations ask for few."""
+        return {}
+
+    def _divided(self, depth: int) -> Mapping[str, int]:
         sums = self.letters["sums"]
         quick = [x for x in dict.fromkeys((self.quickest(0), self.quickest(1))) if x in sums]
         parts: dict[str, int] = {}
@@ -113,12 +123,17 @@ class FusedProduct:
         parts = self.sum_depths(depth)
         return prod(-(-self.problem.sizes[x] // k) * k / self.problem.sizes[x] for x, k in parts.items())
 
+    @cached_property
+    def wastes(self) -> Mapping[int, float]:
+        """The terms that tiles of each of :data:`DEPTHS` have; see :meth:`waste`."""
+        return {depth: self.waste(depth) for depth in DEPTHS}
+
     @property
     def depths(self) -> list[int]:
         """Depths of a tile: the whole sum if one tile holds it, then those that waste least."""
         preferred = DEPTHS_OF_TWO if set(self.quick) <= set(self.letters["sums"]) and len(set(self.quick)) == 2 else DEPTHS
         whole = self.count("sums")
-        return sorted(DEPTHS, key=lambda k: (k != whole, round(8 * self.waste(k)), preferred.index(k)))
+        return sorted(DEPTHS, key=lambda k: (k != whole, round(8 * self.wastes[k]), preferred.index(k)))
 
     @property
     def whole_depths(self) -> list[int]:

@@ -15,12 +15,15 @@ of ten contractions, measured on an H200 until 2026-11-20: half of the estimates
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.devices.ptx import SUB_GROUP
-from feinsum.skeletons.block_tiles import ITEMS, BlockTiles, Digit, IndexGroup, lanes
+from feinsum.skeletons.block_tiles import GROUPS, ITEMS, BlockTiles, Digit, IndexGroup, lanes
 from feinsum.space import Configuration, Problem
 from feinsum.subscripts import Subscripts
 
@@ -57,8 +60,8 @@ def entry_by_entry_work(indexing: Subscripts, sizes: Mapping[str, int], itemsize
 def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
     """The work of the contraction alone."""
     p, (rows, columns), held = own.problem, plan.extents, plan.fragments
-    groups = plan.groups(p.sizes)
-    counts = {x: prod(digit.count for digit in group.digits) for x, group in groups.items()}
+    runs = _runs_of(own, plan)
+    counts = runs.counts
     blocks = -(-counts["rows"] // rows) * -(-counts["columns"] // columns) * -(-counts["batch"] // plan.items)
     points, terms = blocks * plan.items * rows * columns, counts["sums"]
     (down, across), (a, b, _) = plan.block_tile.warp_tile, held.registers
@@ -66,11 +69,14 @@ def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
     fragments = SUB_GROUP * (down * a + across * b)
     steps = points * terms // (down * across * held.rows * held.columns * held.depth)
     split = _SPLIT if held.unit is not None and held.unit.dtype == "float" else 1.0
-    loaded = [(points * terms / (rows, columns)[1 - side], _sectors(own, plan, groups, side)) for side in (0, 1)]
-    tiles = sum(count * sectors for count, sectors in loaded)
+    widest = tuple(plan.depth if along else n for along, n in zip(plan.along_sums, (rows, columns), strict=True))
+    sectors = [_waste(p.itemsize, run, most) for run, most in zip(runs.operands, widest, strict=True)]
+    loaded = [(points * terms / (rows, columns)[1 - side], sectors[side]) for side in (0, 1)]
+    tiles = sum(count * each for count, each in loaded)
     # What neighbours an operand in a sector is for other groups, if these are items of the batch.
-    beside = sum(count * (sectors - 1) for side, (count, sectors) in enumerate(loaded) if own.quick[side] in plan.batch)
-    results = prod(counts[x] for x in ("rows", "columns", "batch")) * _sectors_of_results(own, plan, groups)
+    beside = sum(count * (each - 1) for side, (count, each) in enumerate(loaded) if own.quick[side] in plan.batch)
+    stored = zip(runs.results, _NEIGHBOURS[held.unit is not None], strict=True)
+    results = prod(counts[x] for x in ("rows", "columns", "batch")) * min(_waste(p.itemsize, *each) for each in stored)
     return Work(
         # float64 takes twice as long.
         flops=2 * points * terms * (2 if held.itemsize > plan.itemsize else 1),
@@ -84,28 +90,57 @@ def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
     )
 
 
-def _sectors(own: FusedProduct, plan: BlockTiles, groups: Mapping[str, IndexGroup], side: int) -> float:
-    """The elements of an operand that are loaded for each element of its tiles."""
-    letters = own.problem.einsum.indexing.inputs[plan.operands[side]]
-    if not plan.along_sums[side]:
-        return _waste(own, letters, groups[("rows", "columns")[side]].digits, plan.extents[side])
-    single = all(digit.count == 1 for digit in groups["sums"].outer)
-    return _waste(own, letters, groups["sums"].digits if single else groups["sums"].inner, plan.depth)
+@dataclass(frozen=True)
+class _Runs:
+    """What the division of letters says of traffic, whatever the block tile.
+
+    :ivar counts: the length of each fused index, with what sticks out of parts.
+    :ivar operands: how many neighbours in the fused index along which each operand is loaded are neighbours in it.
+    :ivar results: the same of the output along rows and columns.
+    """
+
+    counts: Mapping[str, int]
+    operands: tuple[int, int]
+    results: tuple[int, int]
 
 
-def _sectors_of_results(own: FusedProduct, plan: BlockTiles, groups: Mapping[str, IndexGroup]) -> float:
-    """The elements that are stored for each result."""
-    together = zip(("rows", "columns"), _NEIGHBOURS[plan.fragments.unit is not None], strict=True)
-    return min(_waste(own, own.problem.einsum.indexing.output, groups[x].digits, most) for x, most in together)
+def _runs_of(own: FusedProduct, plan: BlockTiles) -> _Runs:
+    letters = tuple(getattr(plan, name) for name in GROUPS)
+    p = own.problem
+    return _runs(
+        p.einsum.indexing, tuple(p.sizes.items()), plan.operands, letters, tuple(plan.parts.items()), plan.along_sums
+    )
 
 
-def _waste(own: FusedProduct, letters: str, digits: Sequence[Digit], most: int) -> float:
-    """The size of whole sectors over that of the run which they hold."""
-    run = own.problem.itemsize * side_by_side(letters, own.problem.sizes, digits, most)
-    return math.ceil(run / SECTOR_BYTES) * SECTOR_BYTES / run
+@lru_cache(maxsize=1024)
+def _runs(
+    indexing: Subscripts,
+    sizes: tuple[tuple[str, int], ...],
+    operands: tuple[int, int],
+    letters: tuple[str, ...],
+    parts: tuple[tuple[str, int], ...],
+    along_sums: tuple[bool, bool],
+) -> _Runs:
+    """The same from values that can be looked up: dozens of block tiles are estimated that have them in common."""
+    lengths = dict(sizes)
+    groups = {name: IndexGroup(own, lengths, dict(parts)) for name, own in zip(GROUPS, letters, strict=True)}
+    counts = {name: prod(digit.count for digit in group.digits) for name, group in groups.items()}
+    sums, single = groups["sums"], all(digit.count == 1 for digit in groups["sums"].outer)
+    of_sums = sums.digits if single else sums.inner
+    rows, columns = groups["rows"].digits, groups["columns"].digits
+    loaded = (of_sums if along else own for along, own in zip(along_sums, (rows, columns), strict=True))
+    a, b = (side_by_side(indexing.inputs[k], lengths, own) for k, own in zip(operands, loaded, strict=True))
+    stored = side_by_side(indexing.output, lengths, rows), side_by_side(indexing.output, lengths, columns)
+    return _Runs(counts, (a, b), stored)
 
 
-def side_by_side(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit], most: int) -> int:
+def _waste(itemsize: int, run: int, most: int) -> float:
+    """The size of whole sectors over that of a run of at most so many neighbours which they hold."""
+    nbytes = itemsize * min(run, most)
+    return math.ceil(nbytes / SECTOR_BYTES) * SECTOR_BYTES / nbytes
+
+
+def side_by_side(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit], most: int = sys.maxsize) -> int:
     """The number of first values of a fused index that are neighbours in an array, up to `most`.
 
     :param letters: the axes of the array, the fastest last.
@@ -115,7 +150,7 @@ def side_by_side(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit]
     run = 1
     for digit in digits:
         if digit.count > 1:
-            if strides.get(digit.letter, 0) * digit.weight != run or run >= most:
+            if strides.get(digit.letter, 0) * digit.weight != run:
                 break
             run *= digit.count
     return min(run, most)

@@ -25,6 +25,9 @@ GROUPS_PER_UNIT = 4
 WELL_FILLED = 0.5
 """Columns of a matrix unit that have to be used."""
 
+_OF_BLOCKS = ("order", "unit", "together", "across", "turns", "copy", "staged", "chained")
+"""The parameters that a block depends on, beside its extent; others say how groups go from one to the next."""
+
 Settings = tuple[tuple[str, int | str | bool], ...]
 
 
@@ -67,17 +70,25 @@ def units(p: Problem) -> tuple[str, ...]:
 def _plan(
     e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, settings: Settings
 ) -> FusedChain | str:
-    """The plan of a configuration, or why there is none: both are asked for many times."""
+    """The plan of a configuration, or why there is none: both are asked for many times.
+
+    What refuses a block comes before its work is put in order, which takes the most time.
+    """
     p, c = Problem(e, dict(sizes), device), dict(settings)
+    groups = int(c["stay"])
     try:
         _check_choices(p, c)
-        plan = _unlimited(e, sizes, _blocks(p, c), (*settings, ("groups", int(c["stay"]) * device.compute_units)))
-        if isinstance(plan, str):
-            return plan
-        if c["unit"] != NO_UNIT and not any(step.matrix_unit for step in plan.block.steps):
+        block = _block(e, sizes, _blocks(p, c), tuple((name, c[name]) for name in _OF_BLOCKS))
+        if isinstance(block, str):
+            raise TransformError(block)
+        if c["unit"] != NO_UNIT and not any(step.matrix_unit for step in block.steps):
             raise TransformError("no step is a product for a matrix unit")
-        _check_accuracy(p, plan)
-        _check_device(p, plan, max(1, int(c["stay"])))
+        _check_accuracy(p, block)
+        _check_items(p, block, max(1, groups))
+        plan = FusedChain(e, block, groups * device.compute_units, bool(c["prefetch"]), bool(c["early"]))
+        reason = plan.pointless() or p.exceeds(local_bytes=device.local_bytes_of(max(1, groups), plan.local_bytes()))
+        if reason is not None:
+            raise TransformError(reason)
     except TransformError as refused:
         return str(refused)
     return plan
@@ -100,11 +111,14 @@ def _check_choices(p: Problem, c: Configuration) -> None:
         raise TransformError(f"{c['together']} at a time do not divide {c['elements']}")
 
 
-@lru_cache(maxsize=4096)
-def _unlimited(
+@lru_cache(maxsize=1024)
+def _block(
     e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], blocks: tuple[tuple[str, int], ...], settings: Settings
-) -> FusedChain | str:
-    """The plan of a configuration for a device without limits, or why there is none."""
+) -> BlockSteps | str:
+    """The work of a group on a block, for a device without limits, or why there is none.
+
+    :param settings: those of :data:`_OF_BLOCKS`; configurations that differ in others have it in common.
+    """
     lengths, c, tile = {**dict(sizes), **dict(blocks)}, dict(settings), dict(blocks)
     make = partial(_step, e, lengths, tile, int(c["together"]), int(c["across"]), str(c["unit"]))
     steps = [make(step) for step in ContractionOrder.parse(str(c["order"])).steps(e)]
@@ -116,11 +130,9 @@ def _unlimited(
     )
     try:
         items = _items([sharing_of(e, step, tile).digits.total for step in steps], int(c["turns"]))
-        block = BlockSteps(tuple(steps), tile, items, staged, bool(c["staged"]), bool(c["chained"]))
-        plan = FusedChain(e, block, int(c["groups"]), bool(c["prefetch"]), bool(c["early"]))
     except TransformError as error:
         return str(error)
-    return plan.pointless() or plan
+    return BlockSteps(tuple(steps), tile, items, staged, bool(c["staged"]), bool(c["chained"]))
 
 
 def _items(totals: list[int], turns: int) -> int:
@@ -179,24 +191,23 @@ def _read_once(step: ChainStep, operand: int, lengths: Mapping[str, int]) -> boo
     return all(x in letters or step.register_tile.get(x, 1) == lengths[x] for x in step.contraction.indexing.output)
 
 
-def _check_accuracy(p: Problem, plan: FusedChain) -> None:
+def _check_accuracy(p: Problem, block: BlockSteps) -> None:
     """Refuse units that may miss the bound of float32, (summands + operands - 1) u Σ |products|."""
     error = 0.0
-    for step in plan.block.steps:
+    for step in block.steps:
         terms = p.count(step.contraction.indexing.summed)
         error += terms if not step.matrix_unit else split_error(fragment_unit(step.matrix_unit), terms)
     allowed = p.count(p.einsum.indexing.summed) + p.einsum.n - 1
-    split = (step.matrix_unit and fragment_unit(step.matrix_unit).dtype == "float" for step in plan.block.steps)
+    split = (step.matrix_unit and fragment_unit(step.matrix_unit).dtype == "float" for step in block.steps)
     if error > allowed and any(split):
         raise TransformError(f"the units may err by {error:g} roundoffs, where float32 errs by {allowed}")
 
 
-def _check_device(p: Problem, plan: FusedChain, groups: int) -> None:
-    """Refuse a plan if a compute unit lacks the registers or the local memory for its work-groups."""
-    used, limit, items = plan.registers(), p.device.registers_per_compute_unit, plan.block.items
+def _check_items(p: Problem, block: BlockSteps, groups: int) -> None:
+    """Refuse a block if a compute unit lacks the registers for its work-groups, or the device has no such groups."""
+    used, limit, items = block.registers(p.einsum.dtype.itemsize), p.device.registers_per_compute_unit, block.items
     if limit is not None and groups * items * used > limit:
         raise TransformError(f"{used} registers of {groups * items} work-items exceed the {limit} of a compute unit")
-    local = p.device.local_bytes_of(groups, plan.local_bytes())
-    reason = p.exceeds(work_items=items, local_bytes=local, private_bytes=4 * used)
+    reason = p.exceeds(work_items=items, private_bytes=4 * used)
     if reason is not None:
         raise TransformError(reason)

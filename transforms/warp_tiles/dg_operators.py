@@ -23,7 +23,7 @@ from feinsum.space import Choices, Configuration, Problem, TransformSpace, space
 
 from .choices import IMPLIED, divergence_choices, face_mass_choices, in_layout, matrix_choices, may_fit, shared_choices
 from .operators import ELEMENTS, NODES, VALUES, Operator
-from .plans import plan_of, planned
+from .plans import has_registers, plan_of, planned
 from .work import work_of
 
 
@@ -44,7 +44,8 @@ def dg_space(
     def offered(p: Problem) -> Choices:
         product = operator.product(p)
         own = in_layout(choices(p, product), reads_rows=operator.reads_rows(p), stores_rows=operator.stores_rows(p))
-        return own if may_fit(p, product, own) else {name: tuple(values)[:1] for name, values in own.items()}
+        able = may_fit(p, product, own) and has_registers(p, product, own)
+        return own if able else {name: tuple(values)[:1] for name, values in own.items()}
 
     return space(
         pattern=pattern,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product as product_of
+from typing import Any
+
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles
-from feinsum.space import Configuration, Problem
+from feinsum.space import Choices, Configuration, Problem
 
 from .choices import UNITS
 from .operators import ELEMENTS
@@ -104,3 +108,21 @@ def _check_limits(p: Problem, plan: WarpTiles, together: int) -> None:
     reason = p.exceeds(work_items=(SUB_GROUP, plan.warps), local_bytes=local)
     if reason is not None:
         raise TransformError(reason)
+
+
+def has_registers(p: Problem, product: TallProduct, own: Choices) -> bool:
+    """Whether some configuration may need few enough registers.
+
+    Of an einsum that looks like an operator, but has rows of hundreds, all configurations would be tried.
+    """
+    most = p.device.max_registers_per_work_item
+    every = product_of(own["unit"], own["parts"], own["slices"])
+    return most is None or any(_fewest_registers(product, *each) <= _MOST_IN_MEMORY * most for each in every)
+
+
+def _fewest_registers(product: TallProduct, unit: Any, parts: Any, slices: Any) -> float:
+    """The registers that all plans with such a unit, parts and slices need; infinite if there is none."""
+    try:
+        return WarpTiles(product, unit, 1, persistent_groups=1, n_split=parts, k_slices=slices).registers()
+    except TransformError:
+        return math.inf

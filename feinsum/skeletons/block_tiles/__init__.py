@@ -7,17 +7,19 @@ launches before and after; ``write`` puts these parts together.
 """
 
 from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD
-from feinsum.skeletons.block_tiles.notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.block_tiles.notation import BlockShape, BlockShapes, ChainPath, Packing, SumSplit, TilePipeline
 from feinsum.skeletons.block_tiles.plan import BlockChain, BlockTiles
 from feinsum.skeletons.block_tiles.preparation import ITEMS, Preparation, lanes, prepared, write_entry_by_entry
 from feinsum.skeletons.block_tiles.write import write
-from feinsum.skeletons.common.index_groups import Digit, IndexGroup
+from feinsum.skeletons.common.index_groups import GROUPS, Digit, IndexGroup
 
 __all__ = [
+    "GROUPS",
     "ITEMS",
     "MULTIPLY_ADD",
     "BlockChain",
     "BlockShape",
+    "BlockShapes",
     "BlockTiles",
     "ChainPath",
     "Digit",

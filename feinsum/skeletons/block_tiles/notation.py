@@ -6,9 +6,12 @@ Each part is read by its `parse` and written by `str`, and ``parse(str(x)) == x`
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Self
+from typing import Any, Self, cast
+
+import numpy as np
 
 from feinsum.errors import TransformError
 
@@ -43,6 +46,22 @@ class BlockShape:
     def fragments(self) -> int:
         """Fragments of a sub-group."""
         return prod(self.warp_tile)
+
+
+class BlockShapes(BlockShape):
+    """Many block tiles in place of one: every number is an array of theirs, and so is what a plan counts with it.
+
+    A plan counts thousands of tiles so in the time of a few.
+    """
+
+    def __post_init__(self) -> None:
+        """Nothing: each of the tiles was looked at."""
+
+    @classmethod
+    def of(cls, shapes: Sequence[BlockShape]) -> Self:
+        """Some tiles, in their order."""
+        numbers: list[Any] = list(np.array([(*shape.warps, *shape.warp_tile) for shape in shapes]).T)
+        return cls(cast("tuple[int, int, int]", tuple(numbers[:3])), cast("tuple[int, int]", tuple(numbers[3:])))
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,8 @@ class BlockTiles:
         words = max(self.itemsize, self.fragments.itemsize) // REGISTER_BYTES
         multiplied = words * (down * across * nd + split * (down * na + across * nb))
         loaded *= self.itemsize // REGISTER_BYTES
-        return multiplied + loaded if self.several else max(multiplied, loaded)
+        # The larger of two that are not needed at a time, of arrays as of numbers.
+        return multiplied + (loaded if self.several else (loaded - multiplied) * (loaded > multiplied))
 
     def _loads(self, side: int) -> int:
         """Elements that a work-item loads of a tile of an operand."""

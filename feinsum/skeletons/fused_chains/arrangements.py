@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from feinsum.contraction import ContractionSchedule
 from feinsum.devices.ptx import SUB_GROUP
@@ -52,8 +53,9 @@ class GroupSchedule:
         return sum(self.sizes)
 
 
+@lru_cache(maxsize=1024)
 def arrange(e: BatchedEinsum, block: BlockSteps, itemsize: int) -> GroupSchedule:
-    """The schedule of the steps for an einsum.
+    """The schedule of the steps for an einsum, which plans have in common that differ in the way from block to block.
 
     :param itemsize: bytes of a number.
     :raises TransformError: if the steps do not evaluate it, an index outside `blocks` has no fixed length, or a tile

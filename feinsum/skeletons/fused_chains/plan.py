@@ -15,9 +15,6 @@ from feinsum.skeletons.fused_chains.events import ContractStep, CopyOperand, InR
 from feinsum.skeletons.fused_chains.steps import BlockSteps
 from feinsum.subscripts import Subscripts
 
-OTHER_REGISTERS = 24
-"""32-bit registers of a work-item besides its tile; chosen by hand."""
-
 
 @dataclass(frozen=True)
 class FusedChain:
@@ -71,7 +68,7 @@ class FusedChain:
 
     def registers(self) -> int:
         """32-bit registers of a work-item, at least."""
-        return max(step.registers(self.einsum.dtype.itemsize) for step in self.block.steps) + OTHER_REGISTERS
+        return self.block.registers(self.einsum.dtype.itemsize)
 
     def pointless(self) -> str | None:
         """The choice that changes nothing, and why; None if there is none."""

@@ -17,6 +17,9 @@ from feinsum.parameters import described
 from feinsum.skeletons.common.digits import Digits
 from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit
 
+OTHER_REGISTERS = 24
+"""32-bit registers of a work-item besides its tile; chosen by hand."""
+
 
 @dataclass(frozen=True)
 class ChainStep:
@@ -48,6 +51,9 @@ class ChainStep:
         parameter="across",
         default=(1, 1),
     )
+
+    def __hash__(self) -> int:
+        return hash((self.contraction, frozenset(self.register_tile.items()), self.matrix_unit, self.warp_tile))
 
     def registers(self, itemsize: int) -> int:
         """32-bit registers for the numbers that a work-item holds in this step."""
@@ -95,6 +101,15 @@ class BlockSteps:
         parameter="chained",
         default=False,
     )
+
+    def __hash__(self) -> int:
+        return hash(
+            (self.steps, frozenset(self.block_tile.items()), self.items, self.staged_operands, self.staged_epilogue)
+        )
+
+    def registers(self, itemsize: int) -> int:
+        """32-bit registers of a work-item, at least."""
+        return max(step.registers(itemsize) for step in self.steps) + OTHER_REGISTERS
 
 
 @dataclass(frozen=True)
