@@ -29,6 +29,7 @@ from feinsum.rewrites.joining import join, side_by_side
 from feinsum.skeletons.block_tiles import (
     MULTIPLY_ADD,
     BlockShape,
+    BlockShapes,
     BlockTiles,
     ChainPath,
     IndexGroup,
@@ -204,6 +205,28 @@ def test_what_has_no_registers_is_no_first_guess() -> None:
     of_multiply_adds = [shape.partition("of ")[2] for shape in shapes if shape.endswith(" 16")]
     assert of_multiply_adds[-1] == "8 16"
     assert of_multiply_adds.index("8 16") > max(k for k, tile in enumerate(of_multiply_adds) if tile == "4 16")
+
+
+@pytest.mark.parametrize("unit", [SHORT, MULTIPLY_ADD])
+@pytest.mark.parametrize("pipeline", ["async 3", "registers 1"])
+@pytest.mark.parametrize("several", [True, False])
+def test_shapes_are_counted_together_as_one_by_one(unit: str, pipeline: str, several: bool) -> None:
+    """A plan of many block tiles has arrays of the numbers that plans of each of them have."""
+    from feinsum.transforms.block_tiles.plans import residents
+
+    s = find_space("block_contraction")
+    p = s.problem(contraction("ik,jk->ij", i=200, j=300, k=64), {}, GPU)
+    usual = replace(
+        s.plan(p, s.default(p)), unit=unit, pipeline=TilePipeline.parse(pipeline), several=several, prefetch=False
+    )
+    every = [BlockShape.parse(x) for x in ("1 2 4 of 3 5", "4 1 1 of 1 1", "1 8 2 of 8 16", "2 1 2 of 4 12")]
+    together = replace(usual, block_tile=BlockShapes.of(every))
+    plans = [replace(usual, block_tile=shape) for shape in every]
+    assert list(together.registers()) == [plan.registers() for plan in plans]
+    assert list(together.local_bytes()) == [plan.local_bytes() for plan in plans]
+    assert list(together.work_items) == [plan.work_items for plan in plans]
+    assert list(residents(p, together)) == [residents(p, plan) for plan in plans]
+    assert 0 in residents(p, together)
 
 
 def test_a_sum_of_unknown_length_is_no_one_tile() -> None:

@@ -582,3 +582,13 @@ def test_a_factor_with_both_indices_is_refused() -> None:
     m_letter, n_letter = m.einsum.indexing.output
     with pytest.raises(TransformError, match="no product of factors"):
         write(t_unit, m, WarpTiles(tall(4, 4), SHORT, 4, persistent_groups=2), None, m_letter, n_letter)
+
+
+def test_rows_that_no_plan_has_registers_for_offer_one_configuration() -> None:
+    """All are refused, and nobody has to ask for thousands of plans to learn that."""
+    s = find_space("dg_matrix_mma")
+    for results, terms, few in ((24, 20, False), (2, 9000, True)):
+        e = fe.einsum("ij,ej->ei", fe.array("D", (results, terms)), fe.array("u", (500, terms)))
+        p = s.problem(e, {}, GPU)
+        assert all(len(values) == 1 for values in s.parameters(p).values()) == few
+        assert (next(s.configurations(p), None) is None) == few

@@ -25,7 +25,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     points, items = p.count("erij") * p.einsum.b, c["elements"]
     return Work(
         flops=2 * (points + p.count("exri") * p.einsum.b),
-        bytes=p.einsum.min_bytes(p.lengths),
+        bytes=p.least_bytes,
         loads=2 * points * p.itemsize,
         groups=-(-p.sizes["e"] // items),
         items=items,

@@ -43,6 +43,11 @@ class Problem:
         """The lengths expected of the long axes, as :meth:`BatchedEinsum.resolve` takes them."""
         return self.einsum.sizes_from(self.sizes)
 
+    @cached_property
+    def least_bytes(self) -> int:
+        """The bytes that must move at least, see :meth:`BatchedEinsum.min_bytes`."""
+        return self.einsum.min_bytes(self.lengths)
+
     def count(self, letters: str) -> int:
         """The number of points spanned by some indices."""
         return math.prod(self.sizes[letter] for letter in letters)

@@ -222,7 +222,7 @@ class TransformSpace:
         """
         if self.estimate is not None:
             return self.estimate(problem, self.completed(configuration))
-        return Work(flops=problem.einsum.flops(problem.lengths), bytes=problem.einsum.min_bytes(problem.lengths))
+        return Work(flops=problem.einsum.flops(problem.lengths), bytes=problem.least_bytes)
 
     def divided(self, problem: Problem, configuration: Configuration) -> Mapping[str, str] | None:
         """Of which indices an accepted configuration takes several values at a time, and how; it loops over all others.

@@ -80,7 +80,7 @@ def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
     return Work(
         # float64 takes twice as long.
         flops=2 * points * terms * (2 if held.itemsize > plan.itemsize else 1),
-        bytes=p.einsum.min_bytes(p.lengths) + p.itemsize * beside,
+        bytes=p.least_bytes + p.itemsize * beside,
         loads=p.itemsize * (tiles + _FRAGMENT * split * steps * fragments + _STORE * results),
         groups=blocks,
         items=plan.work_items,

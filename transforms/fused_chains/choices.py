@@ -92,7 +92,7 @@ def _lie_side_by_side(p: Problem) -> bool:
 
 
 def _operations_of_a_number(p: Problem) -> float:
-    return p.itemsize * p.einsum.flops(p.lengths) / p.einsum.min_bytes(p.lengths)
+    return p.itemsize * p.einsum.flops(p.lengths) / p.least_bytes
 
 
 def _has_plan(p: Problem, c: Configuration) -> bool:

@@ -121,7 +121,7 @@ def _block(
     """
     lengths, c, tile = {**dict(sizes), **dict(blocks)}, dict(settings), dict(blocks)
     make = partial(_step, e, lengths, tile, int(c["together"]), int(c["across"]), str(c["unit"]))
-    steps = [make(step) for step in ContractionOrder.parse(str(c["order"])).steps(e)]
+    steps = [make(step) for step in _contractions(e, str(c["order"]))]
     readers = {k: step for step in steps for k in step.contraction.operands}
     staged = frozenset(
         k
@@ -133,6 +133,12 @@ def _block(
     except TransformError as error:
         return str(error)
     return BlockSteps(tuple(steps), tile, items, staged, bool(c["staged"]), bool(c["chained"]))
+
+
+@lru_cache(maxsize=256)
+def _contractions(e: BatchedEinsum, order: str) -> tuple[Step, ...]:
+    """The contractions of an order, which thousands of configurations have in common."""
+    return tuple(ContractionOrder.parse(order).steps(e))
 
 
 def _items(totals: list[int], turns: int) -> int:

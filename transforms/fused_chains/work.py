@@ -56,7 +56,7 @@ def chain_cost(p: Problem, c: Configuration) -> Work:
     loads = _LOCAL * sum(step.loads for step in steps) + copied + results * (1 + plan.block.staged_epilogue)
     return Work(
         flops=e.b * blocks * sum(step.flops for step in steps),
-        bytes=e.min_bytes(p.lengths) + blocks * _bytes_beside(p, plan),
+        bytes=p.least_bytes + blocks * _bytes_beside(p, plan),
         loads=e.b * blocks * p.itemsize * loads,
         groups=plan.persistent_groups or blocks,
         items=plan.block.items,

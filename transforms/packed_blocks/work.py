@@ -44,7 +44,7 @@ def packed_work(p: Problem, c: Configuration) -> Work:
     stored = e.b * p.count(e.indexing.output) * p.itemsize
     return Work(
         flops=e.b * (2 * points + _FLOPS_PER_CYCLE * plan.width * idle),
-        bytes=e.min_bytes(p.lengths) + (_ALLOCATION - 1) * stored,
+        bytes=p.least_bytes + (_ALLOCATION - 1) * stored,
         loads=e.b * points / plan.width * (1 / plan.tile.rows + 1 / plan.tile.vectors) * plan.width * p.itemsize,
         groups=e.b * batch * blocks[0] * blocks[1],
         lanes=plan.width,

@@ -49,7 +49,7 @@ def work_of_steps(p: Problem, schedule: ContractionSchedule, parts: Mapping[str,
     loaded = [_loaded(p, step, parts, most) for step in schedule.steps if len(step.operands) == 2]
     return Work(
         flops=p.einsum.flops(p.lengths) / _filled(p, schedule),
-        bytes=p.einsum.min_bytes(p.lengths) + p.einsum.b * (2 * p.itemsize * traffic + sum(lines for _, lines in apart)),
+        bytes=p.least_bytes + p.einsum.b * (2 * p.itemsize * traffic + sum(lines for _, lines in apart)),
         loads=p.einsum.b * (sum(loaded) + sum(loads for loads, _ in apart)),
         launches=len(schedule.steps) + len(parts),
         sums=most,
@@ -74,7 +74,7 @@ def complex_work(p: Problem, c: Configuration) -> Work:
         launches += 1
     return Work(
         flops=flops * p.einsum.b,
-        bytes=p.einsum.min_bytes(p.lengths) + 2 * p.itemsize * p.einsum.b * traffic,
+        bytes=p.least_bytes + 2 * p.itemsize * p.einsum.b * traffic,
         launches=launches + len(plan.split.parts),
         lanes=PARTS * p.lanes,
     )

@@ -49,7 +49,7 @@ def stream_work(p: Problem, plan: Stream) -> Work:
     again = 0 if plan.vectors or plan.crossed else (PASSES - 1) * p.itemsize * p.einsum.b * sum(map(p.count, strided))
     return Work(
         flops=loaded,
-        bytes=p.einsum.min_bytes(p.lengths) + SECOND_CACHE * p.einsum.b * lines + again,
+        bytes=p.least_bytes + SECOND_CACHE * p.einsum.b * lines + again,
         loads=p.itemsize * (loaded + p.einsum.b * p.count(indexing.indices) * waits),
         launches=2 if plan.split or (plan.crossed and plan.crossed.parts(p.sizes, plan.summed) > 1) else 1,
         groups=groups,

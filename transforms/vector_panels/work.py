@@ -74,7 +74,7 @@ def panel_work(p: Problem, c: Configuration) -> Work:
     )
     return Work(
         flops=flops,
-        bytes=e.min_bytes(p.lengths)
+        bytes=p.least_bytes
         + _again(p, plan)
         + swept(p, plan)
         + _across(p, plan)

@@ -16,7 +16,7 @@ def work_of(p: Problem, plan: WarpTiles) -> Work:
     return Work(
         # float64 takes twice as long.
         flops=plan.padding * p.einsum.flops(p.lengths) * (2 if plan.number.itemsize > plan.product.dtype.itemsize else 1),
-        bytes=p.einsum.min_bytes(p.lengths),
+        bytes=p.least_bytes,
         groups=plan.persistent_groups * plan.n_split or -(-tiles // (plan.warps * plan.tiles)),
         items=SUB_GROUP * plan.warps,
         registers_bytes=4 * plan.registers(),
