@@ -2,7 +2,7 @@
 // dg_gradient_mma, version 2
 
 // Some GPU: xre,rij,ej->xei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[8, 10, Ne], a1: float64[10, 12, 14], a2_0: float64[Ne, 14], a2_1: float64[Ne, 14]
-// staged=True tiles=0 sub_groups=4 together=2 prefetch=copies and held unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False
+// staged=True tiles=0 sub_groups=4 together=2 prefetch=none unit=fp64-mma-m16n8k4 sums=apart burst=0 wide=True slices=1 stagger=0 parts=1 in_turn=True weighted=False
 // feinsum('a0', 'a1', 'a2_0', 'a2_1', 'out_0', 'out_1', 'Ne'): groups (264,) of (32, 4)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -40,105 +40,42 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   double a[4 * 2];
   double a0_0_held[8 * 10 * 2];
   double acc[10 * 2 * 2];
-  __local double coming[4 * 232] __attribute__ ((aligned (16)));
-  int left;
   int limit;
   __local double matrix[2560];
-  double next_a0_0_held[8 * 10 * 2];
-  double next_a0_0_held_0[8 * 10 * 2];
   int place;
   int quotient;
   int rounds;
   int row;
   int row_0;
-  int row_1;
-  int row_2;
-  int row_3;
-  int row_4;
   __local double staged[4 * 8 * 16 * 12] __attribute__ ((aligned (16)));
   int whole;
 
-  left = Ne + -1 * 16 * ((0 * 264 + gid(0)) * 4 + lid(1));
-  asm volatile("" : "+r"(left));
-  row = 16 * ((0 * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 0;
-  asm volatile("" : "+r"(row));
   for (int fragment = 0; fragment <= 19; ++fragment)
     feinsum_copy_float64(&(matrix[32 * lid(1) + lid(0) + 128 * fragment]), &(a1[168 * (fragment + -10 * ((lid(1) + 4 * fragment) / 40)) + 14 * min(8 * (((fragment * 4 + lid(1)) / 4) / 10) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2), 11) + ((4 * ((fragment * 4 + lid(1)) % 4) + lid(0) % 4 < 14) ? 4 * ((fragment * 4 + lid(1)) % 4) + lid(0) % 4 : 13)]), ((4 * ((fragment * 4 + lid(1)) % 4) + lid(0) % 4 < 14 && 8 * (((fragment * 4 + lid(1)) / 4) / 10 + 0) + lid(0) / 8 + 4 * ((lid(0) / 4) % 2) < 12) ? 1 : 0) * 8);
   asm volatile("cp.async.commit_group;" ::: "memory");
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to matrices_are_there */;
-  __attribute__((opencl_unroll_hint))
-  for (int load = 0; load <= 7; ++load)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int load_0 = 0; load_0 <= 9; ++load_0)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int load_1 = 0; load_1 <= 1; ++load_1)
-        next_a0_0_held[20 * load + 2 * load_0 + load_1] = ((row + 8 * load_1 < Ne) ? a0[Ne * 10 * load + Ne * load_0 + 8 * load_1 + row] : (double) (0.0));
-    }
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int piece = 0; piece <= 3; ++piece)
-    if (2 * (piece * 32 + lid(0)) < 224)
-    {
-      int to = lid(1) * 232 + 0 + 2 * (piece * 32 + lid(0));
-      int begin = 0 + 224 * ((0 * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece * 32 + lid(0));
-      int size = ((left * 14 + -1 * 2 * (piece * 32 + lid(0)) < 2) ? max(left * 14 + -1 * 2 * (piece * 32 + lid(0)), 0) : 2) * 8;
-
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
-    }
-  asm volatile("cp.async.commit_group;" ::: "memory");
   for (int round = 0; round <= -1 + -1 * gid(0) + -1 * lid(1) + (16895 + Ne + 16832 * gid(0) + 16880 * lid(1)) / 16896; ++round)
   {
-    row_0 = 16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_0));
-    row_1 = 16 * (((round + 1) * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_1));
+    row = 16 * ((round * 264 + gid(0)) * 4 + lid(1)) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row));
     __attribute__((opencl_unroll_hint))
-    for (int take = 0; take <= 7; ++take)
+    for (int load = 0; load <= 7; ++load)
     {
       __attribute__((opencl_unroll_hint))
-      for (int take_0 = 0; take_0 <= 9; ++take_0)
+      for (int load_0 = 0; load_0 <= 9; ++load_0)
       {
         __attribute__((opencl_unroll_hint))
-        for (int take_1 = 0; take_1 <= 1; ++take_1)
-          a0_0_held[20 * take + 2 * take_0 + take_1] = next_a0_0_held[20 * take + 2 * take_0 + take_1];
+        for (int load_1 = 0; load_1 <= 1; ++load_1)
+          a0_0_held[20 * load + 2 * load_0 + load_1] = ((row + 8 * load_1 < Ne) ? a0[Ne * 10 * load + Ne * load_0 + 8 * load_1 + row] : (double) (0.0));
       }
     }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
     for (int load_2 = 0; load_2 <= 3; ++load_2)
     {
       __attribute__((opencl_unroll_hint))
       for (int load_3 = 0; load_3 <= 1; ++load_3)
-        a[2 * load_2 + load_3] = ((4 * load_2 + lid(0) % 4 < 14 && row_0 + 8 * load_3 < Ne) ? coming[232 * lid(1) + lid(0) + 4 * load_2 + 112 * load_3 + 10 * (lid(0) / 4)] : (double) (0.0));
-    }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * (((round + 1) * 264 + gid(0)) * 4 + lid(1));
-    asm volatile("" : "+r"(left));
-    __attribute__((opencl_unroll_hint))
-    for (int piece_0 = 0; piece_0 <= 3; ++piece_0)
-      if (2 * (piece_0 * 32 + lid(0)) < 224)
-      {
-        int to = lid(1) * 232 + 0 + 2 * (piece_0 * 32 + lid(0));
-        int begin = 0 + 224 * (((round + 1) * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
-        int size = ((left * 14 + -1 * 2 * (piece_0 * 32 + lid(0)) < 2) ? max(left * 14 + -1 * 2 * (piece_0 * 32 + lid(0)), 0) : 2) * 8;
-
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_0 + begin)), "r"((int)(size)));
-      }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    __attribute__((opencl_unroll_hint))
-    for (int load_4 = 0; load_4 <= 7; ++load_4)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int load_5 = 0; load_5 <= 9; ++load_5)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int load_6 = 0; load_6 <= 1; ++load_6)
-          next_a0_0_held[20 * load_4 + 2 * load_5 + load_6] = ((row_1 + 8 * load_6 < Ne) ? a0[Ne * 10 * load_4 + Ne * load_5 + 8 * load_6 + row_1] : (double) (0.0));
-      }
+        a[2 * load_2 + load_3] = ((4 * load_2 + lid(0) % 4 < 14 && row + 8 * load_3 < Ne) ? a2_0[14 * (8 * load_3 + row) + lid(0) + 4 * load_2 + -4 * (lid(0) / 4)] : (double) (0.0));
     }
     for (int block = 0; block <= 1; ++block)
     {
@@ -180,14 +117,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_2 = 0; piece_2 <= 2; ++piece_2)
-        if (2 * (piece_2 * 32 + lid(0)) < 192)
+      for (int piece_0 = 0; piece_0 <= 2; ++piece_0)
+        if (2 * (piece_0 * 32 + lid(0)) < 192)
         {
           __attribute__((opencl_unroll_hint))
           for (int x_2 = 0; x_2 <= 7; ++x_2)
           {
-            int to = 0 + 12 * Ne * x_2 + 192 * ((round * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_2 * 32 + lid(0));
-            int from = ((lid(1) * 1 + 0) * 8 + x_2) * 192 + 2 * (piece_2 * 32 + lid(0));
+            int to = 0 + 12 * Ne * x_2 + 192 * ((round * 264 + gid(0)) * 4 + lid(1)) + 2 * (piece_0 * 32 + lid(0));
+            int from = ((lid(1) * 1 + 0) * 8 + x_2) * 192 + 2 * (piece_0 * 32 + lid(0));
 
             *(__global double2 *) (out_0 + to) = *(__local double2 const *) (staged + from);
           }
@@ -196,14 +133,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_1 = 0; piece_1 <= 5; ++piece_1)
+      for (int piece = 0; piece <= 5; ++piece)
       {
-        quotient = (piece_1 * 32 + lid(0)) / 12;
-        if (piece_1 * 32 + lid(0) < limit)
+        quotient = (piece * 32 + lid(0)) / 12;
+        if (piece * 32 + lid(0) < limit)
         {
           __attribute__((opencl_unroll_hint))
           for (int x_1 = 0; x_1 <= 7; ++x_1)
-            out_0[12 * Ne * x_1 + 12 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece_1 + -12 * quotient] = staged[1536 * lid(1) + 192 * x_1 + 12 * quotient + lid(0) + 32 * piece_1 + -12 * quotient];
+            out_0[12 * Ne * x_1 + 12 * (64 * gid(0) + 16 * lid(1) + 16896 * round + quotient) + lid(0) + 32 * piece + -12 * quotient] = staged[1536 * lid(1) + 192 * x_1 + 12 * quotient + lid(0) + 32 * piece + -12 * quotient];
         }
       }
     }
@@ -211,84 +148,27 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   }
   place = ((gid(0) + 0) * 4 + lid(1) + 1056 + -1 * ((1 * ((Ne + 16 + -1) / 16)) % 1056)) % 1056;
   rounds = loopy_floor_div_pos_b_int32((Ne + 16 + -1) / 16 + 1056 + -1 + -1 * place, 1056);
-  row_2 = 16 * (0 * 1056 + place) + lid(0) / 4 + 0;
-  asm volatile("" : "+r"(row_2));
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
-  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-  left = Ne + -1 * 16 * (0 * 1056 + place);
-  asm volatile("" : "+r"(left));
-  __attribute__((opencl_unroll_hint))
-  for (int load_7 = 0; load_7 <= 7; ++load_7)
-  {
-    __attribute__((opencl_unroll_hint))
-    for (int load_8 = 0; load_8 <= 9; ++load_8)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int load_9 = 0; load_9 <= 1; ++load_9)
-        next_a0_0_held_0[20 * load_7 + 2 * load_8 + load_9] = ((row_2 + 8 * load_9 < Ne) ? a0[Ne * 10 * load_7 + Ne * load_8 + 8 * load_9 + row_2] : (double) (0.0));
-    }
-  }
-  __attribute__((opencl_unroll_hint))
-  for (int piece_3 = 0; piece_3 <= 3; ++piece_3)
-    if (2 * (piece_3 * 32 + lid(0)) < 224)
-    {
-      int to = lid(1) * 232 + 0 + 2 * (piece_3 * 32 + lid(0));
-      int begin = 0 + 224 * (0 * 1056 + place) + 2 * (piece_3 * 32 + lid(0));
-      int size = ((left * 14 + -1 * 2 * (piece_3 * 32 + lid(0)) < 2) ? max(left * 14 + -1 * 2 * (piece_3 * 32 + lid(0)), 0) : 2) * 8;
-
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
-    }
-  asm volatile("cp.async.commit_group;" ::: "memory");
   for (int round_0 = 0; round_0 <= -1 + rounds; ++round_0)
   {
-    row_3 = 16 * (round_0 * 1056 + place) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_3));
-    row_4 = 16 * ((round_0 + 1) * 1056 + place) + lid(0) / 4 + 0;
-    asm volatile("" : "+r"(row_4));
+    row_0 = 16 * (round_0 * 1056 + place) + lid(0) / 4 + 0;
+    asm volatile("" : "+r"(row_0));
     __attribute__((opencl_unroll_hint))
-    for (int take_2 = 0; take_2 <= 7; ++take_2)
+    for (int load_4 = 0; load_4 <= 7; ++load_4)
     {
       __attribute__((opencl_unroll_hint))
-      for (int take_3 = 0; take_3 <= 9; ++take_3)
+      for (int load_5 = 0; load_5 <= 9; ++load_5)
       {
         __attribute__((opencl_unroll_hint))
-        for (int take_4 = 0; take_4 <= 1; ++take_4)
-          a0_0_held[20 * take_2 + 2 * take_3 + take_4] = next_a0_0_held_0[20 * take_2 + 2 * take_3 + take_4];
+        for (int load_6 = 0; load_6 <= 1; ++load_6)
+          a0_0_held[20 * load_4 + 2 * load_5 + load_6] = ((row_0 + 8 * load_6 < Ne) ? a0[Ne * 10 * load_4 + Ne * load_5 + 8 * load_6 + row_0] : (double) (0.0));
       }
     }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     __attribute__((opencl_unroll_hint))
-    for (int load_10 = 0; load_10 <= 3; ++load_10)
+    for (int load_7 = 0; load_7 <= 3; ++load_7)
     {
       __attribute__((opencl_unroll_hint))
-      for (int load_11 = 0; load_11 <= 1; ++load_11)
-        a[2 * load_10 + load_11] = ((4 * load_10 + lid(0) % 4 < 14 && row_3 + 8 * load_11 < Ne) ? coming[232 * lid(1) + lid(0) + 4 * load_10 + 112 * load_11 + 10 * (lid(0) / 4)] : (double) (0.0));
-    }
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-    left = Ne + -1 * 16 * ((round_0 + 1) * 1056 + place);
-    asm volatile("" : "+r"(left));
-    __attribute__((opencl_unroll_hint))
-    for (int piece_4 = 0; piece_4 <= 3; ++piece_4)
-      if (2 * (piece_4 * 32 + lid(0)) < 224)
-      {
-        int to = lid(1) * 232 + 0 + 2 * (piece_4 * 32 + lid(0));
-        int begin = 0 + 224 * ((round_0 + 1) * 1056 + place) + 2 * (piece_4 * 32 + lid(0));
-        int size = ((left * 14 + -1 * 2 * (piece_4 * 32 + lid(0)) < 2) ? max(left * 14 + -1 * 2 * (piece_4 * 32 + lid(0)), 0) : 2) * 8;
-
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((uint)(size_t)(coming + to)), "l"((size_t)(a2_1 + begin)), "r"((int)(size)));
-      }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    __attribute__((opencl_unroll_hint))
-    for (int load_12 = 0; load_12 <= 7; ++load_12)
-    {
-      __attribute__((opencl_unroll_hint))
-      for (int load_13 = 0; load_13 <= 9; ++load_13)
-      {
-        __attribute__((opencl_unroll_hint))
-        for (int load_14 = 0; load_14 <= 1; ++load_14)
-          next_a0_0_held_0[20 * load_12 + 2 * load_13 + load_14] = ((row_4 + 8 * load_14 < Ne) ? a0[Ne * 10 * load_12 + Ne * load_13 + 8 * load_14 + row_4] : (double) (0.0));
-      }
+      for (int load_8 = 0; load_8 <= 1; ++load_8)
+        a[2 * load_7 + load_8] = ((4 * load_7 + lid(0) % 4 < 14 && row_0 + 8 * load_8 < Ne) ? a2_1[14 * (8 * load_8 + row_0) + lid(0) + 4 * load_7 + -4 * (lid(0) / 4)] : (double) (0.0));
     }
     for (int block_0 = 0; block_0 <= 1; ++block_0)
     {
@@ -330,14 +210,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     if (whole == 1)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_6 = 0; piece_6 <= 2; ++piece_6)
-        if (2 * (piece_6 * 32 + lid(0)) < 192)
+      for (int piece_2 = 0; piece_2 <= 2; ++piece_2)
+        if (2 * (piece_2 * 32 + lid(0)) < 192)
         {
           __attribute__((opencl_unroll_hint))
           for (int x_5 = 0; x_5 <= 7; ++x_5)
           {
-            int to = 0 + 12 * Ne * x_5 + 192 * (round_0 * 1056 + place) + 2 * (piece_6 * 32 + lid(0));
-            int from = ((lid(1) * 1 + 0) * 8 + x_5) * 192 + 2 * (piece_6 * 32 + lid(0));
+            int to = 0 + 12 * Ne * x_5 + 192 * (round_0 * 1056 + place) + 2 * (piece_2 * 32 + lid(0));
+            int from = ((lid(1) * 1 + 0) * 8 + x_5) * 192 + 2 * (piece_2 * 32 + lid(0));
 
             *(__global double2 *) (out_1 + to) = *(__local double2 const *) (staged + from);
           }
@@ -346,14 +226,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     if (whole == 0)
     {
       __attribute__((opencl_unroll_hint))
-      for (int piece_5 = 0; piece_5 <= 5; ++piece_5)
+      for (int piece_1 = 0; piece_1 <= 5; ++piece_1)
       {
-        quotient = (piece_5 * 32 + lid(0)) / 12;
-        if (piece_5 * 32 + lid(0) < limit)
+        quotient = (piece_1 * 32 + lid(0)) / 12;
+        if (piece_1 * 32 + lid(0) < limit)
         {
           __attribute__((opencl_unroll_hint))
           for (int x_4 = 0; x_4 <= 7; ++x_4)
-            out_1[12 * Ne * x_4 + 12 * (16896 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_5 + -12 * quotient] = staged[1536 * lid(1) + 192 * x_4 + 12 * quotient + lid(0) + 32 * piece_5 + -12 * quotient];
+            out_1[12 * Ne * x_4 + 12 * (16896 * round_0 + 16 * place + quotient) + lid(0) + 32 * piece_1 + -12 * quotient] = staged[1536 * lid(1) + 192 * x_4 + 12 * quotient + lid(0) + 32 * piece_1 + -12 * quotient];
         }
       }
     }

@@ -19,8 +19,8 @@ _FEWEST, _MOST = 8, 32
 _MOST_THAT_GO = 8
 """Warps of a group that does not stay: chosen by hand."""
 _MOST_IN_MEMORY = 2
-"""Registers needed, over the most that a work-item can have: with more than twice as many kernels took 1.5 to 5 times as long
-as the best of their einsum on an H200 (8 of :mod:`benchmarks.landscapes`), and one took 35 s to compile."""
+"""Registers needed, over the most that a work-item can have: with more than twice as many kernels took 1.5 to 5 times as
+long as the best of their einsum on an H200 (8 of :mod:`benchmarks.landscapes`), and one took 35 s to compile."""
 
 
 def plan_of(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
@@ -99,7 +99,9 @@ def _check_limits(p: Problem, plan: WarpTiles, together: int) -> None:
     # Registers beyond the most that a work-item can have are in memory, which the estimate of its work counts.
     most = p.device.max_registers_per_work_item or plan.registers()
     if plan.registers() > _MOST_IN_MEMORY * most:
-        raise TransformError(f"{plan.registers()} registers are more than {_MOST_IN_MEMORY} times the {most} of a work-item")
+        raise TransformError(
+            f"{plan.registers()} registers are more than {_MOST_IN_MEMORY} times the {most} of a work-item"
+        )
     needed = min(plan.registers(), most)
     items, limit = SUB_GROUP * plan.warps * together, p.device.registers_per_compute_unit or 0
     if items * needed > limit:
