@@ -19,6 +19,7 @@ COMMANDS = {
     "report": "the results of `suite` as a page of doc/ and a roofline plot",
     "cost-model": "train the cost model, and measure how well it chooses",
     "collect": "times of configurations for the cost model: built first, timed together",
+    "heats": "what it gains to try a few configurations of patterns that the cost model has not seen",
     "ladder": "how well the ladder chooses for problems that were never tuned",
     "costs": "import, generate and calls: what using feinsum costs besides the kernel",
     "trials": "where the time of a trial goes in tuning, and how many variants a minute",

@@ -8,7 +8,7 @@ there to find the best.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,7 @@ LEAST_ROWS = 30
 class Row:
     """One measured configuration.
 
+    :ivar configuration: its parameters, those that a record lacks with what is their default for such records.
     :ivar work_s: the time that its work takes by itself.
     :ivar time_s: the time that it took.
     :ivar is_default: whether it is what its space would try first.
@@ -54,6 +55,7 @@ class Row:
     space: str
     rank: int
     is_default: bool
+    configuration: Mapping[str, Any]
     features: Features = field(repr=False)
     work_s: float
     time_s: float
@@ -89,7 +91,7 @@ def _rows_of_space(oracle: Oracle, s: Any, problem: Problem, times_s: Iterable[A
         c = s.completed(dict(configuration))
         if s.refusal(asked, c) is None:
             features, work_s = oracle.describe(s, asked, choices, c)
-            rows.append(Row(problem, profile.kind, s.name, s.rank, c == default, features, work_s, time_s))
+            rows.append(Row(problem, profile.kind, s.name, s.rank, c == default, c, features, work_s, time_s))
     return rows
 
 

@@ -196,7 +196,7 @@ class Feinsum(Engine):
         return self._result
 
     def _buffer_sets(self, problem: Problem, canonical: Any) -> list[dict[str, Any]]:
-        """Copies of the inputs, outputs and scratch memory, named as in the program.
+        """Copies of the inputs, with outputs and scratch memory, named as in the program.
 
         Where a kernel that is called has them on large pages they are here, as the arrays of peers are.
         """
@@ -219,9 +219,8 @@ class Feinsum(Engine):
             cl.enqueue_copy(self._device.queue, buffer, values)
             return buffer
 
+        # Peers store the result of every run in the memory that the one before had, so here it is the same, too.
+        same = scratch | {name: pages.new_buffer(nbytes) for name in canonical.einsum.output_names}
         return [
-            {names[name]: copy_of(values) for name, values in self._inputs.items()}
-            | {name: pages.new_buffer(nbytes) for name in canonical.einsum.output_names}
-            | scratch
-            for _ in range(problem.copies)
+            {names[name]: copy_of(values) for name, values in self._inputs.items()} | same for _ in range(problem.copies)
         ]

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 MOST_CHAINS = 2
 """Chains of a space that are worth a try, and differ in the order of axes of partial results."""
-_LOOKED_AT = 60
+_LOOKED_AT = 120
 """Configurations that the cost model is asked about for a step without records."""
 
 

@@ -2,8 +2,8 @@
 
 A space may have a million configurations, so not all are evaluated.  The search of a space starts at its default and at
 what was the quickest of other einsums, as far as the cost model keeps it, and goes from the best configuration so far to
-all that differ from it in one parameter, until none is better or enough have been evaluated.  Spaces take turns; those
-whose default is far behind are not searched.
+all that differ from it in one parameter, until none is better, and then on from what is about as quick and differs from
+where it was, until enough have been evaluated.  Spaces take turns; those whose default is far behind are not searched.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from feinsum.candidates.spread import spread
+from feinsum.candidates.spread import LIKENESS, spread
 from feinsum.cost import Work, in_turn
 from feinsum.cost.features import Features, parameter_features, problem_features, waste_features, work_features
 from feinsum.cost.model import CostModel, cost_model
@@ -22,13 +22,16 @@ from feinsum.errors import TransformError
 from feinsum.registry import matching_spaces
 from feinsum.space import Choices, Configuration, Instance, Missed, Problem, TransformSpace
 
-LOOKED_AT = 200
+LOOKED_AT = 400
 """Configurations that are asked about where time matters: a tenth of a millisecond each."""
 SECONDS = 0.25
 """Seconds of the processor after which a search ends where time matters: a space that answers slowly shall not hold up the
 others, and what else the machine does shall not matter."""
 _HOPELESS = 3.0
 """A space whose default is expected to take so many times longer than the best is not searched."""
+_ABOUT = 1.3
+"""Where no neighbour is better, a search goes on from what is expected to take less than so many times as long as the
+best."""
 WORTHWHILE = 0.85
 """Where one kernel is wanted, a configuration has to be expected to take less than this share of the time of the default,
 which is the surer guess."""
@@ -162,16 +165,14 @@ class _Search:
 
     :ivar asked: the configurations that were asked about.
     :ivar expected: those that were accepted -> the time expected.
-    :ivar centre: whose neighbours were asked about last.
-    :ivar turns: how often neighbours were asked about.
+    :ivar centres: those whose neighbours were asked about.
     """
 
     oracle: Oracle
     space: TransformSpace
     asked: set[tuple[Any, ...]] = field(default_factory=set)
     expected: dict[tuple[Any, ...], float] = field(default_factory=dict)
-    centre: tuple[Any, ...] | None = None
-    turns: int = 0
+    centres: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.problem = self.oracle.here.problem(self.space)
@@ -184,12 +185,32 @@ class _Search:
     def best(self) -> tuple[Any, ...]:
         return min(self.expected, key=self.expected.__getitem__)
 
+    @property
+    def is_at_an_end(self) -> bool:
+        """Whether no neighbour of the best is better."""
+        return self.best in self.centres
+
+    @property
+    def next_centre(self) -> tuple[Any, ...] | None:
+        """Whose neighbours to ask about next: the best, or else what is about as quick and differs from former ones."""
+        if not self.is_at_an_end:
+            return self.best
+        limit = _ABOUT * self.expected[self.best]
+        left = [point for point, t in self.expected.items() if t < limit and point not in self.centres]
+        return min(left, key=lambda point: self.expected[point] * (1 + LIKENESS * self._likeness(point)), default=None)
+
+    def _likeness(self, point: tuple[Any, ...]) -> float:
+        """The largest share of parameters that a point has in common with a centre."""
+        alike = max(sum(a == b for a, b in zip(point, centre, strict=True)) for centre in self.centres)
+        return alike / max(1, len(point))
+
     def step(self, most: int, end: float) -> int:
-        """Look at neighbours of the best, so many at most, until a time of the clock; the number of them."""
-        looked_at = 0 if self.turns else self._ask(self._starts(), most, end)
-        self.centre = self.best
-        self.turns += 1
-        return max(1, looked_at + self._ask(self._neighbours(self.centre), most - looked_at, end))
+        """Look at neighbours of the next centre, so many at most, until a time of the clock; the number of them."""
+        looked_at = 0 if self.centres else self._ask(self._starts(), most, end)
+        centre = self.next_centre
+        assert centre is not None, "only searches that have one are promising"
+        self.centres.append(centre)
+        return max(1, looked_at + self._ask(self._neighbours(centre), most - looked_at, end))
 
     def found(self) -> Iterator[Favourite]:
         """All configurations that were accepted."""
@@ -230,10 +251,9 @@ class _Search:
 def _promising(searches: Sequence[_Search]) -> list[_Search]:
     """The searches that may find something better: those with fewer turns first, then the one with the best so far.
 
-    A space whose default is a bad guess would else have none left, as the neighbours of a few others take them all.
+    A space whose default is a bad guess would else have none left, as the neighbours of a few others take them all.  Where
+    every search is at an end, they go on elsewhere.
     """
     ordered = sorted(searches, key=lambda s: s.expected[s.best])
-    hopeful = [
-        s for s in ordered if s.best != s.centre and s.expected[s.best] < _HOPELESS * ordered[0].expected[ordered[0].best]
-    ]
-    return sorted(hopeful, key=lambda s: s.turns)
+    hopeful = [s for s in ordered if s.expected[s.best] < _HOPELESS * ordered[0].expected[ordered[0].best]]
+    return sorted([s for s in hopeful if s.next_centre is not None], key=lambda s: (s.is_at_an_end, len(s.centres)))

@@ -1,0 +1,77 @@
+"""What heats gain where the cost model has not seen a pattern: ``python -m benchmarks heats``; some minutes.
+
+For each device of ``benchmarks/landscapes``, the quickest of the first k entrants over the best that was measured, as a
+geometric mean over problems whose pattern was left out of the training, and the worst.  *alike* are the k that are expected
+to be quickest, *unlike* those of :func:`feinsum.candidates.spread.spread`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from benchmarks.cost_model import LEAST, left_out, predict
+from benchmarks.forest import Row, rows_of
+from benchmarks.landscapes import Evidence, read_landscapes
+from feinsum.candidates.entrants import ENTRANTS
+from feinsum.candidates.spread import spread
+from feinsum.cli.output import print_table
+
+Expected = tuple[Row, float]
+Chooser = Callable[[Sequence[Expected], int], Sequence[Expected]]
+
+
+def alike(ordered: Sequence[Expected], most: int) -> Sequence[Expected]:
+    """Those that are expected to be quickest."""
+    return ordered[:most]
+
+
+def unlike(ordered: Sequence[Expected], most: int) -> Sequence[Expected]:
+    """Those that a heat has."""
+    return spread(ordered, most, lambda each: each[1], lambda each: (each[0].space, each[0].configuration))
+
+
+def losses(problems: Sequence[Sequence[Expected]], choose: Chooser, most: int) -> list[float]:
+    """The time of the quickest entrant over the best time, of each problem."""
+    return [
+        min(row.time_s for row, _ in choose(ordered, most)) / min(row.time_s for row, _ in ordered) for ordered in problems
+    ]
+
+
+def expectations(rows: Sequence[Row]) -> dict[str, list[list[Expected]]]:
+    """By device, the configurations of each problem with the times expected, best first, by models that know no such
+    pattern."""
+    by_problem: dict[object, list[Expected]] = {}
+    for model, unseen in left_out(rows, lambda row: row.problem.einsum.split("|")[1]):
+        for row, t in zip(unseen, predict(model, unseen), strict=True):
+            by_problem.setdefault(row.problem, []).append((row, t))
+    found: dict[str, list[list[Expected]]] = {}
+    for own in by_problem.values():
+        if len(own) >= LEAST:
+            found.setdefault(own[0][0].problem.device, []).append(sorted(own, key=lambda each: each[1]))
+    return found
+
+
+def main() -> None:
+    """Train, choose, compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    evidence, lines = read_landscapes(), []
+    for kind in ("gpu", "cpu"):
+        own = {at: t for at, t in evidence.times_s.items() if evidence.profiles[at.device].kind == kind}
+        for device, problems in sorted(expectations(rows_of(Evidence(evidence.profiles, own))).items()):
+            for choose in (alike, unlike):
+                lost = [losses(problems, choose, most) for most in range(1, ENTRANTS + 1)]
+                means = [f"{math.exp(statistics.fmean(map(math.log, each))):.2f}" for each in lost]
+                told = [f"{max(each):.1f}" for each in (lost[0], lost[-1])]
+                lines.append([device, str(len(problems)), choose.__name__, *means, *told])
+    counts = [str(most) for most in range(1, ENTRANTS + 1)]
+    print_table(
+        ["device", "problems", "entrants", *counts, "worst of 1", f"of {ENTRANTS}"], lines, left=["device", "entrants"]
+    )
+
+
+if __name__ == "__main__":
+    main()
