@@ -261,14 +261,38 @@ def test_who_else_has_the_processor_changes_no_search(monkeypatch: pytest.Monkey
 
 
 def test_spaces_take_turns() -> None:
-    """The neighbours of the best do not take all that is looked at; nor have hopeless ones and those done any."""
+    """The neighbours of the best do not take all that is looked at; nor have hopeless ones and those done any, and those
+    at an end come last."""
 
-    def search(expected_s: float, turns: int, centre: str = "") -> Any:
-        return SimpleNamespace(best="here", expected={"here": expected_s}, turns=turns, centre=centre)
+    def search(expected_s: float, turns: int, next_centre: str | None = "here", *, is_at_an_end: bool = False) -> Any:
+        return SimpleNamespace(
+            best="here",
+            expected={"here": expected_s},
+            centres=["there"] * turns,
+            next_centre=next_centre,
+            is_at_an_end=is_at_an_end,
+        )
 
     quick, slow, waits = search(1.0, 2), search(2.5, 1), search(2.0, 1)
-    hopeless, done = search(3.5, 0), search(1.5, 0, "here")
-    assert predicted._promising([hopeless, slow, quick, done, waits]) == [waits, slow, quick]
+    hopeless, done, goes_on = search(3.5, 0), search(1.5, 0, None), search(1.2, 0, "elsewhere", is_at_an_end=True)
+    assert predicted._promising([hopeless, goes_on, slow, quick, done, waits]) == [waits, slow, quick, goes_on]
+
+
+def test_a_search_goes_on_from_what_differs() -> None:
+    """Where no neighbour is better: packed, joined and deep blocks are found though each change alone is slower."""
+    here = Instance.at(PRODUCT, {}, GPU)
+    search = predicted._Search(predicted.Oracle(here, UNKNOWING), BLOCKS)
+    while not search.is_at_an_end:
+        search.step(10_000, math.inf)
+    best, former, elsewhere = search.best, list(search.centres), search.next_centre
+    assert elsewhere is not None
+    assert elsewhere not in former
+    assert search.expected[elsewhere] < 1.3 * search.expected[best]
+    assert search._likeness(elsewhere) <= max(
+        search._likeness(point)
+        for point, t in search.expected.items()
+        if t <= search.expected[elsewhere] and point not in former
+    )
 
 
 def test_a_tuner_sees_what_is_hardly_better_than_the_default() -> None:

@@ -201,7 +201,7 @@ class _Search:
 
     def _likeness(self, point: tuple[Any, ...]) -> float:
         """The largest share of parameters that a point has in common with a centre."""
-        alike = max(sum(a == b for a, b in zip(point, centre, strict=True)) for centre in self.centres)
+        alike: int = max(sum(a == b for a, b in zip(point, centre, strict=True)) for centre in self.centres)
         return alike / max(1, len(point))
 
     def step(self, most: int, end: float) -> int:
