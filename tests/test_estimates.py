@@ -279,7 +279,7 @@ def test_spaces_take_turns() -> None:
 
 
 def test_a_search_goes_on_from_what_differs() -> None:
-    """Where no neighbour is better: packed, joined and deep blocks are found though each change alone is slower."""
+    """Where no neighbour is better: to what is about as quick, and unlike the places where it was."""
     here = Instance.at(PRODUCT, {}, GPU)
     search = predicted._Search(predicted.Oracle(here, UNKNOWING), BLOCKS)
     while not search.is_at_an_end:

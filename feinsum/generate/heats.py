@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "FEINSUM_HEAT"
 """The environment variable that says how many kernels a heat has at most; 1 for no heats."""
-_BEGIN_S = {"cpu": 0.8}
+_BEGIN_S = {"cpu": 1.0}
 """Seconds of `generate` after which no other source is written, by kind of device: on a CPU a call shall not take much
 longer than a second."""
 _BEGIN_ELSEWHERE_S = 3.0

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 _ROUNDS = 7
 _SAMPLE_S = 300e-6
 """Runs that take less are repeated for so long in one sample."""
-_LATE = 3.0
-"""An executable whose first run takes so many times as long as another's has lost, "..."""
-_FIRST_S = 20e-3
-"""... if it takes so much longer: the first run of a module loads it."""
+_LATE, _HOST_S = 3.0, 1e-3
+"""An executable of which an early run takes so many times as long as another's, and so much longer, has lost."""
 
 
 def heat(
@@ -35,7 +33,7 @@ def heat(
     *,
     seconds: float,
 ) -> list[float]:
-    """The median time of each executable, in seconds; infinite of one that fails, or whose first run says that it has lost.
+    """The median time of each executable, in seconds; infinite of one that fails, or whose early run says that it has lost.
 
     :param queue: a :class:`pyopencl.CommandQueue`, with profiling where the device has it.
     :param sets: sets of inputs and outputs by name, taken in turns.
@@ -48,9 +46,8 @@ def heat(
     for k, executable in enumerate(executables):
         with contextlib.suppress(cl.Error):
             running[k] = _Runs(executable, queue, sets, parameters)
-    first_s = min((runs.first_s for runs in running.values()), default=0.0)
-    limit_s = max(_LATE * first_s, first_s + _FIRST_S)
-    running = {k: runs for k, runs in running.items() if runs.first_s <= limit_s}
+    limit_s = _LATE * min((runs.early_s for runs in running.values()), default=0.0) + _HOST_S
+    running = {k: runs for k, runs in running.items() if runs.early_s <= limit_s}
     samples: dict[int, list[float]] = {k: [] for k in running}
     start = time.perf_counter()
     for number in range(_ROUNDS):
@@ -64,7 +61,7 @@ def heat(
 class _Runs:
     """The runs of one executable.
 
-    :ivar first_s: what the first one took by the host's clock, in seconds.
+    :ivar early_s: what an early one took by the host's clock, in seconds.
     """
 
     def __init__(
@@ -78,10 +75,13 @@ class _Runs:
             turn += 1
             return executable.enqueue(queue, {**sets[turn % len(sets)], **scratch}, parameters)
 
+        # The first run loads the kernel, and waits for what was asked before it.
+        run()
+        queue.finish()
         start = time.perf_counter()
         events = run()
         queue.finish()
-        self.first_s = time.perf_counter() - start
+        self.early_s = time.perf_counter() - start
         self._sample_of = sampler_of(queue, run, events)
         self._count = 0
 
