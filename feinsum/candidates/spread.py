@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from feinsum.space import Configuration
 
-LIKENESS = 0.6
-"""λ above."""
+LIKENESS = 1.0
+"""λ above: a likely error of the model by a factor of two."""
 T = TypeVar("T")
 
 
