@@ -235,7 +235,7 @@ def test_an_estimate_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu:
         return t_unit
 
     record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})
-    rival = Favourite(GENERIC, BEST, 1e-9)
+    rival = Favourite(GENERIC, BEST, 1e-9, 1e-9)
     assert not is_better(rival, record, {"width": 1}, Instance.at(product(9, 4), {"E": 100}, cpu.profile), failing)
     assert "space 'failing' fails when asked what it accepts: ZeroDivisionError: no work" in caplog.text
 
