@@ -5,10 +5,10 @@ the other, the choice with the least::
 
     expected time · (1 + λ · likeness)        likeness: the largest share of parameters in common with one that is in
 
-On times of patterns left out of the training (:mod:`benchmarks.cost_model`) the quickest of four such configurations takes
-1.03 (H200) to 1.05 (two cores of Zen 3, 4 and 5) of the best that was measured, the first alone 1.14 to 1.28, the first
-four 1.04 to 1.07; with λ from 0.3 to 2 it is within 0.01 of that.  After the idea of maximal marginal relevance
-(J. Carbonell and J. Goldstein, SIGIR 1998).
+On times of patterns left out of the training (``python -m benchmarks heats``) the quickest of four such configurations
+takes 1.03 (H200) to 1.05 (two cores of Zen 3, 4 and 5) of the best that was measured, the first alone 1.13 to 1.28, the
+first four 1.02 to 1.07; other λ from 0.3 to 2 changed that by less than 0.01.  After the idea of maximal marginal
+relevance (J. Carbonell and J. Goldstein, SIGIR 1998).
 """
 
 from __future__ import annotations
