@@ -97,12 +97,11 @@ def _check_accuracy(p: Problem, plan: WarpTiles) -> None:
 def _check_limits(p: Problem, plan: WarpTiles, together: int) -> None:
     """Refuse plans that need more registers or more local memory than a compute unit has."""
     # Registers beyond the most that a work-item can have are in memory, which the estimate of its work counts.
-    most = p.device.max_registers_per_work_item or plan.registers()
-    if plan.registers() > _MOST_IN_MEMORY * most:
-        raise TransformError(
-            f"{plan.registers()} registers are more than {_MOST_IN_MEMORY} times the {most} of a work-item"
-        )
-    needed = min(plan.registers(), most)
+    registers = plan.registers()
+    most = p.device.max_registers_per_work_item or registers
+    if registers > _MOST_IN_MEMORY * most:
+        raise TransformError(f"{registers} registers are more than {_MOST_IN_MEMORY} times the {most} of a work-item")
+    needed = min(registers, most)
     items, limit = SUB_GROUP * plan.warps * together, p.device.registers_per_compute_unit or 0
     if items * needed > limit:
         raise TransformError(f"{needed} registers of {items} work-items exceed the {limit} of a compute unit")
