@@ -78,8 +78,11 @@ def check(kernel: fe.Kernel) -> None:
     check_against_numpy(WHOLE, arrays, kernel(arrays))
 
 
-def test_tuned_steps_make_the_kernel_of_the_whole(cpu: Device, store: str) -> None:
-    """Tune the steps; the whole is then tried as a chain of their winners, and the record of it is a kernel by itself."""
+def test_tuned_steps_make_the_kernel_of_the_whole(cpu: Device, store: str, at_steps: None) -> None:
+    """Tune the steps; the whole is then tried as a chain of their winners, and the record of it is a kernel by itself.
+
+    A cost model that expects much of one kernel for the whole would have that one tried first.
+    """
     winners = []
     for step in (first_in_other_words(), SECOND):
         sizes = dict.fromkeys(step.long_axes, 300)
