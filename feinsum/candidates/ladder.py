@@ -150,7 +150,7 @@ def _climb(
         with Missed(s, expected=TransformError):  # which says that nothing of it is accepted on this device
             configuration = s.default(problems[s.name])
         if configuration is not None:
-            yield Choice("default" if s.rank > 0 else "generic", s, configuration)
+            yield Choice("default" if s.rank > 0 else "generic", s, configuration, None, favoured.default_s(s))
 
 
 def _is_one_launch(favourite: Favourite, problems: Mapping[str, Problem]) -> bool:
@@ -202,8 +202,15 @@ class _Favoured:
     @cached_property
     def unlike_each_other(self) -> list[Favourite]:
         """The best, and others that are quick and differ from it; see :func:`unlike_each_other`."""
-        found = favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
-        return unlike_each_other(found, _FAVOURITES)
+        return unlike_each_other(self._found, _FAVOURITES)
+
+    def default_s(self, space: TransformSpace) -> float | None:
+        """The time expected of the default of a space, in seconds; None if nothing of it was looked at."""
+        return next((f.default_s for f in self._found if f.space is space), None)
+
+    @cached_property
+    def _found(self) -> list[Favourite]:
+        return favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
 
     def beat(self, choice: Choice, share: float) -> bool:
         """Whether the first is expected to beat what was made of the record of a choice, beyond what the record refutes.

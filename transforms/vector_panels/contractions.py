@@ -10,7 +10,7 @@ from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable,
 from feinsum.space import Choices, Problem, space
 
 from .choices import Promising, promising, vectors_of_a_row
-from .plans import fused_problem, panel_plan, rows_apart
+from .plans import fused_problem, panel_plan, reads_rows_apart
 from .work import panel_work
 
 
@@ -40,8 +40,8 @@ def _ahead(p: Problem, found: Promising) -> tuple[bool, ...]:
     """Whether to prefetch the operands of the next step: where the hardware does not foresee them."""
     if not p.device.has_clang_builtins:
         return (False,)
-    first = rows_apart(p, found.longs[0], found.lanes[0])
-    others = any(rows_apart(p, long, lane) for long in found.longs for lane in found.lanes)
+    first = reads_rows_apart(p, found.longs[0])
+    others = any(reads_rows_apart(p, long) for long in found.longs)
     return (True, False) if first else (False, True) if others else (False,)
 
 

@@ -94,6 +94,12 @@ def rows_apart(p: Problem, long: str, lane: str) -> bool:
     return any(p.count("".join(set(x) & set(p.einsum.indexing.summed))) > FEW_ROWS for x in operands)
 
 
+def reads_rows_apart(p: Problem, long: str) -> bool:
+    """Whether numbers along the long index are read from many rows, whatever goes across them."""
+    rows = [x[:-1] for x in p.einsum.indexing.inputs if x.endswith(long)]
+    return any(not any(map(p.is_long, x)) and p.count(x) > FEW_ROWS for x in rows)
+
+
 def panel_plan(p: Problem, c: Configuration) -> VectorPanels:
     """The plan of a configuration of :mod:`feinsum.transforms.vector_panels.contractions`.
 
@@ -153,7 +159,7 @@ class _PanelPlanner:
             staged_operands=self._staged(lane),
             product_major=self.c["rows"] == "apart",
             streaming_stores=self.c["streaming"],
-            prefetch=self._prefetch(lane),
+            prefetch=self._prefetch(),
             line_bytes=self.p.device.line_bytes,
         )
 
@@ -193,19 +199,23 @@ class _PanelPlanner:
         for number, step in reversed(list(enumerate(self.steps))):
             lane = lanes[readers[number]]
             if lane not in step.kept:
-                # Lanes of an operand that is not copied have to be in a row of memory.
-                able = [x for x in step.kept if x != self.long and self._can_be_lane(step, x)]
+                # Lanes of an operand that is not copied are gathered number by number unless they are a row of memory.
+                able = [x for x in step.kept if x != self.long and self._fits(x)]
+                able = [x for x in able if self._is_in_rows(step, x)] or able
                 if not able:
                     raise TransformError(f"no index of '{step.kept}' can run along lanes")
                 lane = max(able, key=lambda x: (fill(int(self.at_once[x]), self.width), self.at_once[x]))
             lanes[number] = lane
         return [lanes[number] for number in range(len(self.steps))]
 
-    def _can_be_lane(self, step: PanelContraction, lane: str) -> bool:
-        """Whether it is short enough, and every operand of the einsum that has it is copied, or has it along its rows."""
+    def _fits(self, lane: str) -> bool:
+        """Whether an index is short enough for lanes."""
+        return self.at_once[lane] <= most_vectors_in_row(self.p.device) * self.width
+
+    def _is_in_rows(self, step: PanelContraction, lane: str) -> bool:
+        """Whether every operand of the einsum that has an index is copied, or has it along its rows."""
         own = [letters for k, letters in zip(step.own, step.inputs, strict=True) if k is not None and lane in letters]
-        short = self.at_once[lane] <= most_vectors_in_row(self.p.device) * self.width
-        return short and all(self.long not in x or x[-1] == lane for x in own)
+        return all(self.long not in x or x[-1] == lane for x in own)
 
     def _resident(self, lanes: list[str]) -> dict[int, str]:
         """The operands that a work-group copies, and the index that their vectors run along."""
@@ -242,12 +252,12 @@ class _PanelPlanner:
             raise TransformError(f"slabs of {size:.0f} bytes do not stay in the caches")
         return slabs
 
-    def _prefetch(self, lane: str) -> str | None:
+    def _prefetch(self) -> str | None:
         """The long index, if rows along it lie apart."""
         if not self.c["ahead"]:
             return None
-        if not rows_apart(self.p, self.long, lane):
-            raise TransformError(f"no operand has rows along '{self.long}' that a sum goes across")
+        if not reads_rows_apart(self.p, self.long):
+            raise TransformError(f"no operand has many rows along '{self.long}'")
         return self.long
 
     def _beside_row(self, letter: str, lane: str) -> int:

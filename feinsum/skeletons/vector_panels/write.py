@@ -10,11 +10,13 @@ for several e in registers; partial results of a chain never leave the first cac
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import loopy as lp
+from pymbolic.primitives import Variable
 
+from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.algebra import contract_first, separate_rows, split_index
@@ -22,7 +24,7 @@ from feinsum.rewrites.finishing import gather
 from feinsum.rewrites.fusion import fuse
 from feinsum.rewrites.loops import divide, divide_guarded, fixed_length, nest, place, with_own_names
 from feinsum.rewrites.memory import Kept, materialize
-from feinsum.rewrites.prefetching import prefetch_ahead
+from feinsum.rewrites.prefetching import prefetch_ahead, prefetch_rows
 from feinsum.rewrites.sums import UNROLL, expand_sum, register_tile
 from feinsum.rewrites.vectors import vectorize
 from feinsum.skeletons.vector_panels.orders import PanelOrder
@@ -97,6 +99,7 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: VectorPanels) -> lp.Tr
         t_unit, loop = _copy(t_unit, match, rows, operand, lane, groups)
         lanes.setdefault(lane, []).append(loop)
     for row in rows:
+        t_unit = _prefetch(t_unit, row, plan, groups)
         for number, lane in enumerate(plan.lane_axes):
             t_unit = _accumulate(t_unit, row, number, plan)
             lanes.setdefault(lane, []).append(row.kept[number].loops[lane])
@@ -200,15 +203,45 @@ def _copy(
     return nest(t_unit, match, along), kept.loops[lane]
 
 
+def _prefetch(
+    t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels, groups: tuple[str, ...]
+) -> lp.TranslationUnit:
+    """Prefetch operands of which each step of a work-group reads rows that lie apart.
+
+    A sum that goes from row to row asks for them as it passes: see :func:`_accumulate`.
+    """
+    long, match = plan.prefetch, row.matches[0]
+    if long is None or long not in row.steps:
+        return t_unit
+    tile, group = plan.block_tile[long], groups[list(plan.block_tile).index(long)]
+    at = (Variable(group) * tile.steps + Variable(row.steps[long])) * tile.at_once
+    read_whole = [
+        k
+        for k, letters in enumerate(match.einsum.indexing.inputs)
+        if letters.endswith(long) and not plan.block_tile.keys() & set(letters[:-1]) and k not in plan.copied
+    ]
+    for number, step in enumerate(plan.order.contractions(match.einsum)):
+        summed = _summed_by(row.matches[number], plan.order.steps[number])
+        if not _is_written_out(row.matches[number].einsum, summed):
+            own = {k for k, letters in zip(step.own, step.inputs, strict=True) if plan.lane_axes[number] not in letters}
+            read_whole = [k for k in read_whole if k not in own or not summed & set(match.einsum.indexing.inputs[k])]
+    rules = [rules[k] for rules in match.rules for k in read_whole]
+    return prefetch_rows(t_unit, match, rules, at, tile.at_once, frozenset([*groups, row.steps[long]]), plan.line_bytes)
+
+
+def _is_written_out(e: BatchedEinsum, summed: Collection[str]) -> bool:
+    """Whether a sum is so short that its terms are written out rather than looped over."""
+    lengths = [e.index_sizes[x] for x in summed]
+    return all(isinstance(n, int) for n in lengths) and math.prod(map(int, lengths)) <= _WRITTEN_OUT
+
+
 def _accumulate(t_unit: lp.TranslationUnit, row: _PanelRow, number: int, plan: VectorPanels) -> lp.TranslationUnit:
     """Accumulate the result of a step of the order in registers, tile by tile."""
     before = row.matches[number]
     t_unit, loops, tile = _divide_tile(t_unit, row, number, plan)
     kept, whole = row.kept[number], len(loops) == len(row.steps)
     summed = [x for x in before.einsum.indexing.indices if x in _summed_by(before, plan.order.steps[number])]
-    short = [x for x in summed if isinstance(before.einsum.index_sizes[x], int)]
-    terms = math.prod(int(before.einsum.index_sizes[x]) for x in short)
-    if len(short) == len(summed) and terms <= _WRITTEN_OUT:
+    if _is_written_out(before.einsum, summed):
         if summed:
             t_unit = expand_sum(t_unit, before, summed, kept.insn_ids)
         t_unit = place(t_unit, before, dict.fromkeys(tile[1:], UNROLL))
