@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -13,13 +14,15 @@ from einsums import check_against_numpy, inputs
 
 import feinsum as fe
 from feinsum.candidates.entrants import entrants
-from feinsum.candidates.ladder import candidates
+from feinsum.candidates.ladder import Choice, candidates
+from feinsum.candidates.predicted import expected_s
 from feinsum.candidates.spread import spread
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import Executable
 from feinsum.database import open_stores
 from feinsum.devices import Device
 from feinsum.generate.heats import ENTRANTS, VARIABLE, entrants_wanted
+from feinsum.registry import find_space
 from feinsum.space import Instance, TransformSpace
 from feinsum.timing.heats import heat
 from feinsum.tune.autotune import autotune
@@ -237,6 +240,32 @@ def test_noise_is_numbers_of_mixed_sign(dtype: str, cpu: Device) -> None:
         assert np.isfinite(values).all()
         assert len(np.unique(values)) > 2
         assert dtype == "uint8" or (values.real.min() < 0 < values.real.max())
+
+
+def test_the_default_of_the_first_ones_space_enters() -> None:
+    """It does not depend on what the cost model is wrong about; what is expected to take twice as long stays out."""
+
+    def choice(number: int, expected_s: float, rung: str = "cost model", name: str = "generic") -> Choice:
+        return Choice(rung, find_space(name), {"number": number}, None, expected_s)
+
+    guesses = [choice(number, 1.0 + number / 100) for number in range(6)]
+    default = choice(9, 1.9, "default")
+    others = choice(8, 1.5, "default", "reduction")
+    found = entrants(guesses[0], [*guesses[1:], others, default])
+    assert len(found) == ENTRANTS
+    assert found[2] is default
+    assert default not in entrants(guesses[0], [*guesses[1:], replace(default, expected_s=2.1)])
+    assert entrants(default, guesses)[0] is default
+    assert entrants(guesses[0], [default]) == [guesses[0], default]
+
+
+def test_the_ladder_says_what_is_expected_of_defaults(cpu: Device, store: str) -> None:
+    """As the search began there."""
+    canonical = canonicalize_einsum(E)
+    here = Instance.of_canonical(canonical, canonical.renaming.lengths(E.resolve(SIZES)), cpu.profile)
+    defaults = [choice for choice in candidates(here, open_stores(store)) if choice.rung in ("default", "generic")]
+    assert {choice.rung for choice in defaults} == {"default", "generic"}
+    assert all(choice.expected_s == expected_s(here, choice.space, choice.configuration) for choice in defaults)
 
 
 def test_spread_takes_what_is_quick_and_differs() -> None:

@@ -216,6 +216,28 @@ def test_rows_that_lie_apart_are_asked_for_ahead() -> None:
     assert "prefetch" not in generate_program(t_unit).source
 
 
+def test_rows_that_are_read_at_once_are_asked_for_in_shares() -> None:
+    """A line of eight numbers is wanted in every fourth step of two, so that a step asks for a quarter of twelve rows."""
+    e, t_unit, match = matched("fde,di->efi", d=3, e=20, f=4, i=5)
+    step = ((0, 1), "i", {"e": 2, "f": 1})
+    t_unit = write(t_unit, match, plan(e, step, resident_factors={1: "i"}, prefetch="e", groups={"e": (3, 2)}))
+    source = generate_program(t_unit).source
+    assert source.count("__builtin_prefetch") == 1
+    assert "% 4;\n" in source
+    assert "for (int r = part * 3; r < min(12, part * 3 + 3); ++r)" in source
+    assert source.index("for (int e_") < source.index("__builtin_prefetch") < source.index("a0[")
+    equal_to_numpy(e, t_unit)
+
+
+def test_rows_that_groups_share_out_are_not_asked_for() -> None:
+    """Those of which a work-group has its own share."""
+    e, t_unit, match = matched("fde,di->efi", d=3, e=20, f=4, i=5)
+    step, groups = ((0, 1), "i", {"e": 2, "f": 2}), {"e": (3, 2), "f": (1, 2)}
+    t_unit = write(t_unit, match, plan(e, step, resident_factors={1: "i"}, prefetch="e", groups=groups))
+    assert "prefetch" not in generate_program(t_unit).source
+    equal_to_numpy(e, t_unit)
+
+
 def test_what_asks_ahead_stands_outside_the_tile_that_it_does_not_depend_on() -> None:
     """A row for each r, a row for each s: the loops around the prefetches come first, and loopy warns of no others."""
     e, t_unit, match = matched("de,dre,dse,di->ersi", d=6, e=20, r=2, s=3, i=5)

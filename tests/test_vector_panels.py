@@ -448,6 +448,25 @@ def test_partial_results_run_along_an_index_that_fits_a_row() -> None:
     check_against_numpy(NEIGHBOUR, "float64", lengths, {**c, "accumulators": 24})
 
 
+def test_lanes_of_a_first_step_are_gathered_where_no_operand_has_them_in_rows() -> None:
+    """Neither of the first two has d at its end: vectors of it are put together from numbers that lie apart."""
+    lengths = {"a": 53, "b": 9, "c": 3, "d": 11, "e": 3}
+    p = problem("ade,eca,bcd->ab", **lengths)
+    c = {**SPACES["vector_panels"].default(p), "path": "01 01", "lane": "b", "long": "a", "panel": 4, "width": 8}
+    assert panel_plan(p, c).lane_axes == ("d", "b")
+    assert panel_plan(problem("aed,eca,bcd->ab", **lengths), c).lane_axes == ("d", "b")
+    check_against_numpy("ade,eca,bcd->ab", "float64", lengths, c)
+
+
+def test_rows_that_lie_apart_may_be_asked_for_whatever_goes_across_them() -> None:
+    """Matrices of elements that lie side by side: lanes go from row to row, of which there are 25 or nine."""
+    s = SPACES["vector_panels"]
+    for n, ahead in ((5, (True, False)), (3, (False,))):
+        p = problem("ac,cba->ab", a=20_000, b=n, c=n)
+        assert s.parameters(p)["ahead"] == ahead
+    check_against_numpy("ac,cba->ab", "float32", {"a": 100, "b": 5, "c": 5}, {**s.default(p), "ahead": True, "tile": 25})
+
+
 PREMULTIPLIED = "adc,aed,be->abc"
 """Elements between two matrices, of which one is the same for all."""
 
