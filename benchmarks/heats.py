@@ -2,7 +2,8 @@
 
 For each device of ``benchmarks/landscapes``, the quickest of the first k entrants over the best that was measured, as a
 geometric mean over problems whose pattern was left out of the training, and the worst.  *alike* are the k that are expected
-to be quickest, *unlike* those of :func:`feinsum.candidates.spread.spread`.
+to be quickest, *unlike* those of :func:`feinsum.candidates.spread.spread`, and *with default* those of heats, which have the
+default of the first one's space with them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,20 @@ import argparse
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
 
 from benchmarks.cost_model import LEAST, left_out, predict
 from benchmarks.forest import Row, rows_of
 from benchmarks.landscapes import Evidence, read_landscapes
-from feinsum.candidates.entrants import ENTRANTS
+from feinsum.candidates.entrants import ENTRANTS, HOPELESS, with_default
 from feinsum.candidates.spread import spread
+from feinsum.canonicalization import parse_key
 from feinsum.cli.output import print_table
+from feinsum.devices import DeviceProfile
+from feinsum.errors import FeinsumError
+from feinsum.registry import find_space
+from feinsum.space import Instance
 
 Expected = tuple[Row, float]
 Chooser = Callable[[Sequence[Expected], int], Sequence[Expected]]
@@ -29,8 +37,27 @@ def alike(ordered: Sequence[Expected], most: int) -> Sequence[Expected]:
 
 
 def unlike(ordered: Sequence[Expected], most: int) -> Sequence[Expected]:
-    """Those that a heat has."""
+    """Those that are expected to be quick and differ."""
     return spread(ordered, most, lambda each: each[1], lambda each: (each[0].space, each[0].configuration))
+
+
+def with_its_default(ordered: Sequence[Expected], most: int) -> Sequence[Expected]:
+    """Those that a heat has."""
+    (first, quickest), space = ordered[0], find_space(ordered[0][0].space)
+    found = unlike(ordered, ENTRANTS)
+    with suppress(FeinsumError):
+        here = Instance(parse_key(first.problem.einsum), dict(first.problem.sizes), profiles()[first.problem.device])
+        wanted = dict(space.default(here.problem(space)))
+        for row, t in ordered:
+            if row.space == space.name and dict(row.configuration) == wanted and t < HOPELESS * quickest:
+                found = with_default(found, (row, t))
+    return found[:most]
+
+
+@cache
+def profiles() -> dict[str, DeviceProfile]:
+    """The devices of ``benchmarks/landscapes``."""
+    return read_landscapes().profiles
 
 
 def losses(problems: Sequence[Sequence[Expected]], choose: Chooser, most: int) -> list[float]:
@@ -62,11 +89,11 @@ def main() -> None:
     for kind in ("gpu", "cpu"):
         own = {at: t for at, t in evidence.times_s.items() if evidence.profiles[at.device].kind == kind}
         for device, problems in sorted(expectations(rows_of(Evidence(evidence.profiles, own))).items()):
-            for choose in (alike, unlike):
+            for choose in (alike, unlike, with_its_default):
                 lost = [losses(problems, choose, most) for most in range(1, ENTRANTS + 1)]
                 means = [f"{math.exp(statistics.fmean(map(math.log, each))):.2f}" for each in lost]
                 told = [f"{max(each):.1f}" for each in (lost[0], lost[-1])]
-                lines.append([device, str(len(problems)), choose.__name__, *means, *told])
+                lines.append([device, str(len(problems)), choose.__name__.replace("_its_", " "), *means, *told])
     counts = [str(most) for most in range(1, ENTRANTS + 1)]
     print_table(
         ["device", "problems", "entrants", *counts, "worst of 1", f"of {ENTRANTS}"], lines, left=["device", "entrants"]

@@ -7,19 +7,21 @@ for quick, and about that all that it found may be wrong in the same way; the au
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import TypeVar
 
 from feinsum.candidates.ladder import Choice
 from feinsum.candidates.spread import spread
 
+T = TypeVar("T")
 ENTRANTS = 4
 _POOL = 12
 """Choices of the ladder among which entrants are looked for."""
-_HOPELESS = 2.0
+HOPELESS = 2.0
 """What is expected to take so many times as long as the quickest does not enter."""
 _PLACE_OF_DEFAULT = 2
-"""So many enter before the default of the first one's space, if it was not among them."""
+"""So many enter before the default of the first one's space."""
 
 
 def entrants(first: Choice, others: Iterable[Choice], most: int = ENTRANTS) -> list[Choice]:
@@ -30,13 +32,20 @@ def entrants(first: Choice, others: Iterable[Choice], most: int = ENTRANTS) -> l
     """
     guessed = [choice for choice in islice(others, _POOL) if choice.expected_s is not None]
     quickest = min(_seconds(choice) for choice in (first, *guessed))
-    hopeful = [choice for choice in guessed if _seconds(choice) < _HOPELESS * quickest]
+    hopeful = [choice for choice in guessed if _seconds(choice) < HOPELESS * quickest]
     found = spread([first, *hopeful], most, _seconds, lambda choice: (choice.space.name, choice.configuration))
     default = next((c for c in hopeful if c.rung == "default" and c.space is first.space), None)
-    if default is not None and default not in found[:_PLACE_OF_DEFAULT]:
-        rest = [choice for choice in found[_PLACE_OF_DEFAULT:] if choice is not default]
-        found = [*found[:_PLACE_OF_DEFAULT], default, *rest][:most]
-    return found
+    return found if default is None else with_default(found, default)[:most]
+
+
+def with_default(found: Sequence[T], default: T) -> list[T]:
+    """Entrants, with the default of a space in third place at the latest.
+
+    >>> with_default("abcd", "c"), with_default("abcd", "d"), with_default("abcd", "e")
+    (['a', 'b', 'c', 'd'], ['a', 'b', 'd', 'c'], ['a', 'b', 'e', 'c', 'd'])
+    """
+    before, behind = found[:_PLACE_OF_DEFAULT], found[_PLACE_OF_DEFAULT:]
+    return list(found) if default in before else [*before, default, *(other for other in behind if other != default)]
 
 
 def _seconds(choice: Choice) -> float:

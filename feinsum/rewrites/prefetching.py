@@ -150,10 +150,14 @@ def _touch_rows(
 
 
 def _distance(array: Any) -> tuple[int, Any] | None:
-    """The number of rows of an array along its last axis, and the distance from each to the next; None if that differs."""
-    tags, lengths = array.dim_tags[:-1], array.shape[:-1]
+    """The number of rows of an array along its last axis, and the distance from each to the next; None if that differs, or
+    if numbers of a row are no neighbours."""
+    *tags, last = array.dim_tags
+    lengths = array.shape[:-1]
     fixed = all(isinstance(length, int) for length in lengths)
     if not tags or not fixed or not all(isinstance(tag, FixedStrideArrayDimTag) for tag in array.dim_tags):
+        return None
+    if last.stride != 1:
         return None
     for k in range(len(tags) - 1):
         if tags[k].stride != tags[k + 1].stride * lengths[k + 1]:
