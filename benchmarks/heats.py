@@ -2,7 +2,7 @@
 
 For each device of ``benchmarks/landscapes``, the quickest of the first k entrants over the best that was measured, as a
 geometric mean over problems whose pattern was left out of the training, and the worst.  *alike* are the k that are expected
-to be quickest, *unlike* those of :func:`feinsum.candidates.spread.spread`, and *with default* those of heats, which have the
+to be quickest, *unlike* those of :func:`feinsum.candidates.spread.spread`, and *with default* those of heats: they have the
 default of the first one's space with them.
 """
 
