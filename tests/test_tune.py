@@ -266,7 +266,7 @@ fe.autotune(fe.einsum("abc,c->ab", A, x), sys.argv[2], sys.argv[1], {"N": 50}, "
 """
 
 
-def test_a_killed_tuner_loses_the_trials_in_flight_alone(cpu: Device, store: str) -> None:
+def test_a_killed_tuner_loses_the_trials_in_flight_alone(cpu: Device, store: str, tmp_path: Path) -> None:
     """What it said was done is stored, its workers are gone, and the next run goes on where it stopped."""
     with subprocess.Popen([sys.executable, "-c", TUNER, store, cpu.id], stdout=subprocess.PIPE, text=True) as tuner:
         assert tuner.stdout is not None
@@ -282,7 +282,10 @@ def test_a_killed_tuner_loses_the_trials_in_flight_alone(cpu: Device, store: str
     assert done[-1] <= len(before) <= done[-1] + 1
     rest = fe.autotune(CALM, cpu, store, SIZES, "leisurely", sampler="exhaustive", trials=2, workers=1, progress=False)
     tried = [record.configuration["number"] for record in (*before, *rest.records)]
-    assert sorted(tried) == list(range(len(before) + 2))
+    options: dict[str, Any] = {"sampler": "exhaustive", "trials": len(tried), "workers": 1, "progress": False}
+    undisturbed = fe.autotune(CALM, cpu, str(tmp_path / "undisturbed.sqlite"), SIZES, "leisurely", **options)
+    assert len(tried) == len(before) + 2
+    assert sorted(tried) == sorted(record.configuration["number"] for record in undisturbed.records)
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ class Contest:
             problem, asked = self._task.problem(c.space), self.asked(c.space)
             found = [made.configuration for made in compositions(c.space, problem, inquiry, asked)]
             fresh = [chain for chain in found if chain not in tried]
-            c.chains += fresh
+            c.chains = [*fresh, *c.chains]
             c.composed += fresh
             c.exhausted = c.exhausted and not c.chains
         return sum(len(c.chains) for c in self._contestants.values())
