@@ -24,6 +24,10 @@ from feinsum.rewrites.loops import fixed_length, iname_of
 from feinsum.rewrites.reads import subscripts_of, with_rules
 
 
+_LINES_AHEAD = 2
+"""Lines of a row from the one that is read to the one that is asked for; 1 to 3 took as long on a Zen 4."""
+
+
 def prefetch_ahead(
     t_unit: lp.TranslationUnit,
     match: Match,
@@ -169,10 +173,6 @@ def _in_order(touch: CInstruction, order: Sequence[str]) -> CInstruction:
     """A statement also in the loops that are around one of its own."""
     depth = max((k + 1 for k, loop in enumerate(order) if loop in touch.within_inames), default=0)
     return touch.copy(within_inames=touch.within_inames | set(order[:depth]))
-
-
-_LINES_AHEAD = 2
-"""Lines of a row from the one that is read to the one that is asked for; 1 to 3 took as long on a Zen 4."""
 
 
 @dataclass(frozen=True)
