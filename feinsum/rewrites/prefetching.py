@@ -23,7 +23,6 @@ from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length, iname_of
 from feinsum.rewrites.reads import subscripts_of, with_rules
 
-
 _LINES_AHEAD = 2
 """Lines of a row from the one that is read to the one that is asked for; 1 to 3 took as long on a Zen 4."""
 
