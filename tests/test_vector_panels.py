@@ -467,6 +467,15 @@ def test_rows_that_lie_apart_may_be_asked_for_whatever_goes_across_them() -> Non
     check_against_numpy("ac,cba->ab", "float32", {"a": 100, "b": 5, "c": 5}, {**s.default(p), "ahead": True, "tile": 25})
 
 
+def test_rows_of_a_long_sum_are_asked_for() -> None:
+    """However many there are: the length of the sum need not be fixed."""
+    e = fe.einsum("ij,je->ei", fe.array("A", (20, "J")), fe.array("u", ("J", "E")))
+    s = SPACES["vector_panels"]
+    p = s.problem(e, {"J": 500, "E": 20_000}, CPU)
+    assert s.parameters(p)["ahead"] == (True, False)
+    assert s.refusal(p, {**s.default(p), "ahead": True}) is None
+
+
 PREMULTIPLIED = "adc,aed,be->abc"
 """Elements between two matrices, of which one is the same for all."""
 

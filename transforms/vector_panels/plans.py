@@ -95,9 +95,12 @@ def rows_apart(p: Problem, long: str, lane: str) -> bool:
 
 
 def reads_rows_apart(p: Problem, long: str) -> bool:
-    """Whether numbers along the long index are read from many rows, whatever goes across them."""
-    rows = [x[:-1] for x in p.einsum.indexing.inputs if x.endswith(long)]
-    return any(not any(map(p.is_long, x)) and p.count(x) > FEW_ROWS for x in rows)
+    """Whether numbers along the long index are read from many rows, whatever goes across them: sums, or what is short."""
+    summed = p.einsum.indexing.summed
+    across = [
+        "".join(y for y in x[:-1] if y in summed or not p.is_long(y)) for x in p.einsum.indexing.inputs if x.endswith(long)
+    ]
+    return any(p.count(x) > FEW_ROWS for x in across)
 
 
 def panel_plan(p: Problem, c: Configuration) -> VectorPanels:
