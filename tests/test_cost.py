@@ -17,7 +17,7 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from feinsum.candidates.predicted import expected_s, favourites
-from feinsum.cost import Work, in_turn, nest_work
+from feinsum.cost import Work, in_turn, nest_work, rounds_s
 from feinsum.cost import model as models
 from feinsum.cost.features import parameter_features, problem_features, waste_features, work_features
 from feinsum.cost.model import CostModel, Forest, cost_model
@@ -66,6 +66,36 @@ def test_the_last_groups_leave_units_idle() -> None:
     """One group more than there are cores takes twice as long for each of them."""
     assert replace(WORK, groups=CPU.compute_units).unevenness(CPU) == 1
     assert replace(WORK, groups=CPU.compute_units + 1).unevenness(CPU) == pytest.approx(8 / 5)
+
+
+def test_groups_of_a_gpu_come_in_rounds() -> None:
+    """One more than the device takes at a time is another round; numbers and arrays of them give the same."""
+    each = {"flops": 1e9, "shared": 1e7, "local": 1e8, "stored": 1e6}
+
+    def seconds(groups: Any) -> Any:
+        counts = {name: count * groups for name, count in each.items()}
+        return rounds_s(GPU, 8, **counts, waits=100, groups=groups, held=2, items=128, matrix=True)
+
+    whole, more = (float(seconds(groups)) for groups in (264, 265))
+    assert more > 1.4 * whole
+    assert float(seconds(132)) < 0.6 * whole
+    assert list(seconds(np.array([264, 265]))) == pytest.approx([whole, more])
+
+
+def test_copies_from_the_shared_cache_take_longer_than_from_local_memory() -> None:
+    """Where a space tells them apart."""
+    work = replace(WORK, loads=1e10, shared=1e9, items=256)
+    assert replace(work, shared=2e9).seconds(GPU, 8) > work.seconds(GPU, 8)
+    assert replace(work, waits=1e4).seconds(GPU, 8) > work.seconds(GPU, 8)
+    assert "waits" in work_features(work, GPU, 8)
+    assert "waits" not in work_features(WORK, GPU, 8)
+
+
+def test_features_tell_where_rows_begin() -> None:
+    """Rows of 64 doubles begin at lines, those of 6 at multiples of 16 bytes."""
+    e = fe.einsum("ij,jk->ik", fe.array("A", (100, 6)), fe.array("B", (6, 64)))
+    found = problem_features(e, e.resolve({}), GPU)
+    assert (found["alignment"], found["alignment of output"]) == (4, 7)
 
 
 def test_lanes_across_rows_load_more() -> None:

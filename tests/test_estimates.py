@@ -48,7 +48,8 @@ def test_small_blocks_load_operands_more_often() -> None:
     c = {**c, "unit": SHORT, "split": "none", "packed": "none"}
     large, small = (BLOCKS.work(p, {**c, "shape": shape}) for shape in ("1 2 4 of 4 4", "1 2 4 of 1 1"))
     assert (large.flops, large.bytes) == (small.flops, small.bytes)
-    assert 2 < small.loads / large.loads < 4, "results are stored once by both"
+    assert small.shared == 4 * large.shared
+    assert small.stored == large.stored, "results are stored once by both"
     assert small.groups == 16 * large.groups
     assert small.seconds(GPU, 8) > 1.5 * large.seconds(GPU, 8)
 
@@ -65,7 +66,7 @@ def test_results_in_short_runs_take_longer() -> None:
     """Lanes along rows of the product, which lie apart in the output, store whole sectors for single numbers."""
     p, c = asked("block_contraction", contraction("ij,jk->ik", i=2048, j=16, k=2048))
     c = {**c, "unit": "multiply-add", "split": "none", "packed": "none", "shape": "1 2 2 of 4 8"}
-    quick, slow = (BLOCKS.work(p, {**c, "rows": rows}).loads for rows in ("quick", "slow"))
+    quick, slow = (BLOCKS.work(p, {**c, "rows": rows}).stored for rows in ("quick", "slow"))
     assert slow > 2 * quick
 
 
@@ -232,11 +233,11 @@ def test_a_reduction_is_no_product_in_blocks() -> None:
 
 
 def test_quick_blocks_are_offered_beside_cheap_ones() -> None:
-    """None of them twice; the best found by hand for six axes is among them."""
+    """None of them twice; the best that was measured of these six axes on an H200 is among them."""
     p, _ = asked("block_contraction", contraction("dega,gfbc->abcdef", a=24, b=16, c=16, d=24, e=16, f=16, g=24))
     offered = BLOCKS.parameters(p)["shape"]
     assert len(set(offered)) == len(offered) == 28
-    assert "1 1 8 of 4 4" in offered
+    assert "1 1 4 of 4 4" in offered
 
 
 def test_work_groups_are_offered_no_block_that_never_fits() -> None:

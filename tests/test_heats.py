@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +19,16 @@ import feinsum as fe
 from feinsum.candidates.entrants import entrants
 from feinsum.candidates.ladder import Choice, candidates
 from feinsum.candidates.predicted import expected_s
-from feinsum.candidates.spread import spread
+from feinsum.candidates.spread import alike, spread
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import Executable
 from feinsum.database import open_stores
 from feinsum.devices import Device
 from feinsum.generate.heats import ENTRANTS, VARIABLE, entrants_wanted
+from feinsum.generate.turns import turn
 from feinsum.registry import find_space
 from feinsum.space import Instance, TransformSpace
+from feinsum.space.chain import STEPS, Link, write_chain
 from feinsum.timing.heats import heat
 from feinsum.tune.autotune import autotune
 from feinsum.validate.noise import noisy_sets
@@ -86,6 +91,33 @@ def test_the_quickest_is_taken_and_told(cpu: Device, store: str, clock: Times) -
     assert f"  heat      1 ms, the quickest of 4 that were tried: {others}" in kernel.explain()
     arrays = inputs(E, {"E": 41})
     check_against_numpy(E, arrays, kernel(arrays))
+
+
+def test_heats_of_a_device_take_turns(tmp_path: Path) -> None:
+    """Whoever comes second waits, but not for ever, and not for what is on another device or holds nothing any more."""
+    with turn(tmp_path, "gpu:one", 0.0) as ours:
+        assert ours
+        with turn(tmp_path, "gpu:two", 0.0) as other:
+            assert other
+        began = time.monotonic()
+        with turn(tmp_path, "gpu:one", 0.05) as late:
+            assert not late
+        assert time.monotonic() - began >= 0.05
+        waiting = threading.Thread(target=lambda: found.append(_has_turn(tmp_path)))
+        found: list[bool] = []
+        waiting.start()
+    waiting.join()
+    assert found == [True]
+    with turn(None, "gpu:one", 0.0) as nowhere:
+        assert not nowhere
+    (tmp_path / "a file").touch()
+    with turn(tmp_path / "a file", "gpu:one", 0.0) as unwritable:
+        assert not unwritable
+
+
+def _has_turn(directory: Path) -> bool:
+    with turn(directory, "gpu:one", 60.0) as ours:
+        return ours
 
 
 def test_the_first_stays_unless_another_is_clearly_quicker(cpu: Device, store: str, clock: Times) -> None:
@@ -279,5 +311,19 @@ def test_spread_takes_what_is_quick_and_differs() -> None:
         "a slow one": ("generic", {}),
     }
     found = spread(list(times), 4, times.__getitem__, likes.__getitem__)
-    assert found == ["first", "its cousin", "another", "its twin"]
+    assert found == ["first", "its cousin", "its twin", "another"]
     assert spread([], 4, times.__getitem__, likes.__getitem__) == []
+
+
+def test_chains_are_alike_whose_steps_are() -> None:
+    """Their text alone would differ in one letter as in all."""
+    own = Link((0, 1), "ab", "generic", 1, {"items": 64, "lane": "a"})
+    other = Link((2, 0), "ac", "generic", 1, {"items": 64, "lane": "a"})
+    chains = [
+        [own, other],
+        [replace(own, output="ba"), other],
+        [replace(own, space="tiles"), replace(other, operands=(0, 2))],
+    ]
+    told = [("steps of a kind", {STEPS: write_chain(links)}) for links in chains]
+    assert 1 > alike(told[0], told[1]) > alike(told[1], told[2]) > 0.5
+    assert alike(told[0], ("steps of a kind", {STEPS: write_chain([own])})) == 0.5

@@ -8,6 +8,7 @@ import pytest
 from profiles import CPU, GPU
 
 import feinsum as fe
+from feinsum.errors import TransformError
 from feinsum.registry import find_space
 from feinsum.space import Configuration, Problem, TransformSpace
 
@@ -48,13 +49,18 @@ def test_short_rows_are_summed_one_at_a_time(row: int, dtype: str, together: int
 
 @pytest.mark.parametrize(("subscripts", "by_rows"), [("ji->ij", False), ("ji,ij->ij", True)])
 def test_products_store_their_tiles_row_by_row(subscripts: str, *, by_rows: bool) -> None:
-    """As the other operand is read along the same rows; a tile of a copy is stored in columns as wide as a vector."""
+    """As the other operand is read along the same rows; a tile of a copy is stored in columns as wide as a vector, and so
+    are squares that are turned round, as a first guess where there are many."""
     s = find_space("permutation")
-    p = s.problem(described(subscripts, i=300, j=300), {}, CPU)
+    p = s.problem(described(subscripts, i=50, j=50), {}, CPU)
     assert s.plan is not None
-    assert s.default(p)["by_rows"] == by_rows
+    assert (s.default(p)["by_rows"], s.default(p)["square"]) == (by_rows, False)
     assert s.plan(p, {**s.default(p), "by_rows": True}).order == p.einsum.indexing.output
     assert s.plan(p, {**s.default(p), "by_rows": False}).order == p.einsum.indexing.output[::-1]
+    long = s.problem(described(subscripts, i=300, j=300), {}, CPU)
+    assert (s.default(long)["by_rows"], s.default(long)["square"]) == (False, True)
+    with pytest.raises(TransformError, match="no squares of"):
+        s.plan(long, {**s.default(long), "by_rows": True})
 
 
 def expected(subscripts: str, wanted: Configuration | None = None, **sizes: int) -> float:

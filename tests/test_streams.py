@@ -57,6 +57,39 @@ def test_loads_of_a_copy_are_in_flight_together(text: str, plan: Stream) -> None
         equal_to_numpy(e, t_unit, **({} if text == "iji->ij" else {"N": length}))
 
 
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("ji->ij", Stream("ji", "j", 8, {}, square="i")),
+        ("ji,ij->ij", Stream("ji", "j", 8, {"i": 16, "j": 24}, square="i", streaming_stores=True)),
+        ("jki,i,jki->kij", Stream("kji", "j", 4, {"k": 1}, square="i")),
+        ("ikj,ji->kij", Stream("kji", "j", 2, {}, square="i")),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("long", "ij")
+def test_squares_are_turned_round_in_registers(text: str, plan: Stream, long: str) -> None:
+    """Of one operand or several, with what is left of either index, whatever of it the groups take."""
+    lengths: dict[str, Any] = {"i": 21, "j": 19, "k": 3, long: "N"}
+    e, t_unit, match = matched(text, rows=2, **{x: n for x, n in lengths.items() if x in text})
+    t_unit = write(t_unit, match, plan)
+    assert f"feinsum_turn_double{plan.width}" in generate_program(t_unit).source
+    for length in LENGTHS:
+        equal_to_numpy(e, t_unit, N=length)
+
+
+def test_what_is_computed_is_not_turned_round(cpu: Device) -> None:
+    """A product of arrays lies nowhere, so it is read as before; the operand beside it is turned."""
+    a, b, c = fe.array("A", (40, 50)), fe.array("B", (40, 50)), fe.array("C", (40, 50))
+    e = fe.batched_einsum("ji,ji->ij", [[(a, b), c]])
+    s = find_space("permutation")
+    configuration = {**s.default(s.problem(e, {}, cpu.profile)), "by_rows": False, "square": True}
+    program = realize(e, {}, s, configuration, cpu.profile)
+    assert program.source.count("feinsum_turn_") == 2  # defined once, and called once
+    given = {name: np.random.default_rng(0).normal(size=(40, 50)) for name in "ABC"}
+    np.testing.assert_allclose(run(program, cpu, e, given), (given["A"] * given["B"] * given["C"]).T)
+
+
 @pytest.mark.parametrize("groups", [{}, {"i": 1, "j": 64}], ids=str)
 @pytest.mark.parametrize(("width", "accumulators"), [(8, 4), (8, 1), (1, 4)])
 def test_lanes_are_summed(width: int, accumulators: int, groups: dict[str, int]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from feinsum.candidates.spread import LIKENESS, spread
+from feinsum.candidates.spread import spread
 from feinsum.cost import Work, in_turn
 from feinsum.cost.features import Features, parameter_features, problem_features, waste_features, work_features
 from feinsum.cost.model import CostModel, cost_model
@@ -197,7 +197,7 @@ class _Search:
             return self.best
         limit = _ABOUT * self.expected[self.best]
         left = [point for point, t in self.expected.items() if t < limit and point not in self.centres]
-        return min(left, key=lambda point: self.expected[point] * (1 + LIKENESS * self._likeness(point)), default=None)
+        return min(left, key=lambda point: self.expected[point] * (1 + self._likeness(point)), default=None)
 
     def _likeness(self, point: tuple[Any, ...]) -> float:
         """The largest share of parameters that a point has in common with a centre."""

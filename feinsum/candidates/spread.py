@@ -7,19 +7,20 @@ the other, the choice with the least::
 
 On times of patterns left out of the training (``python -m benchmarks heats``) the quickest of four such configurations
 takes 1.03 (H200) to 1.05 (two cores of Zen 3, 4 and 5) of the best that was measured, the first alone 1.13 to 1.28, the
-first four 1.02 to 1.07; other λ from 0.3 to 2 changed that by less than 0.01.  After the idea of maximal marginal
-relevance (J. Carbonell and J. Goldstein, SIGIR 1998).
+first four 1.02 to 1.07; that was with λ = 1, and others from 0.3 to 2 changed it by less than 0.01.  After the idea of
+maximal marginal relevance (J. Carbonell and J. Goldstein, SIGIR 1998).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from feinsum.space import Configuration
+from feinsum.space.chain import STEPS, read_chain
 
-LIKENESS = 1.0
-"""λ above: a likely error of the model by a factor of two."""
+LIKENESS = 0.5
+"""λ above: a likely error of the model by half."""
 T = TypeVar("T")
 
 
@@ -48,15 +49,28 @@ def spread(
         chosen.append(left.pop(place))
         likeness.pop(place)
         own = configured(chosen[-1])
-        likeness = [max(share, _likeness(configured(choice), own)) for choice, share in zip(left, likeness, strict=True)]
+        likeness = [max(share, alike(configured(choice), own)) for choice, share in zip(left, likeness, strict=True)]
     return chosen
 
 
-def _likeness(a: tuple[str, Configuration], b: tuple[str, Configuration]) -> float:
-    """The share of parameters that have the same value in both; 0 of other spaces."""
-    (space, own), (other, theirs) = a, b
-    if space != other:
+def alike(a: tuple[str, Configuration], b: tuple[str, Configuration]) -> float:
+    """The share of parameters that have the same value in both, those of steps where both are chains; 0 of other spaces.
+
+    >>> alike(("generic", {"lane": "i", "items": 64}), ("generic", {"lane": "i", "items": 32}))
+    0.5
+    """
+    if a[0] != b[0]:
         return 0.0
+    own, theirs = _parameters(a[1]), _parameters(b[1])
     names = own.keys() | theirs.keys()
-    alike: int = sum(own.get(name) == theirs.get(name) for name in names)
-    return alike / max(1, len(names))
+    same: int = sum(own.get(name) == theirs.get(name) for name in names)
+    return same / max(1, len(names))
+
+
+def _parameters(configuration: Configuration) -> Mapping[Any, Any]:
+    """The parameters of a configuration, and of a chain what its steps are."""
+    if STEPS not in configuration:
+        return configuration
+    links = read_chain(configuration[STEPS])
+    told = ({"of": link.operands, "to": link.output, "by": link.space, **link.configuration} for link in links)
+    return {(k, name): value for k, link in enumerate(told) for name, value in link.items()}

@@ -7,6 +7,6 @@
 """
 
 from feinsum.cost.roofline import Roofline, roofline, roofline_s
-from feinsum.cost.work import Work, in_turn, nest_work
+from feinsum.cost.work import Work, in_turn, nest_work, rounds_s
 
-__all__ = ["Roofline", "Work", "in_turn", "nest_work", "roofline", "roofline_s"]
+__all__ = ["Roofline", "Work", "in_turn", "nest_work", "roofline", "roofline_s", "rounds_s"]

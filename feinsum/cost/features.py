@@ -25,6 +25,7 @@ RANK = "rank"
 """The feature that is the rank of the space."""
 _FAR = 5
 """From this choice of a parameter on, all are equally far from the best guess."""
+_LINE_BYTES = 128
 SPACE = "space "
 """Begins the name of the feature that says which space it is."""
 
@@ -39,6 +40,11 @@ def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceP
     output, summed = e.indexing.output, e.indexing.summed
     itemsize = max(a.dtype.itemsize for a in e.arrays)
     registers = {"registers of device": float(device.vectors)} if device.simd_bytes else {}
+
+    def alignment(letters: str) -> float:
+        """Of what multiple of bytes rows of an array begin at, up to a line of 128 bytes."""
+        return _log(math.gcd(_LINE_BYTES, itemsize * (sizes[letters[-1]] if letters else 1)))
+
     return {
         **registers,
         "bytes": _log(nbytes),
@@ -47,6 +53,8 @@ def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceP
         "outputs": _log(math.prod(sizes[x] for x in output)),
         "terms": _log(math.prod(sizes[x] for x in summed)),
         "row": _log(sizes[output[-1]] if output else 1),
+        "alignment of output": alignment(output),
+        "alignment": min(map(alignment, e.indexing.inputs)),
         "rows": float(e.b),
         "operands": float(e.n),
         "axes": float(len(output)),
@@ -74,6 +82,8 @@ def work_features(work: Work, device: DeviceProfile, itemsize: int) -> Features:
         }
     if work.loads:
         found["loads"] = _log(work.loads / max(1.0, work.flops))
+    if work.shared:
+        found |= {"shared": _log(work.shared / max(1.0, work.flops)), "waits": _log(work.waits)}
     if work.lanes:
         found["lanes"] = float(work.lanes)
     if work.sums:

@@ -8,6 +8,7 @@ the same time, proved, and run in turns for some milliseconds::
             | build 0 ....... build 2 ....|
 
 The first of them is what the ladder would take without a heat, and stays what is taken unless another is clearly quicker.
+Processes that run heats on one device take turns (:mod:`feinsum.generate.turns`).
 There is no heat for what takes no time, for arrays that are too large to try, where kernels are to loop over an index, and
 where the einsum itself has a record.
 """
@@ -29,6 +30,8 @@ from feinsum.candidates.ladder import Choice
 from feinsum.compile.executable import Executable
 from feinsum.ending import calling
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
+from feinsum.generate.cache import kernel_cache
+from feinsum.generate.turns import turn
 from feinsum.generate.workshop import KernelJob, Making
 
 logger = logging.getLogger(__name__)
@@ -45,6 +48,8 @@ _PATIENCE_S = 0.5
 """Seconds for which a heat waits for compilers once a kernel is there, unless that took longer."""
 _RUNS_S = 0.15
 """Seconds of runs."""
+_TURN_S = 2.0
+"""Seconds for which heats of other processes on the same device are waited for."""
 _LEAST_S, _MOST_S = 10e-6, 0.25
 """Expected times for which a heat is worth it, and not too long."""
 _MOST_BYTES = {"cpu": 512 << 20}
@@ -188,7 +193,9 @@ def _times(job: KernelJob, executables: Sequence[Executable]) -> list[float]:
         with calling:
             sets = noisy_sets(e, lengths, device.queue, device.profile, _most_bytes(job))
             parameters = {**length_values(e, lengths), **scalars_of(e, 0, "even")}
-            return heat(executables, device.queue, sets, parameters, seconds=_RUNS_S)
+            cache = kernel_cache()
+            with turn(cache.directory if cache.limit_bytes else None, device.id, _TURN_S):
+                return heat(executables, device.queue, sets, parameters, seconds=_RUNS_S)
     except DeviceError as error:
         logger.info("no heat for '%s': %s", e, error)
         return untimed

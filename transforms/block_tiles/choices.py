@@ -21,12 +21,11 @@ from feinsum.space import Choices, Problem, Value
 
 from .plans import OTHER_REGISTERS, contraction, refusal_of_device, residents, tiles
 from .products import FusedProduct, joined, product
-from .work import product_work
+from .work import block_seconds
 
-MOST_SHAPES, MOST_ALIKE = 20, 3
-"""Cheap shapes that are offered, and the most of them with equally many fragments for a warp; chosen by hand."""
-LOOKED_AT, MOST_QUICK = 40, 8
-"""Cheap shapes whose time is estimated, and how many of the fastest are offered besides; chosen by hand."""
+MOST_SHAPES, MOST_ALIKE, MOST_QUICK = 20, 3, 8
+"""Quick shapes that are offered, the most of them with equally many fragments for a warp, and how many of the quickest
+besides, whatever these hold; chosen by hand."""
 MOST_LONGER = 16
 """Shapes that are offered for such a unit; chosen by hand."""
 MOST_DEPTHS = 4
@@ -35,15 +34,10 @@ REUSED = 1024
 """Uses of an operand from which a copy of it in another order pays; chosen by hand."""
 SCATTERED_REUSED = 128
 """The same of an operand whose neighbours in memory are of other items of the batch; chosen by hand."""
-MOST_RESIDENT = 4
-"""Groups of a multiprocessor beyond which more make no difference; chosen by hand."""
 GROUPS_WANTED = 6
 """Work-groups for each multiprocessor, among which a sum is split; chosen by hand."""
 LONGEST_STEP = 8
 """Terms of a step of the units for float64 that multiply float32."""
-ENOUGH_SUB_GROUPS = 8
-"""Sub-groups of a multiprocessor, so that some multiply while others wait; chosen by hand after times of an H200 on
-2026-11-20, of which cases is not recorded."""
 
 
 def block_choices(p: Problem) -> Choices:
@@ -153,10 +147,10 @@ def pipelines(p: Problem, several: bool) -> list[str]:
 
 
 def shapes(own: FusedProduct, **choices: Value) -> list[str]:
-    """Block tiles by their cost, cheapest first.
+    """Block tiles by the time of :func:`.work.block_seconds`, quickest first.
 
     Only few have the same number of fragments for a warp, so that large and small ones are among them; after these come
-    the fastest of the cheapest by the estimate of :mod:`feinsum.transforms.block_tiles.work`.
+    the quickest of the others.
     """
     p = own.problem
     return list(_shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, tuple(choices.items())))
@@ -176,16 +170,11 @@ def _shapes(
     costs = _costs(own, replace(usual, block_tile=together))
     able = np.flatnonzero(costs < math.inf)
     ranked = able[np.argsort(costs[able], kind="stable")].tolist()
-    found = [every[k] for k in _unlike(every, able.tolist(), ranked, costs.tolist())] or [SMALLEST]
-    cheap = [every[k] for k in ranked[:LOOKED_AT]]
-    plans = {shape: replace(usual, block_tile=shape) for shape in {*found, *cheap}}
-
-    def seconds(shape: BlockShape) -> float:
-        return product_work(own, plans[shape]).seconds(device, own.problem.itemsize)
-
-    quick = sorted((shape for shape in cheap if shape not in found), key=seconds)
-    offered = (*found, *quick[:MOST_QUICK])
-    return tuple(map(str, sorted(offered, key=lambda shape: bool(ranked) and _spills(own, plans[shape]))))
+    unlike = _unlike(every, able.tolist(), ranked, costs.tolist())
+    rest = [k for k in ranked if k not in unlike][:MOST_QUICK]
+    found = [every[k] for k in (*unlike, *rest)] or [SMALLEST]
+    plans = {shape: replace(usual, block_tile=shape) for shape in found}
+    return tuple(map(str, sorted(found, key=lambda shape: bool(ranked) and _spills(own, plans[shape]))))
 
 
 def _unlike(every: Sequence[BlockShape], able: Sequence[int], ranked: Sequence[int], costs: Sequence[float]) -> list[int]:
@@ -241,24 +230,13 @@ def _every_shape(unit: bool) -> tuple[tuple[BlockShape, ...], BlockShapes]:
 
 
 def _costs(own: FusedProduct, plan: BlockTiles) -> Any:
-    """Multiplications of the busiest multiprocessor, and loads in terms of them; infinite if registers do not suffice.
-
-    The larger a block and the fragments of a sub-group are, the less is loaded for each multiplication, from global and
-    from local memory.  The weights of loads were chosen by hand, that of warps that wait for each other as
-    :data:`ENOUGH_SUB_GROUPS` was.
+    """The times of block tiles, in seconds; infinite if registers or local memory do not suffice, or if a block of several
+    items of the batch does not hold the whole of each.
 
     :param plan: of :class:`BlockShapes`.
     """
-    p, (rows, columns), (down, across) = own.problem, plan.extents, plan.block_tile.warp_tile
-    resident = np.minimum(residents(p, plan), MOST_RESIDENT)
-    lengths = {name: own.count(name) for name in ("rows", "columns", "batch")}
-    sticks_out = (plan.items > 1) & ((lengths["rows"] > rows) | (lengths["columns"] > columns))
-    able = (resident > 0) & ~sticks_out
-    groups = -(-lengths["rows"] // rows) * -(-lengths["columns"] // columns) * -(-lengths["batch"] // plan.items)
-    # Groups come and go; at the end half of those that a multiprocessor holds are left, as a rule.
-    rounds = np.maximum(groups / p.device.compute_units, 1.0) + resident / 2
-    loads = 16 / rows + 16 / columns + 8 / (down * plan.fragments.rows) + 8 / (across * plan.fragments.columns)
-    warps = prod(plan.block_tile.warps)
-    hidden = np.where(able, np.minimum(1.0, resident * warps / ENOUGH_SUB_GROUPS), 1.0)
-    waits = 1 + warps / 48  # the more wait for each other, the longer
-    return np.where(able, rounds * plan.items * rows * columns * (1 + loads) * waits / hidden, math.inf)
+    rows, columns = plan.extents
+    held = residents(own.problem, plan)
+    sticks_out = (plan.items > 1) & ((own.count("rows") > rows) | (own.count("columns") > columns))
+    able = (held > 0) & ~sticks_out
+    return np.where(able, block_seconds(own, plan, np.maximum(held, 1)), math.inf)

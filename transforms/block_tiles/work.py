@@ -3,25 +3,26 @@
 With blocks of m rows by n columns, sub-groups of m' by n' within them, and K terms, each block takes::
 
     2 m n K                       operations
-    (m + n) K                     numbers of tiles, from memory or the cache that all share
-    m n K (1 / m' + 1 / n') / 2   numbers of fragments, from local memory in half the time
-    5 m n                         results, each store in the time of five loads
+    (m + n) K                     numbers of tiles, from the cache that all compute units share
+    m n K (1 / m' + 1 / n')       numbers of fragments, from local memory
+    m n                           results
 
-Tiles and results move in sectors of 32 bytes, so elements in shorter runs count for more.  Numbers that are split for a
-matrix unit are split as fragments are loaded, which takes six times as long.  These five constants were fitted to 610 times
-of ten contractions, measured on an H200 until 2026-11-20: half of the estimates are within a factor of 1.14.
+Tiles and results move in sectors of 32 bytes, so elements in shorter runs count for more.  Products of float32 that are
+split for a matrix unit, or made as float64, take 1.5 and 2 times as long as those of float32 by such a unit would.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
-from feinsum.cost import Work, in_turn, nest_work
+import numpy as np
+
+from feinsum.cost import Work, in_turn, nest_work, rounds_s
 from feinsum.devices.ptx import SUB_GROUP
 from feinsum.skeletons.block_tiles import GROUPS, ITEMS, BlockTiles, Digit, IndexGroup, lanes
 from feinsum.space import Configuration, Problem
@@ -30,12 +31,8 @@ from feinsum.subscripts import Subscripts
 from .plans import OTHER_REGISTERS, planned, preparation
 from .products import SECTOR_BYTES, FusedProduct
 
-_STORE = 5.0
-"""Loads in the time of a store."""
-_FRAGMENT = 0.5
-"""Loads in the time of one from local memory."""
-_SPLIT = 6.0
-"""The factor of the time of loads whose elements are split."""
+_SPLIT, _CONVERTED = 1.5, 2.0
+"""The factors of the time of products whose numbers are split, and of those that are made in a longer type."""
 _NEIGHBOURS = {True: (8, 4), False: (SUB_GROUP, 1)}
 """Rows and columns that the lanes of a sub-group store at a time, from a matrix unit or not."""
 
@@ -59,35 +56,68 @@ def entry_by_entry_work(indexing: Subscripts, sizes: Mapping[str, int], itemsize
 
 def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
     """The work of the contraction alone."""
-    p, (rows, columns), held = own.problem, plan.extents, plan.fragments
+    p = own.problem
+    counts = block_counts(own, plan)
+    return Work(
+        flops=counts["flops"],
+        bytes=p.least_bytes + counts["beside"],
+        loads=counts["shared"] + counts["local"],
+        shared=counts["shared"],
+        stored=counts["stored"],
+        waits=counts["waits"],
+        groups=counts["groups"],
+        items=plan.work_items,
+        registers_bytes=4 * (plan.registers() + OTHER_REGISTERS),
+        local_bytes=plan.local_bytes(),
+        matrix=plan.fragments.unit is not None,
+    )
+
+
+def block_seconds(own: FusedProduct, plan: BlockTiles, held: Any) -> Any:
+    """The time of the contraction alone, without what memory takes, in seconds; of :class:`BlockShapes`, an array.
+
+    :param held: groups that a multiprocessor holds at a time, at least one.
+    """
+    counts = block_counts(own, plan)
+    del counts["beside"]
+    return rounds_s(
+        own.problem.device,
+        own.problem.itemsize,
+        **counts,
+        held=held,
+        items=plan.work_items,
+        matrix=plan.fragments.unit is not None,
+    )
+
+
+def block_counts(own: FusedProduct, plan: BlockTiles) -> dict[str, Any]:
+    """What groups do, as :func:`feinsum.cost.work.rounds_s` asks for it; and `beside`, the bytes that come along in a
+    sector and are for other groups, as they are of other items of the batch."""
+    (rows, columns), held = plan.extents, plan.fragments
     runs = _runs_of(own, plan)
-    counts = runs.counts
+    counts, itemsize = runs.counts, own.problem.itemsize
     blocks = -(-counts["rows"] // rows) * -(-counts["columns"] // columns) * -(-counts["batch"] // plan.items)
     points, terms = blocks * plan.items * rows * columns, counts["sums"]
     (down, across), (a, b, _) = plan.block_tile.warp_tile, held.registers
     # Of a sub-group, for each step of the unit.
     fragments = SUB_GROUP * (down * a + across * b)
-    steps = points * terms // (down * across * held.rows * held.columns * held.depth)
-    split = _SPLIT if held.unit is not None and held.unit.dtype == "float" else 1.0
+    steps = points * terms / (down * across * held.rows * held.columns * held.depth)
     widest = tuple(plan.depth if along else n for along, n in zip(plan.along_sums, (rows, columns), strict=True))
-    sectors = [_waste(p.itemsize, run, most) for run, most in zip(runs.operands, widest, strict=True)]
+    sectors = [_waste(itemsize, run, most) for run, most in zip(runs.operands, widest, strict=True)]
     loaded = [(points * terms / (rows, columns)[1 - side], sectors[side]) for side in (0, 1)]
-    tiles = sum(count * each for count, each in loaded)
-    # What neighbours an operand in a sector is for other groups, if these are items of the batch.
-    beside = sum(count * (each - 1) for side, (count, each) in enumerate(loaded) if own.quick[side] in plan.batch)
     stored = zip(runs.results, _NEIGHBOURS[held.unit is not None], strict=True)
-    results = prod(counts[x] for x in ("rows", "columns", "batch")) * min(_waste(p.itemsize, *each) for each in stored)
-    return Work(
-        # float64 takes twice as long.
-        flops=2 * points * terms * (2 if held.itemsize > plan.itemsize else 1),
-        bytes=p.least_bytes + p.itemsize * beside,
-        loads=p.itemsize * (tiles + _FRAGMENT * split * steps * fragments + _STORE * results),
-        groups=blocks,
-        items=plan.work_items,
-        registers_bytes=4 * (plan.registers() + OTHER_REGISTERS),
-        local_bytes=plan.local_bytes(),
-        matrix=held.unit is not None,
-    )
+    results = prod(counts[x] for x in ("rows", "columns", "batch")) * min(_waste(itemsize, *each) for each in stored)
+    longer = _CONVERTED if held.itemsize > plan.itemsize else 1.0
+    split = _SPLIT if held.unit is not None and held.unit.dtype == "float" else 1.0
+    return {
+        "flops": 2 * points * terms * longer * split,
+        "shared": itemsize * sum(count * each for count, each in loaded),
+        "local": itemsize * steps * fragments,
+        "stored": itemsize * results,
+        "waits": -(-terms // plan.depth),
+        "groups": blocks,
+        "beside": itemsize * sum(n * (each - 1) for side, (n, each) in enumerate(loaded) if own.quick[side] in plan.batch),
+    }
 
 
 @dataclass(frozen=True)
@@ -134,10 +164,10 @@ def _runs(
     return _Runs(counts, (a, b), stored)
 
 
-def _waste(itemsize: int, run: int, most: int) -> float:
+def _waste(itemsize: int, run: int, most: Any) -> Any:
     """The size of whole sectors over that of a run of at most so many neighbours which they hold."""
-    nbytes = itemsize * min(run, most)
-    return math.ceil(nbytes / SECTOR_BYTES) * SECTOR_BYTES / nbytes
+    nbytes = itemsize * np.minimum(run, most)
+    return -(-nbytes // SECTOR_BYTES) * SECTOR_BYTES / nbytes
 
 
 def side_by_side(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit], most: int = sys.maxsize) -> int:

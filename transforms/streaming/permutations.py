@@ -27,7 +27,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     version=1,
     rank=4,
     parameters=permutation_choices,
-    implied={"spare": 0, "joined": False, "strips": 1, "vector": 1, "by_rows": False},
+    implied={"spare": 0, "joined": False, "strips": 1, "vector": 1, "by_rows": False, "square": False},
     plan=permutation_plan,
     estimate=estimate,
     epilogues=True,

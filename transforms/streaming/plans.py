@@ -85,6 +85,8 @@ def permutation_plan(p: Problem, c: Configuration) -> Stream:
     :raises TransformError: as of :func:`copy_plan`, or if tiles take more local memory than there is.
     """
     plan, across = copy_plan(p, c, by_rows=c["by_rows"]), crossing(p.einsum)
+    if c["square"]:
+        return replace(plan, square=across)
     if p.device.simd_bytes or not across:
         return plan
     if c["strips"] > 1:

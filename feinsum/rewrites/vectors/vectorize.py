@@ -163,7 +163,7 @@ class VectorLanes:
     def _rewrite(self, insn: Any) -> None:
         own = sorted(self.lanes & insn.within_inames)
         if not own:
-            self.instructions.append(insn)
+            self.instructions.append(self._with_vectors(insn) if isinstance(insn, CInstruction) else insn)
             return
         if len(own) > 1 or not isinstance(insn, lp.Assignment):
             raise TransformError(f"instruction '{insn.id}' is no assignment with one lane, but has {own}")
@@ -192,6 +192,16 @@ class VectorLanes:
             finishing = self.finishing.get(insn.assignee_name)
             finish = partial(finish_row, self, insn, iname, finishing) if finishing else None
             store_row(self, insn, iname, block, lane, values, inside, finish)
+
+    def _with_vectors(self, insn: CInstruction) -> CInstruction:
+        """Code that fills an array of vectors, which it is told to: its assignees as numbers of the array as it is now."""
+        assignees = []
+        for assignee in insn.assignees:
+            axis = self.axes.get(assignee.aggregate.name) if isinstance(assignee, Subscript) else None
+            if axis is not None:
+                assignee = Subscript(assignee.aggregate, (*assignee.index_tuple, 0))
+            assignees.append(assignee)
+        return insn.copy(assignees=tuple(assignees))
 
     def loops(self, iname: str) -> tuple[str, str]:
         """New loops over the vectors of a row and over their lanes."""

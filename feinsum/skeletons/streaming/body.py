@@ -28,6 +28,7 @@ class StreamBody:
     :ivar outer: output index -> its loop, for those around everything else of a group.
     :ivar partial: where the partial sums go, if groups take parts of a sum.
     :ivar lanes: loops that are to be vectors.
+    :ivar functions: of OpenCL C that the instructions call, by their names.
     """
 
     match: Match
@@ -38,6 +39,7 @@ class StreamBody:
     outer: Mapping[str, str]
     partial: PartialSums | None
     lanes: list[str] = field(default_factory=list)
+    functions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def opened(cls, kernel: lp.LoopKernel, match: Match, plan: Stream, after: frozenset[str]) -> Self:
@@ -104,11 +106,15 @@ class StreamBody:
         at = {x: Variable(loop) if isinstance(loop, str) else loop for x, loop in loops.items()}
         return at | ({self.plan.lane: strips.position} if strips else {})
 
-    def term(self, row: int, at: Mapping[str, Any]) -> Any:
-        """The product of the operands at a point."""
+    def term(self, row: int, at: Mapping[str, Any], known: Mapping[int, Any] | None = None) -> Any:
+        """The product of the operands at a point.
+
+        :param known: operand -> its value there, where that is somewhere else than in memory.
+        """
+        known, letters_of = known or {}, zip(self.match.rules[row], self.match.einsum.indexing.inputs, strict=True)
         calls = tuple(
-            Call(Variable(rule), tuple(at[x] for x in letters))
-            for rule, letters in zip(self.match.rules[row], self.match.einsum.indexing.inputs, strict=True)
+            known.get(operand, Call(Variable(rule), tuple(at[x] for x in letters)))
+            for operand, (rule, letters) in enumerate(letters_of)
         )
         return calls[0] if len(calls) == 1 else Product(calls)
 

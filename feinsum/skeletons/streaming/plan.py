@@ -152,6 +152,14 @@ class Stream:
         default=None,
     )
 
+    square: str = described(
+        """The index along the rows of operands that are read across them, of which as many values as a vector has lanes are
+        turned round in registers, as many rows at a time; nothing where they are read number by number.""",
+        word="staged operands",
+        parameter="square",
+        default="",
+    )
+
     crossed: CrossedTiles | None = described(
         """The square tiles in local memory of GPUs where an operand has its lanes across the rows of another, or of the
         output.  `tile` is how many iterations of both indices they have; for sums, 0 is none: work-items read the other
@@ -169,6 +177,8 @@ class Stream:
             raise TransformError(f"{self.width} work-items are more than the places of a tile of {self.crossed.length}")
         if self.flight and (self.vectors or self.summed or self.turned or not self.order.endswith(self.flight.letters)):
             raise TransformError(f"work-items have no strips of '{self.flight.letters}' at a time in loops '{self.order}'")
+        if self.square and (not self.vectors or self.summed or self.width == 1 or not self.order.endswith(self.square)):
+            raise TransformError(f"vectors of {self.width} make no squares of '{self.square}' in loops '{self.order}'")
         if self.lane not in self.order or not set(self.summed) <= set(self.order):
             raise TransformError(f"loops '{self.order}' lack the lane '{self.lane}', or some of the sums '{self.summed}'")
         if len(self.split) > 1:
@@ -204,7 +214,7 @@ class Stream:
         found = {self.lane: self.width * (self.accumulators if self.lane in self.summed else 1)}
         if self.keeps_sums:
             found[self.sums[-1]] = self.accumulation
-        return found
+        return found | ({self.square: self.width} if self.square else {})
 
     def local_bytes(self) -> int:
         """Local memory of a work-group for its tiles."""

@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import islpy as isl
 import loopy as lp
@@ -27,6 +28,8 @@ from feinsum.skeletons.streaming.crossed import CrossedSums
 from feinsum.skeletons.streaming.flights import copy_in_flight
 from feinsum.skeletons.streaming.partial_sums import add_up
 from feinsum.skeletons.streaming.plan import Stream, TurnedTiles
+from feinsum.skeletons.streaming.squares import turned_squares
+from feinsum.skeletons.streaming.strips import Strips
 from feinsum.skeletons.streaming.sums import keep_lanes, sum_lanes
 
 _ADDED_UP = 256
@@ -82,6 +85,7 @@ def _written(body: StreamBody) -> lp.LoopKernel:
         stores = [store for row in range(body.match.einsum.b) for store in write_row(body, row)]
     rules = add_up(body.draft, body.partial, stores) if body.partial else {}
     kernel = body.draft.finished(body.match.insn_ids, ())
+    kernel = kernel.copy(preambles=(*kernel.preambles, *body.functions.items()))
     return _without_conflicts(kernel.copy(substitutions={**kernel.substitutions, **rules}), stores)
 
 
@@ -103,11 +107,29 @@ def _copy(body: StreamBody, row: int) -> list[str]:
     stores: list[str] = []
     inner = body.plan.order.partition(body.plan.lane)[2]
     for strips in body.strips():
-        behind = {x: body.loops.plain(x) for x in inner}
-        at = body.at(strips, behind)
-        order = (strips.strip, *behind.values(), *strips.inside)
-        stores.append(body.assign(body.result(row, at), body.term(row, at), order, (*body.after, *stores)))
+        for across in _parts_across(body, strips):
+            behind = {x: body.loops.plain(x) for x in inner if across is None or x != body.plan.square}
+            at, outer = body.at(strips, behind), [strips.strip, *behind.values()]
+            known: dict[int, Any] = {}
+            filled: list[str] = []
+            if across is not None:
+                at |= {body.plan.square: across.position}
+                outer += [across.strip, *across.inside]
+                if across.whole:
+                    known, filled = turned_squares(body, row, strips, across)
+            after = (*body.after, *filled, *stores)
+            stores.append(body.assign(body.result(row, at), body.term(row, at, known), (*outer, *strips.inside), after))
     return body.named(row, stores)
+
+
+def _parts_across(body: StreamBody, strips: Strips) -> Sequence[Strips | None]:
+    """Whole strips of the index along the rows of operands that are turned round, and the remainder; None for all of them
+    where nothing is."""
+    letter, width = body.plan.square, body.plan.width
+    if not letter or not strips.whole:
+        return [None]
+    parts = (body.loops.whole(letter, width, {"place": width}), body.loops.left(letter, width))
+    return [part for part in parts if part is not None]
 
 
 def _write_turned(t_unit: lp.TranslationUnit, match: Match, plan: Stream, tiles: TurnedTiles) -> lp.TranslationUnit:
