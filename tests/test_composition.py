@@ -17,6 +17,7 @@ from profiles import GPU
 
 import feinsum as fe
 from feinsum.candidates.composed import MOST_CHAINS, best_chains
+from feinsum.candidates.ladder import candidates
 from feinsum.candidates.records import Inquiry
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import build
@@ -318,6 +319,16 @@ def test_no_partial_result_of_a_guessed_chain_is_taken_to_stay_near_on_a_gpu(sto
     found = best_chains(CHAIN, CHAIN.problem(e, {}, GPU), Inquiry(open_stores(store), GPU))
     assert found
     assert not any(made.is_cached for made in found)
+
+
+def test_a_chain_that_promises_too_little_follows_one_launch(store: str) -> None:
+    """Where a heat may try it: the last step of this ring has forty million results."""
+    shapes = {"A": (10, 80, 12), "B": (12, 80, 10), "C": (10, 80, 12), "D": (12, 80, 10)}
+    e = fe.einsum("aib,bjc,ckd,dla->ijkl", *(fe.array(name, shape, "float32") for name, shape in shapes.items()))
+    first, *others = candidates(Instance.at(e, e.resolve({}), GPU), open_stores(store))
+    assert first.rung == "cost model"
+    assert STEPS not in first.configuration
+    assert any(STEPS in choice.configuration and choice.rung == "cost model" for choice in others)
 
 
 def test_a_chain_on_a_gpu_has_steps_in_blocks() -> None:

@@ -44,9 +44,9 @@ predictions on a CPU are off by 1.4 and more."""
 _FAVOURITES = 6
 """Configurations of the cost model, unlike each other, that are tried before it is taken to be wrong about the einsum."""
 _OF_ONE_LAUNCH = 0.6
-"""The share of the time expected of one launch that a chain without records may be expected to take at most if its partial
-results leave the caches of a CPU, or local memory of a GPU: the model knows few such steps, and one on a Zen 4 took five
-times as long as expected, another on an H200 three times."""
+"""The share of the time expected of one launch that a chain without records may be expected to take at most to come before
+it, if its partial results leave the caches of a CPU, or local memory of a GPU: the model knows few such steps, and one on a
+Zen 4 took five times as long as expected, another on an H200 three times.  A heat may try it all the same."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,14 @@ def _climb(
         yield Choice(rung, s, record.configuration, record)
     best = favoured.unlike_each_other
     composed = [c for name, s in matching.items() for c in best_chains(s, problems[name], inquiry)]
-    if best and _is_one_launch(best[0], problems):
-        limit_s = _OF_ONE_LAUNCH * best[0].expected_s
-        composed = [c for c in composed if c.rung == "steps" or c.is_cached or c.expected_s < limit_s]
-    guesses = [Choice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins) for c in composed]
+    limit_s = _OF_ONE_LAUNCH * best[0].expected_s if best and _is_one_launch(best[0], problems) else math.inf
+    chains: dict[bool, list[Choice]] = {True: [], False: []}
+    for c in composed:
+        leads = c.rung == "steps" or c.is_cached or c.expected_s < limit_s
+        chains[leads].append(Choice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins))
     models = [Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in best]
-    guesses = [*sorted([*guesses, *beaten, *models[:1]], key=lambda choice: choice.expected_s or 0.0), *models[1:]]
+    leading = sorted([*chains[True], *beaten, *models[:1]], key=lambda choice: choice.expected_s or 0.0)
+    guesses = [*leading, *chains[False], *models[1:]]
     for rung, record in inquiry.of_other_types(question):
         s = matching[record.space]
         adapted = adapt(record, here, s)
