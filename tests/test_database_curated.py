@@ -10,8 +10,12 @@ import pytest
 from records import KEY, SIZES, make_record
 
 from feinsum import DatabaseError
+from feinsum.canonicalization import parse_key
 from feinsum.database import CuratedRecords, Database, Stores, TuningRecord, curate, open_stores
 from feinsum.database.curated import file_name
+from feinsum.devices import DeviceProfile
+from feinsum.registry import find_space
+from feinsum.space import Instance
 
 H200 = "NVIDIA H200 (CUDA 580)"
 
@@ -158,3 +162,21 @@ def test_the_curated_records_of_feinsum_are_sound() -> None:
         found = [TuningRecord.from_json(line) for line in lines]
         assert {file_name(record.device) for record in found} == {path.name}
         assert [record.to_json() for record in found] == lines == sorted(set(lines))
+
+
+def test_the_curated_records_of_feinsum_are_configurations() -> None:
+    """Their spaces accept them on their devices: a record that is refused is lost, whatever is offered these days."""
+    folder = Path(__file__).parents[1] / "benchmarks" / "landscapes"
+    profiles = [DeviceProfile.from_json(path.read_text().partition("\n")[0]) for path in folder.glob("*.jsonl")]
+    known = {profile.id: profile for profile in profiles}
+    refused, accepted = [], 0
+    for path in Path(feinsum.tuning_db.__path__[0]).glob("*.jsonl"):
+        for record in map(TuningRecord.from_json, path.read_text(encoding="utf-8").splitlines()):
+            if record.device in known:
+                here = Instance(parse_key(record.einsum_key), dict(record.sizes), known[record.device])
+                s = find_space(record.space)
+                reason = s.refusal(here.problem(s), record.configuration)
+                accepted += reason is None
+                refused += [f"{record.id}: {reason}"] * (reason is not None)
+    assert not refused
+    assert accepted > 700

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from profiles import CPU, GPU
 
 import feinsum as fe
+from feinsum.candidates.transfer import nearest
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.space import Configuration, Problem, TransformSpace, space
 from feinsum.space.roles import find_roles
@@ -261,3 +262,16 @@ def test_a_parameter_may_join_a_space_without_a_new_version() -> None:
     t_unit = fe.generate_loopy(PRODUCT)
     *_, tile, unroll = s.transform(t_unit, fe.match_einsum(t_unit), {"tile": 1}, problem)
     assert (tile, unroll) == (1, False)
+
+
+def test_an_open_parameter_may_have_values_that_are_not_offered() -> None:
+    """As records may, which were made when others were; the constraint has the last word."""
+    s = declare(open=("tile",), constraint=lambda p, c: "a tile of 7" if c["tile"] == 7 else None)
+    problem = s.problem(PRODUCT, {"N": 11}, CPU)
+    assert 5 not in s.parameters(problem)["tile"]
+    assert s.refusal(problem, {"tile": 5, "unroll": True}) is None
+    assert s.refusal(problem, {"tile": 7, "unroll": True}) == "a tile of 7"
+    assert s.refusal(problem, {"tile": "5", "unroll": True}) == "tile is '5', not one of [8, 4, 11]"
+    assert s.refusal(problem, {"tile": 5, "unroll": 1}) == "unroll is 1, not one of [True, False]"
+    assert nearest(problem, s, {"tile": 5, "unroll": True}) == {"tile": 5, "unroll": True}
+    assert nearest(problem, s, {"tile": 7, "unroll": True}) == {"tile": 8, "unroll": True}

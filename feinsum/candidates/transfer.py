@@ -100,7 +100,10 @@ def nearest(problem: Problem, space: TransformSpace, configuration: Configuratio
     given, choices = space.completed(configuration), space.parameters(problem)
     if given.keys() != choices.keys():
         return None
-    start = {name: min(values, key=lambda v: _apart(v, given[name])) for name, values in choices.items()}
+    start = {
+        name: given[name] if name in space.open else min(values, key=lambda v: _apart(v, given[name]))
+        for name, values in choices.items()
+    }
     for changed in islice(_near(start, choices), _TRIED):
         if space.constraint(problem, changed) is None:
             return changed

@@ -99,6 +99,7 @@ class TransformSpace:
         have the sums of all rows together.
     :ivar ruled: parameters whose first choice follows from what the hardware needs, so that it goes elsewhere even where a
         record is older than the parameter; see :func:`feinsum.candidates.transfer.adapt`.
+    :ivar open: parameters of which the choices are the most promising values among many: records may have others.
     """
 
     name: str
@@ -116,6 +117,7 @@ class TransformSpace:
     combines: bool | Callable[[Configuration], bool] = False
     longest: str | None = None
     ruled: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
 
     def finishes(self, e: BatchedEinsum, configuration: Configuration) -> bool:
         """Whether the kernel of a configuration applies the epilogues of an einsum where it stores its sums."""
@@ -191,6 +193,8 @@ class TransformSpace:
             return f"its parameters are {sorted(configuration)}, not {sorted(parameters)}"
         for name, values in parameters.items():
             # JSON tells 1, 1.0 and true apart, and so do the kernels made with them.
+            if name in self.open and type(configuration[name]) is type(values[0]):
+                continue
             if not any(type(configuration[name]) is type(value) and configuration[name] == value for value in values):
                 return f"{name} is {configuration[name]!r}, not one of {list(values)}"
         return self.constraint(problem, configuration)
@@ -326,6 +330,7 @@ def space(
     combines: bool | Callable[[Configuration], bool] = False,
     longest: str | None = None,
     ruled: tuple[str, ...] = (),
+    open: tuple[str, ...] = (),
     kind: type[TransformSpace] = TransformSpace,
     **more: Any,
 ) -> Callable[[Transform], TransformSpace]:
@@ -349,6 +354,7 @@ def space(
     :param combines: whether they also make one output of the sums of several rows; or of which configurations that is so.
     :param longest: an index letter of the subscripts, if their axes may stand in any order; see :class:`TransformSpace`.
     :param ruled: parameters whose first choice is a rule of hardware; see :class:`TransformSpace`.
+    :param open: parameters that may have values which are not among the choices; see :class:`TransformSpace`.
     :param kind: :class:`TransformSpace`, or a class of its own with `more` fields, such as :class:`ChainSpace`.
     """
     if plan is not None and constraint is not None:
@@ -377,6 +383,7 @@ def space(
             combines=combines,
             longest=longest,
             ruled=ruled,
+            open=open,
             **more,
         )
 

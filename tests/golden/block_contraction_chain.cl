@@ -3,8 +3,8 @@
 
 // Some GPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] a0: float64[6, 12, 10], a1: float64[12, Ne], a2_0: float64[12, Ne, 10], a2_1: float64[12, Ne, 10]
 // path=1 2 shape=0 pipeline=registers 2
-// feinsum('a0', 'a1', 'a2_0', 'out_0', 'Ne'): groups (('//', ('+', 15, 'Ne'), 16), 1, 1) of (32, 4)
-// feinsum_0('a0', 'a1', 'a2_1', 'out_1', 'Ne'): groups (('//', ('+', 15, 'Ne'), 16), 1, 1) of (32, 4)
+// feinsum('a0', 'a1', 'a2_0', 'out_0', 'Ne'): groups (('//', ('+', 31, 'Ne'), 32), 1, 1) of (32, 4)
+// feinsum_0('a0', 'a1', 'a2_1', 'out_1', 'Ne'): groups (('//', ('+', 31, 'Ne'), 32), 1, 1) of (32, 4)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -20,54 +20,54 @@ static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_0, __global double *__restrict__ out_0, int const Ne)
 {
   double a_0[2];
-  int a_at[3];
+  int a_at[6];
   int a_at_0[4];
   double acc[4];
   double b_0[1];
-  int b_at[6];
+  int b_at[3];
   int b_at_0[4];
-  int c_at[6];
-  int c_at_0[3];
-  int d_at[6];
-  int d_at_0[3];
-  double next_a0_0[6];
-  double next_a1_1_a2_0_2[3];
-  __local double tile_a0_0[2 * 32 * 28] __attribute__ ((aligned (16)));
-  __local double tile_a1_1_a2_0_2[2 * 16 * 28] __attribute__ ((aligned (16)));
+  int c_at[3];
+  int c_at_0[6];
+  int d_at[3];
+  int d_at_0[6];
+  double next_a0_0[3];
+  double next_a1_1_a2_0_2[6];
+  __local double tile_a0_0[2 * 16 * 28] __attribute__ ((aligned (16)));
+  __local double tile_a1_1_a2_0_2[2 * 32 * 28] __attribute__ ((aligned (16)));
 
   __attribute__((opencl_unroll_hint))
-  for (int load = 0; load <= 5; ++load)
+  for (int load = 0; load <= 2; ++load)
   {
-    b_at[load] = min(32 * gid(2) + (lid(0) + 32 * lid(1) + load * 128) / 24, 5);
+    b_at[load] = min(16 * gid(2) + (lid(0) + 32 * lid(1) + load * 128) / 24, 5);
     c_at[load] = (((lid(0) + 32 * lid(1) + load * 128) % 24) * 1) / 12;
     d_at[load] = (((lid(0) + 32 * lid(1) + load * 128) % 24) * 1) % 12;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_0 = 0; load_0 <= 2; ++load_0)
+  for (int load_0 = 0; load_0 <= 5; ++load_0)
   {
-    a_at[load_0] = min(16 * gid(0) + (lid(0) + 32 * lid(1) + load_0 * 128) / 24, Ne + -1);
+    a_at[load_0] = min(32 * gid(0) + (lid(0) + 32 * lid(1) + load_0 * 128) / 24, Ne + -1);
     c_at_0[load_0] = (((lid(0) + 32 * lid(1) + load_0 * 128) % 24) * 1) / 12;
     d_at_0[load_0] = (((lid(0) + 32 * lid(1) + load_0 * 128) % 24) * 1) % 12;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_1 = 0; load_1 <= 5; ++load_1)
+  for (int load_1 = 0; load_1 <= 2; ++load_1)
     next_a0_0[load_1] = ((d_at[load_1] + 0 < 10) ? a0[120 * b_at[load_1] + 10 * c_at[load_1] + d_at[load_1]] : (double) (0.0));
   __attribute__((opencl_unroll_hint))
-  for (int load_2 = 0; load_2 <= 2; ++load_2)
+  for (int load_2 = 0; load_2 <= 5; ++load_2)
     next_a1_1_a2_0_2[load_2] = ((d_at_0[load_2] + 0 < 10) ? a1[Ne * c_at_0[load_2] + a_at[load_2]] * a2_0[10 * Ne * c_at_0[load_2] + 10 * a_at[load_2] + d_at_0[load_2]] : (double) (0.0));
   {
     int const place = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_0 = 0; place_0 <= 3; ++place_0)
-      b_at_0[place_0] = lid(0) / 4 + 8 * (place_0 / 2) + 32 * gid(2) + ((lid(1) % 2) * 1 + place) * 16;
+      b_at_0[place_0] = lid(0) / 4 + 8 * (place_0 / 2) + 16 * gid(2) + ((lid(1) % 1) * 1 + place) * 16;
   }
   {
     int const place_1 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_2 = 0; place_2 <= 3; ++place_2)
-      a_at_0[place_2] = (lid(0) % 4 + 2 * (place_2 % 2)) % 4 + 4 * (place_2 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_1) * 8;
+      a_at_0[place_2] = (lid(0) % 4 + 2 * (place_2 % 2)) % 4 + 4 * (place_2 % 2) + 32 * gid(0) + (((lid(1) / 1) % 4) * 1 + place_1) * 8;
   }
   {
     int const zero = 0;
@@ -83,11 +83,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
   for (int tile = 0; tile <= 5; ++tile)
   {
     __attribute__((opencl_unroll_hint))
-    for (int keep = 0; keep <= 5; ++keep)
-      tile_a0_0[896 * (tile + -2 * (tile / 2)) + 28 * (lid(1) + 5 * keep + (lid(0) + 8 * lid(1) + 8 * keep) / 24) + lid(0) + 8 * lid(1) + 8 * keep + -24 * ((lid(0) + 8 * lid(1) + 8 * keep) / 24)] = next_a0_0[keep];
+    for (int keep = 0; keep <= 2; ++keep)
+      tile_a0_0[448 * (tile + -2 * (tile / 2)) + 28 * (lid(1) + 5 * keep + (lid(0) + 8 * lid(1) + 8 * keep) / 24) + lid(0) + 8 * lid(1) + 8 * keep + -24 * ((lid(0) + 8 * lid(1) + 8 * keep) / 24)] = next_a0_0[keep];
     __attribute__((opencl_unroll_hint))
-    for (int keep_0 = 0; keep_0 <= 2; ++keep_0)
-      tile_a1_1_a2_0_2[448 * (tile + -2 * (tile / 2)) + 28 * (lid(1) + 5 * keep_0 + (lid(0) + 8 * lid(1) + 8 * keep_0) / 24) + lid(0) + 8 * lid(1) + 8 * keep_0 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_0) / 24)] = next_a1_1_a2_0_2[keep_0];
+    for (int keep_0 = 0; keep_0 <= 5; ++keep_0)
+      tile_a1_1_a2_0_2[896 * (tile + -2 * (tile / 2)) + 28 * (lid(1) + 5 * keep_0 + (lid(0) + 8 * lid(1) + 8 * keep_0) / 24) + lid(0) + 8 * lid(1) + 8 * keep_0 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_0) / 24)] = next_a1_1_a2_0_2[keep_0];
     barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there */;
     __attribute__((opencl_unroll_hint))
     for (int step = 0; step <= 5; ++step)
@@ -95,13 +95,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       {
         int const fragment = 0;
 
-        a_0[0] = tile_a0_0[896 * (tile + -2 * (tile / 2)) + 28 * (16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
-        a_0[1] = tile_a0_0[896 * (tile + -2 * (tile / 2)) + 28 * (8 + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
+        a_0[0] = tile_a0_0[448 * (tile + -2 * (tile / 2)) + 28 * (lid(0) / 4) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
+        a_0[1] = tile_a0_0[448 * (tile + -2 * (tile / 2)) + 28 * (8 + lid(0) / 4) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
       }
       {
         int const fragment_0 = 0;
 
-        b_0[0] = tile_a1_1_a2_0_2[448 * (tile + -2 * (tile / 2)) + 28 * (6 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * (lid(1) / 2) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
+        b_0[0] = tile_a1_1_a2_0_2[896 * (tile + -2 * (tile / 2)) + 28 * (8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
       }
       {
         int const down = 0;
@@ -115,13 +115,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       {
         int const load_3 = 0;
 
-        next_a0_0[step] = ((d_at[step] + 0 < 10 && tile + 1 < 6) ? a0[120 * b_at[step] + 10 * (c_at[step] + 2 * (tile + 1)) + d_at[step]] : (double) (0.0));
+        if (step * 1 + load_3 < 3)
+          next_a0_0[step] = ((d_at[step] + 0 < 10 && tile + 1 < 6) ? a0[120 * b_at[step] + 10 * (c_at[step] + 2 * (tile + 1)) + d_at[step]] : (double) (0.0));
       }
       {
         int const load_4 = 0;
 
-        if (step * 1 + load_4 < 3)
-          next_a1_1_a2_0_2[step] = ((d_at_0[step] + 0 < 10 && tile + 1 < 6) ? a1[Ne * (c_at_0[step] + 2 * (tile + 1)) + a_at[step]] * a2_0[10 * Ne * (c_at_0[step] + 2 * (tile + 1)) + 10 * a_at[step] + d_at_0[step]] : (double) (0.0));
+        next_a1_1_a2_0_2[step] = ((d_at_0[step] + 0 < 10 && tile + 1 < 6) ? a1[Ne * (c_at_0[step] + 2 * (tile + 1)) + a_at[step]] * a2_0[10 * Ne * (c_at_0[step] + 2 * (tile + 1)) + 10 * a_at[step] + d_at_0[step]] : (double) (0.0));
       }
     }
   }
@@ -142,54 +142,54 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__global double const *__restrict__ a0, __global double const *__restrict__ a1, __global double const *__restrict__ a2_1, __global double *__restrict__ out_1, int const Ne)
 {
   double a_1[2];
-  int a_at_1[3];
+  int a_at_1[6];
   int a_at_2[4];
   double acc_0[4];
   double b_1[1];
-  int b_at_1[6];
+  int b_at_1[3];
   int b_at_2[4];
-  int c_at_1[6];
-  int c_at_2[3];
-  int d_at_1[6];
-  int d_at_2[3];
-  double next_a0_1[6];
-  double next_a1_1_a2_1_2[3];
-  __local double tile_a0_1[2 * 32 * 28] __attribute__ ((aligned (16)));
-  __local double tile_a1_1_a2_1_2[2 * 16 * 28] __attribute__ ((aligned (16)));
+  int c_at_1[3];
+  int c_at_2[6];
+  int d_at_1[3];
+  int d_at_2[6];
+  double next_a0_1[3];
+  double next_a1_1_a2_1_2[6];
+  __local double tile_a0_1[2 * 16 * 28] __attribute__ ((aligned (16)));
+  __local double tile_a1_1_a2_1_2[2 * 32 * 28] __attribute__ ((aligned (16)));
 
   __attribute__((opencl_unroll_hint))
-  for (int load_5 = 0; load_5 <= 5; ++load_5)
+  for (int load_5 = 0; load_5 <= 2; ++load_5)
   {
-    b_at_1[load_5] = min(32 * gid(2) + (lid(0) + 32 * lid(1) + load_5 * 128) / 24, 5);
+    b_at_1[load_5] = min(16 * gid(2) + (lid(0) + 32 * lid(1) + load_5 * 128) / 24, 5);
     c_at_1[load_5] = (((lid(0) + 32 * lid(1) + load_5 * 128) % 24) * 1) / 12;
     d_at_1[load_5] = (((lid(0) + 32 * lid(1) + load_5 * 128) % 24) * 1) % 12;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_6 = 0; load_6 <= 2; ++load_6)
+  for (int load_6 = 0; load_6 <= 5; ++load_6)
   {
-    a_at_1[load_6] = min(16 * gid(0) + (lid(0) + 32 * lid(1) + load_6 * 128) / 24, Ne + -1);
+    a_at_1[load_6] = min(32 * gid(0) + (lid(0) + 32 * lid(1) + load_6 * 128) / 24, Ne + -1);
     c_at_2[load_6] = (((lid(0) + 32 * lid(1) + load_6 * 128) % 24) * 1) / 12;
     d_at_2[load_6] = (((lid(0) + 32 * lid(1) + load_6 * 128) % 24) * 1) % 12;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_7 = 0; load_7 <= 5; ++load_7)
+  for (int load_7 = 0; load_7 <= 2; ++load_7)
     next_a0_1[load_7] = ((d_at_1[load_7] + 0 < 10) ? a0[120 * b_at_1[load_7] + 10 * c_at_1[load_7] + d_at_1[load_7]] : (double) (0.0));
   __attribute__((opencl_unroll_hint))
-  for (int load_8 = 0; load_8 <= 2; ++load_8)
+  for (int load_8 = 0; load_8 <= 5; ++load_8)
     next_a1_1_a2_1_2[load_8] = ((d_at_2[load_8] + 0 < 10) ? a1[Ne * c_at_2[load_8] + a_at_1[load_8]] * a2_1[10 * Ne * c_at_2[load_8] + 10 * a_at_1[load_8] + d_at_2[load_8]] : (double) (0.0));
   {
     int const place_3 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_4 = 0; place_4 <= 3; ++place_4)
-      b_at_2[place_4] = lid(0) / 4 + 8 * (place_4 / 2) + 32 * gid(2) + ((lid(1) % 2) * 1 + place_3) * 16;
+      b_at_2[place_4] = lid(0) / 4 + 8 * (place_4 / 2) + 16 * gid(2) + ((lid(1) % 1) * 1 + place_3) * 16;
   }
   {
     int const place_5 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_6 = 0; place_6 <= 3; ++place_6)
-      a_at_2[place_6] = (lid(0) % 4 + 2 * (place_6 % 2)) % 4 + 4 * (place_6 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_5) * 8;
+      a_at_2[place_6] = (lid(0) % 4 + 2 * (place_6 % 2)) % 4 + 4 * (place_6 % 2) + 32 * gid(0) + (((lid(1) / 1) % 4) * 1 + place_5) * 8;
   }
   {
     int const zero_2 = 0;
@@ -205,11 +205,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
   for (int tile_0 = 0; tile_0 <= 5; ++tile_0)
   {
     __attribute__((opencl_unroll_hint))
-    for (int keep_1 = 0; keep_1 <= 5; ++keep_1)
-      tile_a0_1[896 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (lid(1) + 5 * keep_1 + (lid(0) + 8 * lid(1) + 8 * keep_1) / 24) + lid(0) + 8 * lid(1) + 8 * keep_1 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_1) / 24)] = next_a0_1[keep_1];
+    for (int keep_1 = 0; keep_1 <= 2; ++keep_1)
+      tile_a0_1[448 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (lid(1) + 5 * keep_1 + (lid(0) + 8 * lid(1) + 8 * keep_1) / 24) + lid(0) + 8 * lid(1) + 8 * keep_1 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_1) / 24)] = next_a0_1[keep_1];
     __attribute__((opencl_unroll_hint))
-    for (int keep_2 = 0; keep_2 <= 2; ++keep_2)
-      tile_a1_1_a2_1_2[448 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (lid(1) + 5 * keep_2 + (lid(0) + 8 * lid(1) + 8 * keep_2) / 24) + lid(0) + 8 * lid(1) + 8 * keep_2 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_2) / 24)] = next_a1_1_a2_1_2[keep_2];
+    for (int keep_2 = 0; keep_2 <= 5; ++keep_2)
+      tile_a1_1_a2_1_2[896 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (lid(1) + 5 * keep_2 + (lid(0) + 8 * lid(1) + 8 * keep_2) / 24) + lid(0) + 8 * lid(1) + 8 * keep_2 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_2) / 24)] = next_a1_1_a2_1_2[keep_2];
     barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there_0 */;
     __attribute__((opencl_unroll_hint))
     for (int step_0 = 0; step_0 <= 5; ++step_0)
@@ -217,13 +217,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
       {
         int const fragment_1 = 0;
 
-        a_1[0] = tile_a0_1[896 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
-        a_1[1] = tile_a0_1[896 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (8 + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
+        a_1[0] = tile_a0_1[448 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (lid(0) / 4) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
+        a_1[1] = tile_a0_1[448 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (8 + lid(0) / 4) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
       }
       {
         int const fragment_2 = 0;
 
-        b_1[0] = tile_a1_1_a2_1_2[448 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (6 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * (lid(1) / 2) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
+        b_1[0] = tile_a1_1_a2_1_2[896 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
       }
       {
         int const down_1 = 0;
@@ -237,13 +237,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
       {
         int const load_10 = 0;
 
-        if (step_0 * 1 + load_10 < 3)
-          next_a1_1_a2_1_2[step_0] = ((d_at_2[step_0] + 0 < 10 && tile_0 + 1 < 6) ? a1[Ne * (c_at_2[step_0] + 2 * (tile_0 + 1)) + a_at_1[step_0]] * a2_1[10 * Ne * (c_at_2[step_0] + 2 * (tile_0 + 1)) + 10 * a_at_1[step_0] + d_at_2[step_0]] : (double) (0.0));
+        next_a1_1_a2_1_2[step_0] = ((d_at_2[step_0] + 0 < 10 && tile_0 + 1 < 6) ? a1[Ne * (c_at_2[step_0] + 2 * (tile_0 + 1)) + a_at_1[step_0]] * a2_1[10 * Ne * (c_at_2[step_0] + 2 * (tile_0 + 1)) + 10 * a_at_1[step_0] + d_at_2[step_0]] : (double) (0.0));
       }
       {
         int const load_9 = 0;
 
-        next_a0_1[step_0] = ((d_at_1[step_0] + 0 < 10 && tile_0 + 1 < 6) ? a0[120 * b_at_1[step_0] + 10 * (c_at_1[step_0] + 2 * (tile_0 + 1)) + d_at_1[step_0]] : (double) (0.0));
+        if (step_0 * 1 + load_9 < 3)
+          next_a0_1[step_0] = ((d_at_1[step_0] + 0 < 10 && tile_0 + 1 < 6) ? a0[120 * b_at_1[step_0] + 10 * (c_at_1[step_0] + 2 * (tile_0 + 1)) + d_at_1[step_0]] : (double) (0.0));
       }
     }
   }

@@ -13,6 +13,7 @@ from feinsum.errors import TransformError
 from feinsum.skeletons.block_tiles import BlockChain, ChainPath, TilePipeline
 from feinsum.space import Choices, Configuration, Problem
 
+from .choices import counted_choices
 from .contractions import block_contraction
 from .plans import refusal_of_device
 from .products import alone, is_product
@@ -83,16 +84,21 @@ def _nearest(
     e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, guess: int, pipeline: str
 ) -> Configuration | None:
     p = Problem(e, dict(sizes), device)
-    choices = block_contraction.parameters(p)
+    choices = counted_choices(p)
     if pipeline not in choices["pipeline"]:
-        return next(block_contraction.configurations(p), None)
-    every = (dict(zip(choices, values, strict=True)) for values in product(*{**choices, "pipeline": (pipeline,)}.values()))
-    first = next((c for c in every if block_contraction.constraint(p, c) is None), None)
+        return _first(p, choices)
+    first = _first(p, {**choices, "pipeline": (pipeline,)})
     if first is None:
-        return next(block_contraction.configurations(p), None)
+        return _first(p, choices)
     if not guess:
         return first
     # Of those after the first, the ones that differ from it in the block tile alone.
     later = choices["shape"][choices["shape"].index(first["shape"]) + 1 :]
     alike = (c for shape in later if block_contraction.constraint(p, c := {**first, "shape": shape}) is None)
     return next(islice(alike, max(0, guess - 1), None), first)
+
+
+def _first(p: Problem, choices: Choices) -> Configuration | None:
+    """The first configuration that is accepted."""
+    every = (dict(zip(choices, values, strict=True)) for values in product(*choices.values()))
+    return next((c for c in every if block_contraction.constraint(p, c) is None), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product as iter_product
@@ -30,18 +30,32 @@ MOST_LONGER = 16
 """Shapes that are offered for such a unit; chosen by hand."""
 MOST_DEPTHS = 4
 SMALLEST = BlockShape((1, 2, 2), (1, 1))
+Costs = Callable[[FusedProduct, BlockTiles], Any]
+"""What many block tiles cost, as an array; the plan has :class:`BlockShapes`."""
 REUSED = 1024
 """Uses of an operand from which a copy of it in another order pays; chosen by hand."""
 SCATTERED_REUSED = 128
 """The same of an operand whose neighbours in memory are of other items of the batch; chosen by hand."""
 GROUPS_WANTED = 6
 """Work-groups for each multiprocessor, among which a sum is split; chosen by hand."""
+MOST_RESIDENT, ENOUGH_SUB_GROUPS = 4, 8
+"""Groups of a multiprocessor beyond which more make no difference, and its sub-groups, so that some multiply while others
+wait, where chains count their guesses; chosen by hand."""
 LONGEST_STEP = 8
 """Terms of a step of the units for float64 that multiply float32."""
 
 
 def block_choices(p: Problem) -> Choices:
     """The choices of ``block_contraction``; where the device gains nothing, shapes are not ranked, which takes 20 ms."""
+    return _choices(p, _seconds)
+
+
+def counted_choices(p: Problem) -> Choices:
+    """The same with block tiles in the order in which chains count their guesses, as records of these know them."""
+    return _choices(p, _counted)
+
+
+def _choices(p: Problem, costs: Costs) -> Choices:
     ranked = refusal_of_device(p) is None
     whole = product(p, "quick")
     first: dict[str, Sequence[Value]] = {"split": splits(whole), "packed": packings(whole), "rows": ["quick", "slow"]}
@@ -56,27 +70,27 @@ def block_choices(p: Problem) -> Choices:
         "run": own.runs,
         "ahead": [False, True] if any(TilePipeline.parse(text).asynchronous for text in pipeline) else [False],
     }
-    second["shape"] = _ranked(own, second) if ranked else [str(SMALLEST)]
-    return {**first, **_with_only_tiles(own, second, ranked)}
+    second["shape"] = _ranked(own, second, costs) if ranked else [str(SMALLEST)]
+    return {**first, **_with_only_tiles(own, second, costs if ranked else None)}
 
 
-def _with_only_tiles(own: FusedProduct, several: Choices, ranked: bool) -> Choices:
+def _with_only_tiles(own: FusedProduct, several: Choices, costs: Costs | None) -> Choices:
     """The choices of a product, before them those with which a short sum is one tile of whatever depth."""
     depth = own.whole_depths
     if not depth:
         return several
     one = {**several, "depth": depth, "pipeline": pipelines(own.problem, False)}
-    one["shape"] = _ranked(own, one) if ranked else several["shape"]
+    one["shape"] = _ranked(own, one, costs) if costs else several["shape"]
     return {name: list(dict.fromkeys((*one[name], *several[name]))) for name in several}
 
 
-def _ranked(own: FusedProduct, choices: Choices) -> list[str]:
+def _ranked(own: FusedProduct, choices: Choices, costs: Costs) -> list[str]:
     """Shapes for the first of all other choices, then some for a unit that takes longer numbers than are in memory."""
     first = {name: values[0] for name, values in choices.items() if name != "shape"}
     number = own.problem.einsum.dtypes[0].name
     longer = [u for u in choices["unit"] if u != MULTIPLY_ADD and matrix_unit(str(u)).number != number]
-    others = shapes(own, **{**first, "unit": longer[0]})[:MOST_LONGER] if longer else []
-    return list(dict.fromkeys((*shapes(own, **first), *others)))
+    others = _shapes_of(own, {**first, "unit": longer[0]}, costs)[:MOST_LONGER] if longer else []
+    return list(dict.fromkeys((*_shapes_of(own, first, costs), *others)))
 
 
 def splits(own: FusedProduct) -> list[str]:
@@ -146,14 +160,14 @@ def pipelines(p: Problem, several: bool) -> list[str]:
     return [str(x) for x in ((*known, one, two) if several else (one, *known[1::-1], two))]
 
 
-def shapes(own: FusedProduct, **choices: Value) -> list[str]:
-    """Block tiles by the time of :func:`.work.block_seconds`, quickest first.
+def _shapes_of(own: FusedProduct, choices: Mapping[str, Value], costs: Costs) -> tuple[str, ...]:
+    """Block tiles by their costs, the least first.
 
     Only few have the same number of fragments for a warp, so that large and small ones are among them; after these come
-    the quickest of the others.
+    the best of the others.
     """
     p = own.problem
-    return list(_shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, tuple(choices.items())))
+    return _shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, tuple(choices.items()), costs)
 
 
 @lru_cache(maxsize=512)
@@ -163,11 +177,12 @@ def _shapes(
     device: DeviceProfile,
     operands: tuple[int, int],
     choices: tuple[tuple[str, Value], ...],
+    costs_of: Costs,
 ) -> tuple[str, ...]:
     own = FusedProduct(Problem(e, dict(sizes), device), operands)
     usual = tiles(own, {**dict(choices), "shape": str(SMALLEST)})
     every, together = _every_shape(usual.unit != MULTIPLY_ADD)
-    costs = _costs(own, replace(usual, block_tile=together))
+    costs = costs_of(own, replace(usual, block_tile=together))
     able = np.flatnonzero(costs < math.inf)
     ranked = able[np.argsort(costs[able], kind="stable")].tolist()
     unlike = _unlike(every, able.tolist(), ranked, costs.tolist())
@@ -229,14 +244,40 @@ def _every_shape(unit: bool) -> tuple[tuple[BlockShape, ...], BlockShapes]:
     return every, BlockShapes.of(every)
 
 
-def _costs(own: FusedProduct, plan: BlockTiles) -> Any:
-    """The times of block tiles, in seconds; infinite if registers or local memory do not suffice, or if a block of several
-    items of the batch does not hold the whole of each.
+def _seconds(own: FusedProduct, plan: BlockTiles) -> Any:
+    """The times of block tiles by :func:`.work.block_seconds`; infinite where they are none.
 
     :param plan: of :class:`BlockShapes`.
     """
+    able, held = _able(own, plan)
+    return np.where(able, block_seconds(own, plan, held), math.inf)
+
+
+def _counted(own: FusedProduct, plan: BlockTiles) -> Any:
+    """Multiplications of the busiest multiprocessor, and loads in terms of them; infinite where block tiles are none.
+
+    Chains count their guesses by it since their first version.  The weights were chosen by hand.
+
+    :param plan: of :class:`BlockShapes`.
+    """
+    p, (rows, columns), (down, across) = own.problem, plan.extents, plan.block_tile.warp_tile
+    able, held = _able(own, plan)
+    held = np.minimum(held, MOST_RESIDENT)
+    lengths = {name: own.count(name) for name in ("rows", "columns", "batch")}
+    groups = -(-lengths["rows"] // rows) * -(-lengths["columns"] // columns) * -(-lengths["batch"] // plan.items)
+    # Groups come and go; at the end half of those that a multiprocessor holds are left, as a rule.
+    rounds = np.maximum(groups / p.device.compute_units, 1.0) + held / 2
+    loads = 16 / rows + 16 / columns + 8 / (down * plan.fragments.rows) + 8 / (across * plan.fragments.columns)
+    warps = prod(plan.block_tile.warps)
+    hidden = np.minimum(1.0, held * warps / ENOUGH_SUB_GROUPS)
+    waits = 1 + warps / 48  # the more wait for each other, the longer
+    return np.where(able, rounds * plan.items * rows * columns * (1 + loads) * waits / hidden, math.inf)
+
+
+def _able(own: FusedProduct, plan: BlockTiles) -> tuple[Any, Any]:
+    """Whether registers and local memory suffice and a block of several items of the batch holds the whole of each; and how
+    many groups a multiprocessor holds, at least one."""
     rows, columns = plan.extents
     held = residents(own.problem, plan)
     sticks_out = (plan.items > 1) & ((own.count("rows") > rows) | (own.count("columns") > columns))
-    able = (held > 0) & ~sticks_out
-    return np.where(able, block_seconds(own, plan, np.maximum(held, 1)), math.inf)
+    return (held > 0) & ~sticks_out, np.maximum(held, 1)

@@ -28,6 +28,7 @@ IMPLIED: dict[str, Value] = {"joined": False, "ahead": False}
     estimate=block_work,
     implied=IMPLIED,
     epilogues=True,
+    open=("shape",),
 )
 def block_contraction(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """A work-group multiplies tiles of A and B in local memory while the next are on their way; long sums in parts."""
