@@ -523,6 +523,6 @@ def test_a_chain_asks_whether_a_step_is_refused(monkeypatch: pytest.MonkeyPatch)
     s = find_space("block_contraction_chain")
     e = contraction("aib,bjc,cka->ijk", **dict.fromkeys("abcijk", 8))
     nearest = chains.nearest
-    monkeypatch.setattr(chains, "nearest", lambda *args: {**(nearest(*args) or {}), "shape": "1 1 1 of 1 1"})
-    with pytest.raises(TransformError, match=r"'block_contraction' refuses .*shape is '1 1 1 of 1 1', not one of"):
+    monkeypatch.setattr(chains, "nearest", lambda *args: {**(nearest(*args) or {}), "depth": 7})
+    with pytest.raises(TransformError, match=r"'block_contraction' refuses .*depth is 7, not one of"):
         realize(e, {}, s, s.default(s.problem(e, {}, GPU)), GPU)

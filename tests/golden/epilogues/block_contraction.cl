@@ -2,7 +2,7 @@
 // block_contraction, version 1
 
 // Some GPU: bda,dc->abc [a0 a1_0; a0 a1_1] then 2*v + out; (v + b[c])/(exp(-(v + b[c])) + 1) a0: float64[3, 5, Na], a1_0: float64[5, 6], a1_1: float64[5, 6], b: float64[6]
-// split=none packed=none rows=quick joined=False unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=8 run=4 ahead=False shape=1 1 4 of 1 1
+// split=none packed=none rows=quick joined=False unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=8 run=4 ahead=False shape=1 2 2 of 1 1
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -18,63 +18,63 @@ static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1_0, __global double *__restrict__ out_0, int const Na)
 {
   double a[2];
-  int a_at[2];
+  int a_at[1];
   int a_at_0[4];
   double acc[4];
   double b_0[1];
-  int b_at[2];
+  int b_at[1];
   int b_at_0[4];
-  int c_at[1];
+  int c_at[2];
   int c_at_0[4];
-  int d_at[1];
-  int d_at_0[2];
-  double next_a0_0[2];
-  double next_a1_0_1[1];
+  int d_at[2];
+  int d_at_0[1];
+  double next_a0_0[1];
+  double next_a1_0_1[2];
   double present[4];
-  __local double tile_a0_0[8 * 36] __attribute__ ((aligned (16)));
-  __local double tile_a1_0_1[8 * 20] __attribute__ ((aligned (16)));
+  __local double tile_a0_0[8 * 20] __attribute__ ((aligned (16)));
+  __local double tile_a1_0_1[8 * 36] __attribute__ ((aligned (16)));
 
+  __attribute__((opencl_unroll_hint))
+  for (int load = 0; load <= 1; ++load)
   {
-    int const load = 0;
+    c_at[load] = min(32 * gid(2) + ((lid(0) + 32 * lid(1)) % 32) * 1, 5);
+    d_at[load] = (lid(0) + 32 * lid(1)) / 32 + load * 4;
+  }
+  {
+    int const load_0 = 0;
 
-    c_at[0] = min(16 * gid(2) + ((lid(0) + 32 * lid(1)) % 16) * 1, 5);
-    d_at[0] = (lid(0) + 32 * lid(1)) / 16 + load * 8;
+    a_at[0] = min(((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) / 4) % 4 + 4 * (((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) / 4) / 4), Na + -1);
+    b_at[0] = min((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) % 4, 2);
+    d_at_0[0] = (lid(0) + 32 * lid(1)) / 16 + load_0 * 8;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_0 = 0; load_0 <= 1; ++load_0)
+  for (int load_1 = 0; load_1 <= 1; ++load_1)
+    next_a1_0_1[load_1] = ((d_at[load_1] + 0 < 5) ? a1_0[6 * d_at[load_1] + c_at[load_1]] : (double) (0.0));
   {
-    a_at[load_0] = min(((32 * gid(0) + ((lid(0) + 32 * lid(1)) % 32) * 1) / 4) % 4 + 4 * (((32 * gid(0) + ((lid(0) + 32 * lid(1)) % 32) * 1) / 4) / 4), Na + -1);
-    b_at[load_0] = min((32 * gid(0) + ((lid(0) + 32 * lid(1)) % 32) * 1) % 4, 2);
-    d_at_0[load_0] = (lid(0) + 32 * lid(1)) / 32 + load_0 * 4;
-  }
-  {
-    int const load_1 = 0;
+    int const load_2 = 0;
 
-    next_a1_0_1[0] = ((d_at[0] + 0 < 5) ? a1_0[6 * d_at[0] + c_at[0]] : (double) (0.0));
+    next_a0_0[0] = ((d_at_0[0] + 0 < 5) ? a0[Na * 5 * b_at[0] + Na * d_at_0[0] + a_at[0]] : (double) (0.0));
   }
-  __attribute__((opencl_unroll_hint))
-  for (int load_2 = 0; load_2 <= 1; ++load_2)
-    next_a0_0[load_2] = ((d_at_0[load_2] + 0 < 5) ? a0[Na * 5 * b_at[load_2] + Na * d_at_0[load_2] + a_at[load_2]] : (double) (0.0));
   {
     int const place = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_0 = 0; place_0 <= 3; ++place_0)
-      c_at_0[place_0] = lid(0) / 4 + 8 * (place_0 / 2) + 16 * gid(2) + ((lid(1) % 1) * 1 + place) * 16;
+      c_at_0[place_0] = lid(0) / 4 + 8 * (place_0 / 2) + 32 * gid(2) + ((lid(1) % 2) * 1 + place) * 16;
   }
   {
     int const place_1 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_2 = 0; place_2 <= 3; ++place_2)
-      b_at_0[place_2] = ((lid(0) % 4 + 2 * (place_2 % 2)) % 4 + 4 * (place_2 % 2) + 32 * gid(0) + (((lid(1) / 1) % 4) * 1 + place_1) * 8) % 4;
+      b_at_0[place_2] = ((lid(0) % 4 + 2 * (place_2 % 2)) % 4 + 4 * (place_2 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_1) * 8) % 4;
   }
   {
     int const place_3 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_4 = 0; place_4 <= 3; ++place_4)
-      a_at_0[place_4] = (((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 32 * gid(0) + (((lid(1) / 1) % 4) * 1 + place_3) * 8) / 4) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 32 * gid(0) + (((lid(1) / 1) % 4) * 1 + place_3) * 8) / 4) / 4);
+      a_at_0[place_4] = (((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_3) * 8) / 4) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_3) * 8) / 4) / 4);
   }
   {
     int const zero = 0;
@@ -87,14 +87,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         acc[zero_1] = (double) (0.0);
     }
   }
-  {
-    int const keep = 0;
-
-    tile_a1_0_1[20 * (2 * lid(1) + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_a1_0_1[0];
-  }
   __attribute__((opencl_unroll_hint))
-  for (int keep_0 = 0; keep_0 <= 1; ++keep_0)
-    tile_a0_0[36 * (lid(1) + 4 * keep_0) + lid(0)] = next_a0_0[keep_0];
+  for (int keep = 0; keep <= 1; ++keep)
+    tile_a1_0_1[36 * (lid(1) + 4 * keep) + lid(0)] = next_a1_0_1[keep];
+  {
+    int const keep_0 = 0;
+
+    tile_a0_0[20 * (2 * lid(1) + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_a0_0[0];
+  }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there */;
   __attribute__((opencl_unroll_hint))
   for (int step = 0; step <= 1; ++step)
@@ -102,13 +102,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     {
       int const fragment = 0;
 
-      a[0] = tile_a1_0_1[20 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + lid(0) / 4];
-      a[1] = tile_a1_0_1[20 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 + lid(0) / 4];
+      a[0] = tile_a1_0_1[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
+      a[1] = tile_a1_0_1[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
     }
     {
       int const fragment_0 = 0;
 
-      b_0[0] = tile_a0_0[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
+      b_0[0] = tile_a0_0[20 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * (lid(1) / 2) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
       int const down = 0;
@@ -148,62 +148,62 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__global double const *__restrict__ a0, __global double const *__restrict__ a1_1, __global double const *__restrict__ b, __global double *__restrict__ out_1, int const Na)
 {
   double a_0[2];
-  int a_at_1[2];
+  int a_at_1[1];
   int a_at_2[4];
   double acc_0[4];
   double b_1[1];
-  int b_at_1[2];
+  int b_at_1[1];
   int b_at_2[4];
-  int c_at_1[1];
+  int c_at_1[2];
   int c_at_2[4];
-  int d_at_1[1];
-  int d_at_2[2];
-  double next_a0_1[2];
-  double next_a1_1_1[1];
-  __local double tile_a0_1[8 * 36] __attribute__ ((aligned (16)));
-  __local double tile_a1_1_1[8 * 20] __attribute__ ((aligned (16)));
+  int d_at_1[2];
+  int d_at_2[1];
+  double next_a0_1[1];
+  double next_a1_1_1[2];
+  __local double tile_a0_1[8 * 20] __attribute__ ((aligned (16)));
+  __local double tile_a1_1_1[8 * 36] __attribute__ ((aligned (16)));
 
+  __attribute__((opencl_unroll_hint))
+  for (int load_3 = 0; load_3 <= 1; ++load_3)
   {
-    int const load_3 = 0;
+    c_at_1[load_3] = min(32 * gid(2) + ((lid(0) + 32 * lid(1)) % 32) * 1, 5);
+    d_at_1[load_3] = (lid(0) + 32 * lid(1)) / 32 + load_3 * 4;
+  }
+  {
+    int const load_4 = 0;
 
-    c_at_1[0] = min(16 * gid(2) + ((lid(0) + 32 * lid(1)) % 16) * 1, 5);
-    d_at_1[0] = (lid(0) + 32 * lid(1)) / 16 + load_3 * 8;
+    a_at_1[0] = min(((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) / 4) % 4 + 4 * (((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) / 4) / 4), Na + -1);
+    b_at_1[0] = min((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) % 4, 2);
+    d_at_2[0] = (lid(0) + 32 * lid(1)) / 16 + load_4 * 8;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_4 = 0; load_4 <= 1; ++load_4)
+  for (int load_5 = 0; load_5 <= 1; ++load_5)
+    next_a1_1_1[load_5] = ((d_at_1[load_5] + 0 < 5) ? a1_1[6 * d_at_1[load_5] + c_at_1[load_5]] : (double) (0.0));
   {
-    a_at_1[load_4] = min(((32 * gid(0) + ((lid(0) + 32 * lid(1)) % 32) * 1) / 4) % 4 + 4 * (((32 * gid(0) + ((lid(0) + 32 * lid(1)) % 32) * 1) / 4) / 4), Na + -1);
-    b_at_1[load_4] = min((32 * gid(0) + ((lid(0) + 32 * lid(1)) % 32) * 1) % 4, 2);
-    d_at_2[load_4] = (lid(0) + 32 * lid(1)) / 32 + load_4 * 4;
-  }
-  {
-    int const load_5 = 0;
+    int const load_6 = 0;
 
-    next_a1_1_1[0] = ((d_at_1[0] + 0 < 5) ? a1_1[6 * d_at_1[0] + c_at_1[0]] : (double) (0.0));
+    next_a0_1[0] = ((d_at_2[0] + 0 < 5) ? a0[Na * 5 * b_at_1[0] + Na * d_at_2[0] + a_at_1[0]] : (double) (0.0));
   }
-  __attribute__((opencl_unroll_hint))
-  for (int load_6 = 0; load_6 <= 1; ++load_6)
-    next_a0_1[load_6] = ((d_at_2[load_6] + 0 < 5) ? a0[Na * 5 * b_at_1[load_6] + Na * d_at_2[load_6] + a_at_1[load_6]] : (double) (0.0));
   __attribute__((opencl_unroll_hint))
   for (int place_10 = 0; place_10 <= 3; ++place_10)
   {
     int const place_9 = 0;
 
-    a_at_2[place_10] = (((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 32 * gid(0) + (((lid(1) / 1) % 4) * 1 + place_9) * 8) / 4) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 32 * gid(0) + (((lid(1) / 1) % 4) * 1 + place_9) * 8) / 4) / 4);
+    a_at_2[place_10] = (((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_9) * 8) / 4) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_9) * 8) / 4) / 4);
   }
   {
     int const place_5 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_6 = 0; place_6 <= 3; ++place_6)
-      c_at_2[place_6] = lid(0) / 4 + 8 * (place_6 / 2) + 16 * gid(2) + ((lid(1) % 1) * 1 + place_5) * 16;
+      c_at_2[place_6] = lid(0) / 4 + 8 * (place_6 / 2) + 32 * gid(2) + ((lid(1) % 2) * 1 + place_5) * 16;
   }
   {
     int const place_7 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_8 = 0; place_8 <= 3; ++place_8)
-      b_at_2[place_8] = ((lid(0) % 4 + 2 * (place_8 % 2)) % 4 + 4 * (place_8 % 2) + 32 * gid(0) + (((lid(1) / 1) % 4) * 1 + place_7) * 8) % 4;
+      b_at_2[place_8] = ((lid(0) % 4 + 2 * (place_8 % 2)) % 4 + 4 * (place_8 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_7) * 8) % 4;
   }
   {
     int const zero_2 = 0;
@@ -216,14 +216,14 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
         acc_0[zero_4] = (double) (0.0);
     }
   }
-  {
-    int const keep_1 = 0;
-
-    tile_a1_1_1[20 * (2 * lid(1) + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_a1_1_1[0];
-  }
   __attribute__((opencl_unroll_hint))
-  for (int keep_2 = 0; keep_2 <= 1; ++keep_2)
-    tile_a0_1[36 * (lid(1) + 4 * keep_2) + lid(0)] = next_a0_1[keep_2];
+  for (int keep_1 = 0; keep_1 <= 1; ++keep_1)
+    tile_a1_1_1[36 * (lid(1) + 4 * keep_1) + lid(0)] = next_a1_1_1[keep_1];
+  {
+    int const keep_2 = 0;
+
+    tile_a0_1[20 * (2 * lid(1) + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_a0_1[0];
+  }
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there_0 */;
   __attribute__((opencl_unroll_hint))
   for (int step_0 = 0; step_0 <= 1; ++step_0)
@@ -231,13 +231,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
     {
       int const fragment_1 = 0;
 
-      a_0[0] = tile_a1_1_1[20 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + lid(0) / 4];
-      a_0[1] = tile_a1_1_1[20 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 + lid(0) / 4];
+      a_0[0] = tile_a1_1_1[36 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
+      a_0[1] = tile_a1_1_1[36 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
     }
     {
       int const fragment_2 = 0;
 
-      b_1[0] = tile_a0_1[36 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
+      b_1[0] = tile_a0_1[20 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * (lid(1) / 2) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
       int const down_2 = 0;

@@ -2,7 +2,7 @@
 // permutation, version 1
 
 // Some GPU: ij->ji [a0_0; a0_1] then 2*v + out; (v + b[i])/(exp(-(v + b[i])) + 1) a0_0: float64[3, Nj], a0_1: float64[3, Nj], b: float64[3]
-// width=32 portion=1 streaming=False strips=1 vector=1 tile=32 spare=1 joined=False by_rows=False
+// width=32 portion=1 streaming=False strips=1 vector=1 tile=32 spare=1 joined=False by_rows=False square=False
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -21,7 +21,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
       a0_0_0_kept[33 * copy_outer + lid(0)] = a0_0[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
       a0_1_0_kept[33 * copy_outer + lid(0)] = a0_1[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
     }
-  barrier(CLK_LOCAL_MEM_FENCE) /* for a0_0_0_kept (step_0_0 depends on keep_a0_0_0) */;
+  barrier(CLK_LOCAL_MEM_FENCE) /* for a0_1_0_kept (step_0_1 depends on keep_a0_1_0) */;
   if (-33 + -32 * gid(1) + Nj >= 0 && 2 + -1 * lid(0) >= 0)
     for (int j1 = 0; j1 <= 31; ++j1)
     {
@@ -35,7 +35,7 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global 
       a0_0_0_kept[33 * copy_outer + lid(0)] = a0_0[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
       a0_1_0_kept[33 * copy_outer + lid(0)] = a0_1[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
     }
-  barrier(CLK_LOCAL_MEM_FENCE) /* for a0_0_0_kept (step_0_0 depends on keep_a0_0_0) */;
+  barrier(CLK_LOCAL_MEM_FENCE) /* for a0_1_0_kept (step_0_1 depends on keep_a0_1_0) */;
   if (32 + 32 * gid(1) + -1 * Nj >= 0 && 2 + -1 * lid(0) >= 0)
     for (int j1 = 0; j1 <= -1 + Nj + -32 * gid(1); ++j1)
     {
