@@ -204,6 +204,7 @@ def test_what_has_no_registers_is_no_first_guess() -> None:
     shapes = [str(shape) for shape in s.parameters(p)["shape"]]
     of_multiply_adds = [shape.partition("of ")[2] for shape in shapes if shape.endswith(" 16")]
     assert of_multiply_adds[-1] == "8 16"
+    assert of_multiply_adds.index("8 16") > max(k for k, tile in enumerate(of_multiply_adds) if tile == "4 16")
 
 
 @pytest.mark.parametrize("unit", [SHORT, MULTIPLY_ADD])

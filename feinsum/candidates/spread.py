@@ -42,14 +42,15 @@ def spread(
     :param configured: the name of its space, and its configuration.
     """
     left, likeness = list(found), [0.0] * len(found)
+    told = [(space, _parameters(configuration)) for space, configuration in map(configured, found)]
     chosen: list[T] = []
     while left and len(chosen) < most:
         ranks = [expected_s(choice) * (1 + LIKENESS * share) for choice, share in zip(left, likeness, strict=True)]
         place = min(range(len(left)), key=ranks.__getitem__) if chosen else 0
         chosen.append(left.pop(place))
         likeness.pop(place)
-        own = configured(chosen[-1])
-        likeness = [max(share, alike(configured(choice), own)) for choice, share in zip(left, likeness, strict=True)]
+        own = told.pop(place)
+        likeness = [max(share, alike(other, own)) for other, share in zip(told, likeness, strict=True)]
     return chosen
 
 

@@ -45,10 +45,8 @@ def attempt(directory: Path | None, key: str) -> Iterator[bool]:
 
 def _lock(path: Path) -> int | None:
     """A descriptor of the note, locked; None if it cannot be had."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        note = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
+    note = opened(path)
+    if note is None:
         return None
     try:
         fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,3 +54,12 @@ def _lock(path: Path) -> int | None:
         os.close(note)
         return None
     return note
+
+
+def opened(path: Path) -> int | None:
+    """A descriptor of a file to lock, made if there is none; None if it cannot be had."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None

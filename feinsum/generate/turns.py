@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feinsum.devices.naming import slug
+from feinsum.generate.attempts import opened
 
 SUFFIX = ".turn"
 _PAUSE_S = 5e-3
@@ -27,7 +28,7 @@ def turn(directory: Path | None, device: str, patience_s: float) -> Iterator[boo
 
     Where there is no directory, or it cannot be written or locked, nobody waits.
     """
-    lock = None if directory is None else _opened(directory / (slug(device) + SUFFIX))
+    lock = None if directory is None else opened(directory / (slug(device) + SUFFIX))
     if lock is None:
         yield False
         return
@@ -35,14 +36,6 @@ def turn(directory: Path | None, device: str, patience_s: float) -> Iterator[boo
         yield _taken(lock, time.monotonic() + patience_s)
     finally:
         os.close(lock)
-
-
-def _opened(path: Path) -> int | None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
 
 
 def _taken(lock: int, end: float) -> bool:

@@ -57,15 +57,11 @@ def entry_by_entry_work(indexing: Subscripts, sizes: Mapping[str, int], itemsize
 def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
     """The work of the contraction alone."""
     p = own.problem
-    counts = block_counts(own, plan)
+    counts, beside = block_counts(own, plan)
     return Work(
-        flops=counts["flops"],
-        bytes=p.least_bytes + counts["beside"],
-        loads=counts["shared"] + counts["local"],
-        shared=counts["shared"],
-        stored=counts["stored"],
-        waits=counts["waits"],
-        groups=counts["groups"],
+        bytes=p.least_bytes + beside,
+        loads=counts["shared"] + counts.pop("local"),
+        **counts,
         items=plan.work_items,
         registers_bytes=4 * (plan.registers() + OTHER_REGISTERS),
         local_bytes=plan.local_bytes(),
@@ -78,8 +74,7 @@ def block_seconds(own: FusedProduct, plan: BlockTiles, held: Any) -> Any:
 
     :param held: groups that a multiprocessor holds at a time, at least one.
     """
-    counts = block_counts(own, plan)
-    del counts["beside"]
+    counts, _ = block_counts(own, plan)
     return rounds_s(
         own.problem.device,
         own.problem.itemsize,
@@ -90,9 +85,9 @@ def block_seconds(own: FusedProduct, plan: BlockTiles, held: Any) -> Any:
     )
 
 
-def block_counts(own: FusedProduct, plan: BlockTiles) -> dict[str, Any]:
-    """What groups do, as :func:`feinsum.cost.work.rounds_s` asks for it; and `beside`, the bytes that come along in a
-    sector and are for other groups, as they are of other items of the batch."""
+def block_counts(own: FusedProduct, plan: BlockTiles) -> tuple[dict[str, Any], Any]:
+    """What groups do, as :func:`feinsum.cost.work.rounds_s` asks for it; and the bytes that come along in a sector and are
+    for other groups, as they are of other items of the batch."""
     (rows, columns), held = plan.extents, plan.fragments
     runs = _runs_of(own, plan)
     counts, itemsize = runs.counts, own.problem.itemsize
@@ -109,15 +104,16 @@ def block_counts(own: FusedProduct, plan: BlockTiles) -> dict[str, Any]:
     results = prod(counts[x] for x in ("rows", "columns", "batch")) * min(_waste(itemsize, *each) for each in stored)
     longer = _CONVERTED if held.itemsize > plan.itemsize else 1.0
     split = _SPLIT if held.unit is not None and held.unit.dtype == "float" else 1.0
-    return {
+    beside = itemsize * sum(n * (each - 1) for side, (n, each) in enumerate(loaded) if own.quick[side] in plan.batch)
+    counted = {
         "flops": 2 * points * terms * longer * split,
         "shared": itemsize * sum(count * each for count, each in loaded),
         "local": itemsize * steps * fragments,
         "stored": itemsize * results,
         "waits": -(-terms // plan.depth),
         "groups": blocks,
-        "beside": itemsize * sum(n * (each - 1) for side, (n, each) in enumerate(loaded) if own.quick[side] in plan.batch),
     }
+    return counted, beside
 
 
 @dataclass(frozen=True)
