@@ -145,6 +145,44 @@ def test_contractions_are_right_by_every_unit(player: fe.Device, unit: str) -> N
     assert source.count("__kernel") == 2, "each row is a launch, with the local memory to itself"
 
 
+WIDE = {
+    "rows and columns": ("kij,km->mij", {"k": 24, "i": 3, "j": 44, "m": 36}, {4}),
+    "the output lies along others": ("dega,gfcb->abcdef", {"a": 8, "b": 4, "c": 3, "d": 4, "e": 2, "f": 9, "g": 16}, {4}),
+    "two at a time in either type": ("ki,kj->ij", {"k": 24, "i": 22, "j": 42}, {2}),
+    "one of them": ("ki,kj->ij", {"k": 24, "i": 21, "j": 44}, {1, 4}),
+    "the sum, and columns": ("ik,kj->ij", {"k": 24, "i": 21, "j": 44}, {4}),
+}
+"""Subscripts, lengths, and of what multiples of numbers the rows of the operands begin at."""
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("case", WIDE)
+def test_neighbours_along_rows_and_columns_are_copied_together(player: fe.Device, case: str, dtype: str) -> None:
+    """Of every operand as many as its rows allow to begin at a multiple of their bytes."""
+    subscripts, sizes, multiples = WIDE[case]
+    e = contraction(subscripts, dtype, **sizes)
+    source = prove_as_said(player, e, wide=True, pipeline="async 3", depth=8, shape="1 2 1 of 2 4")
+    itemsize = e.dtypes[0].itemsize
+    nbytes = {itemsize * int(width or 1) for width in re.findall(r"feinsum_copy_float\d\dx?(\d?)\(&", source)}
+    assert nbytes == {min(16, itemsize * number) for number in multiples}
+
+
+def test_only_what_can_be_copied_together_is_offered_so() -> None:
+    """Rows that begin at odd numbers cannot."""
+    s = find_space("block_contraction")
+    even, odd = (contraction("ki,kj->ij", k=300, i=n, j=n) for n in (300, 301))
+    assert [s.parameters(s.problem(e, {}, GPU))["wide"] for e in (even, odd)] == [(True, False), (False,)]
+
+
+@pytest.mark.parametrize(("depth", "divided"), [(8, [8]), (16, [2, 8]), (32, [4, 8])])
+def test_a_tile_takes_shorter_runs_of_two_sums_where_long_ones_stick_out(depth: int, divided: list[int]) -> None:
+    """56 is seven runs of 8, and three and a half of 16."""
+    s = find_space("block_contraction")
+    p = s.problem(contraction("ilk,jlk->ij", i=560, j=560, k=56, l=56), {}, GPU)
+    plan = s.plan(p, {**s.default(p), "split": "none", "joined": False, "depth": depth})
+    assert sorted(n for n in plan.depths.values() if n > 1) == divided
+
+
 @pytest.mark.parametrize(
     ("unit", "pipeline", "ahead"),
     [(UNITS[0], "registers 1", False), (UNITS[1], "async 3", True), (UNITS[0], "async 2", False)],

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +294,18 @@ def test_a_time_limit_that_is_none_gives_way_to_the_default(
     assert [probe._limit_s(text), probe._limit_s(text)] == [limit_s, limit_s]
     told = f"FEINSUM_PROBE_TIMEOUT is {text!r}; it is a number of seconds, so the default of 60 holds"
     assert [record.getMessage() for record in caplog.records] == ([told] if text and limit_s == 60 else [])
+
+
+def test_processes_that_start_together_ask_the_drivers_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for the answer of the first, as many at a time may ask a driver for longer than it is given."""
+    asked = []
+
+    def slowly(_: object) -> Probe:
+        asked.append(1)
+        time.sleep(0.3)
+        return Probe(("/a.so",), ())
+
+    monkeypatch.setattr(probe, "_probed", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        assert {found.libraries for found in pool.map(lambda _: probe.probe(), range(4))} == {("/a.so",)}
+    assert len(asked) == 1

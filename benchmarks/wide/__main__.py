@@ -56,10 +56,12 @@ def _told(case: Case, row: Row) -> None:
 
 def _cases(arguments: argparse.Namespace) -> list[tuple[Case, str]]:
     cases = wide_cases(arguments.classes, arguments.layouts, arguments.cases, arguments.limit)
-    if arguments.minutes:  # what there is time for is a fair sample, both layouts and types of a case together
+    if arguments.minutes or arguments.share:  # a fair sample, both layouts and types of a case together
         bases = sorted({base(case["name"]) for case in cases})
         random.Random(0).shuffle(bases)
-        cases.sort(key=lambda case: bases.index(base(case["name"])))
+        number, shares = arguments.share or (1, 1)
+        bases = bases[number - 1 :: shares]
+        cases = sorted((case for case in cases if base(case["name"]) in bases), key=lambda c: bases.index(base(c["name"])))
     return [(case, dtype) for case in cases for dtype in arguments.dtypes.split(",")]
 
 
@@ -79,10 +81,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--case", dest="cases", nargs="+", default=(), help="names of cases, or what they begin with (default: all)")
     add("--layout", dest="layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS, help="(default: both)")
     add("--limit", type=int, help="so many cases of each class in each layout")
+    add("--share", type=_share, help="as 1/2: the first of two halves, for two machines or GPUs side by side")
     add("--dtypes", default=",".join(DTYPES), help="separated by commas")
     add("--tune", type=float, default=0.0, metavar="SECONDS", help="tune each for so long, too (default: do not)")
     add_options(parser, "wide.jsonl", "by default all for the side")
     return parser
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, shares = (int(part) for part in text.split("/"))
+    if not 1 <= number <= shares:
+        raise ValueError(text)
+    return number, shares
 
 
 if __name__ == "__main__":

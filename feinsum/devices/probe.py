@@ -1,6 +1,7 @@
 """The probe of devices: each is listed, then made to build and run kernels, in processes that may crash or hang.
 
-The answer is kept on disk under a key of drivers, versions and hardware, so that only the first process asks.
+The answer is kept on disk under a key of drivers, versions and hardware, so that only the first process asks.  Processes
+that start together wait for it: a GPU whose driver 16 of them asked from cold gave none of them an answer in two minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from feinsum.devices import host, ptx
 from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, vendors_directory
 from feinsum.devices.opencl import Address
 from feinsum.devices.profile import DeviceProfile, unknown_profile
-from feinsum.devices.store import cache_directory, read_json, unwritable, write_json
+from feinsum.devices.store import cache_directory, locked, read_json, unwritable, write_json
 from feinsum.errors import DeviceError
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,9 @@ _TIME_LIMIT_S = 60.0
 """For one question; a driver that starts from cold on a network file system takes ten seconds."""
 _FAILURE_REMEMBERED_S = 3600.0
 _AT_ONCE = 4
+_PATIENCE = 4
+"""How many times the limit of a question a process waits for what another one asks."""
+_PAUSE_S = 0.05
 _DRIVER_SETTINGS = ("CL_CONFIG_", "CUDA_", "HIP_", "LD_LIBRARY_PATH", "NVIDIA_", "OCL_ICD_", "POCL_", "ROCR_")
 """Beginnings of the environment variables that change which devices there are, or what they can do."""
 
@@ -88,7 +92,13 @@ def probe(refresh: bool = False) -> Probe:
     known = None if refresh else _recalled(read_json(path))
     if known is not None:
         return known
-    fresh = _probed(libraries)
+    with locked(path.with_suffix(".probing"), _PATIENCE * _limit_s(os.environ.get(TIMEOUT_VARIABLE)), _PAUSE_S):
+        known = None if refresh else _recalled(read_json(path))
+        return known or _remembered(path, _probed(libraries))
+
+
+def _remembered(path: Path, fresh: Probe) -> Probe:
+    """A probe, which is stored unless it failed for want of room."""
     if not fresh.lasting:
         return fresh
     failed = not fresh.complete or any(finding.why for finding in fresh.findings)

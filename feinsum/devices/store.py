@@ -1,15 +1,19 @@
-"""The memory of feinsum between processes: JSON files in the user's own directories, written whole or not at all.
+"""The memory of feinsum between processes: JSON files in directories of the user, written whole or not at all; and locks.
 
-A file is data only; one that is missing, cut short or not JSON is the same as none, so that a reader measures again.
+A file is data only; one that is missing, cut short or not JSON is the same as none, so that a reader measures again.  A
+lock is the kernel's (``flock``), so it goes with the process that holds it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
 import tempfile
+import time
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -82,6 +86,46 @@ def write_json(path: Path, value: object) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def locked(path: Path, patience_s: float, pause_s: float) -> Iterator[bool]:
+    """Hold the lock of a file, which is made if there is none; yields whether it is ours.
+
+    :param patience_s: how long to wait for it at most; nobody waits where the file cannot be written or locked.
+    :param pause_s: how long to wait before the next try.
+    """
+    lock = opened(path)
+    if lock is None:
+        yield False
+        return
+    try:
+        yield _taken(lock, time.monotonic() + patience_s, pause_s)
+    finally:
+        os.close(lock)
+
+
+def opened(path: Path) -> int | None:
+    """A descriptor of a file to lock, made if there is none; None if it cannot be had."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+
+
+def _taken(lock: int, end: float, pause_s: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(pause_s)
+        except OSError:
+            return False
+        else:
+            return True
 
 
 def _writable(path: Path) -> Path:

@@ -17,6 +17,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from feinsum.devices.store import opened
+
 SUFFIX = ".trying"
 
 
@@ -54,12 +56,3 @@ def _lock(path: Path) -> int | None:
         os.close(note)
         return None
     return note
-
-
-def opened(path: Path) -> int | None:
-    """A descriptor of a file to lock, made if there is none; None if it cannot be had."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None

@@ -2,21 +2,16 @@
 
 The ranks of a program all meet an einsum that nobody measured at the same moment.  Runs of one would be late by those of
 the others, and what is late loses.
-
-The lock is the kernel's (``flock``), so it goes with the process that holds it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from feinsum.devices.naming import slug
-from feinsum.generate.attempts import opened
+from feinsum.devices.store import locked
 
 SUFFIX = ".turn"
 _PAUSE_S = 5e-3
@@ -28,25 +23,8 @@ def turn(directory: Path | None, device: str, patience_s: float) -> Iterator[boo
 
     Where there is no directory, or it cannot be written or locked, nobody waits.
     """
-    lock = None if directory is None else opened(directory / (slug(device) + SUFFIX))
-    if lock is None:
+    if directory is None:
         yield False
         return
-    try:
-        yield _taken(lock, time.monotonic() + patience_s)
-    finally:
-        os.close(lock)
-
-
-def _taken(lock: int, end: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return False
-            time.sleep(_PAUSE_S)
-        except OSError:
-            return False
-        else:
-            return True
+    with locked(directory / (slug(device) + SUFFIX), patience_s, _PAUSE_S) as ours:
+        yield ours

@@ -25,7 +25,12 @@ GUESSES = range(5)
 def chain_choices(p: Problem) -> Choices:
     """The choices of ``block_contraction_chain``."""
     pipelines = (TilePipeline(True, 3), TilePipeline(False, 2))
-    return {"path": [str(path) for path in paths(p)], "shape": tuple(GUESSES), "pipeline": [str(x) for x in pipelines]}
+    return {
+        "path": [str(path) for path in paths(p)],
+        "shape": tuple(GUESSES),
+        "pipeline": [str(x) for x in pipelines],
+        "wide": [True, False],
+    }
 
 
 def chain_plan(p: Problem, c: Configuration) -> BlockChain:
@@ -34,9 +39,11 @@ def chain_plan(p: Problem, c: Configuration) -> BlockChain:
     :raises TransformError: if the device gains nothing from blocks, or operands are computed and should be copied past the
         registers.
     """
-    plan = BlockChain(ChainPath.parse(c["path"]), c["shape"], TilePipeline.parse(c["pipeline"]))
+    plan = BlockChain(ChainPath.parse(c["path"]), c["shape"], TilePipeline.parse(c["pipeline"]), c["wide"])
     if plan.pipeline.asynchronous and any(len(entry) > 1 for row in p.einsum.args for entry in row):
         raise TransformError("an operand that is computed while it is loaded passes through registers")
+    if plan.wide and not plan.pipeline.asynchronous:
+        raise TransformError("what passes through registers is loaded number by number")
     reason = refusal_of_device(p)
     if reason is not None:
         raise TransformError(reason)
@@ -76,15 +83,16 @@ def nearest(p: Problem, plan: BlockChain) -> Configuration | None:
     """An accepted configuration of a step: a guess of its block tile, with the pipeline of the plan if it has such."""
     if not is_product(p.einsum):
         return None
-    return _nearest(p.einsum, tuple(p.sizes.items()), p.device, plan.guess, str(plan.pipeline))
+    return _nearest(p.einsum, tuple(p.sizes.items()), p.device, plan.guess, str(plan.pipeline), plan.wide)
 
 
 @lru_cache(maxsize=512)
 def _nearest(
-    e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, guess: int, pipeline: str
+    e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, guess: int, pipeline: str, wide: bool
 ) -> Configuration | None:
     p = Problem(e, dict(sizes), device)
     choices = counted_choices(p)
+    choices = {**choices, "wide": (wide and choices["wide"][0],)}
     if pipeline not in choices["pipeline"]:
         return _first(p, choices)
     first = _first(p, {**choices, "pipeline": (pipeline,)})

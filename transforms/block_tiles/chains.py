@@ -44,7 +44,16 @@ def _step_work(p: Problem, plan: BlockChain) -> Work:
     return entry_by_entry_work(p.einsum.indexing, p.sizes, p.itemsize) if own is None else block_contraction.work(p, own)
 
 
-@space(pattern=is_chain, version=1, rank=1, parameters=chain_choices, plan=chain_plan, estimate=chain_work, epilogues=True)
+@space(
+    pattern=is_chain,
+    version=1,
+    rank=1,
+    parameters=chain_choices,
+    plan=chain_plan,
+    estimate=chain_work,
+    implied={"wide": False},
+    epilogues=True,
+)
 def block_contraction_chain(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
     """A launch in blocks for each pairwise contraction; or one, of products that are made as they are loaded."""
     t_unit, rows = separate_rows(t_unit, match)

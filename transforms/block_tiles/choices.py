@@ -20,7 +20,7 @@ from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockShapes,
 from feinsum.space import Choices, Problem, Value
 
 from .plans import OTHER_REGISTERS, contraction, refusal_of_device, residents, tiles
-from .products import FusedProduct, joined, product
+from .products import DEPTHS, FusedProduct, joined, product
 from .work import block_seconds
 
 MOST_SHAPES, MOST_ALIKE, MOST_QUICK = 20, 3, 8
@@ -61,7 +61,8 @@ def _choices(p: Problem, costs: Costs) -> Choices:
     first: dict[str, Sequence[Value]] = {"split": splits(whole), "packed": packings(whole), "rows": ["quick", "slow"]}
     first["joined"] = joinings(p, first) if ranked else [False]
     alone = contraction(p, str(first["split"][0]), str(first["packed"][0]))
-    own = product(joined(alone) if first["joined"][0] else alone, str(first["rows"][0]))
+    first["wide"] = widths(p, first)
+    own = product(joined(alone) if first["joined"][0] else alone, str(first["rows"][0]), wide=bool(first["wide"][0]))
     pipeline = pipelines(p, own.count("sums") > own.depths[0])
     second: dict[str, Sequence[Value]] = {
         "unit": units(p, own.count("sums")),
@@ -126,6 +127,17 @@ def joinings(p: Problem, choices: Choices) -> list[bool]:
     return [False, True] if any(side_by_side(own.einsum) for own in _packed(p, choices)) else [False]
 
 
+def widths(p: Problem, choices: Choices) -> list[bool]:
+    """Whether several numbers are copied at a time along rows and columns, too, if they can be after some way to pack."""
+    if not any(TilePipeline.parse(text).asynchronous for text in pipelines(p, True)):
+        return [False]
+    each = [FusedProduct(own, (0, 1)) for own in _packed(p, choices)]
+    able = any(
+        replace(own, wide=True).width(side, DEPTHS[0]) > own.width(side, DEPTHS[0]) for own in each for side in (0, 1)
+    )
+    return [True, False] if able else [False]
+
+
 def depths(p: Problem, own: FusedProduct, choices: Choices) -> list[int]:
     """Depths of a tile that waste least, then those that waste least with other indices."""
     others = (FusedProduct(joined(each), (0, 1)) for each in _packed(p, choices)) if True in choices["joined"] else ()
@@ -167,7 +179,7 @@ def _shapes_of(own: FusedProduct, choices: Mapping[str, Value], costs: Costs) ->
     the best of the others.
     """
     p = own.problem
-    return _shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, tuple(choices.items()), costs)
+    return _shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, own.wide, tuple(choices.items()), costs)
 
 
 @lru_cache(maxsize=512)
@@ -176,10 +188,11 @@ def _shapes(
     sizes: tuple[tuple[str, int], ...],
     device: DeviceProfile,
     operands: tuple[int, int],
+    wide: bool,
     choices: tuple[tuple[str, Value], ...],
     costs_of: Costs,
 ) -> tuple[str, ...]:
-    own = FusedProduct(Problem(e, dict(sizes), device), operands)
+    own = FusedProduct(Problem(e, dict(sizes), device), operands, wide)
     usual = tiles(own, {**dict(choices), "shape": str(SMALLEST)})
     every, together = _every_shape(usual.unit != MULTIPLY_ADD)
     costs = costs_of(own, replace(usual, block_tile=together))

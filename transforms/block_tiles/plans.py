@@ -53,7 +53,8 @@ def planned(p: Problem, c: Configuration) -> tuple[FusedProduct, BlockTiles]:
 
     :raises TransformError: if indices are to be joined, and none can be.
     """
-    own, groups = _product(p.einsum, tuple(p.sizes.items()), p.device, c["split"], c["packed"], c["joined"], c["rows"])
+    sizes, names = tuple(p.sizes.items()), ("split", "packed", "joined", "rows", "wide")
+    own, groups = _product(p.einsum, sizes, p.device, *(c[name] for name in names))
     around = {"split": SumSplit.parse(c["split"]), "packing": Packing.parse(c["packed"]), "joined": groups}
     return own, tiles(own, c, **around)
 
@@ -116,6 +117,7 @@ def _product(
     packed: str,
     is_joined: bool,
     rows: str,
+    wide: bool,
 ) -> tuple[FusedProduct, tuple[str, ...]]:
     """The contraction by itself as a product of matrices, and the groups of letters that are joined in it.
 
@@ -127,7 +129,7 @@ def _product(
     groups = side_by_side(own.einsum) if is_joined else ()
     if is_joined and not groups:
         raise TransformError("no indices are side by side in every array")
-    return product(joined(own) if is_joined else own, rows), groups
+    return product(joined(own) if is_joined else own, rows, wide=wide), groups
 
 
 def _alone(p: Problem, around: Preparation) -> Problem:

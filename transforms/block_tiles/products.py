@@ -37,10 +37,12 @@ class FusedProduct:
     """A pairwise contraction as a product of matrices.
 
     :ivar operands: the operand with the rows and that with the columns.
+    :ivar wide: whether operands are copied several numbers at a time along rows and columns, too, which they then follow.
     """
 
     problem: Problem
     operands: tuple[int, int]
+    wide: bool = False
 
     @cached_property
     def letters(self) -> dict[str, str]:
@@ -57,7 +59,7 @@ class FusedProduct:
         quick = [self.quickest(side) for side in (0, 1)]
         found["sums"].sort(key=lambda x: x not in quick)
         for side, name in enumerate(("rows", "columns")):
-            if output[0] not in found[name]:
+            if output[0] not in found[name] or self.together(side) > 1:
                 found[name].sort(key=lambda x: x != quick[side])
         return {name: "".join(sorted(own, key=self.problem.is_long)) for name, own in found.items()}
 
@@ -75,14 +77,30 @@ class FusedProduct:
         return max(1, SECTOR_BYTES // self.problem.itemsize)
 
     def outer_runs(self, run: int) -> dict[str, int]:
-        """Runs along letters of rows and columns: of an operand's fastest letter, where its group begins with another."""
+        """Runs along letters of rows and columns: of an operand's fastest letter, where another is the output's fastest."""
         parts: dict[str, int] = {}
+        last = self.problem.einsum.indexing.output[-1]
         for side, name in enumerate(("rows", "columns")):
-            group, quick = self.letters[name], self.quickest(side)
-            if quick in group and quick != group[0]:
-                parts[quick] = part(self.problem.sizes[quick], run)
-                parts[group[0]] = part(self.problem.sizes[group[0]], 8)
+            group, quick, together = self.letters[name], self.quickest(side), self.together(side)
+            first = last if together > 1 and last in group and not self.problem.is_long(last) else group[0]
+            if quick in group and quick != first:
+                parts[quick] = part(self.problem.sizes[quick], run, together)
+                parts[first] = part(self.problem.sizes[first], 8)
         return parts
+
+    def together(self, side: int) -> int:
+        """The elements of an operand to copy at once along its rows or columns, if they are copied so: as many as make 16
+        bytes, or 8, where every row of the array begins at a multiple of them."""
+        p, quick = self.problem, self.quickest(side)
+        if not self.wide or p.is_long(quick) or quick in p.einsum.indexing.inputs[self.operands[1 - side]]:
+            return 1
+        return next(n for n in self._widths if p.sizes[quick] % n == 0)
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        """The numbers that may be copied at once, the most first."""
+        itemsize = self.problem.itemsize
+        return *(nbytes // itemsize for nbytes in (WIDEST_BYTES, WIDEST_BYTES // 2) if nbytes > itemsize), 1
 
     @property
     def runs(self) -> list[int]:
@@ -101,6 +119,13 @@ class FusedProduct:
         return {}
 
     def _divided(self, depth: int) -> Mapping[str, int]:
+        """Runs along the first letter as long as they can be, or of a sector and more where those waste less."""
+        longest = self._parts(depth, depth)
+        first = next(iter(longest))
+        shorter = (self._parts(depth, k) for k in range(longest[first] - 1, self.sector - 1, -1) if depth % k == 0)
+        return min((longest, *shorter), key=self._waste) if self._waste(longest) > 1 < len(longest) else longest
+
+    def _parts(self, depth: int, most_of_first: int) -> Mapping[str, int]:
         sums = self.letters["sums"]
         quick = [x for x in dict.fromkeys((self.quickest(0), self.quickest(1))) if x in sums]
         parts: dict[str, int] = {}
@@ -110,6 +135,7 @@ class FusedProduct:
             if number == 0 and len(quick) == 2:
                 wanted = max(self.sector, 1 << (left.bit_length() // 2))
             length = self.problem.sizes[x]
+            wanted = min(wanted, depth if parts else most_of_first)
             most = wanted if self.problem.is_long(x) else min(wanted, max(1, 1 << (length - 1).bit_length()))
             parts[x] = next(k for k in range(min(most, left), 0, -1) if left % k == 0)
             left //= parts[x]
@@ -120,7 +146,9 @@ class FusedProduct:
 
     def waste(self, depth: int) -> float:
         """The terms that tiles of a depth have, zeros beyond the end of a sum included, for each term that there is."""
-        parts = self.sum_depths(depth)
+        return self._waste(self.sum_depths(depth))
+
+    def _waste(self, parts: Mapping[str, int]) -> float:
         return prod(-(-self.problem.sizes[x] // k) * k / self.problem.sizes[x] for x, k in parts.items())
 
     @cached_property
@@ -151,20 +179,21 @@ class FusedProduct:
         return self.quickest(0), self.quickest(1)
 
     def width(self, side: int, depth: int) -> int:
-        """The elements of an operand to copy at once: 16 bytes where they lie side by side along the sums.
+        """The elements of an operand to copy at once: 16 bytes where they lie side by side along the sums, or along
+        rows or columns if that is wanted."""
+        quick = self.quickest(side)
+        if self.letters["sums"][:1] == quick:
+            run = self.sum_depths(depth).get(quick, 1)
+            widths = self._widths if self.wide else (self._widths[0], 1)
+            return next(n for n in widths if run % n == 0 == self.problem.sizes[quick] % n)
+        return self.together(side)
 
-        Along rows or columns single numbers, of which the lanes read whole lines anyway, were faster.
-        """
-        quick, wide = self.quickest(side), max(1, WIDEST_BYTES // self.problem.itemsize)
-        first = self.letters["sums"][:1] == quick
-        return wide if first and self.sum_depths(depth).get(quick, 1) % wide == 0 == self.problem.sizes[quick] % wide else 1
 
-
-def product(p: Problem, rows: str) -> FusedProduct:
+def product(p: Problem, rows: str, *, wide: bool = False) -> FusedProduct:
     """The product whose rows belong to the operand with the fastest index of the output, or to the other."""
     last = p.einsum.indexing.output[-1]
     first = (last not in p.einsum.indexing.inputs[0]) ^ (rows == "slow")
-    return FusedProduct(p, (int(first), 1 - int(first)))
+    return FusedProduct(p, (int(first), 1 - int(first)), wide)
 
 
 def alone(p: Problem, terms: Sequence[str], output: str, sizes: Mapping[str, int]) -> Problem:
@@ -197,7 +226,7 @@ def is_product(e: BatchedEinsum) -> bool:
     return bool(a - b and b - a and a & b - output) and a ^ b <= output
 
 
-def part(length: int, wanted: int) -> int:
+def part(length: int, wanted: int, multiple: int = 1) -> int:
     """The number of neighbours in a part of a letter: about as many as wanted, so that the last part sticks out little."""
-    options = range(max(1, wanted // 2), 2 * wanted + 1)
+    options = (k for k in range(max(1, wanted // 2), 2 * wanted + 1) if k % multiple == 0)
     return min(options, key=lambda k: (-(-length // k) * k / length - 1) + 0.1 * abs(math.log2(k / wanted)))

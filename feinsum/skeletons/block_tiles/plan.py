@@ -78,8 +78,10 @@ class BlockTiles:
     )
     width: tuple[int, int] = described(
         """How many numbers of each operand may be copied at once, if they lie in memory so that they can be; 1 for single
-        ones.""",
+        ones.  Several are copied along the sums, and if `wide` is true along rows and columns, too, which then begin with
+        the letter along which the operand lies in memory.""",
         word="vector width",
+        parameter="wide",
         default=(1, 1),
     )
     prefetch: bool = described(
@@ -236,6 +238,12 @@ class BlockChain:
         "How tiles come to local memory in every step that can have it so; the others take their best guess.",
         word="pipeline stages",
         parameter="pipeline",
+    )
+    wide: bool = described(
+        "Whether steps copy several numbers at a time along rows and columns, too, where they can.",
+        word="vector width",
+        parameter="wide",
+        default=False,
     )
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ def register_async_copies(t_unit: lp.TranslationUnit, dtype: np.dtype[Any]) -> l
     """
     if dtype not in _DTYPES:
         raise TransformError(f"numbers of {dtype} are not copied asynchronously, those of float32 and float64 are")
-    for width in (1, WIDEST_BYTES // dtype.itemsize):
+    for width in (1, 2, WIDEST_BYTES // dtype.itemsize):
         name = _name(dtype, width)
         if name not in t_unit.callables_table:
             t_unit = lp.register_callable(t_unit, name, _Copy(name))
@@ -47,7 +47,7 @@ def copy_asynchronously(
     Before: ``tile[i] = A[j] if there else 0``; after: ``feinsum_copy_float64(&tile[i], &A[j], 8 if there else 0)``.
 
     :param value: an element of an array in global memory, or the call of a rule that is one.
-    :param width: 1, or as many as make 16 bytes; then both places are multiples of 16 bytes.
+    :param width: 1, 2, or as many as make 16 bytes; both places are multiples of the bytes of so many.
     :param there: an expression of 1 and 0; where it is 0 nothing is read, so j may be anywhere.
     :param kwargs: what every instruction of loopy takes.
     """

@@ -2,7 +2,7 @@
 // block_contraction_chain, version 1
 
 // Some GPU: ifj,fe,fej->ei [a0 a1 a2_0; a0 a1 a2_1] then 2*v + out; (v + b[i])/(exp(-(v + b[i])) + 1) a0: float64[3, 6, 5], a1: float64[6, Ne], a2_0: float64[6, Ne, 5], a2_1: float64[6, Ne, 5], b: float64[3]
-// path=1 2 shape=0 pipeline=registers 2
+// path=1 2 shape=0 pipeline=registers 2 wide=False
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120

@@ -17,40 +17,40 @@ static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global double const *__restrict__ A0, __global double const *__restrict__ A1, __global double const *__restrict__ x0, __global double *__restrict__ out_0, int const n_a)
 {
   double a[2];
-  int a_at[6];
+  int a_at[4];
   int a_at_0[4];
   double acc[4];
   double b[1];
-  int b_at[3];
+  int b_at[2];
   int b_at_0[4];
-  int c_at[3];
-  int c_at_0[6];
-  int d_at[3];
-  int d_at_0[6];
-  double next_A0_0[3];
-  double next_A1_1_x0_2[6];
-  __local double tile_A0_0[2 * 16 * 28] __attribute__ ((aligned (16)));
-  __local double tile_A1_1_x0_2[2 * 32 * 28] __attribute__ ((aligned (16)));
+  int c_at[2];
+  int c_at_0[4];
+  int d_at[2];
+  int d_at_0[4];
+  double next_A0_0[2];
+  double next_A1_1_x0_2[4];
+  __local double tile_A0_0[2 * 16 * 20] __attribute__ ((aligned (16)));
+  __local double tile_A1_1_x0_2[2 * 32 * 20] __attribute__ ((aligned (16)));
 
   __attribute__((opencl_unroll_hint))
-  for (int load = 0; load <= 2; ++load)
+  for (int load = 0; load <= 1; ++load)
   {
-    b_at[load] = min(16 * gid(2) + (lid(0) + 32 * lid(1) + load * 128) / 24, 5);
-    c_at[load] = (((lid(0) + 32 * lid(1) + load * 128) % 24) * 1) / 12;
-    d_at[load] = (((lid(0) + 32 * lid(1) + load * 128) % 24) * 1) % 12;
+    b_at[load] = min(16 * gid(2) + (lid(0) + 32 * lid(1)) / 16 + load * 8, 5);
+    c_at[load] = (((lid(0) + 32 * lid(1)) % 16) * 1) / 4;
+    d_at[load] = (((lid(0) + 32 * lid(1)) % 16) * 1) % 4;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_0 = 0; load_0 <= 5; ++load_0)
+  for (int load_0 = 0; load_0 <= 3; ++load_0)
   {
-    a_at[load_0] = min(32 * gid(0) + (lid(0) + 32 * lid(1) + load_0 * 128) / 24, n_a + -1);
-    c_at_0[load_0] = (((lid(0) + 32 * lid(1) + load_0 * 128) % 24) * 1) / 12;
-    d_at_0[load_0] = (((lid(0) + 32 * lid(1) + load_0 * 128) % 24) * 1) % 12;
+    a_at[load_0] = min(32 * gid(0) + (lid(0) + 32 * lid(1)) / 16 + load_0 * 8, n_a + -1);
+    c_at_0[load_0] = (((lid(0) + 32 * lid(1)) % 16) * 1) / 4;
+    d_at_0[load_0] = (((lid(0) + 32 * lid(1)) % 16) * 1) % 4;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_1 = 0; load_1 <= 2; ++load_1)
+  for (int load_1 = 0; load_1 <= 1; ++load_1)
     next_A0_0[load_1] = ((d_at[load_1] + 0 < 10) ? A0[192 * b_at[load_1] + 16 * c_at[load_1] + d_at[load_1]] : (double) (0.0));
   __attribute__((opencl_unroll_hint))
-  for (int load_2 = 0; load_2 <= 5; ++load_2)
+  for (int load_2 = 0; load_2 <= 3; ++load_2)
     next_A1_1_x0_2[load_2] = ((d_at_0[load_2] + 0 < 10) ? A1[n_a * c_at_0[load_2] + a_at[load_2]] * x0[10 * n_a * c_at_0[load_2] + 10 * a_at[load_2] + d_at_0[load_2]] : (double) (0.0));
   {
     int const place = 0;
@@ -77,28 +77,28 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
         acc[zero_1] = (double) (0.0);
     }
   }
-  for (int tile = 0; tile <= 5; ++tile)
+  for (int tile = 0; tile <= 8; ++tile)
   {
     __attribute__((opencl_unroll_hint))
-    for (int keep = 0; keep <= 2; ++keep)
-      tile_A0_0[448 * (tile + -2 * (tile / 2)) + 28 * (lid(1) + 5 * keep + (lid(0) + 8 * lid(1) + 8 * keep) / 24) + lid(0) + 8 * lid(1) + 8 * keep + -24 * ((lid(0) + 8 * lid(1) + 8 * keep) / 24)] = next_A0_0[keep];
+    for (int keep = 0; keep <= 1; ++keep)
+      tile_A0_0[320 * (tile + -2 * (tile / 2)) + 20 * (2 * lid(1) + 8 * keep + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_A0_0[keep];
     __attribute__((opencl_unroll_hint))
-    for (int keep_0 = 0; keep_0 <= 5; ++keep_0)
-      tile_A1_1_x0_2[896 * (tile + -2 * (tile / 2)) + 28 * (lid(1) + 5 * keep_0 + (lid(0) + 8 * lid(1) + 8 * keep_0) / 24) + lid(0) + 8 * lid(1) + 8 * keep_0 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_0) / 24)] = next_A1_1_x0_2[keep_0];
+    for (int keep_0 = 0; keep_0 <= 3; ++keep_0)
+      tile_A1_1_x0_2[640 * (tile + -2 * (tile / 2)) + 20 * (2 * lid(1) + 8 * keep_0 + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_A1_1_x0_2[keep_0];
     barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there */;
     __attribute__((opencl_unroll_hint))
-    for (int step = 0; step <= 5; ++step)
+    for (int step = 0; step <= 3; ++step)
     {
       {
         int const fragment = 0;
 
-        a[0] = tile_A0_0[448 * (tile + -2 * (tile / 2)) + 28 * (lid(0) / 4) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
-        a[1] = tile_A0_0[448 * (tile + -2 * (tile / 2)) + 28 * (8 + lid(0) / 4) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
+        a[0] = tile_A0_0[320 * (tile + -2 * (tile / 2)) + 20 * (lid(0) / 4) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
+        a[1] = tile_A0_0[320 * (tile + -2 * (tile / 2)) + 20 * (8 + lid(0) / 4) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
       }
       {
         int const fragment_0 = 0;
 
-        b[0] = tile_A1_1_x0_2[896 * (tile + -2 * (tile / 2)) + 28 * (8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
+        b[0] = tile_A1_1_x0_2[640 * (tile + -2 * (tile / 2)) + 20 * (8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step + -4 * (lid(0) / 4)];
       }
       {
         int const down = 0;
@@ -112,13 +112,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
       {
         int const load_3 = 0;
 
-        if (step * 1 + load_3 < 3)
-          next_A0_0[step] = ((d_at[step] + 0 < 10 && tile + 1 < 6) ? A0[192 * b_at[step] + 16 * (c_at[step] + 2 * (tile + 1)) + d_at[step]] : (double) (0.0));
+        if (step * 1 + load_3 < 2)
+          next_A0_0[step] = ((d_at[step] + 4 * ((tile + 1) % 3) < 10 && tile + 1 < 9) ? A0[192 * b_at[step] + 16 * (c_at[step] + 4 * ((tile + 1) / 3)) + d_at[step] + 4 * ((tile + 1) % 3)] : (double) (0.0));
       }
       {
         int const load_4 = 0;
 
-        next_A1_1_x0_2[step] = ((d_at_0[step] + 0 < 10 && tile + 1 < 6) ? A1[n_a * (c_at_0[step] + 2 * (tile + 1)) + a_at[step]] * x0[10 * n_a * (c_at_0[step] + 2 * (tile + 1)) + 10 * a_at[step] + d_at_0[step]] : (double) (0.0));
+        next_A1_1_x0_2[step] = ((d_at_0[step] + 4 * ((tile + 1) % 3) < 10 && tile + 1 < 9) ? A1[n_a * (c_at_0[step] + 4 * ((tile + 1) / 3)) + a_at[step]] * x0[10 * n_a * (c_at_0[step] + 4 * ((tile + 1) / 3)) + 10 * a_at[step] + d_at_0[step] + 4 * ((tile + 1) % 3)] : (double) (0.0));
       }
     }
   }
@@ -139,40 +139,40 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__global double const *__restrict__ A0, __global double const *__restrict__ A1, __global double const *__restrict__ x1, __global double *__restrict__ out_1, int const n_a)
 {
   double a_0[2];
-  int a_at_1[6];
+  int a_at_1[4];
   int a_at_2[4];
   double acc_0[4];
   double b_0[1];
-  int b_at_1[3];
+  int b_at_1[2];
   int b_at_2[4];
-  int c_at_1[3];
-  int c_at_2[6];
-  int d_at_1[3];
-  int d_at_2[6];
-  double next_A0_1[3];
-  double next_A1_1_x1_2[6];
-  __local double tile_A0_1[2 * 16 * 28] __attribute__ ((aligned (16)));
-  __local double tile_A1_1_x1_2[2 * 32 * 28] __attribute__ ((aligned (16)));
+  int c_at_1[2];
+  int c_at_2[4];
+  int d_at_1[2];
+  int d_at_2[4];
+  double next_A0_1[2];
+  double next_A1_1_x1_2[4];
+  __local double tile_A0_1[2 * 16 * 20] __attribute__ ((aligned (16)));
+  __local double tile_A1_1_x1_2[2 * 32 * 20] __attribute__ ((aligned (16)));
 
   __attribute__((opencl_unroll_hint))
-  for (int load_5 = 0; load_5 <= 2; ++load_5)
+  for (int load_5 = 0; load_5 <= 1; ++load_5)
   {
-    b_at_1[load_5] = min(16 * gid(2) + (lid(0) + 32 * lid(1) + load_5 * 128) / 24, 5);
-    c_at_1[load_5] = (((lid(0) + 32 * lid(1) + load_5 * 128) % 24) * 1) / 12;
-    d_at_1[load_5] = (((lid(0) + 32 * lid(1) + load_5 * 128) % 24) * 1) % 12;
+    b_at_1[load_5] = min(16 * gid(2) + (lid(0) + 32 * lid(1)) / 16 + load_5 * 8, 5);
+    c_at_1[load_5] = (((lid(0) + 32 * lid(1)) % 16) * 1) / 4;
+    d_at_1[load_5] = (((lid(0) + 32 * lid(1)) % 16) * 1) % 4;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_6 = 0; load_6 <= 5; ++load_6)
+  for (int load_6 = 0; load_6 <= 3; ++load_6)
   {
-    a_at_1[load_6] = min(32 * gid(0) + (lid(0) + 32 * lid(1) + load_6 * 128) / 24, n_a + -1);
-    c_at_2[load_6] = (((lid(0) + 32 * lid(1) + load_6 * 128) % 24) * 1) / 12;
-    d_at_2[load_6] = (((lid(0) + 32 * lid(1) + load_6 * 128) % 24) * 1) % 12;
+    a_at_1[load_6] = min(32 * gid(0) + (lid(0) + 32 * lid(1)) / 16 + load_6 * 8, n_a + -1);
+    c_at_2[load_6] = (((lid(0) + 32 * lid(1)) % 16) * 1) / 4;
+    d_at_2[load_6] = (((lid(0) + 32 * lid(1)) % 16) * 1) % 4;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_7 = 0; load_7 <= 2; ++load_7)
+  for (int load_7 = 0; load_7 <= 1; ++load_7)
     next_A0_1[load_7] = ((d_at_1[load_7] + 0 < 10) ? A0[192 * b_at_1[load_7] + 16 * c_at_1[load_7] + d_at_1[load_7]] : (double) (0.0));
   __attribute__((opencl_unroll_hint))
-  for (int load_8 = 0; load_8 <= 5; ++load_8)
+  for (int load_8 = 0; load_8 <= 3; ++load_8)
     next_A1_1_x1_2[load_8] = ((d_at_2[load_8] + 0 < 10) ? A1[n_a * c_at_2[load_8] + a_at_1[load_8]] * x1[10 * n_a * c_at_2[load_8] + 10 * a_at_1[load_8] + d_at_2[load_8]] : (double) (0.0));
   {
     int const place_3 = 0;
@@ -199,28 +199,28 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
         acc_0[zero_4] = (double) (0.0);
     }
   }
-  for (int tile_0 = 0; tile_0 <= 5; ++tile_0)
+  for (int tile_0 = 0; tile_0 <= 8; ++tile_0)
   {
     __attribute__((opencl_unroll_hint))
-    for (int keep_1 = 0; keep_1 <= 2; ++keep_1)
-      tile_A0_1[448 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (lid(1) + 5 * keep_1 + (lid(0) + 8 * lid(1) + 8 * keep_1) / 24) + lid(0) + 8 * lid(1) + 8 * keep_1 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_1) / 24)] = next_A0_1[keep_1];
+    for (int keep_1 = 0; keep_1 <= 1; ++keep_1)
+      tile_A0_1[320 * (tile_0 + -2 * (tile_0 / 2)) + 20 * (2 * lid(1) + 8 * keep_1 + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_A0_1[keep_1];
     __attribute__((opencl_unroll_hint))
-    for (int keep_2 = 0; keep_2 <= 5; ++keep_2)
-      tile_A1_1_x1_2[896 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (lid(1) + 5 * keep_2 + (lid(0) + 8 * lid(1) + 8 * keep_2) / 24) + lid(0) + 8 * lid(1) + 8 * keep_2 + -24 * ((lid(0) + 8 * lid(1) + 8 * keep_2) / 24)] = next_A1_1_x1_2[keep_2];
+    for (int keep_2 = 0; keep_2 <= 3; ++keep_2)
+      tile_A1_1_x1_2[640 * (tile_0 + -2 * (tile_0 / 2)) + 20 * (2 * lid(1) + 8 * keep_2 + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_A1_1_x1_2[keep_2];
     barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there_0 */;
     __attribute__((opencl_unroll_hint))
-    for (int step_0 = 0; step_0 <= 5; ++step_0)
+    for (int step_0 = 0; step_0 <= 3; ++step_0)
     {
       {
         int const fragment_1 = 0;
 
-        a_0[0] = tile_A0_1[448 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (lid(0) / 4) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
-        a_0[1] = tile_A0_1[448 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (8 + lid(0) / 4) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
+        a_0[0] = tile_A0_1[320 * (tile_0 + -2 * (tile_0 / 2)) + 20 * (lid(0) / 4) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
+        a_0[1] = tile_A0_1[320 * (tile_0 + -2 * (tile_0 / 2)) + 20 * (8 + lid(0) / 4) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
       }
       {
         int const fragment_2 = 0;
 
-        b_0[0] = tile_A1_1_x1_2[896 * (tile_0 + -2 * (tile_0 / 2)) + 28 * (8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
+        b_0[0] = tile_A1_1_x1_2[640 * (tile_0 + -2 * (tile_0 / 2)) + 20 * (8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)) + lid(0) + 4 * step_0 + -4 * (lid(0) / 4)];
       }
       {
         int const down_1 = 0;
@@ -234,13 +234,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
       {
         int const load_10 = 0;
 
-        next_A1_1_x1_2[step_0] = ((d_at_2[step_0] + 0 < 10 && tile_0 + 1 < 6) ? A1[n_a * (c_at_2[step_0] + 2 * (tile_0 + 1)) + a_at_1[step_0]] * x1[10 * n_a * (c_at_2[step_0] + 2 * (tile_0 + 1)) + 10 * a_at_1[step_0] + d_at_2[step_0]] : (double) (0.0));
+        next_A1_1_x1_2[step_0] = ((d_at_2[step_0] + 4 * ((tile_0 + 1) % 3) < 10 && tile_0 + 1 < 9) ? A1[n_a * (c_at_2[step_0] + 4 * ((tile_0 + 1) / 3)) + a_at_1[step_0]] * x1[10 * n_a * (c_at_2[step_0] + 4 * ((tile_0 + 1) / 3)) + 10 * a_at_1[step_0] + d_at_2[step_0] + 4 * ((tile_0 + 1) % 3)] : (double) (0.0));
       }
       {
         int const load_9 = 0;
 
-        if (step_0 * 1 + load_9 < 3)
-          next_A0_1[step_0] = ((d_at_1[step_0] + 0 < 10 && tile_0 + 1 < 6) ? A0[192 * b_at_1[step_0] + 16 * (c_at_1[step_0] + 2 * (tile_0 + 1)) + d_at_1[step_0]] : (double) (0.0));
+        if (step_0 * 1 + load_9 < 2)
+          next_A0_1[step_0] = ((d_at_1[step_0] + 4 * ((tile_0 + 1) % 3) < 10 && tile_0 + 1 < 9) ? A0[192 * b_at_1[step_0] + 16 * (c_at_1[step_0] + 4 * ((tile_0 + 1) / 3)) + d_at_1[step_0] + 4 * ((tile_0 + 1) % 3)] : (double) (0.0));
       }
     }
   }
