@@ -198,6 +198,29 @@ def test_units_for_float64_multiply_float32(player: fe.Device, unit: str, pipeli
         assert "(float) (acc[" in source or "(float) acc[" in source
 
 
+@pytest.mark.parametrize(("pipeline", "ahead"), [("async 3", True), ("async 2", False), ("registers 2", False)])
+def test_a_unit_may_add_up_the_products_of_a_tile(player: fe.Device, pipeline: str, ahead: bool) -> None:
+    """Of every tile anew, and their sums are added to results."""
+    e = contraction("bda,dc->abc", "float32", a=20, b=3, c=12, d=150)
+    shape = {"pipeline": pipeline, "depth": 16, "shape": "1 2 2 of 2 2", "ahead": ahead}
+    source = prove_as_said(player, e, unit="tf32-mma-m16n8k8", split="none", tilewise=True, **shape)
+    assert "sum[" in source
+    assert "feinsum_summed_split_mma_m16n8k8(sum[" in source
+
+
+def test_tiles_are_added_up_by_the_unit_where_the_bound_of_float32_is_kept() -> None:
+    """Tiles of 32 err by 88 roundoffs and one for every tile, those of 16 by 52."""
+    s = find_space("block_contraction")
+    refused = {}
+    for terms in (48, 64, 96):
+        p = s.problem(contraction("ki,kj->ij", "float32", k=terms, i=900, j=900), {}, GPU)
+        for depth in (16, 32):
+            c = {**s.default(p), "unit": "tf32-mma-m16n8k8", "pipeline": "async 3", "depth": depth, "split": "none"}
+            refused[terms, depth] = s.constraint(p, {**c, "tilewise": True, "shape": "1 2 2 of 2 2"})
+    assert {at for at, why in refused.items() if why is None} == {(64, 16), (96, 16), (96, 32)}
+    assert "may err by more" in refused[48, 16]
+
+
 def test_units_for_float64_are_offered_to_float32() -> None:
     """After what multiplies float32 as it is; one that takes many terms at a step is not."""
     s = find_space("block_contraction")

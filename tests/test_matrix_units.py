@@ -18,7 +18,7 @@ import feinsum as fe
 from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices.opencl import build_program
-from feinsum.devices.ptx import SUB_GROUP, product_function, split_error
+from feinsum.devices.ptx import SUB_GROUP, product_function, split_error, tile_error
 from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
@@ -458,6 +458,10 @@ def test_other_units_are_refused() -> None:
         write(t_unit, m, WarpTiles(tall(4, 4), SPLIT, 4, persistent_groups=2), None, m_letter, n_letter)
 
 
+TILE = 32
+"""Products that the unit adds up before their sum is added, where it does so tile by tile."""
+
+
 @lru_cache
 def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
     """A kernel for A B, where A has 16 rows and B 8 columns, by a sub-group, step after step, as kernels call the unit."""
@@ -467,8 +471,9 @@ def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
     at = [f"A[(g + {8 * (i % 2)}) * K + k + t + {4 * (i // 2)}]" for i in range(na)]
     at += [f"B[(k + t + {4 * i}) * 8 + g]" for i in range(nb)]
     places = [f"D[(g + {8 * (i // 2)}) * 8 + 2 * t + {i % 2}]" for i in range(nd)]
-    if sums == "apart":
-        defined, results, rests = product_function(u), [f"d{i}" for i in range(nd)], []
+    if sums in ("apart", "tilewise"):
+        defined = product_function(u, summed=sums == "tilewise")
+        results, rests = [f"d{i}" for i in range(nd)], []
     else:
         defined = f"{first_bits_definition()}\n{summing_definition(u, sums)}"
         results, rests = [f"d{i}" for i in range(nd)], [f"rest{i}" for i in range(nd)]
@@ -482,15 +487,23 @@ def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
     call = re.findall(r"feinsum_\w*mma\w+", defined)
     numbers = [*results, *rests]
     stored = zip(places, results, rests or ["0"] * nd, strict=True)
+    tiles = (
+        f"if (k % {TILE} == 0) {{ {' '.join(f't{i} += d{i}; d{i} = 0;' for i in range(nd))} }}"
+        if sums == "tilewise"
+        else ""
+    )
     source = f"""
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 {defined}
 kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
     global const {kind} *A, global const {kind} *B, global {kind} *D, int K) {{
   uint g = get_local_id(0) / 4, t = get_local_id(0) % 4;
-  {kind} {", ".join(f"{x} = 0" for x in numbers)};
-  for (int k = 0; k < K; k += {u.k}) d0 = {call[0]}({", ".join([*numbers, *at, *(f"&{x}" for x in numbers[1:])])});
-  {" ".join(f"{place} = {result} + {rest};" for place, result, rest in stored)}
+  {kind} {", ".join(f"{x} = 0" for x in (*numbers, *(f"t{i}" for i in range(nd))))};
+  for (int k = 0; k < K; k += {u.k}) {{
+    {tiles}
+    d0 = {call[0]}({", ".join([*numbers, *at, *(f"&{x}" for x in numbers[1:])])});
+  }}
+  {" ".join(f"{place} = t{i} + {result} + {rest};" for i, (place, result, rest) in enumerate(stored))}
 }}"""
     return build_program(device.context, *((played(source), UNOPTIMISED) if play else (source,))).product
 
@@ -508,10 +521,10 @@ def product_by(device: fe.Device, play: bool, sums: str, a: np.ndarray, b: np.nd
 
 @pytest.mark.parametrize("k", [8, 64, 1024])
 @pytest.mark.parametrize("kind", ["signs", "spread", "worst"])
-@pytest.mark.parametrize("sums", SUMS)
+@pytest.mark.parametrize("sums", [*SUMS, "tilewise"])
 def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, sums: str) -> None:
     """Signs that cancel, magnitudes far apart, numbers whose last bits are all lost: |error| <= split_error u Σ |a| |b|,
-    or sum_error where the unit adds the steps.
+    or sum_error where the unit adds the steps, or tile_error where it adds those of a tile.
 
     On the unit itself where there is one, and on the CPU that plays it.
     """
@@ -524,7 +537,8 @@ def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, s
     a, b = a.astype(np.float32), b.astype(np.float32)
     exact, scale = a.astype(float) @ b.astype(float), abs(a.astype(float)) @ abs(b.astype(float))
     u = fragment_unit(SPLIT)
-    bound = (split_error(u, k) if sums == "apart" else sum_error(u, k, sums)) * 2.0**-24 * scale
+    errors = {"apart": split_error(u, k), "tilewise": tile_error(u, k, TILE)}
+    bound = (errors[sums] if sums in errors else sum_error(u, k, sums)) * 2.0**-24 * scale
     own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
     for device, play in [(player, True), *((d, False) for d in own)]:
         error = abs(product_by(device, play, sums, a, b) - exact)

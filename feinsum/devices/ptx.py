@@ -115,24 +115,37 @@ def split_error(unit: MatrixUnit, terms: int) -> float:
     return 2 + 6 + 8 + min(terms, unit.k) / 2 + 2 + -(-terms // unit.k)
 
 
-def product_name(unit: MatrixUnit) -> str:
+def tile_error(unit: MatrixUnit, terms: int, depth: int) -> float:
+    """The same where the unit itself adds up the products of a tile, so many deep, before the tile's sum is added to D.
+
+    Each of the three products of a step cuts off u / 2 for each of its products and 2 u of the sum so far.
+    """
+    steps = -(-min(terms, depth) // unit.k)
+    return 2 + 6 + 8 + 3 * steps * (unit.k / 2 + 2) + -(-terms // depth)
+
+
+def product_name(unit: MatrixUnit, *, summed: bool = False) -> str:
     """The name of :func:`product_function`."""
     kind = "mma" if unit.dtype == "double" else f"{unit.name.partition('-')[0]}_mma" if unit in HALF_UNITS else "split_mma"
-    return f"feinsum_{kind}_m{unit.m}n{unit.n}k{unit.k}"
+    return f"feinsum_{'summed_' * summed}{kind}_m{unit.m}n{unit.n}k{unit.k}"
 
 
-def product_function(unit: MatrixUnit) -> str:
-    """The OpenCL C function ``D + A B`` of fragments; D comes back as its value and through pointers."""
+def product_function(unit: MatrixUnit, *, summed: bool = False) -> str:
+    """The OpenCL C function ``D + A B`` of fragments; D comes back as its value and through pointers.
+
+    :param summed: whether the unit adds split numbers to D, not the ordinary adder.
+    """
     na, nb, nd = unit.registers
     inputs = [f"{unit.dtype} {name}{i}" for name, count in (("d", nd), ("a", na), ("b", nb)) for i in range(count)]
     outputs = [f"{unit.dtype} *r{i}" for i in range(1, nd)]
     if unit in HALF_UNITS:
         body = _product_of_halves(unit)
     else:
-        body = _product(unit) if unit.dtype == "double" else _product_of_split_numbers(unit)
+        body = _product(unit) if unit.dtype == "double" else _product_of_split_numbers(unit, summed=summed)
     stores = " ".join(f"*r{i} = d{i};" for i in range(1, nd))
     lines = "\n  ".join([*body, stores, "return d0;"])
-    return f"static inline {unit.dtype} {product_name(unit)}({', '.join(inputs + outputs)})\n{{\n  {lines}\n}}"
+    name = product_name(unit, summed=summed)
+    return f"static inline {unit.dtype} {name}({', '.join(inputs + outputs)})\n{{\n  {lines}\n}}"
 
 
 def _product(unit: MatrixUnit, d: str = "d", a: str = "a", b: str = "b") -> list[str]:
@@ -140,7 +153,7 @@ def _product(unit: MatrixUnit, d: str = "d", a: str = "a", b: str = "b") -> list
     return [unit.statement(d, a, b).replace("asm volatile", "asm")]
 
 
-def _product_of_split_numbers(unit: MatrixUnit) -> list[str]:
+def _product_of_split_numbers(unit: MatrixUnit, *, summed: bool) -> list[str]:
     """A B of float32 by three products of the numbers that the unit takes, the smallest first."""
     na, nb, nd = unit.registers
     numbers = [*(f"a{i}" for i in range(na)), *(f"b{i}" for i in range(nb))]
@@ -149,10 +162,13 @@ def _product_of_split_numbers(unit: MatrixUnit) -> list[str]:
     first = [f"float high_a{i} = as_float((as_uint(a{i}) + 0x1000u) & 0xffffe000u);" for i in range(na)]
     first += [f"float high_b{i} = as_float(as_uint(b{i}) & 0xffffe000u);" for i in range(nb)]
     rest = [f"float low_{x} = {x} - high_{x};" for x in numbers]
+    pairs = (("low_a", "high_b"), ("high_a", "low_b"), ("high_a", "high_b"))
+    products = [line for a, b in pairs for line in _product(unit, "d" if summed else "sum", a, b)]
+    if summed:
+        return [*first, *rest, *products]
     sums = ", ".join(f"sum{i} = 0.0f" for i in range(nd))
-    products = [_product(unit, "sum", a, b) for a, b in (("low_a", "high_b"), ("high_a", "low_b"), ("high_a", "high_b"))]
     added = " ".join(f"d{i} += sum{i};" for i in range(nd))
-    return [*first, *rest, f"float {sums};", *(line for product in products for line in product), added]
+    return [*first, *rest, f"float {sums};", *products, added]
 
 
 def _product_of_halves(unit: MatrixUnit) -> list[str]:

@@ -52,10 +52,10 @@ def block_choices(p: Problem) -> Choices:
 
 def counted_choices(p: Problem) -> Choices:
     """The same with block tiles in the order in which chains count their guesses, as records of these know them."""
-    return _choices(p, _counted)
+    return _choices(p, _counted, tilewise=False)
 
 
-def _choices(p: Problem, costs: Costs) -> Choices:
+def _choices(p: Problem, costs: Costs, *, tilewise: bool = True) -> Choices:
     ranked = refusal_of_device(p) is None
     whole = product(p, "quick")
     first: dict[str, Sequence[Value]] = {"split": splits(whole), "packed": packings(whole), "rows": ["quick", "slow"]}
@@ -71,6 +71,9 @@ def _choices(p: Problem, costs: Costs) -> Choices:
         "run": own.runs,
         "ahead": [False, True] if any(TilePipeline.parse(text).asynchronous for text in pipeline) else [False],
     }
+    pairs = iter_product(second["unit"], second["depth"]) if tilewise else ()
+    able = any(_adds_tiles(whole, {"unit": unit, "depth": depth}) for unit, depth in pairs)
+    second["tilewise"] = [True, False] if able else [False]
     second["shape"] = _ranked(own, second, costs) if ranked else [str(SMALLEST)]
     return {**first, **_with_only_tiles(own, second, costs if ranked else None)}
 
@@ -90,8 +93,17 @@ def _ranked(own: FusedProduct, choices: Choices, costs: Costs) -> list[str]:
     first = {name: values[0] for name, values in choices.items() if name != "shape"}
     number = own.problem.einsum.dtypes[0].name
     longer = [u for u in choices["unit"] if u != MULTIPLY_ADD and matrix_unit(str(u)).number != number]
-    others = _shapes_of(own, {**first, "unit": longer[0]}, costs)[:MOST_LONGER] if longer else []
+    first["tilewise"] = first["tilewise"] and _adds_tiles(own, first)
+    others = _shapes_of(own, {**first, "unit": longer[0], "tilewise": False}, costs)[:MOST_LONGER] if longer else []
     return list(dict.fromkeys((*_shapes_of(own, first, costs), *others)))
+
+
+def _adds_tiles(own: FusedProduct, c: Mapping[str, Any]) -> bool:
+    """Whether the unit of a configuration splits numbers and can add up several steps of several tiles."""
+    unit, depth = str(c["unit"]), int(c["depth"])
+    if unit == MULTIPLY_ADD or matrix_unit(unit).dtype == "double":
+        return False
+    return depth // matrix_unit(unit).k > 1 and depth < own.count("sums")
 
 
 def splits(own: FusedProduct) -> list[str]:

@@ -15,7 +15,7 @@ from .plans import block_plan
 from .products import is_product
 from .work import block_work
 
-IMPLIED: dict[str, Value] = {"joined": False, "ahead": False, "wide": False}
+IMPLIED: dict[str, Value] = {"joined": False, "ahead": False, "wide": False, "tilewise": False}
 """The values of these parameters in configurations recorded before they existed."""
 
 

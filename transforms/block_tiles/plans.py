@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.devices import DeviceProfile
-from feinsum.devices.ptx import SUB_GROUP
+from feinsum.devices.ptx import SUB_GROUP, tile_error
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.rewrites import side_by_side
@@ -89,6 +89,7 @@ def tiles(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
         pipeline=TilePipeline.parse(c["pipeline"]),
         width=(own.width(0, depth), own.width(1, depth)),
         prefetch=c["ahead"],
+        tilewise=c["tilewise"],
         itemsize=own.problem.itemsize,
         several=own.count("sums") > depth,
         **around,
@@ -143,6 +144,9 @@ def _refusal(own: FusedProduct, plan: BlockTiles) -> str | None:
     waste = own.waste(plan.depth)
     if waste > MOST_WASTE * min(x for depth, x in own.wastes.items() if depth % plan.fragments.depth == 0):
         return f"tiles of depth {plan.depth} make {waste:.2f} times the work"
+    terms = own.count("sums")
+    if plan.tilewise and plan.fragments.unit and tile_error(plan.fragments.unit, terms, plan.depth) > terms:
+        return f"the unit may err by more over tiles of depth {plan.depth} than float32 over {terms} terms"
     if plan.depth % plan.fragments.depth:
         return f"tiles of depth {plan.depth} are no whole steps of {plan.fragments.depth}"
     for name, letters in own.letters.items():

@@ -13,6 +13,7 @@ from feinsum.rewrites.sums import UNROLL
 from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.block_tiles.operands import StagedOperand
 from feinsum.skeletons.block_tiles.prefetched import PrefetchedFragments
+from feinsum.skeletons.block_tiles.tile_sums import TileSums
 from feinsum.skeletons.nvidia.async_copies import commit_copies, wait_for_copies
 from feinsum.skeletons.nvidia.matrix_units import multiply_accumulate
 
@@ -59,7 +60,8 @@ class TileProducts:
             last = [draft.add(commit_copies, "copies", frame.around, copied)]
         unit = frame.plan.fragments.unit
         if frame.plan.prefetch and tiles.several and unit is not None:
-            return PrefetchedFragments(frame, self.operands, self.results, unit).multiply(last, ahead)
+            sums = TileSums.of(frame, self.results)
+            return PrefetchedFragments(frame, self.operands, sums, unit).multiply(last, ahead)
         waited = draft.add(partial(wait_for_copies, ahead - 1), "copies", frame.inside, last)
         ready = frame.barrier([waited], frame.inside)
         if tiles.several:
@@ -72,6 +74,8 @@ class TileProducts:
         """Fragments from local memory to registers, and their products, step by step."""
         frame, plan, draft, tiles = self.frame, self.frame.plan, self.frame.draft, self.frame.tiles
         unit, step, warp_tile = plan.fragments.unit, tiles.step, plan.block_tile.warp_tile
+        sums = TileSums.of(frame, self.results)
+        cleared = sums.clear(after)
         down, across = draft.unrolled(("down", "across"), warp_tile)
         registers, loaded, loops = [], [], []
         for side, operand in enumerate(self.operands):
@@ -86,10 +90,11 @@ class TileProducts:
             registers.append(tuple(name[Variable((down, across)[side]), k] for k in range(count)))
             loops.append(loop)
         a, b = registers
-        results = tuple(self.results[Variable(down), Variable(across), k] for k in range(plan.fragments.registers[2]))
+        results = tuple(sums.array[Variable(down), Variable(across), k] for k in range(plan.fragments.registers[2]))
         inside = {*frame.inside, step, down, across}
         draft.priorities.append(",".join([str(tiles.tile)] * tiles.several + [step, down, across]))
         if unit is None:
             draft.tags |= dict.fromkeys((step, down, across, *loops), UNROLL)
             return draft.assign(results[0], results[0] + a[0] * b[0], inside, loaded)
-        return draft.add(partial(multiply_accumulate, unit, results, a, b), "multiply", inside, loaded)
+        product = partial(multiply_accumulate, unit, results, a, b, summed=plan.tilewise)
+        return sums.add(draft.add(product, "multiply", inside, [*loaded, *cleared]))

@@ -91,6 +91,13 @@ class BlockTiles:
         parameter="ahead",
         default=False,
     )
+    tilewise: bool = described(
+        """Whether the unit for tf32 adds up the products of a whole tile before the ordinary adder, which rounds correctly,
+        adds their sum to the result; else it is told those of each step.""",
+        word="matrix unit",
+        parameter="tilewise",
+        default=False,
+    )
     split: SumSplit = described(
         """Which parts of a sum work-groups take, where the output is too small to occupy the device: `k 64` is parts of 64
         along k, which a second launch adds up; `none` leaves the sum whole.""",
@@ -124,6 +131,15 @@ class BlockTiles:
             raise TransformError(f"a product of '{self.rows}' by '{self.columns}' has no rows or no columns")
         if self.prefetch and not self._may_prefetch:
             raise TransformError(f"fragments of {self.steps} steps of '{self.unit}' are not loaded a step ahead")
+        if self.tilewise and not (self._splits and self.several and self.steps > 1):
+            raise TransformError(
+                f"'{self.unit}' does not add up the products of {self.steps} steps and those of other tiles"
+            )
+
+    @property
+    def _splits(self) -> bool:
+        """Whether the unit multiplies numbers that are split."""
+        return self.fragments.unit is not None and self.fragments.unit.dtype == "float"
 
     @property
     def _may_prefetch(self) -> bool:
@@ -204,9 +220,9 @@ class BlockTiles:
         na, nb, nd = self.fragments.registers
         down, across = self.block_tile.warp_tile
         loaded = 0 if self.pipeline.asynchronous else sum(self._loads(side) for side in (0, 1))
-        split = 2 if self.fragments.unit is not None and self.fragments.unit.dtype == "float" else 1
+        split = 2 if self._splits else 1
         words = max(self.itemsize, self.fragments.itemsize) // REGISTER_BYTES
-        multiplied = words * (down * across * nd + split * (down * na + across * nb))
+        multiplied = words * (down * across * nd * (2 if self.tilewise else 1) + split * (down * na + across * nb))
         loaded *= self.itemsize // REGISTER_BYTES
         # The larger of two that are not needed at a time, of arrays as of numbers.
         return multiplied + (loaded if self.several else (loaded - multiplied) * (loaded > multiplied))

@@ -23,6 +23,7 @@ from pymbolic.primitives import Remainder, Variable
 from feinsum.devices.ptx import MatrixUnit
 from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.block_tiles.operands import StagedOperand
+from feinsum.skeletons.block_tiles.tile_sums import TileSums
 from feinsum.skeletons.nvidia.async_copies import commit_copies, keep_loads_before, wait_for_copies
 from feinsum.skeletons.nvidia.matrix_units import multiply_accumulate
 
@@ -31,32 +32,33 @@ from feinsum.skeletons.nvidia.matrix_units import multiply_accumulate
 class PrefetchedFragments:
     """The instructions of the pipeline; what is loaded beyond the last tile is never multiplied.
 
-    :ivar results: the array of the results of a work-item.
+    :ivar sums: what products are added to.
     """
 
     frame: BlockFrame
     operands: Sequence[StagedOperand]
-    results: Any
+    sums: TileSums
     unit: MatrixUnit
 
     def multiply(self, started: Sequence[str], ahead: int) -> str:
         """All tiles, of which the first `ahead` are on their way when the instructions `started` are done; the last id."""
         frame, draft, tiles = self.frame, self.frame.draft, self.frame.tiles
-        step, tile = Variable(tiles.step), tiles.tile
+        step, tile, sums = Variable(tiles.step), tiles.tile, self.sums
         inside = frame.inside | {tiles.step}
         kept = [self._registers(side) for side in (0, 1)]
         waited = draft.add(partial(wait_for_copies, ahead - 1), "copies", frame.around, started)
         there = frame.barrier([waited], frame.around)
         first = self._load(kept, 0, (0, 0), frame.around, [there])
+        cleared = sums.clear(first)
         copied = [operand.copy(tile + ahead, frame.inside, first, tiles.step) for operand in self.operands]
         coming = self._load(kept, Remainder(step + 1, 2), (tile, step + 1), inside, first)
-        multiplied = self._products(kept, Remainder(step, 2), inside, coming)
+        multiplied = self._products(kept, Remainder(step, 2), inside, [*coming, *cleared])
         draft.priorities.append(f"{tile},{tiles.step}")
         committed = draft.add(commit_copies, "copies", frame.inside, [*copied, multiplied])
         waited = draft.add(partial(wait_for_copies, ahead - 1), "copies", frame.inside, [committed])
         there = frame.barrier([waited], frame.inside)
         again = self._load(kept, 0, (tile + 1, 0), frame.inside, [there])
-        return self._products(kept, tiles.steps % 2, frame.inside, again)
+        return sums.add(self._products(kept, tiles.steps % 2, frame.inside, again))
 
     def _registers(self, side: int) -> Any:
         """Two sets of the fragments of an operand."""
@@ -83,6 +85,7 @@ class PrefetchedFragments:
         place = tuple(map(Variable, loops))
         counts = plan.fragments.registers
         a, b = (tuple(kept[side][number, place[side], k] for k in range(counts[side])) for side in (0, 1))
-        results = tuple(self.results[(*place, k)] for k in range(counts[2]))
+        results = tuple(self.sums.array[(*place, k)] for k in range(counts[2]))
         draft.priorities.append(",".join(loops))
-        return draft.add(partial(multiply_accumulate, self.unit, results, a, b), "multiply", inside | set(loops), after)
+        product = partial(multiply_accumulate, self.unit, results, a, b, summed=plan.tilewise)
+        return draft.add(product, "multiply", inside | set(loops), after)

@@ -12,10 +12,10 @@ registers differs.
 
 The units for float32 keep 11 significant bits of A and B, and round sums towards zero.  So each number is split,
 ``a = a' + a"`` with a' its first 11 bits (those of A rounded) and a" the rest; ``A" B' + A' B" + A' B'`` is summed from
-zero for every 8 indices and then added to D by the ordinary adder, which rounds correctly: H. Ootomo and R. Yokota,
-"Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", IJHPCA 36
-(2022), section 3.  :func:`feinsum.devices.ptx.split_error` bounds the loss; numbers of A within 2^-12 of the largest
-overflow.
+zero for every 8 indices, or for those of a tile, and then added to D by the ordinary adder, which rounds correctly: H.
+Ootomo and R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
+performance", IJHPCA 36 (2022), section 3.  :func:`feinsum.devices.ptx.split_error` and
+:func:`~feinsum.devices.ptx.tile_error` bound the loss; numbers of A within 2^-12 of the largest overflow.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from feinsum.errors import TransformError
 
 ROWS, COLUMNS, DEPTH = 16, 8, 4
 """Rows of A, columns of B, and the depth of one step, in a fragment."""
+SUMMED = (False, True)
+"""Who adds products of split numbers: the ordinary adder, or the unit."""
 
 
 def fragment_unit(name: str) -> MatrixUnit:
@@ -53,14 +55,20 @@ def fragment_unit(name: str) -> MatrixUnit:
 
 def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit) -> lp.TranslationUnit:
     """Let kernels of `t_unit` call a matrix unit: see :func:`multiply_accumulate`."""
-    name = product_name(unit)
-    if name in t_unit.callables_table:
-        return t_unit
-    return lp.register_callable(t_unit, name, _MultiplyAccumulate(name))
+    for name in dict.fromkeys(product_name(unit, summed=summed) for summed in SUMMED):
+        if name not in t_unit.callables_table:
+            t_unit = lp.register_callable(t_unit, name, _MultiplyAccumulate(name))
+    return t_unit
 
 
 def multiply_accumulate(
-    unit: MatrixUnit, accumulators: tuple[Any, ...], a: tuple[Any, ...], b: tuple[Any, ...], **kwargs: Any
+    unit: MatrixUnit,
+    accumulators: tuple[Any, ...],
+    a: tuple[Any, ...],
+    b: tuple[Any, ...],
+    *,
+    summed: bool = False,
+    **kwargs: Any,
 ) -> CallInstruction:
     """The instruction by which a sub-group adds A B to D.
 
@@ -76,11 +84,12 @@ def multiply_accumulate(
     All 32 lanes have to arrive, so no predicate may depend on the lane.
 
     :param accumulators: the references to D, in the order of registers, as are those to A and B.
+    :param summed: whether the unit adds products of split numbers to D; else the ordinary adder does.
     :param kwargs: what every instruction of loopy takes.
 
     ``mma`` of CUDA and CUTLASS; ``tensorize`` in TVM.
     """
-    call = Call(Variable(product_name(unit)), (*accumulators, *a, *b))
+    call = Call(Variable(product_name(unit, summed=summed)), (*accumulators, *a, *b))
     return CallInstruction(accumulators, call, **kwargs)
 
 
@@ -123,7 +132,7 @@ class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
     """A matrix unit as loopy sees it: four numbers of D, those of A and of B in; four numbers of D out."""
 
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
-        unit = next(u for u in _units() if product_name(u) == self.name)
+        unit, _ = self._unit
         number = NumpyType(fragment_dtype(unit))
         ids = [*range(sum(unit.registers)), *range(-unit.registers[2], 0)]
         if any(dtype is not None and dtype != number for dtype in arg_id_to_dtype.values()):
@@ -131,7 +140,12 @@ class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
         return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict(dict.fromkeys(ids, number))), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
-        yield f"60_{self.name}", product_function(next(u for u in _units() if product_name(u) == self.name))
+        unit, summed = self._unit
+        yield f"60_{self.name}", product_function(unit, summed=summed)
+
+    @property
+    def _unit(self) -> tuple[MatrixUnit, bool]:
+        return next((u, summed) for u in _units() for summed in SUMMED if product_name(u, summed=summed) == self.name)
 
 
 def _units() -> tuple[MatrixUnit, ...]:
