@@ -23,15 +23,19 @@ def read_results(path: str | Path) -> list[Row]:
 
 
 def summary(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of an engine from its turns, in seconds: median, its absolute deviation, least, median of each turn."""
+    """The figures of an engine from its turns, in seconds: median, absolute deviation from it, least, median of each turn.
+
+    The median is that of the turns' medians: a turn that something else slows down has other numbers of samples.
+    """
     samples = [sample for turn in turns for sample in turn["samples_s"]]
-    middle = median(samples)
+    medians = [median(turn["samples_s"]) for turn in turns]
+    middle = median(medians)
     figures = {
         "median_s": middle,
         "mad_s": median(abs(sample - middle) for sample in samples),
         "least_s": min(samples),
         "samples": len(samples),
-        "turns_s": [median(turn["samples_s"]) for turn in turns],
+        "turns_s": medians,
     }
     for name in ("cpu_s", "wall_s"):
         if name in turns[0]:

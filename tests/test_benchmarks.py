@@ -148,10 +148,11 @@ def test_rows_without_ours_or_a_peer() -> None:
 
 
 def test_summaries_are_medians() -> None:
-    """Over the samples of all turns; processor time over the turns."""
-    told = summary([{"samples_s": [1.0, 2.0], "cpu_s": 1.0}, {"samples_s": [9.0], "cpu_s": 3.0}])
+    """Over the turns, however many samples each has: the second was slowed down."""
+    turns = [([1.0, 2.0], 1.0), ([9.0, 9.0, 9.0, 9.0], 3.0), ([2.0], 2.0)]
+    told = summary([{"samples_s": samples, "cpu_s": cpu} for samples, cpu in turns])
     assert told == {
-        "median_s": 2.0, "mad_s": 1.0, "least_s": 1.0, "samples": 3, "turns_s": [1.5, 9.0], "cpu_s": 2.0
+        "median_s": 2.0, "mad_s": 7.0, "least_s": 1.0, "samples": 7, "turns_s": [1.5, 9.0, 2.0], "cpu_s": 2.0
     }  # fmt: skip
 
 

@@ -157,14 +157,31 @@ WIDE = {
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("case", WIDE)
-def test_neighbours_along_rows_and_columns_are_copied_together(player: fe.Device, case: str, dtype: str) -> None:
+def test_neighbours_along_rows_and_columns_are_copied_together(
+    player: fe.Device, monkeypatch: pytest.MonkeyPatch, case: str, dtype: str
+) -> None:
     """Of every operand as many as its rows allow to begin at a multiple of their bytes."""
+    monkeypatch.setattr("feinsum.transforms.block_tiles.products.LONG_SUMS", 1)
     subscripts, sizes, multiples = WIDE[case]
     e = contraction(subscripts, dtype, **sizes)
     source = prove_as_said(player, e, wide=True, pipeline="async 3", depth=8, shape="1 2 1 of 2 4")
     itemsize = e.dtypes[0].itemsize
     nbytes = {itemsize * int(width or 1) for width in re.findall(r"feinsum_copy_float\d\dx?(\d?)\(&", source)}
     assert nbytes == {min(16, itemsize * number) for number in multiples}
+
+
+@pytest.mark.parametrize(("terms", "along"), [(320, False), (3136, True)])
+def test_results_leave_in_short_runs_where_sums_are_long(terms: int, along: bool) -> None:
+    """The rows then begin with the letter that the operand lies along, and not with the output's."""
+    s = find_space("block_contraction")
+    p = s.problem(contraction("kib,kc->cbi", k=terms, i=320, b=320, c=320), {}, GPU)
+    plan = s.plan(
+        p, {**s.default(p), "wide": True, "pipeline": "async 3", "packed": "none", "rows": "quick", "joined": False}
+    )
+    (operand,) = (k for k, term in enumerate(p.einsum.indexing.inputs) if len(term) == 3)
+    side, quick = plan.operands.index(operand), p.einsum.indexing.inputs[operand][-1]
+    assert ((plan.rows, plan.columns)[side][0] == quick) == along
+    assert plan.width[side] == (2 if along else 1)
 
 
 def test_only_what_can_be_copied_together_is_offered_so() -> None:
@@ -203,7 +220,7 @@ def test_a_unit_may_add_up_the_products_of_a_tile(player: fe.Device, pipeline: s
     """Of every tile anew, and their sums are added to results."""
     e = contraction("bda,dc->abc", "float32", a=20, b=3, c=12, d=150)
     shape = {"pipeline": pipeline, "depth": 16, "shape": "1 2 2 of 2 2", "ahead": ahead}
-    source = prove_as_said(player, e, unit="tf32-mma-m16n8k8", split="none", tilewise=True, **shape)
+    source = prove_as_said(player, e, unit="tf32-mma-m16n8k8", split="none", wide=False, tilewise=True, **shape)
     assert "sum[" in source
     assert "feinsum_summed_split_mma_m16n8k8(sum[" in source
 

@@ -2,7 +2,7 @@
 // block_contraction, version 1
 
 // Some GPU: bda,dc->abc [a0 a1_0; a0 a1_1] a0: float64[6, 10, Na], a1_0: float64[10, 12], a1_1: float64[10, 12]
-// split=none packed=none rows=quick joined=False wide=True unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=12 run=4 ahead=False tilewise=False shape=1 2 6 of 1 1
+// split=none packed=none rows=quick joined=False wide=False unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=12 run=4 ahead=False tilewise=False shape=1 2 6 of 1 1
 // feinsum('a0', 'a1_0', 'out_0', 'Na'): groups (('//', ('+', 7, 'Na'), 8), 1, 1) of (32, 12)
 // feinsum_0('a0', 'a1_1', 'out_1', 'Na'): groups (('//', ('+', 7, 'Na'), 8), 1, 1) of (32, 12)
 #define lid(N) ((int) get_local_id(N))

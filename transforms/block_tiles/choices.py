@@ -63,7 +63,10 @@ def _choices(p: Problem, costs: Costs, *, tilewise: bool = True) -> Choices:
     alone = contraction(p, str(first["split"][0]), str(first["packed"][0]))
     first["wide"] = widths(p, first)
     own = product(joined(alone) if first["joined"][0] else alone, str(first["rows"][0]), wide=bool(first["wide"][0]))
-    pipeline = pipelines(p, own.count("sums") > own.depths[0])
+    several = own.count("sums") > own.depths[0]
+    if own.whole_depths or not several:  # an only tile passes through registers, by the first guess
+        own, first["wide"] = replace(own, wide=False), sorted(first["wide"])
+    pipeline = pipelines(p, several)
     second: dict[str, Sequence[Value]] = {
         "unit": units(p, own.count("sums")),
         "pipeline": pipeline,

@@ -145,6 +145,8 @@ def _refusal(own: FusedProduct, plan: BlockTiles) -> str | None:
     if waste > MOST_WASTE * min(x for depth, x in own.wastes.items() if depth % plan.fragments.depth == 0):
         return f"tiles of depth {plan.depth} make {waste:.2f} times the work"
     terms = own.count("sums")
+    if own.wide and not plan.pipeline.asynchronous:
+        return "what passes through registers is loaded number by number"
     if plan.tilewise and plan.fragments.unit and tile_error(plan.fragments.unit, terms, plan.depth) > terms:
         return f"the unit may err by more over tiles of depth {plan.depth} than float32 over {terms} terms"
     if plan.depth % plan.fragments.depth:

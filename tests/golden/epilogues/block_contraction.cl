@@ -2,7 +2,7 @@
 // block_contraction, version 1
 
 // Some GPU: bda,dc->abc [a0 a1_0; a0 a1_1] then 2*v + out; (v + b[c])/(exp(-(v + b[c])) + 1) a0: float64[3, 5, Na], a1_0: float64[5, 6], a1_1: float64[5, 6], b: float64[6]
-// split=none packed=none rows=quick joined=False wide=True unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=8 run=4 ahead=False tilewise=False shape=1 2 2 of 1 1
+// split=none packed=none rows=quick joined=False wide=False unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=8 run=4 ahead=False tilewise=False shape=1 2 2 of 1 1
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
