@@ -2,9 +2,9 @@
 // block_contraction, version 1
 
 // Some GPU: bda,dc->abc [a0 a1_0; a0 a1_1] a0: float64[6, 10, Na], a1_0: float64[10, 12], a1_1: float64[10, 12]
-// split=none packed=none rows=quick joined=False wide=False unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=12 run=4 ahead=False tilewise=False shape=1 2 6 of 1 1
-// feinsum('a0', 'a1_0', 'out_0', 'Na'): groups (('//', ('+', 7, 'Na'), 8), 1, 1) of (32, 12)
-// feinsum_0('a0', 'a1_1', 'out_1', 'Na'): groups (('//', ('+', 7, 'Na'), 8), 1, 1) of (32, 12)
+// split=none packed=none rows=quick joined=False wide=False unit=fp64-mma-m16n8k4 pipeline=registers 1 depth=12 run=4 ahead=False tilewise=False shape=1 1 6 of 1 1
+// feinsum('a0', 'a1_0', 'out_0', 'Na'): groups (('//', ('+', 7, 'Na'), 8), 1, 1) of (32, 6)
+// feinsum_0('a0', 'a1_1', 'out_1', 'Na'): groups (('//', ('+', 7, 'Na'), 8), 1, 1) of (32, 6)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -32,36 +32,36 @@ static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double
   return d0;
 }
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1_0, __global double *__restrict__ out_0, int const Na)
+__kernel void __attribute__ ((reqd_work_group_size(32, 6, 1))) feinsum(__global double const *__restrict__ a0, __global double const *__restrict__ a1_0, __global double *__restrict__ out_0, int const Na)
 {
   double a[2];
-  int a_at[2];
+  int a_at[3];
   int a_at_0[4];
   double acc[4];
   double b[1];
-  int b_at[2];
+  int b_at[3];
   int b_at_0[4];
   int c_at[1];
   int c_at_0[4];
   int d_at[1];
-  int d_at_0[2];
-  double next_a0_0[2];
+  int d_at_0[3];
+  double next_a0_0[3];
   double next_a1_0_1[1];
   __local double tile_a0_0[12 * 52] __attribute__ ((aligned (16)));
-  __local double tile_a1_0_1[12 * 36] __attribute__ ((aligned (16)));
+  __local double tile_a1_0_1[12 * 20] __attribute__ ((aligned (16)));
 
   {
     int const load = 0;
 
-    c_at[0] = min(32 * gid(2) + ((lid(0) + 32 * lid(1)) % 32) * 1, 11);
-    d_at[0] = (lid(0) + 32 * lid(1)) / 32 + load * 12;
+    c_at[0] = min(16 * gid(2) + ((lid(0) + 32 * lid(1)) % 16) * 1, 11);
+    d_at[0] = (lid(0) + 32 * lid(1)) / 16 + load * 12;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_0 = 0; load_0 <= 1; ++load_0)
+  for (int load_0 = 0; load_0 <= 2; ++load_0)
   {
     a_at[load_0] = min(((48 * gid(0) + ((lid(0) + 32 * lid(1)) % 48) * 1) / 6) % 4 + 4 * (((48 * gid(0) + ((lid(0) + 32 * lid(1)) % 48) * 1) / 6) / 4), Na + -1);
     b_at[load_0] = (48 * gid(0) + ((lid(0) + 32 * lid(1)) % 48) * 1) % 6;
-    d_at_0[load_0] = (lid(0) + 32 * lid(1)) / 48 + load_0 * 8;
+    d_at_0[load_0] = (lid(0) + 32 * lid(1)) / 48 + load_0 * 4;
   }
   {
     int const load_1 = 0;
@@ -69,29 +69,28 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum(__global
     next_a1_0_1[0] = ((d_at[0] + 0 < 10) ? a1_0[12 * d_at[0] + c_at[0]] : (double) (0.0));
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_2 = 0; load_2 <= 1; ++load_2)
-    if (lid(0) + 32 * lid(1) + load_2 * 384 < 576)
-      next_a0_0[load_2] = ((d_at_0[load_2] + 0 < 10) ? a0[Na * 10 * b_at[load_2] + Na * d_at_0[load_2] + a_at[load_2]] : (double) (0.0));
+  for (int load_2 = 0; load_2 <= 2; ++load_2)
+    next_a0_0[load_2] = ((d_at_0[load_2] + 0 < 10) ? a0[Na * 10 * b_at[load_2] + Na * d_at_0[load_2] + a_at[load_2]] : (double) (0.0));
   {
     int const place = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_0 = 0; place_0 <= 3; ++place_0)
-      c_at_0[place_0] = lid(0) / 4 + 8 * (place_0 / 2) + 32 * gid(2) + ((lid(1) % 2) * 1 + place) * 16;
+      c_at_0[place_0] = lid(0) / 4 + 8 * (place_0 / 2) + 16 * gid(2) + ((lid(1) % 1) * 1 + place) * 16;
   }
   {
     int const place_1 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_2 = 0; place_2 <= 3; ++place_2)
-      b_at_0[place_2] = ((lid(0) % 4 + 2 * (place_2 % 2)) % 4 + 4 * (place_2 % 2) + 48 * gid(0) + (((lid(1) / 2) % 6) * 1 + place_1) * 8) % 6;
+      b_at_0[place_2] = ((lid(0) % 4 + 2 * (place_2 % 2)) % 4 + 4 * (place_2 % 2) + 48 * gid(0) + (((lid(1) / 1) % 6) * 1 + place_1) * 8) % 6;
   }
   {
     int const place_3 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_4 = 0; place_4 <= 3; ++place_4)
-      a_at_0[place_4] = (((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 48 * gid(0) + (((lid(1) / 2) % 6) * 1 + place_3) * 8) / 6) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 48 * gid(0) + (((lid(1) / 2) % 6) * 1 + place_3) * 8) / 6) / 4);
+      a_at_0[place_4] = (((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 48 * gid(0) + (((lid(1) / 1) % 6) * 1 + place_3) * 8) / 6) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 48 * gid(0) + (((lid(1) / 1) % 6) * 1 + place_3) * 8) / 6) / 4);
   }
   {
     int const zero = 0;
@@ -107,12 +106,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum(__global
   {
     int const keep = 0;
 
-    tile_a1_0_1[36 * lid(1) + lid(0)] = next_a1_0_1[0];
+    tile_a1_0_1[20 * (2 * lid(1) + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_a1_0_1[0];
   }
   __attribute__((opencl_unroll_hint))
-  for (int keep_0 = 0; keep_0 <= 1; ++keep_0)
-    if (lid(0) + 32 * lid(1) + keep_0 * 384 < 576)
-      tile_a0_0[52 * (lid(1) + 8 * keep_0 + loopy_floor_div_pos_b_int32(lid(0) + -16 * lid(1), 48)) + lid(0) + -16 * lid(1) + -48 * loopy_floor_div_pos_b_int32(lid(0) + -16 * lid(1), 48)] = next_a0_0[keep_0];
+  for (int keep_0 = 0; keep_0 <= 2; ++keep_0)
+    tile_a0_0[52 * (lid(1) + 4 * keep_0 + loopy_floor_div_pos_b_int32(lid(0) + -16 * lid(1), 48)) + lid(0) + -16 * lid(1) + -48 * loopy_floor_div_pos_b_int32(lid(0) + -16 * lid(1), 48)] = next_a0_0[keep_0];
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there */;
   __attribute__((opencl_unroll_hint))
   for (int step = 0; step <= 2; ++step)
@@ -120,13 +118,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum(__global
     {
       int const fragment = 0;
 
-      a[0] = tile_a1_0_1[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
-      a[1] = tile_a1_0_1[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
+      a[0] = tile_a1_0_1[20 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + lid(0) / 4];
+      a[1] = tile_a1_0_1[20 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 + lid(0) / 4];
     }
     {
       int const fragment_0 = 0;
 
-      b[0] = tile_a0_0[52 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * (lid(1) / 2) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
+      b[0] = tile_a0_0[52 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
       int const down = 0;
@@ -152,36 +150,36 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum(__global
   }
 }
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum_0(__global double const *__restrict__ a0, __global double const *__restrict__ a1_1, __global double *__restrict__ out_1, int const Na)
+__kernel void __attribute__ ((reqd_work_group_size(32, 6, 1))) feinsum_0(__global double const *__restrict__ a0, __global double const *__restrict__ a1_1, __global double *__restrict__ out_1, int const Na)
 {
   double a_0[2];
-  int a_at_1[2];
+  int a_at_1[3];
   int a_at_2[4];
   double acc_0[4];
   double b_0[1];
-  int b_at_1[2];
+  int b_at_1[3];
   int b_at_2[4];
   int c_at_1[1];
   int c_at_2[4];
   int d_at_1[1];
-  int d_at_2[2];
-  double next_a0_1[2];
+  int d_at_2[3];
+  double next_a0_1[3];
   double next_a1_1_1[1];
   __local double tile_a0_1[12 * 52] __attribute__ ((aligned (16)));
-  __local double tile_a1_1_1[12 * 36] __attribute__ ((aligned (16)));
+  __local double tile_a1_1_1[12 * 20] __attribute__ ((aligned (16)));
 
   {
     int const load_3 = 0;
 
-    c_at_1[0] = min(32 * gid(2) + ((lid(0) + 32 * lid(1)) % 32) * 1, 11);
-    d_at_1[0] = (lid(0) + 32 * lid(1)) / 32 + load_3 * 12;
+    c_at_1[0] = min(16 * gid(2) + ((lid(0) + 32 * lid(1)) % 16) * 1, 11);
+    d_at_1[0] = (lid(0) + 32 * lid(1)) / 16 + load_3 * 12;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_4 = 0; load_4 <= 1; ++load_4)
+  for (int load_4 = 0; load_4 <= 2; ++load_4)
   {
     a_at_1[load_4] = min(((48 * gid(0) + ((lid(0) + 32 * lid(1)) % 48) * 1) / 6) % 4 + 4 * (((48 * gid(0) + ((lid(0) + 32 * lid(1)) % 48) * 1) / 6) / 4), Na + -1);
     b_at_1[load_4] = (48 * gid(0) + ((lid(0) + 32 * lid(1)) % 48) * 1) % 6;
-    d_at_2[load_4] = (lid(0) + 32 * lid(1)) / 48 + load_4 * 8;
+    d_at_2[load_4] = (lid(0) + 32 * lid(1)) / 48 + load_4 * 4;
   }
   {
     int const load_5 = 0;
@@ -189,29 +187,28 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum_0(__glob
     next_a1_1_1[0] = ((d_at_1[0] + 0 < 10) ? a1_1[12 * d_at_1[0] + c_at_1[0]] : (double) (0.0));
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_6 = 0; load_6 <= 1; ++load_6)
-    if (lid(0) + 32 * lid(1) + load_6 * 384 < 576)
-      next_a0_1[load_6] = ((d_at_2[load_6] + 0 < 10) ? a0[Na * 10 * b_at_1[load_6] + Na * d_at_2[load_6] + a_at_1[load_6]] : (double) (0.0));
+  for (int load_6 = 0; load_6 <= 2; ++load_6)
+    next_a0_1[load_6] = ((d_at_2[load_6] + 0 < 10) ? a0[Na * 10 * b_at_1[load_6] + Na * d_at_2[load_6] + a_at_1[load_6]] : (double) (0.0));
   __attribute__((opencl_unroll_hint))
   for (int place_10 = 0; place_10 <= 3; ++place_10)
   {
     int const place_9 = 0;
 
-    a_at_2[place_10] = (((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 48 * gid(0) + (((lid(1) / 2) % 6) * 1 + place_9) * 8) / 6) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 48 * gid(0) + (((lid(1) / 2) % 6) * 1 + place_9) * 8) / 6) / 4);
+    a_at_2[place_10] = (((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 48 * gid(0) + (((lid(1) / 1) % 6) * 1 + place_9) * 8) / 6) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 48 * gid(0) + (((lid(1) / 1) % 6) * 1 + place_9) * 8) / 6) / 4);
   }
   {
     int const place_5 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_6 = 0; place_6 <= 3; ++place_6)
-      c_at_2[place_6] = lid(0) / 4 + 8 * (place_6 / 2) + 32 * gid(2) + ((lid(1) % 2) * 1 + place_5) * 16;
+      c_at_2[place_6] = lid(0) / 4 + 8 * (place_6 / 2) + 16 * gid(2) + ((lid(1) % 1) * 1 + place_5) * 16;
   }
   {
     int const place_7 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_8 = 0; place_8 <= 3; ++place_8)
-      b_at_2[place_8] = ((lid(0) % 4 + 2 * (place_8 % 2)) % 4 + 4 * (place_8 % 2) + 48 * gid(0) + (((lid(1) / 2) % 6) * 1 + place_7) * 8) % 6;
+      b_at_2[place_8] = ((lid(0) % 4 + 2 * (place_8 % 2)) % 4 + 4 * (place_8 % 2) + 48 * gid(0) + (((lid(1) / 1) % 6) * 1 + place_7) * 8) % 6;
   }
   {
     int const zero_2 = 0;
@@ -227,12 +224,11 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum_0(__glob
   {
     int const keep_1 = 0;
 
-    tile_a1_1_1[36 * lid(1) + lid(0)] = next_a1_1_1[0];
+    tile_a1_1_1[20 * (2 * lid(1) + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_a1_1_1[0];
   }
   __attribute__((opencl_unroll_hint))
-  for (int keep_2 = 0; keep_2 <= 1; ++keep_2)
-    if (lid(0) + 32 * lid(1) + keep_2 * 384 < 576)
-      tile_a0_1[52 * (lid(1) + 8 * keep_2 + loopy_floor_div_pos_b_int32(lid(0) + -16 * lid(1), 48)) + lid(0) + -16 * lid(1) + -48 * loopy_floor_div_pos_b_int32(lid(0) + -16 * lid(1), 48)] = next_a0_1[keep_2];
+  for (int keep_2 = 0; keep_2 <= 2; ++keep_2)
+    tile_a0_1[52 * (lid(1) + 4 * keep_2 + loopy_floor_div_pos_b_int32(lid(0) + -16 * lid(1), 48)) + lid(0) + -16 * lid(1) + -48 * loopy_floor_div_pos_b_int32(lid(0) + -16 * lid(1), 48)] = next_a0_1[keep_2];
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there_0 */;
   __attribute__((opencl_unroll_hint))
   for (int step_0 = 0; step_0 <= 2; ++step_0)
@@ -240,13 +236,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 12, 1))) feinsum_0(__glob
     {
       int const fragment_1 = 0;
 
-      a_0[0] = tile_a1_1_1[36 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
-      a_0[1] = tile_a1_1_1[36 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
+      a_0[0] = tile_a1_1_1[20 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + lid(0) / 4];
+      a_0[1] = tile_a1_1_1[20 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 + lid(0) / 4];
     }
     {
       int const fragment_2 = 0;
 
-      b_0[0] = tile_a0_1[52 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * (lid(1) / 2) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
+      b_0[0] = tile_a0_1[52 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 * lid(1) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
       int const down_1 = 0;

@@ -155,9 +155,16 @@ def _runs(
     of_sums = sums.digits if single else sums.inner
     rows, columns = groups["rows"].digits, groups["columns"].digits
     loaded = (of_sums if along else own for along, own in zip(along_sums, (rows, columns), strict=True))
-    a, b = (side_by_side(indexing.inputs[k], lengths, own) for k, own in zip(operands, loaded, strict=True))
+    a, b = (_together(indexing.inputs[k], lengths, own) for k, own in zip(operands, loaded, strict=True))
     stored = side_by_side(indexing.output, lengths, rows), side_by_side(indexing.output, lengths, columns)
     return _Runs(counts, (a, b), stored)
+
+
+def _together(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit]) -> int:
+    """The number of neighbours in an array that lanes load at about the same time: in a row, or along a part of the array's
+    own letter, after the part of another one."""
+    own = [digit.count for digit in digits[:2] if digit.letter == letters[-1] and digit.weight == 1]
+    return int(max([side_by_side(letters, sizes, digits), *own]))
 
 
 def _waste(itemsize: int, run: int, most: Any) -> Any:

@@ -17,63 +17,61 @@ static inline double feinsum_mma_m16n8k4(double d0, double d1, double d2, double
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global double const *__restrict__ A0, __global double const *__restrict__ x0, __global double *__restrict__ out_0, int const n_a)
 {
   double a[2];
-  int a_at[1];
+  int a_at[2];
   int a_at_0[4];
   double acc[4];
   double b[1];
-  int b_at[1];
+  int b_at[2];
   int b_at_0[4];
-  int c_at[6];
+  int c_at[3];
   int c_at_0[4];
-  int d_at[6];
-  int d_at_0[1];
-  double next_A0_0[1];
-  double next_x0_1[6];
-  __local double tile_A0_0[12 * 12] __attribute__ ((aligned (16)));
-  __local double tile_x0_1[12 * 68] __attribute__ ((aligned (16)));
+  int d_at[3];
+  int d_at_0[2];
+  double next_A0_0[2];
+  double next_x0_1[3];
+  __local double tile_A0_0[12 * 20] __attribute__ ((aligned (16)));
+  __local double tile_x0_1[12 * 36] __attribute__ ((aligned (16)));
 
   __attribute__((opencl_unroll_hint))
-  for (int load = 0; load <= 5; ++load)
+  for (int load = 0; load <= 2; ++load)
   {
-    c_at[load] = min(64 * gid(2) + ((lid(0) + 32 * lid(1)) % 64) * 1, 11);
-    d_at[load] = (lid(0) + 32 * lid(1)) / 64 + load * 2;
-  }
-  {
-    int const load_0 = 0;
-
-    a_at[0] = min(((8 * gid(0) + ((lid(0) + 32 * lid(1)) % 8) * 1) / 6) % 4 + 4 * (((8 * gid(0) + ((lid(0) + 32 * lid(1)) % 8) * 1) / 6) / 4), n_a + -1);
-    b_at[0] = (8 * gid(0) + ((lid(0) + 32 * lid(1)) % 8) * 1) % 6;
-    d_at_0[0] = (lid(0) + 32 * lid(1)) / 8 + load_0 * 16;
+    c_at[load] = min(32 * gid(2) + ((lid(0) + 32 * lid(1)) % 32) * 1, 11);
+    d_at[load] = (lid(0) + 32 * lid(1)) / 32 + load * 4;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_1 = 0; load_1 <= 5; ++load_1)
+  for (int load_0 = 0; load_0 <= 1; ++load_0)
+  {
+    a_at[load_0] = min(((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) / 6) % 4 + 4 * (((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) / 6) / 4), n_a + -1);
+    b_at[load_0] = (16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) % 6;
+    d_at_0[load_0] = (lid(0) + 32 * lid(1)) / 16 + load_0 * 8;
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int load_1 = 0; load_1 <= 2; ++load_1)
     next_x0_1[load_1] = ((d_at[load_1] + 0 < 10) ? x0[12 * d_at[load_1] + c_at[load_1]] : (double) (0.0));
-  {
-    int const load_2 = 0;
-
-    if (lid(0) + 32 * lid(1) + load_2 * 128 < 96)
-      next_A0_0[0] = ((d_at_0[0] + 0 < 10) ? A0[(n_a / 8 + 1) * 8 * 10 * b_at[0] + (n_a / 8 + 1) * 8 * d_at_0[0] + a_at[0]] : (double) (0.0));
-  }
+  __attribute__((opencl_unroll_hint))
+  for (int load_2 = 0; load_2 <= 1; ++load_2)
+    if (lid(0) + 32 * lid(1) + load_2 * 128 < 192)
+      next_A0_0[load_2] = ((d_at_0[load_2] + 0 < 10) ? A0[(n_a / 8 + 1) * 8 * 10 * b_at[load_2] + (n_a / 8 + 1) * 8 * d_at_0[load_2] + a_at[load_2]] : (double) (0.0));
   {
     int const place = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_0 = 0; place_0 <= 3; ++place_0)
-      c_at_0[place_0] = lid(0) / 4 + 8 * (place_0 / 2) + 64 * gid(2) + ((lid(1) % 4) * 1 + place) * 16;
+      c_at_0[place_0] = lid(0) / 4 + 8 * (place_0 / 2) + 32 * gid(2) + ((lid(1) % 2) * 1 + place) * 16;
   }
   {
     int const place_1 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_2 = 0; place_2 <= 3; ++place_2)
-      b_at_0[place_2] = ((lid(0) % 4 + 2 * (place_2 % 2)) % 4 + 4 * (place_2 % 2) + 8 * gid(0) + (((lid(1) / 4) % 1) * 1 + place_1) * 8) % 6;
+      b_at_0[place_2] = ((lid(0) % 4 + 2 * (place_2 % 2)) % 4 + 4 * (place_2 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_1) * 8) % 6;
   }
   {
     int const place_3 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_4 = 0; place_4 <= 3; ++place_4)
-      a_at_0[place_4] = (((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 8 * gid(0) + (((lid(1) / 4) % 1) * 1 + place_3) * 8) / 6) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 8 * gid(0) + (((lid(1) / 4) % 1) * 1 + place_3) * 8) / 6) / 4);
+      a_at_0[place_4] = (((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_3) * 8) / 6) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_4 % 2)) % 4 + 4 * (place_4 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_3) * 8) / 6) / 4);
   }
   {
     int const zero = 0;
@@ -87,14 +85,12 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     }
   }
   __attribute__((opencl_unroll_hint))
-  for (int keep = 0; keep <= 5; ++keep)
-    tile_x0_1[68 * (2 * keep + (lid(0) + 32 * lid(1)) / 64) + lid(0) + 32 * lid(1) + -64 * ((lid(0) + 32 * lid(1)) / 64)] = next_x0_1[keep];
-  {
-    int const keep_0 = 0;
-
-    if (lid(0) + 32 * lid(1) + keep_0 * 128 < 96)
-      tile_A0_0[12 * (4 * lid(1) + lid(0) / 8) + lid(0) + -8 * (lid(0) / 8)] = next_A0_0[0];
-  }
+  for (int keep = 0; keep <= 2; ++keep)
+    tile_x0_1[36 * (lid(1) + 4 * keep) + lid(0)] = next_x0_1[keep];
+  __attribute__((opencl_unroll_hint))
+  for (int keep_0 = 0; keep_0 <= 1; ++keep_0)
+    if (lid(0) + 32 * lid(1) + keep_0 * 128 < 192)
+      tile_A0_0[20 * (2 * lid(1) + 8 * keep_0 + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_A0_0[keep_0];
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there */;
   __attribute__((opencl_unroll_hint))
   for (int step = 0; step <= 2; ++step)
@@ -102,13 +98,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
     {
       int const fragment = 0;
 
-      a[0] = tile_x0_1[68 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 16 * lid(1) + lid(0) / 4];
-      a[1] = tile_x0_1[68 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 + 16 * lid(1) + lid(0) / 4];
+      a[0] = tile_x0_1[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
+      a[1] = tile_x0_1[36 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 8 + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
     }
     {
       int const fragment_0 = 0;
 
-      b[0] = tile_A0_0[12 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
+      b[0] = tile_A0_0[20 * (lid(0) + 4 * step + -4 * (lid(0) / 4)) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * (lid(1) / 2) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
       int const down = 0;
@@ -137,63 +133,61 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum(__global 
 __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__global double const *__restrict__ A0, __global double const *__restrict__ x1, __global double *__restrict__ out_1, int const n_a)
 {
   double a_0[2];
-  int a_at_1[1];
+  int a_at_1[2];
   int a_at_2[4];
   double acc_0[4];
   double b_0[1];
-  int b_at_1[1];
+  int b_at_1[2];
   int b_at_2[4];
-  int c_at_1[6];
+  int c_at_1[3];
   int c_at_2[4];
-  int d_at_1[6];
-  int d_at_2[1];
-  double next_A0_1[1];
-  double next_x1_1[6];
-  __local double tile_A0_1[12 * 12] __attribute__ ((aligned (16)));
-  __local double tile_x1_1[12 * 68] __attribute__ ((aligned (16)));
+  int d_at_1[3];
+  int d_at_2[2];
+  double next_A0_1[2];
+  double next_x1_1[3];
+  __local double tile_A0_1[12 * 20] __attribute__ ((aligned (16)));
+  __local double tile_x1_1[12 * 36] __attribute__ ((aligned (16)));
 
   __attribute__((opencl_unroll_hint))
-  for (int load_3 = 0; load_3 <= 5; ++load_3)
+  for (int load_3 = 0; load_3 <= 2; ++load_3)
   {
-    c_at_1[load_3] = min(64 * gid(2) + ((lid(0) + 32 * lid(1)) % 64) * 1, 11);
-    d_at_1[load_3] = (lid(0) + 32 * lid(1)) / 64 + load_3 * 2;
-  }
-  {
-    int const load_4 = 0;
-
-    a_at_1[0] = min(((8 * gid(0) + ((lid(0) + 32 * lid(1)) % 8) * 1) / 6) % 4 + 4 * (((8 * gid(0) + ((lid(0) + 32 * lid(1)) % 8) * 1) / 6) / 4), n_a + -1);
-    b_at_1[0] = (8 * gid(0) + ((lid(0) + 32 * lid(1)) % 8) * 1) % 6;
-    d_at_2[0] = (lid(0) + 32 * lid(1)) / 8 + load_4 * 16;
+    c_at_1[load_3] = min(32 * gid(2) + ((lid(0) + 32 * lid(1)) % 32) * 1, 11);
+    d_at_1[load_3] = (lid(0) + 32 * lid(1)) / 32 + load_3 * 4;
   }
   __attribute__((opencl_unroll_hint))
-  for (int load_5 = 0; load_5 <= 5; ++load_5)
+  for (int load_4 = 0; load_4 <= 1; ++load_4)
+  {
+    a_at_1[load_4] = min(((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) / 6) % 4 + 4 * (((16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) / 6) / 4), n_a + -1);
+    b_at_1[load_4] = (16 * gid(0) + ((lid(0) + 32 * lid(1)) % 16) * 1) % 6;
+    d_at_2[load_4] = (lid(0) + 32 * lid(1)) / 16 + load_4 * 8;
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int load_5 = 0; load_5 <= 2; ++load_5)
     next_x1_1[load_5] = ((d_at_1[load_5] + 0 < 10) ? x1[12 * d_at_1[load_5] + c_at_1[load_5]] : (double) (0.0));
-  {
-    int const load_6 = 0;
-
-    if (lid(0) + 32 * lid(1) + load_6 * 128 < 96)
-      next_A0_1[0] = ((d_at_2[0] + 0 < 10) ? A0[(n_a / 8 + 1) * 8 * 10 * b_at_1[0] + (n_a / 8 + 1) * 8 * d_at_2[0] + a_at_1[0]] : (double) (0.0));
-  }
+  __attribute__((opencl_unroll_hint))
+  for (int load_6 = 0; load_6 <= 1; ++load_6)
+    if (lid(0) + 32 * lid(1) + load_6 * 128 < 192)
+      next_A0_1[load_6] = ((d_at_2[load_6] + 0 < 10) ? A0[(n_a / 8 + 1) * 8 * 10 * b_at_1[load_6] + (n_a / 8 + 1) * 8 * d_at_2[load_6] + a_at_1[load_6]] : (double) (0.0));
   __attribute__((opencl_unroll_hint))
   for (int place_10 = 0; place_10 <= 3; ++place_10)
   {
     int const place_9 = 0;
 
-    a_at_2[place_10] = (((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 8 * gid(0) + (((lid(1) / 4) % 1) * 1 + place_9) * 8) / 6) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 8 * gid(0) + (((lid(1) / 4) % 1) * 1 + place_9) * 8) / 6) / 4);
+    a_at_2[place_10] = (((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_9) * 8) / 6) % 4 + 4 * ((((lid(0) % 4 + 2 * (place_10 % 2)) % 4 + 4 * (place_10 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_9) * 8) / 6) / 4);
   }
   {
     int const place_5 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_6 = 0; place_6 <= 3; ++place_6)
-      c_at_2[place_6] = lid(0) / 4 + 8 * (place_6 / 2) + 64 * gid(2) + ((lid(1) % 4) * 1 + place_5) * 16;
+      c_at_2[place_6] = lid(0) / 4 + 8 * (place_6 / 2) + 32 * gid(2) + ((lid(1) % 2) * 1 + place_5) * 16;
   }
   {
     int const place_7 = 0;
 
     __attribute__((opencl_unroll_hint))
     for (int place_8 = 0; place_8 <= 3; ++place_8)
-      b_at_2[place_8] = ((lid(0) % 4 + 2 * (place_8 % 2)) % 4 + 4 * (place_8 % 2) + 8 * gid(0) + (((lid(1) / 4) % 1) * 1 + place_7) * 8) % 6;
+      b_at_2[place_8] = ((lid(0) % 4 + 2 * (place_8 % 2)) % 4 + 4 * (place_8 % 2) + 16 * gid(0) + (((lid(1) / 2) % 2) * 1 + place_7) * 8) % 6;
   }
   {
     int const zero_2 = 0;
@@ -207,14 +201,12 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
     }
   }
   __attribute__((opencl_unroll_hint))
-  for (int keep_1 = 0; keep_1 <= 5; ++keep_1)
-    tile_x1_1[68 * (2 * keep_1 + (lid(0) + 32 * lid(1)) / 64) + lid(0) + 32 * lid(1) + -64 * ((lid(0) + 32 * lid(1)) / 64)] = next_x1_1[keep_1];
-  {
-    int const keep_2 = 0;
-
-    if (lid(0) + 32 * lid(1) + keep_2 * 128 < 96)
-      tile_A0_1[12 * (4 * lid(1) + lid(0) / 8) + lid(0) + -8 * (lid(0) / 8)] = next_A0_1[0];
-  }
+  for (int keep_1 = 0; keep_1 <= 2; ++keep_1)
+    tile_x1_1[36 * (lid(1) + 4 * keep_1) + lid(0)] = next_x1_1[keep_1];
+  __attribute__((opencl_unroll_hint))
+  for (int keep_2 = 0; keep_2 <= 1; ++keep_2)
+    if (lid(0) + 32 * lid(1) + keep_2 * 128 < 192)
+      tile_A0_1[20 * (2 * lid(1) + 8 * keep_2 + lid(0) / 16) + lid(0) + -16 * (lid(0) / 16)] = next_A0_1[keep_2];
   barrier(CLK_LOCAL_MEM_FENCE) /* Barrier inserted due to tiles_are_there_0 */;
   __attribute__((opencl_unroll_hint))
   for (int step_0 = 0; step_0 <= 2; ++step_0)
@@ -222,13 +214,13 @@ __kernel void __attribute__ ((reqd_work_group_size(32, 4, 1))) feinsum_0(__globa
     {
       int const fragment_1 = 0;
 
-      a_0[0] = tile_x1_1[68 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 16 * lid(1) + lid(0) / 4];
-      a_0[1] = tile_x1_1[68 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 + 16 * lid(1) + lid(0) / 4];
+      a_0[0] = tile_x1_1[36 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
+      a_0[1] = tile_x1_1[36 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 8 + 16 * lid(1) + lid(0) / 4 + -32 * (lid(1) / 2)];
     }
     {
       int const fragment_2 = 0;
 
-      b_0[0] = tile_A0_1[12 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
+      b_0[0] = tile_A0_1[20 * (lid(0) + 4 * step_0 + -4 * (lid(0) / 4)) + 6 * (lid(0) / 4) + -7 * (lid(0) / 8) + 8 * (lid(1) / 2) + -4 * ((lid(0) + 16 * (lid(0) / 4)) / 32)];
     }
     {
       int const down_1 = 0;
