@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from profiles import CPU, GPU
 
 import feinsum as fe
+from feinsum.devices import DeviceProfile
 from feinsum.errors import TransformError
 from feinsum.registry import find_space
-from feinsum.space import Configuration, Problem, TransformSpace
+from feinsum.space import Configuration, Problem, TransformSpace, Value
 
 
 def described(subscripts: str, dtype: str = "float64", **sizes: int) -> fe.BatchedEinsum:
@@ -74,8 +76,10 @@ def test_numbers_across_the_rows_of_an_operand_take_longer() -> None:
     """One load each, and a line each where the lines of a column are more than a first cache holds."""
     along, across = (expected(f"ijkl,{x}->ij", i=40, j=40, k=40, l=40) for x in ("ijkl", "klij"))
     assert across > 2 * along
-    few, many = (expected("ij,ji->", {"across": 0}, i=n, j=10**6 // n) for n in (2000, 500))
+    one_by_one = {"square": False, "across": 0}
+    few, many = (expected("ij,ji->", one_by_one, i=n, j=10**6 // n) for n in (2000, 500))
     assert many > 1.5 * few
+    assert expected("ij,ji->", {"square": False, "across": 256}, i=500, j=2000) < 1.1 * few
     assert expected("ij,ji->", i=500, j=2000) < 1.1 * few
 
 
@@ -96,8 +100,25 @@ def test_groups_take_as_much_of_the_lane_as_a_first_cache_has_lines_for(
     p = s.problem(fe.einsum(subscripts, *(fe.array(x, (length, length)) for x in "AB")), {}, CPU)
     assert s.parameters(p)["across"] == choices
     assert s.plan is not None
-    plan = s.plan(p, s.default(p))
+    plan = s.plan(p, {**s.default(p), "square": False, "across": choices[0]})
     assert choices[0] in (0, plan.block_tile.get(plan.lane))
+
+
+def test_two_operands_that_run_across_each_other_in_a_sum_are_turned_round_in_squares() -> None:
+    """Where there are many squares, and nothing else is summed over; their lines need not be kept."""
+    s = find_space("reduction")
+
+    def offered(subscripts: str, n: int, device: DeviceProfile = CPU) -> Sequence[Value]:
+        lengths = {x: n for x in "ijk" if x in subscripts}
+        return s.parameters(s.problem(described(subscripts, **lengths), {}, device))["square"]
+
+    assert [offered("ij,ji->", n) for n in (300, 30)] == [(True, False), (False,)]
+    assert [offered(subscripts, 300) for subscripts in ("ij,ij->", "ij,ji->j", "ijk,jik->")] == [(False,)] * 3
+    assert offered("ij,ji->", 300, GPU) == (False,)
+    p = s.problem(described("ij,ji->", i=300, j=300), {}, CPU)
+    assert s.default(p)["square"]
+    assert s.default(p)["across"] == 0
+    assert "have whole lines" in str(s.refusal(p, {**s.default(p), "across": 64}))
 
 
 def copied(subscripts: str, dtype: str, *, i: int, j: int) -> tuple[TransformSpace, Problem]:

@@ -78,6 +78,18 @@ def test_squares_are_turned_round_in_registers(text: str, plan: Stream, long: st
         equal_to_numpy(e, t_unit, N=length)
 
 
+@pytest.mark.parametrize("groups", [{}, {"i": 16}], ids=str)
+@pytest.mark.parametrize(("text", "width"), [("ij,ji->", 8), ("kij,kji->k", 4), ("ij,ji,i->", 2)])
+def test_sums_of_squares_are_turned_round_in_registers(text: str, width: int, groups: dict[str, int]) -> None:
+    """With what is left of either index; where groups take parts of the sum a second launch adds them up."""
+    sizes = {"i": 37, "j": 19, "k": 3}
+    e, t_unit, match = matched(text, rows=2, **{x: n for x, n in sizes.items() if x in text})
+    order = "kij" if "k" in text else "ij"
+    t_unit = write(t_unit, match, Stream(order, "j", width, groups, summed="ij", square="i"))
+    assert f"feinsum_turn_double{width}" in generate_program(t_unit).source
+    equal_to_numpy(e, t_unit)
+
+
 def test_what_is_computed_is_not_turned_round(cpu: Device) -> None:
     """A product of arrays lies nowhere, so it is read as before; the operand beside it is turned."""
     a, b, c = fe.array("A", (40, 50)), fe.array("B", (40, 50)), fe.array("C", (40, 50))

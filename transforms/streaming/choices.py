@@ -132,7 +132,16 @@ def sum_choices(p: Problem) -> Choices:
     tile, common = crossed_tiles(p, letters[-1]), single_sum_choices(p)
     if tile[0]:
         common = {**common, "portion": PORTIONS_OF_TILES}
-    return {**common, "across": (0, *shorter) if kept else (*shorter, 0), "tile": tile}
+    return {"square": squares_of_sum(p), **common, "across": (0, *shorter) if kept else (*shorter, 0), "tile": tile}
+
+
+def squares_of_sum(p: Problem) -> tuple[bool, ...]:
+    """The same of a sum of two operands that run across each other in the only two indices that are summed over."""
+    letters, across = longest_operand(p.einsum) or "", crossing_sum(p.einsum)
+    (width, *_), two = widths(p, letters[-1]), set(p.einsum.indexing.summed) == {letters[-1], across}
+    if not across or not two or width == 1 or not (p.device.simd_bytes and p.device.has_clang_builtins):
+        return (False,)
+    return (True, False) if min(p.sizes[across], p.sizes[letters[-1]]) >= MANY_SQUARES * width else (False,)
 
 
 def crossed_tiles(p: Problem, lane: str) -> tuple[int, ...]:

@@ -124,6 +124,8 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
     _check_device(p, c)
     if c["tile"]:
         return crossed_plan(p, c)
+    if c["square"] and c["across"]:
+        raise TransformError("squares that are turned round have whole lines of the cache, wherever the lane is divided")
     indexing = p.einsum.indexing
     letters = longest_operand(p.einsum) or indexing.indices
     lane, width = letters[-1], c["width"]
@@ -144,7 +146,7 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
     if 2 * groups < enough and not set(counts) & set(indexing.summed):  # groups share one sum at most
         split = max(summed or lane, key=lambda x: p.sizes[x])
         part = p.sizes[split] * groups // enough
-        counts[split] = _multiple(part, strip if split == lane else c["together"])
+        counts[split] = _multiple(part, strip if split == lane else width if c["square"] else c["together"])
     order = output + summed + lane
     return Stream(
         order,
@@ -155,6 +157,7 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
         accumulators=c["accumulators"] if lane in indexing.summed else 1,
         accumulation=c["together"] if summed and lane in indexing.output else 1,
         vectors=bool(p.device.simd_bytes),
+        square=crossing_sum(p.einsum) if c["square"] else "",
     )
 
 
@@ -196,7 +199,7 @@ def trace_plan(p: Problem, c: Configuration) -> Stream:
 
     :raises TransformError: as of :func:`copy_plan`.
     """
-    return sum_plan(p, {**c, "across": 0, "tile": 0}) if p.einsum.indexing.summed else copy_plan(p, c)
+    return sum_plan(p, {**c, "across": 0, "tile": 0, "square": False}) if p.einsum.indexing.summed else copy_plan(p, c)
 
 
 def _check_device(p: Problem, c: Configuration) -> None:

@@ -31,7 +31,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     version=1,
     rank=4,
     parameters=sum_choices,
-    implied={"across": 0, "tile": 0},
+    implied={"across": 0, "tile": 0, "square": False},
     plan=sum_plan,
     estimate=estimate,
     epilogues=True,
@@ -39,6 +39,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
 def reduction(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """Lanes along the rows of the operand; groups take parts of the output or, where that is small, of a sum.
 
-    Where another operand is read across its rows, groups take no more of the lane than a first cache has lines for.
+    Where another operand is read across its rows, groups take no more of the lane than a first cache has lines for, or
+    CPUs turn squares of it round in registers.
     """
     return write(t_unit, m, plan)

@@ -25,10 +25,10 @@ numbers on an H200 reach 0.6 of it with 4 bytes, 0.7 with 12 and 0.9 with 16."""
 def stream_work(p: Problem, plan: Stream) -> Work:
     """The work of a plan; partial sums are few, so they are not counted.
 
-    In a sum, vectors of an operand that has the lane across its rows are loaded number by number, and if its lines do not
-    stay in a first cache until the next number of each is wanted, each number brings a line, from the second one as a rule.
-    Lanes that read columns of tiles wait where banks conflict.  Where GPUs read an operand of a sum across its rows, it
-    comes from memory several times.
+    In a sum, vectors of an operand with the lane across its rows are loaded number by number, unless squares of it are
+    turned round, and if its lines do not stay in a first cache until the next number of each is wanted, each brings a
+    line, from the second one as a rule.  Lanes that read columns of tiles wait where banks conflict.  Where GPUs read an
+    operand of a sum across its rows, it comes from memory several times.
     """
     indexing, row = p.einsum.indexing, p.sizes[plan.lane]
     groups = math.prod(-(-p.sizes[x] // count) for x, count in plan.block_tile.items())
@@ -42,7 +42,8 @@ def stream_work(p: Problem, plan: Stream) -> Work:
         idle = shares * plan.flight.share(plan.width) / p.count(plan.flight.letters)
         groups *= shares
     loaded = idle * p.count(indexing.indices) * p.einsum.n * p.einsum.b
-    apart = [x for x in indexing.inputs if plan.vectors and indexing.summed and plan.lane in x[:-1]]
+    numbered = plan.vectors and indexing.summed
+    apart = [x for x in indexing.inputs if numbered and plan.lane in x[:-1] and not (plan.square and x[-1] == plan.square)]
     lines = sum(p.count(x) * p.device.line_bytes for x in apart if _lines_at_once(p, plan, x) > p.device.first_cache_bytes)
     waits = len(apart) * (plan.width - 1) + (_bank_conflicts(p, plan.turned) if plan.turned else 0)
     strided = [x for x in indexing.inputs if x and indexing.summed and x[-1] == crossing_sum(p.einsum)]

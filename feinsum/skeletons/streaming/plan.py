@@ -177,7 +177,7 @@ class Stream:
             raise TransformError(f"{self.width} work-items are more than the places of a tile of {self.crossed.length}")
         if self.flight and (self.vectors or self.summed or self.turned or not self.order.endswith(self.flight.letters)):
             raise TransformError(f"work-items have no strips of '{self.flight.letters}' at a time in loops '{self.order}'")
-        if self.square and (not self.vectors or self.summed or self.width == 1 or not self.order.endswith(self.square)):
+        if self.square and not self._has_squares:
             raise TransformError(f"vectors of {self.width} make no squares of '{self.square}' in loops '{self.order}'")
         if self.lane not in self.order or not set(self.summed) <= set(self.order):
             raise TransformError(f"loops '{self.order}' lack the lane '{self.lane}', or some of the sums '{self.summed}'")
@@ -187,6 +187,15 @@ class Stream:
             if self.block_tile.get(letter, 0) % length:
                 count = self.block_tile[letter]
                 raise TransformError(f"a group does {count} of '{letter}', which is no multiple of {length}")
+
+    @property
+    def _has_squares(self) -> bool:
+        """Whether vectors may make squares: of the innermost index, or of the only two that are summed over."""
+        if not self.vectors or self.width == 1:
+            return False
+        if not self.summed:
+            return self.order.endswith(self.square)
+        return self.lane in self.summed and self.sums == [self.square] and self.accumulators == 1
 
     @property
     def by_items(self) -> bool:

@@ -9,7 +9,7 @@ method for matrix transposing", IEEE Transactions on Computers C-21 (1972).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,16 @@ from feinsum.skeletons.streaming.body import StreamBody
 from feinsum.skeletons.streaming.strips import Strips
 
 _LANE, _ACROSS = "_lane_of_square", "_across_square"
+
+
+def parts_across(body: StreamBody, strips: Strips) -> Sequence[Strips | None]:
+    """Whole strips of the index along the rows of operands that are turned round, and the remainder; None for all of them
+    where nothing is."""
+    letter, width = body.plan.square, body.plan.width
+    if not letter or not strips.whole:
+        return [None]
+    parts = (body.loops.whole(letter, width, {"place": width}), body.loops.left(letter, width))
+    return [part for part in parts if part is not None]
 
 
 def turned_squares(body: StreamBody, row: int, lanes: Strips, across: Strips) -> tuple[dict[int, Any], list[str]]:

@@ -9,6 +9,7 @@ from loopy.symbolic import Reduction
 from pymbolic.primitives import Subscript, Sum, Variable, flattened_product, flattened_sum
 
 from feinsum.skeletons.streaming.body import StreamBody
+from feinsum.skeletons.streaming.squares import parts_across, turned_squares
 from feinsum.skeletons.streaming.strips import Strips
 
 
@@ -37,21 +38,31 @@ def sum_lanes(body: StreamBody, row: int) -> list[str]:
     """``acc[lane] += A(i, v) * ...``, and then the sum over the lanes."""
     total: list[Any] = []
     done: list[str] = []
-    loops = {x: body.loops.plain(x) for x in body.plan.sums}
     for strips in body.strips():
         inside = body.inside if strips.whole else {}
         name = body.array("acc" if inside else "rest", tuple(inside.values()) if not body.plan.by_items else (), row)
         begin = body.fixed(inside)
-        first = body.assign(body.entry(name, () if body.plan.by_items else begin), 0, begin, body.after)
+        update = body.assign(body.entry(name, () if body.plan.by_items else begin), 0, begin, body.after)
         entry = body.entry(name, strips.inside if inside and not body.plan.by_items else ())
-        term = body.term(row, body.at(strips, loops))
-        order = (*loops.values(), strips.strip, *strips.inside)
-        update = body.assign(entry, flattened_sum((entry, term)), order, [first])
+        for across in parts_across(body, strips):
+            update = _add_terms(body, row, entry, strips, across, update)
         value, insn = _folded(body, name, update, row) if inside else (body.entry(name, ()), update)
         total.append(value)
         done.append(insn)
     value = Sum(tuple(total)) if len(total) > 1 else total[0]
     return body.named(row, [body.assign(body.result(row, body.at(None)), value, (), done)])
+
+
+def _add_terms(body: StreamBody, row: int, entry: Any, strips: Strips, across: Strips | None, after: str) -> str:
+    """Add terms to a sum of lanes, those of a part of the index across them where squares are turned round."""
+    if across is None:
+        loops = {x: body.loops.plain(x) for x in body.plan.sums}
+        term, order = body.term(row, body.at(strips, loops)), (*loops.values(), strips.strip, *strips.inside)
+        return body.assign(entry, flattened_sum((entry, term)), order, [after])
+    known, filled = turned_squares(body, row, strips, across) if across.whole else ({}, [])
+    term = body.term(row, body.at(strips, {body.plan.square: across.position}), known)
+    order = (strips.strip, across.strip, *across.inside, *strips.inside)
+    return body.assign(entry, flattened_sum((entry, term)), order, [after, *filled])
 
 
 def _folded(body: StreamBody, name: str, update: str, row: int) -> tuple[Any, str]:

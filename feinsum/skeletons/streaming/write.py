@@ -28,8 +28,7 @@ from feinsum.skeletons.streaming.crossed import CrossedSums
 from feinsum.skeletons.streaming.flights import copy_in_flight
 from feinsum.skeletons.streaming.partial_sums import add_up
 from feinsum.skeletons.streaming.plan import Stream, TurnedTiles
-from feinsum.skeletons.streaming.squares import turned_squares
-from feinsum.skeletons.streaming.strips import Strips
+from feinsum.skeletons.streaming.squares import parts_across, turned_squares
 from feinsum.skeletons.streaming.sums import keep_lanes, sum_lanes
 
 _ADDED_UP = 256
@@ -107,7 +106,7 @@ def _copy(body: StreamBody, row: int) -> list[str]:
     stores: list[str] = []
     inner = body.plan.order.partition(body.plan.lane)[2]
     for strips in body.strips():
-        for across in _parts_across(body, strips):
+        for across in parts_across(body, strips):
             behind = {x: body.loops.plain(x) for x in inner if across is None or x != body.plan.square}
             at, outer = body.at(strips, behind), [strips.strip, *behind.values()]
             known: dict[int, Any] = {}
@@ -120,16 +119,6 @@ def _copy(body: StreamBody, row: int) -> list[str]:
             after = (*body.after, *filled, *stores)
             stores.append(body.assign(body.result(row, at), body.term(row, at, known), (*outer, *strips.inside), after))
     return body.named(row, stores)
-
-
-def _parts_across(body: StreamBody, strips: Strips) -> Sequence[Strips | None]:
-    """Whole strips of the index along the rows of operands that are turned round, and the remainder; None for all of them
-    where nothing is."""
-    letter, width = body.plan.square, body.plan.width
-    if not letter or not strips.whole:
-        return [None]
-    parts = (body.loops.whole(letter, width, {"place": width}), body.loops.left(letter, width))
-    return [part for part in parts if part is not None]
 
 
 def _write_turned(t_unit: lp.TranslationUnit, match: Match, plan: Stream, tiles: TurnedTiles) -> lp.TranslationUnit:
