@@ -2,7 +2,7 @@
 // reduction, version 1
 
 // Some CPU: ij->j [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// width=8 portion=65536 accumulators=1 together=8 across=0 tile=0
+// square=False width=8 portion=65536 accumulators=1 together=8 across=0 tile=0
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 999, 'Nj'), 1000),) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -158,7 +158,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 }
 
 // Some GPU: ij->j [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// width=256 portion=8192 accumulators=1 together=8 across=0 tile=0
+// square=False width=256 portion=8192 accumulators=1 together=8 across=0 tile=0
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 255, 'Nj'), 256),) of (256,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))

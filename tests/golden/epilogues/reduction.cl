@@ -2,7 +2,7 @@
 // reduction, version 1
 
 // Some GPU: ij->j [a0_0; a0_1] then 2*v + out; (v + b[j])/(exp(-(v + b[j])) + 1) a0_0: float64[3, Nj], a0_1: float64[3, Nj], b: float64[Nj]
-// width=256 portion=8192 accumulators=1 together=8 across=0 tile=0
+// square=False width=256 portion=8192 accumulators=1 together=8 across=0 tile=0
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
