@@ -127,7 +127,8 @@ def tile_error(unit: MatrixUnit, terms: int, depth: int) -> float:
 def product_name(unit: MatrixUnit, *, summed: bool = False) -> str:
     """The name of :func:`product_function`."""
     kind = "mma" if unit.dtype == "double" else f"{unit.name.partition('-')[0]}_mma" if unit in HALF_UNITS else "split_mma"
-    return f"feinsum_{'summed_' * summed}{kind}_m{unit.m}n{unit.n}k{unit.k}"
+    summing = "summed_" if summed and kind == "split_mma" else ""  # the others sum by themselves in any case
+    return f"feinsum_{summing}{kind}_m{unit.m}n{unit.n}k{unit.k}"
 
 
 def product_function(unit: MatrixUnit, *, summed: bool = False) -> str:
