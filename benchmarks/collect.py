@@ -40,6 +40,7 @@ from feinsum.tune.jobs import read_jobs
 from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Built, Outcome, Trial, build_trial
 from feinsum.validate import Rotation, Workload
+from feinsum.validate.noise import noisy_sets
 
 ROUNDS = 7
 LATE, TWICE = 6.0, 2
@@ -129,8 +130,9 @@ def timed_again(task: Task, workload: Workload, some: list[tuple[Trial, Executab
 
 
 def timed(workload: Workload, made: list[Executable], device: fe.Device) -> list[list[float]]:
-    """Samples of each, in seconds, with arrays in turns, so that no cache holds them."""
-    sets = cycle([{**workload.upload(), **workload.outputs()} for _ in range(workload.sets_to_rotate(device.profile))])
+    """Samples of each, in seconds, with arrays in turns, so that no cache holds them, and on large pages as in calls."""
+    e, most_bytes = workload.einsum, device.profile.global_memory_bytes // 4
+    sets = cycle(noisy_sets(e, workload.lengths, device.queue, device.profile, most_bytes))
     found: list[list[float]] = [[] for _ in made]
     samplers = [_sampler(executable, sets, workload.parameters, device) for executable in made]
     for turn in range(ROUNDS):

@@ -86,6 +86,13 @@ def test_a_target_that_takes_nothing_away_makes_no_other_device() -> None:
     assert XEON.compiled_for("core-avx2") is XEON
 
 
+@pytest.mark.parametrize(("told", "cores", "counted"), [(480, 2, 64), (480, 128, 480), (32, 2, 32), (0, 2, 0)])
+def test_a_few_cores_count_on_a_share_of_the_cache_of_a_socket(told: int, cores: int, counted: int) -> None:
+    """In MiB; a virtual machine is told of all of it."""
+    processor = replace(XEON, last_level_cache_bytes=told << 20)
+    assert processor.last_level_cache_of(cores) == counted << 20
+
+
 @pytest.mark.parametrize(
     ("platform", "name", "units", "expected"),
     [

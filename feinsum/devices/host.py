@@ -12,6 +12,10 @@ from pathlib import Path
 _FIRST_PROCESSOR_CHARACTERS = 16_384
 """Enough of /proc/cpuinfo for one processor; the file repeats itself for every core."""
 
+MOST_CACHE_OF_A_CORE = 32 << 20
+"""Bytes of the last-level cache for each core of the processor that has most of it, an EPYC 9175F with 512 MiB for 16.  A
+virtual machine of two cores may be told of the whole cache of a socket, which it has with all others there."""
+
 INTEL_TARGET_VARIABLE = "CL_CONFIG_CPU_TARGET_ARCH"
 """The environment variable by which Intel's CPU runtime compiles for an older instruction set than the processor has."""
 _WITHOUT = {"corei7": ("avx",), "corei7-avx": ("avx2", "avx512"), "core-avx2": ("avx512",)}
@@ -39,6 +43,13 @@ class Processor:
     last_level_cache_bytes: int
     core_cache_bytes: int = 0
     target: str = ""
+
+    def last_level_cache_of(self, cores: int) -> int:
+        """Bytes of the last-level cache that so many cores may count on; 0 if unknown.
+
+        On two cores of a Granite Rapids with "480 MiB", arrays of 64 MiB are read at 57 GB/s and those of 128 at 38.
+        """
+        return min(self.last_level_cache_bytes, cores * MOST_CACHE_OF_A_CORE)
 
     @property
     def vector_bytes(self) -> int:

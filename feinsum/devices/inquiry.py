@@ -138,7 +138,7 @@ def _required_sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
 def _cache_bytes(device: cl.Device, host: Processor | None) -> int:
     """The last level: Intel's CPU runtime reports the second, NVIDIA's driver the first."""
     if host is not None:
-        return host.last_level_cache_bytes or device.global_mem_cache_size
+        return host.last_level_cache_of(device.max_compute_units) or device.global_mem_cache_size
     return _cuda_l2_cache_bytes(device.name) or device.global_mem_cache_size
 
 

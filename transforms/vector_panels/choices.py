@@ -26,7 +26,7 @@ from feinsum.space import Configuration, Problem
 
 from .orders import orders, points_in_group
 from .plans import FEW_ROWS, GROUPS_PER_CORE, divided_row, fused_problem, panel_plan, rows_apart
-from .work import panel_work, swept
+from .work import apart, panel_work, swept
 
 TOGETHER = (1, 2, 4, 3, 6, 5, 8)
 TILES = (1000, 500, 250, 2500, 100, 50, 25)
@@ -191,7 +191,8 @@ def _loads(p: Problem, small: Configuration) -> float:
     least = math.inf
     for c in (*({**large, "vectors": v, "together": n} for v, n in tiles), small):
         with suppress(TransformError):
-            least = min(least, panel_work(p, c).loads + (MEMORY * swept(p, panel_plan(p, c)) if large_operands else 0))
+            far = swept(p, plan := panel_plan(p, c)) + apart(p, plan) if large_operands else 0.0
+            least = min(least, panel_work(p, c).loads + MEMORY * far)
     if math.isinf(least):
         raise TransformError("no tile of registers has a plan")
     return least
