@@ -16,7 +16,7 @@ from feinsum.transforms.steps.schedules import in_parts, schedule_of_steps
 from feinsum.transforms.vector_panels.choices import promising, vectors_of_a_row
 from feinsum.transforms.vector_panels.orders import _pairs, orders
 from feinsum.transforms.vector_panels.plans import fused_problem, panel_plan
-from feinsum.transforms.vector_panels.work import panel_work
+from feinsum.transforms.vector_panels.work import apart, panel_work
 from kernels import run
 from numpy.testing import assert_allclose
 from profiles import CPU
@@ -125,6 +125,19 @@ def test_vectors_gathered_across_rows_wait_for_memory() -> None:
     assert c["lane"] == many.einsum.indexing.output[-1]
     each = [panel_work(p, c).bytes / p.sizes[p.einsum.indexing.output[0]] for p in (many, few)]
     assert each[0] - each[1] == 16 * 16 * 8
+
+
+def test_cores_wait_for_short_pieces_of_an_operand_that_lie_apart() -> None:
+    """Eight numbers of each of 200 rows: more where a group comes back to a row much later, less where it asks ahead."""
+    p = replace(problem("adb,dc->abc", a=200, b=200, c=24, d=200), device=CPU)
+    s, operand = SPACES["vector_panels"], 200**3 * 8
+    first = {**s.default(p), "together": 8, "tile": 1000}
+    assert s.default(p)["long"] == p.einsum.indexing.inputs[0][-1]
+    jumps = panel_plan(p, {**first, "long": p.einsum.indexing.inputs[0][0], "ahead": False})
+    goes_on, asks = (panel_plan(p, {**first, "ahead": ahead}) for ahead in (False, True))
+    assert [apart(p, plan) / operand for plan in (jumps, goes_on, asks)] == [4, 1, 0.5]
+    rows = replace(problem("abd,dc->abc", a=200, b=200, c=24, d=200), device=CPU)
+    assert apart(rows, panel_plan(rows, s.default(rows))) == 0
 
 
 @pytest.mark.parametrize(("dtype", "n"), [("float32", 64), ("float64", 32)])

@@ -44,8 +44,12 @@ class Engine:
         """The versions of its packages."""
         return {name: importlib.metadata.version(name) for name in self.packages}
 
-    def load(self, problem: Problem, **_: Any) -> dict[str, Any]:
-        """Take a problem, and do all that needs doing once; returns what is worth telling."""
+    def load(self, problem: Problem, *, ordered: bool = False, **_: Any) -> dict[str, Any]:
+        """Take a problem, and do all that needs doing once; returns what is worth telling.
+
+        :param ordered: whether results shall lie in memory as their axes stand in the subscripts; torch, numpy and CuPy
+            hand views of products out, whose axes lie in another order.
+        """
         self._result = []
         self._sets = []
         inputs = problem.inputs()
@@ -53,7 +57,7 @@ class Engine:
         for _copy in range(problem.copies - 1):
             self._sets.append({name: self.adopt(values.copy(), problem.side) for name, values in inputs.items()})
         evaluate = self.prepare(problem, self._sets[0])
-        if problem.moves_only:  # a view of the operand would be no result
+        if ordered or problem.moves_only:  # a view of the operand would be no result
             self._evaluate = lambda a: [self.contiguous(values) for values in evaluate(a)]
         else:
             self._evaluate = evaluate

@@ -4,6 +4,7 @@
     python -m benchmarks wide --class rich --tune 20            # each tuned for 20 s as well
     python -m benchmarks wide --case tccg_0 dg_ --layout turned --out wide.jsonl
     python -m benchmarks wide --side gpu --minutes 9 --ahead 8  # what 9 minutes suffice for; again for the next ones
+    python -m benchmarks wide --case tccg_34 --ordered          # peers copy views into the order that is asked for
     python -m benchmarks wide --read wide.jsonl                 # the tables of what was measured
 
 Untuned is what `generate` takes first where all records of the very einsum are hidden from it, those that come with
@@ -16,6 +17,7 @@ import argparse
 import random
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 
 import feinsum as fe
 from benchmarks.cases import Case
@@ -24,7 +26,7 @@ from benchmarks.engines.peers import PEERS
 from benchmarks.engines.process import EngineProcess
 from benchmarks.results import OURS, Row
 from benchmarks.wide.cases import CLASSES, DTYPES, LAYOUTS, base, wide_cases
-from benchmarks.wide.table import TUNED, print_row, print_tables, write_page
+from benchmarks.wide.table import ORDERED, TUNED, print_row, print_tables, write_page
 
 
 def main() -> None:
@@ -39,7 +41,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         command = Command(
             _cases(arguments),
             list(_engines(arguments, stores, untuned)),
-            _told,
+            partial(_told, ordered=arguments.ordered),
             print_row,
             ahead=untuned,
             is_whole=lambda row: TUNED in row or not arguments.tune,
@@ -48,8 +50,10 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         return drive(command, device, arguments)
 
 
-def _told(case: Case, row: Row) -> None:
+def _told(case: Case, row: Row, *, ordered: bool) -> None:
     row["layout"] = case["layout"]
+    if ordered:
+        row[ORDERED] = True
     if TUNED in row["engines"]:
         row[TUNED] = row["engines"].pop(TUNED)
 
@@ -71,7 +75,7 @@ def _engines(arguments: argparse.Namespace, stores: str, untuned: dict[str, obje
         yield EngineProcess(TUNED, engine=OURS, how={"database": f"{stores}/tuned.sqlite", "tune_s": arguments.tune})
     asked = arguments.peers.split(",") if arguments.peers else [n for n in PEERS if arguments.side in PEERS[n].sides]
     for name in asked:
-        yield EngineProcess(name, arguments.python)
+        yield EngineProcess(name, arguments.python, how={"ordered": arguments.ordered})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--layout", dest="layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS, help="(default: both)")
     add("--limit", type=int, help="so many cases of each class in each layout")
     add("--share", type=_share, help="as 1/2: the first of two halves, for two machines or GPUs side by side")
+    add("--ordered", action="store_true", help="the results of peers lie in memory as their axes are asked for; no views")
     add("--dtypes", default=",".join(DTYPES), help="separated by commas")
     add("--tune", type=float, default=0.0, metavar="SECONDS", help="tune each for so long, too (default: do not)")
     add_options(parser, "wide.jsonl", "by default all for the side")

@@ -12,6 +12,8 @@ from feinsum.cli.output import print_table
 
 TUNED = "tuned"
 """The key of a row, and the name of the process, of what tuning found."""
+ORDERED = "ordered"
+"""The key of a row whose peers had to leave their results in the order of axes that was asked for."""
 AIMS = {
     "gpu": {"small": (4.0, 0.75), "rich": (1.2, 0.75), "networks": (1.5, None), "streams": (1.1, 0.85)},
     "cpu": {"small": (3.0, 0.6), "rich": (1.05, 0.75), "networks": (1.5, None), "streams": (1.3, 0.8)},
@@ -159,6 +161,11 @@ def write_page(rows: Sequence[Row], path: str | Path) -> None:
         f" {about['name'].strip()} (``{about['device']}``), driver {about['driver']}; host {about['processor']},"
         f" {about['cores']} cores, Python {about['python']}; {versions}.  Load average of the machine"
         f" {min(row['load'] for row in rows):.1f} to {max(row['load'] for row in rows):.1f}.",
+        *(
+            ["The results of peers lie in memory as their axes are asked for; views of products are copied."]
+            if all(ORDERED in row for row in rows)
+            else []
+        ),
         "",
         *(f"| {line}" for line in LEGEND),
         "",

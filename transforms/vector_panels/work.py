@@ -157,17 +157,29 @@ def apart(p: Problem, plan: VectorPanels) -> float:
     """The traffic of operands beyond a core's own caches of which a group reads short pieces that lie apart, once more."""
     total, long = 0.0, next(iter(plan.block_tile))
     for k, letters in enumerate(p.einsum.indexing.inputs):
-        nbytes, inside = p.count(letters) * p.itemsize, {x: plan.at_once(x, p.sizes[x]) for x in letters}
-        if k in plan.copied or nbytes <= p.device.own_cache_bytes or any(x in letters[:-1] for x in plan.lane_axes):
+        nbytes = p.count(letters) * p.itemsize
+        gathered = any(x in letters[:-1] for x in plan.lane_axes)
+        if k in plan.copied or gathered or nbytes <= p.device.own_cache_bytes:
             continue
-        whole = next((n for n, x in enumerate(reversed(letters)) if inside[x] < p.sizes[x]), len(letters))
-        piece = math.prod(inside[x] for x in letters[len(letters) - whole - 1 :] if whole < len(letters)) * p.itemsize
-        pieces = math.prod(inside.values()) * p.itemsize / piece
-        if whole == len(letters) or pieces <= FEW_ROWS or piece >= _SHORT_PIECE * p.device.line_bytes:
-            continue
-        goes_on = letters[-1] == long and plan.block_tile[long].steps > 1
-        total += nbytes * (_PREFETCHED if plan.prefetch == letters[-1] else _ALONG if goes_on else _JUMPED)
+        pieces, each = _pieces_of(p, plan, letters)
+        if pieces > FEW_ROWS and each < _SHORT_PIECE * p.device.line_bytes:
+            goes_on = letters[-1] == long and plan.block_tile[long].steps > 1
+            total += nbytes * (_PREFETCHED if plan.prefetch == letters[-1] else _ALONG if goes_on else _JUMPED)
     return total
+
+
+def _pieces_of(p: Problem, plan: VectorPanels, letters: str) -> tuple[int, int]:
+    """The number of pieces of an operand that a step of a group reads, each of neighbours, and the bytes of one."""
+    pieces, each = 1, p.itemsize
+    whole = True
+    for x in reversed(letters):
+        n = plan.at_once(x, p.sizes[x])
+        if whole:
+            each *= n
+        else:
+            pieces *= n
+        whole = whole and n == p.sizes[x]
+    return pieces, each
 
 
 def _broken_lines(p: Problem, plan: VectorPanels) -> float:
