@@ -134,9 +134,10 @@ def test_ways_are_a_parameter(cpu: Device, tmp_path: Path) -> None:
     store = str(tmp_path / "records.sqlite")
     kernel = fe.build(fe.program(WAYS, "declarative"), device=cpu, database=store, tune="missing")
     np.testing.assert_allclose(kernel(a=np.ones(300)), np.arange(1, 301))
-    (record, *_) = fe.Database(store).query()
-    assert record.configuration["y"] in ("slow", "quick")
-    assert f"y = {record.configuration['y']}, by its record" in kernel.explain()
+    known = {record.configuration["y"] for record in fe.Database(store).query()}
+    assert known <= {"slow", "quick"}
+    # Of two that a race cannot tell apart either is taken.
+    assert any(f"y = {way}, by its record" in kernel.explain() for way in known)
     assert "alternative of line" not in kernel.explain()
 
 

@@ -23,6 +23,7 @@ from rogues import SOURCE
 
 import feinsum as fe
 from feinsum import registry
+from feinsum.candidates.entrants import ENTRANTS
 from feinsum.devices import Device
 from feinsum.tune import worker as worker_module
 from feinsum.tune.contest import Contest
@@ -204,8 +205,10 @@ def test_an_exhausted_space_ends_the_run(report: TuningReport, cpu: Device) -> N
 
 
 def test_the_generic_space_stands_in_for_others(cpu: Device, store: str) -> None:
-    """It gets some of the trials where another space matches, so that both are known."""
-    run = fe.autotune(CALM, cpu, store, SIZES, trials=8, workers=1, progress=False)
+    """It gets some of the trials where another space matches, so that both are known: after the entrants of a heat, which
+    may be four of one space, and one of each other space."""
+    trials = ENTRANTS + len(registry.matching_spaces(CALM))
+    run = fe.autotune(CALM, cpu, store, SIZES, trials=trials, workers=1, progress=False)
     spaces = [record.space for record in run.records]
     assert {"leisurely", "generic"} <= set(spaces)
 
