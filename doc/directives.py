@@ -193,7 +193,7 @@ _MEASURED = {
     "wide-cpu": "Einsums that nobody tuned, on a CPU",
     "wide-cpu-avx2": "Einsums that nobody tuned, on a CPU with AVX2",
     "wide-cpu-intel": "Einsums that nobody tuned, on a CPU of Intel's",
-    "wide-cpu-intel-ordered": "The same beside results in the order of axes that is asked for",
+    "wide-cpu-intel-ordered": "Einsums that nobody tuned, on a CPU of Intel's, beside results in the order asked for",
     "wide-gpu": "Einsums that nobody tuned, on a GPU",
     "wide-gpu-h100": "Einsums that nobody tuned, on a GPU that the cost model does not know",
 }

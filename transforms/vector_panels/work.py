@@ -161,14 +161,14 @@ def apart(p: Problem, plan: VectorPanels) -> float:
         gathered = any(x in letters[:-1] for x in plan.lane_axes)
         if k in plan.copied or gathered or nbytes <= p.device.own_cache_bytes:
             continue
-        pieces, each = _pieces_of(p, plan, letters)
+        pieces, each = _read_in_pieces(p, plan, letters)
         if pieces > FEW_ROWS and each < _SHORT_PIECE * p.device.line_bytes:
             goes_on = letters[-1] == long and plan.block_tile[long].steps > 1
             total += nbytes * (_PREFETCHED if plan.prefetch == letters[-1] else _ALONG if goes_on else _JUMPED)
     return total
 
 
-def _pieces_of(p: Problem, plan: VectorPanels, letters: str) -> tuple[int, int]:
+def _read_in_pieces(p: Problem, plan: VectorPanels, letters: str) -> tuple[int, int]:
     """The number of pieces of an operand that a step of a group reads, each of neighbours, and the bytes of one."""
     pieces, each = 1, p.itemsize
     whole = True
