@@ -291,6 +291,23 @@ def test_the_default_of_the_first_ones_space_enters() -> None:
     assert entrants(guesses[0], [default]) == [guesses[0], default]
 
 
+def test_one_of_another_space_enters() -> None:
+    """Last, where all others are of one; not what is expected to take three times as long, nor the generic space."""
+
+    def choice(number: int, expected_s: float, name: str, rung: str = "cost model") -> Choice:
+        return Choice(rung, find_space(name), {"number": number}, None, expected_s)
+
+    guesses = [choice(number, 1.0 + number / 100, "vector_panels") for number in range(6)]
+    slow, other = choice(8, 2.9, "reduction", "default"), choice(9, 2.5, "permutation", "default")
+    found = entrants(guesses[0], [*guesses[1:], slow, other])
+    assert len(found) == ENTRANTS
+    assert found[-1] is other
+    assert {found_one.space.name for found_one in found[:-1]} == {"vector_panels"}
+    assert entrants(guesses[0], [*guesses[1:], replace(other, expected_s=3.1)]) == entrants(guesses[0], guesses[1:])
+    assert entrants(guesses[0], [choice(7, 2.5, "generic", "generic")]) == [guesses[0]]
+    assert entrants(guesses[0], [*guesses[1:], other], 1) == [guesses[0]]
+
+
 def test_the_ladder_says_what_is_expected_of_defaults(cpu: Device, store: str) -> None:
     """As the search began there."""
     canonical = canonicalize_einsum(E)

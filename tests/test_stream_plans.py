@@ -65,6 +65,27 @@ def test_products_store_their_tiles_row_by_row(subscripts: str, *, by_rows: bool
         s.plan(long, {**s.default(long), "by_rows": True})
 
 
+@pytest.mark.parametrize("device", [CPU, GPU], ids=lambda device: device.kind)
+def test_results_are_done_in_order_where_little_else_is_read(device: DeviceProfile) -> None:
+    """First where rows are short, last where they fill tiles; not where neighbours read lines far from each other."""
+
+    def tiles(subscripts: str, **sizes: int) -> Sequence[Value]:
+        return s.parameters(s.problem(described(subscripts, **sizes), {}, device))["tile"]
+
+    s = find_space("permutation")
+    assert tiles("nij->nji", n=10**5, i=6, j=5)[0] == 0
+    assert tiles("nij->nji", n=10**5, i=20, j=20)[-1] == 0
+    assert tiles("vn->nv", n=10**6, v=5)[0] == 0
+    assert 0 not in tiles("ij->ji", i=3000, j=2000)
+    assert 0 not in tiles("ijk->kji", i=300, j=200, k=10)
+    p = s.problem(described("nij->nji", n=10**5, i=6, j=5), {}, device)
+    for name, wanted in (("square", True), ("by_rows", True), ("streaming", True), ("joined", True)):
+        assert s.refusal(p, {**s.default(p), name: wanted}) is not None
+    assert s.plan is not None
+    with pytest.raises(TransformError, match="in their own order"):
+        s.plan(p, {**s.default(p), "streaming": True})
+
+
 def expected(subscripts: str, wanted: Configuration | None = None, **sizes: int) -> float:
     """The time that follows from the work of the default configuration, but for some values that are wanted."""
     s = find_space("reduction")

@@ -15,7 +15,7 @@ from test_rewrites_vectors import equal_to_numpy, matched
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.realize import realize
-from feinsum.devices import Device
+from feinsum.devices import Device, DeviceProfile
 from feinsum.errors import TransformError
 from feinsum.registry import find_space, matching_spaces
 from feinsum.skeletons.streaming import CrossedTiles, Flight, Stream, write
@@ -111,6 +111,22 @@ def test_lanes_are_summed(width: int, accumulators: int, groups: dict[str, int])
     assert len(generate_program(t_unit).launches) == (2 if "j" in groups else 1)
     for length in LENGTHS:
         equal_to_numpy(e, t_unit, N=length)
+
+
+@pytest.mark.parametrize("groups", [{}, {"j": 16}, {"i": 2}], ids=str)
+@pytest.mark.parametrize(
+    ("row", "width", "accumulators", "apart"), [(60, 16, 1, 12), (60, 16, 2, 0), (5, 8, 1, 5), (64, 8, 1, 0)]
+)
+def test_what_is_left_of_a_row_has_sums_of_its_own(
+    row: int, width: int, accumulators: int, apart: int, groups: dict[str, int]
+) -> None:
+    """If it is less than a vector; additions to a single one would wait for each other."""
+    e, t_unit, match = matched("ikj,kj->i", i=3, k=2, j=row)
+    groups = {x: -(-n // (width * accumulators)) * width * accumulators if x == "j" else n for x, n in groups.items()}
+    t_unit = write(t_unit, match, Stream("ikj", "j", width, groups, summed="kj", accumulators=accumulators))
+    source = generate_program(t_unit).source
+    assert f"double rest[{apart or 1}];" in source if row % width else "double rest" not in source
+    equal_to_numpy(e, t_unit)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +308,30 @@ def test_tiles_of_an_output_may_be_of_a_long_index(cpu: Device) -> None:
     message = s.constraint(p, {**s.default(p), "strips": 4})
     assert message is not None
     assert "are not known, so groups do not share them as one" in message
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=lambda device: device.kind)
+@pytest.mark.parametrize("text", ["nij->nji", "vn->nv", "nij,nji->nij"])
+@pytest.mark.parametrize("long", [False, True], ids=["fixed", "long"])
+def test_short_rows_are_permuted_in_the_order_of_results(text: str, long: bool, device: DeviceProfile, cpu: Device) -> None:
+    """Neither tiles nor vectors; as the first guess where the rows of the output or of an operand are short."""
+    indexing, sizes = parse_subscripts(text), {"i": 6, "j": 5, "v": 5, "n": 131}
+    axes: dict[str, Any] = sizes | ({"n": "N"} if long else {})
+    rows = [[fe.array(f"x{k}_{row}", [axes[x] for x in at]) for k, at in enumerate(indexing.inputs)] for row in range(2)]
+    e, s = fe.batched_einsum(text, rows), find_space("permutation")
+    problem = s.problem(e, {"N": 10**6} if long else {}, device)
+    configuration = next(s.configurations(problem, {"tile": 0}))
+    assert s.plan is not None
+    plan = s.plan(problem, configuration)
+    assert (plan.turned, plan.crossed, plan.square, plan.width) == (None, None, "", 1 if device is CPU else 256)
+    assert s.default(problem)["tile"] == 0
+    arrays = {
+        a.name: np.random.default_rng(k).normal(size=[sizes.get(x, 131) for x in at])
+        for k, (a, at) in enumerate(e.array_uses)
+    }
+    lengths = {"N": 131} if long else {}
+    for found, row in zip(run(realize(e, lengths, s, configuration, device), cpu, e, arrays), rows, strict=True):
+        np.testing.assert_array_equal(found, np.einsum(text, *(arrays[a.name] for a in row)))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 // permutation, version 1
 
 // Some CPU: ij->ji [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// width=4 portion=65536 streaming=False strips=1 vector=1 tile=64 spare=0 joined=False by_rows=False square=False
-// feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 63, 'Nj'), 64), 1) of (1,)
+// width=4 portion=65536 streaming=False strips=1 vector=1 square=False spare=0 joined=False tile=0 by_rows=False
+// feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (1,) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
@@ -12,125 +12,57 @@
 
 __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
 {
-  double4 a0_0_vectors[1];
-  double4 a0_1_vectors[1];
-  double4 out_0_vectors[1];
-  double4 out_1_vectors[1];
-
+  for (int a = 0; a <= -1 + Nj; ++a)
   {
-    int const b_strip = 0;
-
-    for (int a = 64 * gid(0); a <= ((63 + -1 * Nj + 64 * gid(0) >= 0) ? -1 + Nj : 63 + 64 * gid(0)); ++a)
-    {
-      {
-        int const b_lane_piece = 0;
-
-        int at = b_lane_piece + 0;
-        int step = 1 * Nj;
-        int first = 0 + a * 1 + (4 * b_strip + 0) * 1 * Nj + (b_lane_piece + 0) * 4 * 1 * Nj;
-
-        a0_0_vectors[at] = (double4) (a0_0[first + 0 * step], a0_0[first + 1 * step], a0_0[first + 2 * step], a0_0[first + 3 * step]);
-      }
-      {
-        int const b_lane_block = 0;
-
-        out_0_vectors[0] = a0_0_vectors[0];
-      }
-      {
-        int const b_lane_piece_0 = 0;
-
-        int at = b_lane_piece_0 * 4 + 0;
-        int to = 0 + a * 6 + (4 * b_strip + 0) * 1 + 1 * (b_lane_piece_0 * 4 + 0);
-
-        vstore4(*(double4 const *) (((double const *) out_0_vectors) + at), 0, out_0 + to);
-      }
-    }
-  }
-  {
-    int const b_strip_0 = 1;
-
-    for (int a_0 = 64 * gid(0); a_0 <= ((63 + -1 * Nj + 64 * gid(0) >= 0) ? -1 + Nj : 63 + 64 * gid(0)); ++a_0)
-      for (int b_left = 0; b_left <= 1; ++b_left)
-        out_0[4 + b_left + 6 * a_0] = a0_0[Nj * (4 + b_left) + a_0];
-  }
-  {
-    int const b_strip_1 = 0;
-
-    for (int a_1 = 64 * gid(0); a_1 <= ((63 + -1 * Nj + 64 * gid(0) >= 0) ? -1 + Nj : 63 + 64 * gid(0)); ++a_1)
-    {
-      {
-        int const b_lane_0_piece = 0;
-
-        int at = b_lane_0_piece + 0;
-        int step = 1 * Nj;
-        int first = 0 + a_1 * 1 + (4 * b_strip_1 + 0) * 1 * Nj + (b_lane_0_piece + 0) * 4 * 1 * Nj;
-
-        a0_1_vectors[at] = (double4) (a0_1[first + 0 * step], a0_1[first + 1 * step], a0_1[first + 2 * step], a0_1[first + 3 * step]);
-      }
-      {
-        int const b_lane_0_block = 0;
-
-        out_1_vectors[0] = a0_1_vectors[0];
-      }
-      {
-        int const b_lane_0_piece_0 = 0;
-
-        int at = b_lane_0_piece_0 * 4 + 0;
-        int to = 0 + a_1 * 6 + (4 * b_strip_1 + 0) * 1 + 1 * (b_lane_0_piece_0 * 4 + 0);
-
-        vstore4(*(double4 const *) (((double const *) out_1_vectors) + at), 0, out_1 + to);
-      }
-    }
-  }
-  {
-    int const b_strip_2 = 1;
-
-    for (int a_2 = 64 * gid(0); a_2 <= ((63 + -1 * Nj + 64 * gid(0) >= 0) ? -1 + Nj : 63 + 64 * gid(0)); ++a_2)
-      for (int b_left_0 = 0; b_left_0 <= 1; ++b_left_0)
-        out_1[4 + b_left_0 + 6 * a_2] = a0_1[Nj * (4 + b_left_0) + a_2];
+    for (int b_strip = 0; b_strip <= 5; ++b_strip)
+      out_0[6 * a + b_strip] = a0_0[Nj * b_strip + a];
+    for (int b_strip_0 = 0; b_strip_0 <= 5; ++b_strip_0)
+      out_1[6 * a + b_strip_0] = a0_1[Nj * b_strip_0 + a];
   }
 }
 
 // Some GPU: ij->ji [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// width=32 portion=1 streaming=False strips=1 vector=1 tile=32 spare=1 joined=False by_rows=False square=False
-// feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (1, ('//', ('+', 31, 'Nj'), 32)) of (32,)
+// width=256 portion=1 streaming=False strips=2 vector=1 tile=0 joined=False spare=1 by_rows=False square=False
+// feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 255, ('*', 3, 'Nj')), 256),) of (256,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
+__kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
 {
-  __local double a0_0_0_kept[6 * 33];
-  __local double a0_1_0_kept[6 * 33];
+  double flight[2];
+  double flight_0[2];
+  uint place;
+  uint place_0;
+  uint place_1;
+  uint place_2;
 
-  /* bulk slab for 'j0' */
-  if (-33 + -32 * gid(1) + Nj >= 0)
-    for (int copy_outer = 0; copy_outer <= 5; ++copy_outer)
-    {
-      a0_0_0_kept[33 * copy_outer + lid(0)] = a0_0[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
-      a0_1_0_kept[33 * copy_outer + lid(0)] = a0_1[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
-    }
-  barrier(CLK_LOCAL_MEM_FENCE) /* for a0_0_0_kept (step_0_0 depends on keep_a0_0_0) */;
-  if (-33 + -32 * gid(1) + Nj >= 0 && 5 + -1 * lid(0) >= 0)
-    for (int j1 = 0; j1 <= 31; ++j1)
-    {
-      out_0[6 * (32 * gid(1) + j1) + lid(0)] = a0_0_0_kept[33 * lid(0) + j1];
-      out_1[6 * (32 * gid(1) + j1) + lid(0)] = a0_1_0_kept[33 * lid(0) + j1];
-    }
-  /* final slab for 'j0' */
-  if (32 + 32 * gid(1) + -1 * Nj >= 0)
-    for (int copy_outer = 0; copy_outer <= 5; ++copy_outer)
-    {
-      a0_0_0_kept[33 * copy_outer + lid(0)] = a0_0[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
-      a0_1_0_kept[33 * copy_outer + lid(0)] = a0_1[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
-    }
-  barrier(CLK_LOCAL_MEM_FENCE) /* for a0_0_0_kept (step_0_0 depends on keep_a0_0_0) */;
-  if (32 + 32 * gid(1) + -1 * Nj >= 0 && 5 + -1 * lid(0) >= 0)
-    for (int j1 = 0; j1 <= -1 + Nj + -32 * gid(1); ++j1)
-    {
-      out_0[6 * (32 * gid(1) + j1) + lid(0)] = a0_0_0_kept[33 * lid(0) + j1];
-      out_1[6 * (32 * gid(1) + j1) + lid(0)] = a0_1_0_kept[33 * lid(0) + j1];
-    }
+  __attribute__((opencl_unroll_hint))
+  for (int part = 0; part <= 1; ++part)
+  {
+    place = (uint) (min(512 * gid(0) + 256 * part + lid(0), 6 * Nj + -1));
+    flight[part] = a0_0[Nj * (place + -6 * (place / 6)) + place / 6];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_0 = 0; part_0 <= 1; ++part_0)
+  {
+    place_0 = (uint) (min(512 * gid(0) + 256 * part_0 + lid(0), 6 * Nj + -1));
+    flight_0[part_0] = a0_1[Nj * (place_0 + -6 * (place_0 / 6)) + place_0 / 6];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_1 = 0; part_1 <= 1; ++part_1)
+  {
+    place_1 = (uint) (min(512 * gid(0) + 256 * part_1 + lid(0), 6 * Nj + -1));
+    if (512 * gid(0) + 256 * part_1 + lid(0) < 6 * Nj)
+      out_0[place_1] = flight[part_1];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_2 = 0; part_2 <= 1; ++part_2)
+  {
+    place_2 = (uint) (min(512 * gid(0) + 256 * part_2 + lid(0), 6 * Nj + -1));
+    if (512 * gid(0) + 256 * part_2 + lid(0) < 6 * Nj)
+      out_1[place_2] = flight_0[part_2];
+  }
 }

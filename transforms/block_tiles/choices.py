@@ -38,6 +38,9 @@ SCATTERED_REUSED = 128
 """The same of an operand whose neighbours in memory are of other items of the batch; chosen by hand."""
 GROUPS_WANTED = 6
 """Work-groups for each multiprocessor, among which a sum is split; chosen by hand."""
+LEAST_BLOCK = 32 * 32
+"""Results of a group, by which its part of a sum is chosen, where there are fewer: parts that are as short as these are few
+would leave more partial sums than terms.  Chosen by hand."""
 MOST_RESIDENT, ENOUGH_SUB_GROUPS = 4, 8
 """Groups of a multiprocessor beyond which more make no difference, and its sub-groups, so that some multiply while others
 wait, where chains count their guesses; chosen by hand."""
@@ -112,7 +115,7 @@ def _adds_tiles(own: FusedProduct, c: Mapping[str, Any]) -> bool:
 def splits(own: FusedProduct) -> list[str]:
     """Ways to share a sum among work-groups, where the output is too small for all of them."""
     p = own.problem
-    points = prod(own.count(name) for name in ("rows", "columns", "batch"))
+    points = max(LEAST_BLOCK, prod(own.count(name) for name in ("rows", "columns", "batch")))
     wanted = GROUPS_WANTED * p.device.compute_units * 64 * 64 / points
     found = {}
     for x in own.letters["sums"] if wanted >= GROUPS_WANTED else "":

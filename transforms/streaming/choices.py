@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from feinsum.space import Choices, Problem
 
-from .operands import can_be_joined, crossing, crossing_sum, is_across_rows, longest_operand
+from .operands import can_be_joined, crossing, crossing_sum, is_across_rows, longest_operand, read_besides
 
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess; chosen by hand."""
@@ -30,6 +30,8 @@ to 2 times as long from 12 KB on."""
 MANY_SQUARES = 8
 """Along either index, so that what is left counts for little.  On a Zen 4 transposes and products with a transposed operand
 of 2500 by 1500 take 0.84 to 0.97 of the time with squares, a permutation of axes of 48 to 54 numbers 1.3 times."""
+LITTLE_BESIDES = 2.0
+"""Of what runs of results read; where it is no more, they are done in their own order.  Chosen by hand."""
 ACROSS = (256, 64, 1024)
 """Numbers along the lane that a group goes through where each has a line of an operand: as many lines as half of a usual
 first cache holds are the first guess."""
@@ -62,7 +64,7 @@ def loads_in_flight(p: Problem) -> tuple[tuple[int, ...], tuple[int, ...]]:
     long as memory loads at once, and as many of them as make these bytes; of single numbers, whose rows end anywhere, as
     many as make twice that.
     """
-    if p.device.simd_bytes or crossing(p.einsum):
+    if p.device.simd_bytes:
         return (1,), (1,)
     lengths = [n for n in VECTORS if n == 1 or (n * p.itemsize <= LOAD_BYTES and has_vectors(p, n))]
     output = p.einsum.indexing.output
@@ -85,21 +87,34 @@ def has_vectors(p: Problem, count: int) -> bool:
 
 
 def permutation_choices(p: Problem) -> Choices:
-    """Those of copies, and the sizes of tiles where an operand is read across its rows.
+    """Those of copies, and the sizes of tiles where an operand is read across its rows; 0 for none.
 
-    On a Zen 4 products take 0.7 to 0.9 of the time if tiles are stored row by row, as each row of their other operands is
-    longer then; copies take 0.8 to 1.4 of it.
+    Rows of few numbers fill neither tiles nor vectors.  Where what their neighbours read lies close by, results are done in
+    their own order.  On a Zen 4 products take 0.7 to 0.9 of the time if tiles are stored row by row, as each row of their
+    other operands is longer then; copies take 0.8 to 1.4 of it.
     """
     common = copy_choices(p)
     if not crossing(p.einsum):
         return {**common, "tile": (1,), "spare": (0,), "joined": (False,), "by_rows": (False,), "square": (False,)}
+    in_order = read_besides(p) <= LITTLE_BESIDES
+    short = in_order and min(p.sizes[p.einsum.indexing.output[-1]], p.sizes[crossing(p.einsum)]) < TILE // 2
+    none = {False: (), True: (0,)}[in_order]
     if p.device.simd_bytes:
-        own = {"portion": common["portion"][:1], "tile": (64, 32, 128, 16), "spare": (0,), "joined": (False,)}
         by_rows, square = (True, False) if p.einsum.n > 1 else (False, True), squares(p)
-        return {**common, **own, "by_rows": (False, True) if square[0] else by_rows, "square": square}
+        by_rows, tiles = (False, True) if square[0] or short else by_rows, (64, 32, 128, 16)
+        own = {"portion": common["portion"] if short else common["portion"][:1], "spare": (0,), "joined": (False,)}
+        own |= {"tile": (*none, *tiles) if short else (*tiles, *none), "by_rows": by_rows}
+        if short:  # what has no vectors has no squares, nor stores past the caches
+            own |= {"square": tuple(sorted(square)), "streaming": tuple(sorted(common["streaming"]))}
+        return {**common, "square": square, **own}
     joined = (True, False) if can_be_joined(p.einsum) else (False,)
-    own = {"width": (32, 16, 64), "tile": (32, 16, 8, 64), "spare": (1, 0), "joined": joined}
-    return {**common, "strips": places_of_tiles(p), **own, "by_rows": (False,), "square": (False,)}
+    tiles, strips = (32, 16, 8, 64), places_of_tiles(p)
+    if short:
+        own = {"width": (*ITEMS[:1], 32, 16, 64), "tile": (*none, *tiles), "joined": tuple(sorted(joined))}
+        strips = tuple(dict.fromkeys((*(n for n in loads_in_flight(p)[1] if n > 1), *strips)))
+    else:
+        own = {"width": (32, 16, 64, *ITEMS[: len(none)]), "tile": (*tiles, *none), "joined": joined}
+    return {**common, **own, "spare": (1, 0), "vector": (1,), "strips": strips, "by_rows": (False,), "square": (False,)}
 
 
 def squares(p: Problem) -> tuple[bool, ...]:

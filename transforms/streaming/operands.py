@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from feinsum.einsum import BatchedEinsum
+from feinsum.skeletons.common.digits import Digits, position
+from feinsum.space import Problem
+
+_RUN = 1024
+"""Results that lie side by side, of which memory is asked about at the same time: what a work-group of a GPU stores."""
 
 
 def is_distinct(e: BatchedEinsum) -> bool:
@@ -44,3 +51,17 @@ def crossing_sum(e: BatchedEinsum) -> str:
     """The index along the rows of an operand that runs across the longest one and is as long; "" if there is none."""
     letters = longest_operand(e) or ""
     return next((x[-1:] for x in e.indexing.inputs if set(x) == set(letters) and x[-1:] != letters[-1:]), "")
+
+
+def read_besides(p: Problem) -> float:
+    """The bytes of the lines that a run of neighbouring results reads of an operand, over those of its numbers alone; that
+    of the operand of which it is most."""
+    output = p.einsum.indexing.output
+    run = np.arange(min(_RUN, p.count(output)))
+    at = Digits(output, tuple(p.sizes[x] for x in output)).of(run)
+    most = 1.0
+    for letters in p.einsum.indexing.inputs:
+        places = position((at[x] for x in letters), (p.sizes[x] for x in letters), run * 0)
+        numbers, lines = len(np.unique(places)), len(np.unique(places * p.itemsize // p.device.line_bytes))
+        most = max(most, lines * p.device.line_bytes / (numbers * p.itemsize))
+    return most

@@ -28,30 +28,33 @@ LEAST_OF_A_GROUP = 4096
 
 
 def copy_plan(p: Problem, c: Configuration, *, by_rows: bool = False) -> Stream:
-    """The plan of an einsum without sums; where an operand is read across its rows, work-groups take tiles of whole lines.
+    """The plan of an einsum without sums; where an operand is read across its rows, work-groups take tiles of whole lines,
+    unless `tile` is 0.
 
     :param by_rows: whether a tile is stored row by row; if not, strip by strip of its columns.
     :raises TransformError: if an axis has no length, or a group more work-items than the device allows.
     """
     _check_device(p, c)
     output = p.einsum.indexing.output
-    lane, across = output[-1], crossing(p.einsum)
+    lane, crossed = output[-1], crossing(p.einsum)
+    across = crossed if c.get("tile", 0) else ""
     before = "".join(x for x in output[:-1] if x not in across)
     vectors = bool(p.device.simd_bytes)
+    width = 1 if vectors and crossed and not across else c["width"]
     flight = None if vectors or across else flight_of(p, c)
     if flight:
         counts = dict.fromkeys(output.removesuffix(flight.letters), 1)
     elif not vectors:
-        counts = dict.fromkeys(before, 1) | {lane: c["width"]}
+        counts = dict.fromkeys(before, 1) | {lane: width}
     elif across:
         rows = max(c["tile"], c["tile"] ** 2 // max(1, p.sizes[across]))
-        counts = dict.fromkeys(before, 1) | {across: c["tile"], lane: _multiple(rows, c["width"])}
+        counts = dict.fromkeys(before, 1) | {across: c["tile"], lane: _multiple(rows, width)}
     else:
         counts = dealt(p, output, groups_wanted(p, c))
-        counts |= {lane: _multiple(counts[lane], c["width"])} if lane in counts else {}
+        counts |= {lane: _multiple(counts[lane], width)} if lane in counts else {}
     order = before + across + lane if by_rows else before + lane + across
     counts = numbered(p, counts, order)
-    return Stream(order, lane, c["width"], counts, vectors=vectors, streaming_stores=c["streaming"], flight=flight)
+    return Stream(order, lane, width, counts, vectors=vectors, streaming_stores=c["streaming"], flight=flight)
 
 
 def flight_of(p: Problem, c: Configuration) -> Flight | None:
@@ -85,6 +88,9 @@ def permutation_plan(p: Problem, c: Configuration) -> Stream:
     :raises TransformError: as of :func:`copy_plan`, or if tiles take more local memory than there is.
     """
     plan, across = copy_plan(p, c, by_rows=c["by_rows"]), crossing(p.einsum)
+    if not c["tile"]:
+        _check_in_order(p, c)
+        return plan
     if c["square"]:
         return replace(plan, square=across)
     if p.device.simd_bytes or not across:
@@ -105,6 +111,14 @@ def permutation_plan(p: Problem, c: Configuration) -> Stream:
     if reason is not None:
         raise TransformError(reason)
     return plan
+
+
+def _check_in_order(p: Problem, c: Configuration) -> None:
+    """:raises TransformError: if results in their own order have a work-item each on a GPU, or a choice is one of tiles."""
+    if not p.device.simd_bytes and c["strips"] == 1:
+        raise TransformError("work-items have several numbers each where there are no tiles")
+    if c["square"] or c["by_rows"] or c["streaming"] or c["joined"] or (not p.device.simd_bytes and not c["spare"]):
+        raise TransformError("results in their own order have no squares, nor stores past the caches")
 
 
 def _check_joined(p: Problem, letter: str, count: int) -> None:

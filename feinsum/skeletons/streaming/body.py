@@ -59,8 +59,11 @@ class StreamBody:
         found = {"part": plan.accumulators} if plan.lane in plan.summed and plan.accumulators > 1 else {}
         return found | ({"lane": plan.width} if plan.width > 1 else {})
 
-    def strips(self) -> list[Strips]:
-        """New loops along the lane: whole strips, and the remainder; or strips that work-items share."""
+    def strips(self, *, unrolled: bool = False) -> list[Strips]:
+        """New loops along the lane: whole strips, and the remainder; or strips that work-items share.
+
+        :param unrolled: whether the remainder is unrolled where it is known.
+        """
         lane, length = self.plan.lane, math.prod(self.inside.values())
         if self.plan.by_items:
             return [self.loops.shared(lane, self.plan.width)]
@@ -68,7 +71,7 @@ class StreamBody:
         if whole and self.plan.width > 1:
             whole = replace(whole, lane=whole.inside[-1])
             self._be_lane(whole.lane)
-        return [strips for strips in (whole, self.loops.left(lane, length)) if strips]
+        return [strips for strips in (whole, self.loops.left(lane, length, unrolled=unrolled)) if strips]
 
     def fixed(self, lengths: Mapping[str, int]) -> tuple[str, ...]:
         """New loops as they are inside a strip."""

@@ -104,7 +104,8 @@ class Stream:
     block_tile: Mapping[str, int] = described(
         """How many iterations of an index a work-group does; all of those that are not named.  The first index lies along
         the first axis of the device.  `portion` is how many numbers pass through a group, about; `tile` is how many
-        iterations it does of the index that runs along the rows of an operand, but not along those of the output.  `across`
+        iterations it does of the index that runs along the rows of an operand, but not along those of the output; 0 where
+        results are done in their own order, as what neighbours read lies close by.  `across`
         is how many it does of the lane where another operand is read across its rows, so that the lines of that stay in a
         first cache; 0 for those that follow from `portion`.  If one of the indices is summed over, a second launch adds up
         the partial sums of the groups.""",
@@ -133,7 +134,8 @@ class Stream:
     )
     turned: TurnedTiles | None = described(
         """The tiles that work-items pass through local memory, so that they read operands and write the output along rows;
-        nothing where operands are read along the rows of the output, or where lanes are those of vectors.  `spare` is how
+        nothing where operands are read along the rows of the output, where results are done in their own order, or where
+        lanes are those of vectors.  `spare` is how
         many places are left free after each row of a tile: with one of them, lanes that read across rows find their numbers
         in different banks.  `joined` tells whether a work-group has one tile alone, or goes through all but the outermost
         of the indices that its tile does not have.""",

@@ -105,13 +105,23 @@ class StripLoops:
             position = flattened_sum((position, flattened_product((step, Variable(loop)))))
         return Strips(strip, loops, position)
 
-    def left(self, letter: str, length: int) -> Strips | None:
+    def left(self, letter: str, length: int, *, unrolled: bool = False) -> Strips | None:
         """Loops over the remainder of an index after whole strips, the outer one run at most once; None if there is
-        none."""
+        none.
+
+        :param unrolled: whether the inner loop is unrolled where the remainder is known.
+        """
         end = self.lengths[letter]
         if length == 1 or (isinstance(end, int) and end % length == 0):
             return None
-        strip, loop = self.draft.fresh(f"{letter}_strip"), self.draft.fresh(f"{letter}_left")
+        strip = self.draft.fresh(f"{letter}_strip")
+        if unrolled and isinstance(end, int):
+            (loop,), last = self.draft.unrolled([f"{letter}_left"], [end % length]), end // length
+            self.draft.domain(
+                self._known(letter), [strip], f"{self._inside(letter, f'{length}*{strip}')} and {strip} = {last}"
+            )
+            return Strips(strip, (loop,), flattened_sum((length * Variable(strip), Variable(loop))), whole=False)
+        loop = self.draft.fresh(f"{letter}_left")
         start = f"{length}*{strip}"
         some = f"{end} < {start} + {length}"
         # Strips of two leave a number where the end is odd, n = 2 s + 1, which loopy 2025.2 does not ask once it has s from

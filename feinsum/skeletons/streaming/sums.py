@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from loopy.library.reduction import SumReductionOperation
@@ -35,10 +36,17 @@ def keep_lanes(body: StreamBody, row: int) -> list[str]:
 
 
 def sum_lanes(body: StreamBody, row: int) -> list[str]:
-    """``acc[lane] += A(i, v) * ...``, and then the sum over the lanes."""
+    """``acc[lane] += A(i, v) * ...``, and then the sum over the lanes; of what is left of less than a vector, each number
+    has a sum of its own, as additions to a single one would wait for each other."""
     total: list[Any] = []
     done: list[str] = []
-    for strips in body.strips():
+    apart = 0 < _known_left(body) < body.plan.width
+    for strips in body.strips(unrolled=apart):
+        if not strips.whole and apart:
+            entries, insn = _left_apart(body, row, strips)
+            total.extend(entries)
+            done.append(insn)
+            continue
         inside = body.inside if strips.whole else {}
         name = body.array("acc" if inside else "rest", tuple(inside.values()) if not body.plan.by_items else (), row)
         begin = body.fixed(inside)
@@ -51,6 +59,23 @@ def sum_lanes(body: StreamBody, row: int) -> list[str]:
         done.append(insn)
     value = Sum(tuple(total)) if len(total) > 1 else total[0]
     return body.named(row, [body.assign(body.result(row, body.at(None)), value, (), done)])
+
+
+def _known_left(body: StreamBody) -> int:
+    """The length of the remainder after whole strips, 0 if it is not known."""
+    length = body.loops.lengths[body.plan.lane]
+    return length % math.prod(body.inside.values()) if isinstance(length, int) else 0
+
+
+def _left_apart(body: StreamBody, row: int, strips: Strips) -> tuple[list[Any], str]:
+    """The sums of the numbers of such a remainder, and the instruction that they have to wait for."""
+    count = _known_left(body)
+    name = body.array("rest", (count,), row)
+    begin = body.draft.unrolled([f"{body.plan.lane}_rest"], [count])
+    update = body.assign(body.entry(name, begin), 0, begin, body.after)
+    for across in parts_across(body, strips):
+        update = _add_terms(body, row, body.entry(name, strips.inside), strips, across, update)
+    return [body.entry(name, (k,)) for k in range(count)], update
 
 
 def _add_terms(body: StreamBody, row: int, entry: Any, strips: Strips, across: Strips | None, after: str) -> str:

@@ -2,44 +2,46 @@
 // permutation, version 1
 
 // Some GPU: ij->ji [a0_0; a0_1] then 2*v + out; (v + b[i])/(exp(-(v + b[i])) + 1) a0_0: float64[3, Nj], a0_1: float64[3, Nj], b: float64[3]
-// width=32 portion=1 streaming=False strips=1 vector=1 tile=32 spare=1 joined=False by_rows=False square=False
+// width=256 portion=1 streaming=False strips=2 vector=1 tile=0 joined=False spare=1 by_rows=False square=False
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double const *__restrict__ b, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
+__kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double const *__restrict__ b, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
 {
-  __local double a0_0_0_kept[3 * 33];
-  __local double a0_1_0_kept[3 * 33];
+  double flight[2];
+  double flight_0[2];
+  uint place;
+  uint place_0;
+  uint place_1;
+  uint place_2;
 
-  /* bulk slab for 'j0' */
-  if (-33 + -32 * gid(1) + Nj >= 0)
-    for (int copy_outer = 0; copy_outer <= 2; ++copy_outer)
-    {
-      a0_0_0_kept[33 * copy_outer + lid(0)] = a0_0[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
-      a0_1_0_kept[33 * copy_outer + lid(0)] = a0_1[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
-    }
-  barrier(CLK_LOCAL_MEM_FENCE) /* for a0_1_0_kept (step_0_1 depends on keep_a0_1_0) */;
-  if (-33 + -32 * gid(1) + Nj >= 0 && 2 + -1 * lid(0) >= 0)
-    for (int j1 = 0; j1 <= 31; ++j1)
-    {
-      out_0[3 * (32 * gid(1) + j1) + lid(0)] = a0_0_0_kept[33 * lid(0) + j1] * 2.0 + out_0[3 * (32 * gid(1) + j1) + lid(0)];
-      out_1[3 * (32 * gid(1) + j1) + lid(0)] = (a0_1_0_kept[33 * lid(0) + j1] + b[lid(0)]) / (exp(-1.0 * (a0_1_0_kept[33 * lid(0) + j1] + b[lid(0)])) + 1.0);
-    }
-  /* final slab for 'j0' */
-  if (32 + 32 * gid(1) + -1 * Nj >= 0)
-    for (int copy_outer = 0; copy_outer <= 2; ++copy_outer)
-    {
-      a0_0_0_kept[33 * copy_outer + lid(0)] = a0_0[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
-      a0_1_0_kept[33 * copy_outer + lid(0)] = a0_1[Nj * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, Nj + -1)];
-    }
-  barrier(CLK_LOCAL_MEM_FENCE) /* for a0_1_0_kept (step_0_1 depends on keep_a0_1_0) */;
-  if (32 + 32 * gid(1) + -1 * Nj >= 0 && 2 + -1 * lid(0) >= 0)
-    for (int j1 = 0; j1 <= -1 + Nj + -32 * gid(1); ++j1)
-    {
-      out_0[3 * (32 * gid(1) + j1) + lid(0)] = a0_0_0_kept[33 * lid(0) + j1] * 2.0 + out_0[3 * (32 * gid(1) + j1) + lid(0)];
-      out_1[3 * (32 * gid(1) + j1) + lid(0)] = (a0_1_0_kept[33 * lid(0) + j1] + b[lid(0)]) / (exp(-1.0 * (a0_1_0_kept[33 * lid(0) + j1] + b[lid(0)])) + 1.0);
-    }
+  __attribute__((opencl_unroll_hint))
+  for (int part = 0; part <= 1; ++part)
+  {
+    place = (uint) (min(512 * gid(0) + 256 * part + lid(0), 3 * Nj + -1));
+    flight[part] = a0_0[Nj * (place + -3 * (place / 3)) + place / 3];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_0 = 0; part_0 <= 1; ++part_0)
+  {
+    place_0 = (uint) (min(512 * gid(0) + 256 * part_0 + lid(0), 3 * Nj + -1));
+    flight_0[part_0] = a0_1[Nj * (place_0 + -3 * (place_0 / 3)) + place_0 / 3];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_1 = 0; part_1 <= 1; ++part_1)
+  {
+    place_1 = (uint) (min(512 * gid(0) + 256 * part_1 + lid(0), 3 * Nj + -1));
+    if (512 * gid(0) + 256 * part_1 + lid(0) < 3 * Nj)
+      out_0[place_1] = flight[part_1] * 2.0 + out_0[place_1];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_2 = 0; part_2 <= 1; ++part_2)
+  {
+    place_2 = (uint) (min(512 * gid(0) + 256 * part_2 + lid(0), 3 * Nj + -1));
+    if (512 * gid(0) + 256 * part_2 + lid(0) < 3 * Nj)
+      out_1[place_2] = (flight_0[part_2] + b[place_2 + -3 * (place_2 / 3)]) / (exp(-1.0 * (flight_0[part_2] + b[place_2 + -3 * (place_2 / 3)])) + 1.0);
+  }
 }

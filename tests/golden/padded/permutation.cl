@@ -10,82 +10,12 @@
 
 __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a)
 {
-  double4 out_0_vectors[1];
-  double4 out_1_vectors[1];
-  double4 x0_vectors[1];
-  double4 x1_vectors[1];
-
+  for (int a_0 = 0; a_0 <= -1 + n_a; ++a_0)
   {
-    int const b_strip = 0;
-
-    for (int a_0 = 64 * gid(0); a_0 <= ((63 + -1 * n_a + 64 * gid(0) >= 0) ? -1 + n_a : 63 + 64 * gid(0)); ++a_0)
-    {
-      {
-        int const b_lane_piece = 0;
-
-        int at = b_lane_piece + 0;
-        int step = 1 * (n_a / 8 + 1) * 8;
-        int first = 0 + a_0 * 1 + (4 * b_strip + 0) * 1 * (n_a / 8 + 1) * 8 + (b_lane_piece + 0) * 4 * 1 * (n_a / 8 + 1) * 8;
-
-        x0_vectors[at] = (double4) (x0[first + 0 * step], x0[first + 1 * step], x0[first + 2 * step], x0[first + 3 * step]);
-      }
-      {
-        int const b_lane_block = 0;
-
-        out_0_vectors[0] = x0_vectors[0];
-      }
-      {
-        int const b_lane_piece_0 = 0;
-
-        int at = b_lane_piece_0 * 4 + 0;
-        int to = 0 + a_0 * 8 + (4 * b_strip + 0) * 1 + 1 * (b_lane_piece_0 * 4 + 0);
-
-        vstore4(*(double4 const *) (((double const *) out_0_vectors) + at), 0, out_0 + to);
-      }
-    }
-  }
-  {
-    int const b_strip_0 = 1;
-
-    for (int a_1 = 64 * gid(0); a_1 <= ((63 + -1 * n_a + 64 * gid(0) >= 0) ? -1 + n_a : 63 + 64 * gid(0)); ++a_1)
-      for (int b_left = 0; b_left <= 1; ++b_left)
-        out_0[4 + b_left + 8 * a_1] = x0[(n_a / 8 + 1) * 8 * (4 + b_left) + a_1];
-  }
-  {
-    int const b_strip_1 = 0;
-
-    for (int a_2 = 64 * gid(0); a_2 <= ((63 + -1 * n_a + 64 * gid(0) >= 0) ? -1 + n_a : 63 + 64 * gid(0)); ++a_2)
-    {
-      {
-        int const b_lane_0_piece = 0;
-
-        int at = b_lane_0_piece + 0;
-        int step = 1 * n_a;
-        int first = 0 + a_2 * 1 + (4 * b_strip_1 + 0) * 1 * n_a + (b_lane_0_piece + 0) * 4 * 1 * n_a;
-
-        x1_vectors[at] = (double4) (x1[first + 0 * step], x1[first + 1 * step], x1[first + 2 * step], x1[first + 3 * step]);
-      }
-      {
-        int const b_lane_0_block = 0;
-
-        out_1_vectors[0] = x1_vectors[0];
-      }
-      {
-        int const b_lane_0_piece_0 = 0;
-
-        int at = b_lane_0_piece_0 * 4 + 0;
-        int to = 0 + a_2 * 6 + (4 * b_strip_1 + 0) * 1 + 1 * (b_lane_0_piece_0 * 4 + 0);
-
-        vstore4(*(double4 const *) (((double const *) out_1_vectors) + at), 0, out_1 + to);
-      }
-    }
-  }
-  {
-    int const b_strip_2 = 1;
-
-    for (int a_3 = 64 * gid(0); a_3 <= ((63 + -1 * n_a + 64 * gid(0) >= 0) ? -1 + n_a : 63 + 64 * gid(0)); ++a_3)
-      for (int b_left_0 = 0; b_left_0 <= 1; ++b_left_0)
-        out_1[4 + b_left_0 + 6 * a_3] = x1[n_a * (4 + b_left_0) + a_3];
+    for (int b_strip = 0; b_strip <= 5; ++b_strip)
+      out_0[8 * a_0 + b_strip] = x0[(n_a / 8 + 1) * 8 * b_strip + a_0];
+    for (int b_strip_0 = 0; b_strip_0 <= 5; ++b_strip_0)
+      out_1[6 * a_0 + b_strip_0] = x1[n_a * b_strip_0 + a_0];
   }
 }
 
@@ -96,37 +26,39 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
 
-__kernel void __attribute__ ((reqd_work_group_size(32, 1, 1))) feinsum(__global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a)
+__kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a)
 {
-  __local double x0_0_kept[6 * 33];
-  __local double x1_0_kept[6 * 33];
+  double flight[2];
+  double flight_0[2];
+  uint place;
+  uint place_0;
+  uint place_1;
+  uint place_2;
 
-  /* bulk slab for 'a0' */
-  if (-33 + -32 * gid(1) + n_a >= 0)
-    for (int copy_outer = 0; copy_outer <= 5; ++copy_outer)
-    {
-      x0_0_kept[33 * copy_outer + lid(0)] = x0[(n_a / 8 + 1) * 8 * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, n_a + -1)];
-      x1_0_kept[33 * copy_outer + lid(0)] = x1[n_a * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, n_a + -1)];
-    }
-  barrier(CLK_LOCAL_MEM_FENCE) /* for x1_0_kept (step_0_1 depends on keep_x1_0) */;
-  if (5 + -1 * lid(0) >= 0 && -33 + -32 * gid(1) + n_a >= 0)
-    for (int a1 = 0; a1 <= 31; ++a1)
-    {
-      out_0[8 * (32 * gid(1) + a1) + lid(0)] = x0_0_kept[33 * lid(0) + a1];
-      out_1[6 * (32 * gid(1) + a1) + lid(0)] = x1_0_kept[33 * lid(0) + a1];
-    }
-  /* final slab for 'a0' */
-  if (32 + 32 * gid(1) + -1 * n_a >= 0)
-    for (int copy_outer = 0; copy_outer <= 5; ++copy_outer)
-    {
-      x0_0_kept[33 * copy_outer + lid(0)] = x0[(n_a / 8 + 1) * 8 * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, n_a + -1)];
-      x1_0_kept[33 * copy_outer + lid(0)] = x1[n_a * copy_outer + min(gid(1) * 32 + (lid(0) + copy_outer * 32) % 32, n_a + -1)];
-    }
-  barrier(CLK_LOCAL_MEM_FENCE) /* for x1_0_kept (step_0_1 depends on keep_x1_0) */;
-  if (5 + -1 * lid(0) >= 0 && 32 + 32 * gid(1) + -1 * n_a >= 0)
-    for (int a1 = 0; a1 <= -1 + n_a + -32 * gid(1); ++a1)
-    {
-      out_0[8 * (32 * gid(1) + a1) + lid(0)] = x0_0_kept[33 * lid(0) + a1];
-      out_1[6 * (32 * gid(1) + a1) + lid(0)] = x1_0_kept[33 * lid(0) + a1];
-    }
+  __attribute__((opencl_unroll_hint))
+  for (int part = 0; part <= 1; ++part)
+  {
+    place = (uint) (min(512 * gid(0) + 256 * part + lid(0), 6 * n_a + -1));
+    flight[part] = x0[(n_a / 8 + 1) * 8 * (place + -6 * (place / 6)) + place / 6];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_0 = 0; part_0 <= 1; ++part_0)
+  {
+    place_0 = (uint) (min(512 * gid(0) + 256 * part_0 + lid(0), 6 * n_a + -1));
+    flight_0[part_0] = x1[n_a * (place_0 + -6 * (place_0 / 6)) + place_0 / 6];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_1 = 0; part_1 <= 1; ++part_1)
+  {
+    place_1 = (uint) (min(512 * gid(0) + 256 * part_1 + lid(0), 6 * n_a + -1));
+    if (512 * gid(0) + 256 * part_1 + lid(0) < 6 * n_a)
+      out_0[place_1 + 2 * (place_1 / 6)] = flight[part_1];
+  }
+  __attribute__((opencl_unroll_hint))
+  for (int part_2 = 0; part_2 <= 1; ++part_2)
+  {
+    place_2 = (uint) (min(512 * gid(0) + 256 * part_2 + lid(0), 6 * n_a + -1));
+    if (512 * gid(0) + 256 * part_2 + lid(0) < 6 * n_a)
+      out_1[place_2] = flight_0[part_2];
+  }
 }
