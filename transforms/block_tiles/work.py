@@ -7,8 +7,9 @@ With blocks of m rows by n columns, sub-groups of m' by n' within them, and K te
     m n K (1 / m' + 1 / n')       numbers of fragments, from local memory
     m n                           results
 
-Tiles and results move in sectors of 32 bytes, so elements in shorter runs count for more.  Products of float32 that are
-split for a matrix unit, or made as float64, take 1.5 and 2 times as long as those of float32 by such a unit would.
+Tiles and results move in sectors of 32 bytes, so elements in shorter runs count for more; operands that the shared cache
+does not hold come in pieces of 64 bytes.  Products of float32 that are split
+for a matrix unit, or made as float64, take 1.5 and 2 times as long as those of float32 by such a unit would.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from feinsum.space import Configuration, Problem
 from feinsum.subscripts import Subscripts
 
 from .plans import OTHER_REGISTERS, planned, preparation
-from .products import SECTOR_BYTES, FusedProduct
+from .products import PIECE_BYTES, SECTOR_BYTES, FusedProduct
 
 _SPLIT, _CONVERTED = 1.5, 2.0
 """The factors of the time of products whose numbers are split, and of those that are made in a longer type."""
@@ -87,7 +88,7 @@ def block_seconds(own: FusedProduct, plan: BlockTiles, held: Any) -> Any:
 
 def block_counts(own: FusedProduct, plan: BlockTiles) -> tuple[dict[str, Any], Any]:
     """What groups do, as :func:`feinsum.cost.work.rounds_s` asks for it; and the bytes that come along in a sector and are
-    for other groups, as they are of other items of the batch."""
+    for other groups, as they are of other items of the batch, or in a piece of memory."""
     (rows, columns), held = plan.extents, plan.fragments
     runs = _runs_of(own, plan)
     counts, itemsize = runs.counts, own.problem.itemsize
@@ -105,6 +106,11 @@ def block_counts(own: FusedProduct, plan: BlockTiles) -> tuple[dict[str, Any], A
     longer = _CONVERTED if held.itemsize > plan.itemsize else 1.0
     split = _SPLIT if held.unit is not None and held.unit.dtype == "float" else 1.0
     beside = itemsize * sum(n * (each - 1) for side, (n, each) in enumerate(loaded) if own.quick[side] in plan.batch)
+    inputs = own.problem.einsum.indexing.inputs
+    for side, (run, most) in enumerate(zip(runs.operands, widest, strict=True)):
+        if own.is_large(side) and not plan.along_sums[side] and own.quick[side] not in plan.batch:
+            nbytes = itemsize * own.problem.count(inputs[own.operands[side]])
+            beside += nbytes * (_waste(itemsize, run, most, PIECE_BYTES) - sectors[side])
     counted = {
         "flops": 2 * points * terms * longer * split,
         "shared": itemsize * sum(count * each for count, each in loaded),
@@ -167,10 +173,10 @@ def _together(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit]) -
     return int(max([side_by_side(letters, sizes, digits), *own]))
 
 
-def _waste(itemsize: int, run: int, most: Any) -> Any:
-    """The size of whole sectors over that of a run of at most so many neighbours which they hold."""
+def _waste(itemsize: int, run: int, most: Any, whole: int = SECTOR_BYTES) -> Any:
+    """The size of whole sectors, or of other pieces, over that of a run of at most so many neighbours which they hold."""
     nbytes = itemsize * np.minimum(run, most)
-    return -(-nbytes // SECTOR_BYTES) * SECTOR_BYTES / nbytes
+    return -(-nbytes // whole) * whole / nbytes
 
 
 def side_by_side(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit], most: int = sys.maxsize) -> int:
