@@ -191,7 +191,7 @@ _MEASURED = {
     "gpu": "On GPUs",
     "pocl": "On CPUs, with PoCL",
     "wide-cpu": "Einsums that nobody tuned, on a CPU",
-    "wide-cpu-avx2": "Einsums that nobody tuned, on a CPU with AVX2",
+    "wide-cpu-avx2": "Einsums that nobody tuned, on a CPU that plays AVX2",
     "wide-cpu-intel": "Einsums that nobody tuned, on a CPU of Intel's",
     "wide-cpu-intel-ordered": "Einsums that nobody tuned, on a CPU of Intel's, beside results in the order asked for",
     "wide-gpu": "Einsums that nobody tuned, on a GPU",
