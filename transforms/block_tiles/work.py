@@ -8,8 +8,8 @@ With blocks of m rows by n columns, sub-groups of m' by n' within them, and K te
     m n                           results
 
 Tiles and results move in sectors of 32 bytes, so elements in shorter runs count for more; operands that the shared cache
-does not hold come in pieces of 64 bytes.  Products of float32 that are split
-for a matrix unit, or made as float64, take 1.5 and 2 times as long as those of float32 by such a unit would.
+does not hold come in pieces of 64 bytes.  Products of float32 that are split for a matrix unit, or made as float64, take
+1.5 and 2 times as long as those of float32 by such a unit would.
 """
 
 from __future__ import annotations

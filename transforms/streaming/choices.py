@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from feinsum.space import Choices, Problem
+from feinsum.space import Choices, Problem, Value
 
 from .operands import can_be_joined, crossing, crossing_sum, is_across_rows, longest_operand, read_besides
 
@@ -108,10 +108,11 @@ def permutation_choices(p: Problem) -> Choices:
             own |= {"square": tuple(sorted(square)), "streaming": tuple(sorted(common["streaming"]))}
         return {**common, "square": square, **own}
     joined = (True, False) if can_be_joined(p.einsum) else (False,)
-    tiles, strips = (32, 16, 8, 64), places_of_tiles(p)
+    tiles = (32, 16, 8, 64)
+    strips: tuple[Value, ...] = places_of_tiles(p)
     if short:
         own = {"width": (*ITEMS[:1], 32, 16, 64), "tile": (*none, *tiles), "joined": tuple(sorted(joined))}
-        strips = tuple(dict.fromkeys((*(n for n in loads_in_flight(p)[1] if n > 1), *strips)))
+        strips = tuple(dict.fromkeys((*(n for n in common["strips"] if n != 1), *strips)))
     else:
         own = {"width": (32, 16, 64, *ITEMS[: len(none)]), "tile": (*tiles, *none), "joined": joined}
     return {**common, **own, "spare": (1, 0), "vector": (1,), "strips": strips, "by_rows": (False,), "square": (False,)}

@@ -115,14 +115,12 @@ class StripLoops:
         if length == 1 or (isinstance(end, int) and end % length == 0):
             return None
         strip = self.draft.fresh(f"{letter}_strip")
+        start = f"{length}*{strip}"
         if unrolled and isinstance(end, int):
-            (loop,), last = self.draft.unrolled([f"{letter}_left"], [end % length]), end // length
-            self.draft.domain(
-                self._known(letter), [strip], f"{self._inside(letter, f'{length}*{strip}')} and {strip} = {last}"
-            )
+            (loop,) = self.draft.unrolled([f"{letter}_left"], [end % length])
+            self.draft.domain(self._known(letter), [strip], f"{self._inside(letter, start)} and {strip} = {end // length}")
             return Strips(strip, (loop,), flattened_sum((length * Variable(strip), Variable(loop))), whole=False)
         loop = self.draft.fresh(f"{letter}_left")
-        start = f"{length}*{strip}"
         some = f"{end} < {start} + {length}"
         # Strips of two leave a number where the end is odd, n = 2 s + 1, which loopy 2025.2 does not ask once it has s from
         # that equation.  So the outer loop there has the last strip even if it is whole, and the inner one asks.
