@@ -107,7 +107,7 @@ def drive(command: Command, device: fe.Device, arguments: argparse.Namespace) ->
                 print(f"{len(todo) - number} are left; the same command goes on with them", flush=True)
                 break
             with prepared.take(number) as directory:
-                row = measure(case, dtype, engines, options, directory)
+                row = measure(case, dtype, engines, options, directory, prepared.paused)
             row |= {"machine": machine(device), "versions": versions}
             command.told(case, row)
             out.write(json.dumps(row) + "\n")

@@ -93,10 +93,18 @@ def main() -> None:
         write_report(read_results(arguments.out), arguments.report)
 
 
-def measure(case: Case, dtype: str, engines: list[EngineProcess], options: Options, written: str | None = None) -> Row:
+def measure(
+    case: Case,
+    dtype: str,
+    engines: list[EngineProcess],
+    options: Options,
+    written: str | None = None,
+    alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Row:
     """The row of a case in one element type; see :mod:`benchmarks.results`.
 
     :param written: where its problem is, if it was written before.
+    :param alone: what stops all else that uses the device, for as long as engines are timed.
     """
     e, sizes = describe(case, options.side, dtype, long=True), long_sizes(case, options.side)
     with tempfile.TemporaryDirectory(prefix="feinsum-benchmark-") as own:
@@ -105,7 +113,8 @@ def measure(case: Case, dtype: str, engines: list[EngineProcess], options: Optio
             write_problem(directory, e, sizes, side=options.side, device=options.device)
         told = _begin(engines, directory, options)
         running = [engine for engine in engines if told[engine.name]["status"] == "ok"]
-        turns, peaks = _take_turns(engines[0], running, told, options)
+        with alone():
+            turns, peaks = _take_turns(engines[0], running, told, options)
     for name, taken in turns.items():
         if told[name]["status"] == "ok":
             told[name] |= summary(taken)

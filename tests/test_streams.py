@@ -18,7 +18,7 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device, DeviceProfile
 from feinsum.errors import TransformError
 from feinsum.registry import find_space, matching_spaces
-from feinsum.skeletons.streaming import CrossedTiles, Flight, Stream, write
+from feinsum.skeletons.streaming import CrossedTiles, Flight, ItemGrid, Stream, write
 from feinsum.subscripts import parse_subscripts
 
 pytestmark = pytest.mark.slow
@@ -109,6 +109,40 @@ def test_lanes_are_summed(width: int, accumulators: int, groups: dict[str, int])
     e, t_unit, match = matched("ij,j->i", i=3, j="N")
     t_unit = write(t_unit, match, Stream("ij", "j", width, groups, summed="j", accumulators=accumulators))
     assert len(generate_program(t_unit).launches) == (2 if "j" in groups else 1)
+    for length in LENGTHS:
+        equal_to_numpy(e, t_unit, N=length)
+
+
+@pytest.mark.parametrize(
+    ("text", "grid", "groups"),
+    [
+        ("ij->i", ItemGrid({"j": 4, "i": 8}, "j", 2), {"i": 16}),
+        ("ij->i", ItemGrid({"j": 8, "i": 4}), {"i": 4}),
+        ("ij,ij->j", ItemGrid({"j": 4, "i": 8}, "i", 4), {"j": 4, "i": 64}),
+        ("ij,i->j", ItemGrid({"j": 8, "i": 2}, "i", 2), {"j": 8}),
+        ("ij->", ItemGrid({"j": 16}, "j", 2), {"j": 64}),
+        ("ij->", ItemGrid({"j": 4, "i": 4}, "j", 2), {"i": 8}),
+        ("ij->", ItemGrid({"j": 8, "i": 4}, "i", 2), {"i": 24}),
+        ("ij,j->", ItemGrid({"j": 8, "i": 2}), {}),
+        ("ikj->k", ItemGrid({"j": 4, "k": 2}, "j", 2), {"i": 3}),
+        ("ikj->k", ItemGrid({"j": 8}, "i", 4), {"k": 1, "i": 8}),
+        ("ikj,kj->ij", ItemGrid({"j": 4, "k": 4}, "k", 1), {"i": 2, "j": 4}),
+        ("kij,k->ij", ItemGrid({"j": 4, "i": 4}, "k", 2), {"i": 4, "j": 4}),
+        ("jki->i", ItemGrid({"i": 4, "k": 2}, "j", 4), {"i": 4, "j": 12}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("long", "ij")
+def test_sums_have_grids_of_work_items(text: str, grid: ItemGrid, groups: dict[str, int], long: str) -> None:
+    """Of short rows and long ones, summed over or not, with several terms on their way and what these leave."""
+    lengths: dict[str, Any] = {"i": 19, "j": 7, "k": 5, long: "N"}
+    e, t_unit, match = matched(text, rows=2, **{x: n for x, n in lengths.items() if x in text})
+    summed, lane = e.indexing.summed, next(iter(grid.counts))
+    letters = e.indexing.inputs[0]
+    order = "".join(x for x in letters if x in e.indexing.output and x != lane)
+    order += "".join(x for x in letters if x in summed and x != lane) + lane
+    plan = Stream(order, lane, grid.counts[lane], groups, summed=summed, vectors=False, grid=grid)
+    t_unit = write(t_unit, match, plan)
     for length in LENGTHS:
         equal_to_numpy(e, t_unit, N=length)
 
@@ -405,6 +439,40 @@ def test_plans_for_a_gpu_are_right(text: str, name: str, long: bool, cpu: Device
         program = realize(e, lengths, s, configuration, GPU)
         found = run(program, cpu, e, arrays)
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * math.prod(sizes))
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("ij->i", {"i": 900, "j": 13}),
+        ("ij->j", {"i": 9000, "j": 13}),
+        ("ijk->", {"i": 30, "j": 17, "k": 70}),
+        ("ijk->k", {"i": 60, "j": 17, "k": 20}),
+        ("ijk->j", {"i": 60, "j": 17, "k": 40}),
+        ("ijk,k->ij", {"i": 60, "j": 7, "k": 40}),
+        ("bij,bj->bi", {"b": 9, "i": 20, "j": 90}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("long", [False, True], ids=["fixed", "long"])
+def test_sums_on_a_gpu_are_right(text: str, sizes: dict[str, int], long: bool, cpu: Device) -> None:
+    """Whatever the lanes and loads, of indices that are one or not, in one launch or two."""
+    inputs = text.partition("->")[0].split(",")
+    axes = {x: "N" if long and x == inputs[0][0] else n for x, n in sizes.items()}
+    lengths = {"N": sizes[inputs[0][0]]} if long else {}
+    e = fe.einsum(text, *(fe.array(f"A{k}", [axes[x] for x in term]) for k, term in enumerate(inputs)))
+    s, rng = find_space("reduction"), np.random.default_rng(0)
+    problem = s.problem(e, lengths, GPU)
+    choices, default = s.parameters(problem), s.default(problem)
+    assert default["lanes"]
+    arrays = {f"A{k}": rng.normal(size=[sizes[x] for x in term]) for k, term in enumerate(inputs)}
+    for lanes in choices["lanes"][:3]:
+        for together in choices["joined"]:
+            for loads in (1, 4):
+                c = {**default, "width": 32, "lanes": lanes, "loads": loads, "joined": together, "portion": 2048}
+                if s.refusal(problem, c) is None:
+                    found = run(realize(e, lengths, s, c, GPU), cpu, e, arrays)
+                    np.testing.assert_allclose(found, np.einsum(text, *arrays.values()), rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128", "int32", "uint8", "int64"])

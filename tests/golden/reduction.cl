@@ -2,7 +2,7 @@
 // reduction, version 1
 
 // Some CPU: ij->j [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// square=False width=8 portion=65536 accumulators=1 together=8 across=0 tile=0
+// square=False width=8 portion=65536 accumulators=1 together=8 across=0 tile=0 joined=False lanes=0 loads=1
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 999, 'Nj'), 1000),) of (1,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -158,7 +158,7 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 }
 
 // Some GPU: ij->j [a0_0; a0_1] a0_0: float64[6, Nj], a0_1: float64[6, Nj]
-// square=False width=256 portion=8192 accumulators=1 together=8 across=0 tile=0
+// square=False width=256 portion=8192 accumulators=1 together=8 across=0 tile=0 joined=False lanes=256 loads=4
 // feinsum('a0_0', 'a0_1', 'out_0', 'out_1', 'Nj'): groups (('//', ('+', 255, 'Nj'), 256),) of (256,)
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
@@ -168,26 +168,44 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 
 __kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
 {
-  double acc[1];
-  double acc_0[1];
+  double acc[4];
+  double acc_0[4];
 
   if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
   {
-    acc[0] = (double) (0.0);
-    acc_0[0] = (double) (0.0);
+    __attribute__((opencl_unroll_hint))
+    for (int load = 0; load <= 3; ++load)
+      acc[load] = (double) (0.0);
     {
       int const b_strip = 0;
 
-      for (int b_left = 0; b_left <= 5; ++b_left)
-        acc[0] = acc[0] + a0_0[Nj * b_left + 256 * gid(0) + lid(0)];
+      __attribute__((opencl_unroll_hint))
+      for (int b_load = 0; b_load <= 3; ++b_load)
+        acc[b_load] = acc[b_load] + a0_0[Nj * b_load + 256 * gid(0) + lid(0)];
     }
-    out_0[256 * gid(0) + lid(0)] = acc[0];
     {
-      int const b_strip_0 = 0;
+      int const b_strip_0 = 1;
 
-      for (int b_left_0 = 0; b_left_0 <= 5; ++b_left_0)
-        acc_0[0] = acc_0[0] + a0_1[Nj * b_left_0 + 256 * gid(0) + lid(0)];
+      for (int b_left = 0; b_left <= 1; ++b_left)
+        acc[0] = acc[0] + a0_0[Nj * (4 + b_left) + 256 * gid(0) + lid(0)];
     }
-    out_1[256 * gid(0) + lid(0)] = acc_0[0];
+    out_0[256 * gid(0) + lid(0)] = acc[0] + acc[1] + acc[2] + acc[3];
+    __attribute__((opencl_unroll_hint))
+    for (int load_0 = 0; load_0 <= 3; ++load_0)
+      acc_0[load_0] = (double) (0.0);
+    {
+      int const b_strip_1 = 0;
+
+      __attribute__((opencl_unroll_hint))
+      for (int b_load_0 = 0; b_load_0 <= 3; ++b_load_0)
+        acc_0[b_load_0] = acc_0[b_load_0] + a0_1[Nj * b_load_0 + 256 * gid(0) + lid(0)];
+    }
+    {
+      int const b_strip_2 = 1;
+
+      for (int b_left_0 = 0; b_left_0 <= 1; ++b_left_0)
+        acc_0[0] = acc_0[0] + a0_1[Nj * (4 + b_left_0) + 256 * gid(0) + lid(0)];
+    }
+    out_1[256 * gid(0) + lid(0)] = acc_0[0] + acc_0[1] + acc_0[2] + acc_0[3];
   }
 }

@@ -14,9 +14,9 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import BlockShape, BlockTiles, Packing, Preparation, SumSplit, TilePipeline, prepared
-from feinsum.space import Configuration, Problem
+from feinsum.space import Configuration, Problem, joined
 
-from .products import FusedProduct, alone, joined, product
+from .products import FusedProduct, alone, product
 
 MOST_WASTE = 1.2
 """Terms of a sum with what sticks out of its tiles, in terms of the least that any depth has; chosen by hand."""

@@ -14,7 +14,6 @@ from functools import cached_property
 from math import prod
 
 from feinsum.einsum import Array, BatchedEinsum
-from feinsum.rewrites import fused, side_by_side
 from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES
 from feinsum.space import Problem
 from feinsum.subscripts import Subscripts
@@ -227,14 +226,6 @@ def alone(p: Problem, terms: Sequence[str], output: str, sizes: Mapping[str, int
     dtype = p.einsum.dtypes[0]
     row = tuple((Array(f"operand{k}", tuple(axes[x] for x in term), dtype),) for k, term in enumerate(terms))
     return Problem(BatchedEinsum(Subscripts(tuple(terms), output), (row,)), sizes, p.device)
-
-
-def joined(p: Problem) -> Problem:
-    """A contraction with one index for those that are side by side in every array."""
-    e, sizes = p.einsum, dict(p.sizes)
-    for letters in side_by_side(e):
-        e, sizes[letters[-1]] = fused(e, letters), p.count(letters)
-    return Problem(e, {x: sizes[x] for x in e.indexing.indices}, p.device)
 
 
 def is_plain(e: BatchedEinsum) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from feinsum.space import Choices, Problem, Value
+from collections.abc import Sequence
 
+from feinsum.rewrites import side_by_side
+from feinsum.space import Choices, Problem, Value, joined
+
+from .grids import LANES, LOADS, lanes
 from .operands import can_be_joined, crossing, crossing_sum, is_across_rows, longest_operand, read_besides
 
 FAR_BEHIND = 1.5
@@ -148,7 +152,19 @@ def sum_choices(p: Problem) -> Choices:
     tile, common = crossed_tiles(p, letters[-1]), single_sum_choices(p)
     if tile[0]:
         common = {**common, "portion": PORTIONS_OF_TILES}
-    return {"square": squares_of_sum(p), **common, "across": (0, *shorter) if kept else (*shorter, 0), "tile": tile}
+    across = (0, *shorter) if kept else (*shorter, 0)
+    return {"square": squares_of_sum(p), **common, "across": across, "tile": tile, **grid_choices(p, common, tile)}
+
+
+def grid_choices(p: Problem, common: Choices, tile: Sequence[int]) -> Choices:
+    """Whether indices side by side become one, and for GPUs the lanes of a grid of work-items, and their loads."""
+    if p.device.simd_bytes:
+        return {"joined": (False,), "lanes": (0,), "loads": (1,)}
+    together = (True, False) if side_by_side(p.einsum) else (False,)
+    if tile[0]:
+        return {"joined": together[::-1], "lanes": (0, *LANES), "loads": (1, *LOADS[:-1])}
+    own = joined(p) if together[0] else p
+    return {"joined": together, "lanes": (*lanes(own, int(common["width"][0])), 0), "loads": LOADS}
 
 
 def squares_of_sum(p: Problem) -> tuple[bool, ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
+from feinsum.rewrites import join
 from feinsum.skeletons.streaming import write
-from feinsum.space import Configuration, Problem, space
+from feinsum.space import Configuration, Problem, joined, space
 
 from .choices import sum_choices
+from .grids import reduction_plan
 from .operands import is_distinct, longest_operand
-from .plans import sum_plan
 from .work import stream_work
 
 
@@ -23,7 +24,7 @@ def is_sum_of_one(e: BatchedEinsum) -> bool:
 
 
 def estimate(p: Problem, c: Configuration) -> Work:
-    return stream_work(p, sum_plan(p, c))
+    return stream_work(joined(p) if c["joined"] else p, reduction_plan(p, c))
 
 
 @space(
@@ -31,15 +32,19 @@ def estimate(p: Problem, c: Configuration) -> Work:
     version=1,
     rank=4,
     parameters=sum_choices,
-    implied={"across": 0, "tile": 0, "square": False},
-    plan=sum_plan,
+    implied={"across": 0, "tile": 0, "square": False, "joined": False, "lanes": 0, "loads": 1},
+    plan=reduction_plan,
     estimate=estimate,
     epilogues=True,
 )
 def reduction(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     """Lanes along the rows of the operand; groups take parts of the output or, where that is small, of a sum.
 
+    Work-items of GPUs are lanes of several rows at a time, which short rows fill, too, with several terms on their way.
+
     Where another operand is read across its rows, groups take no more of the lane than a first cache has lines for, or
     CPUs turn squares of it round in registers.
     """
+    for letters in plan.joined:
+        t_unit, m = join(t_unit, m, letters)
     return write(t_unit, m, plan)

@@ -37,6 +37,8 @@ def stream_work(p: Problem, plan: Stream) -> Work:
         tiles = {x: -(-p.sizes[x] // plan.crossed.count(x)) for x in indexing.indices}
         idle = math.prod(count * plan.crossed.count(x) for x, count in tiles.items()) / p.count(indexing.indices)
         groups = math.prod(tiles[x] for x in indexing.output) * plan.crossed.parts(p.sizes, plan.summed)
+    if plan.grid:
+        idle = math.prod(-(-p.sizes[x] // count) * count / p.sizes[x] for x, count in plan.grid.counts.items())
     if plan.flight:
         shares = -(-p.count(plan.flight.letters) // plan.flight.share(plan.width))
         idle = shares * plan.flight.share(plan.width) / p.count(plan.flight.letters)
@@ -54,7 +56,7 @@ def stream_work(p: Problem, plan: Stream) -> Work:
         loads=p.itemsize * (loaded + p.einsum.b * p.count(indexing.indices) * waits),
         launches=2 if plan.split or (plan.crossed and plan.crossed.parts(p.sizes, plan.summed) > 1) else 1,
         groups=groups,
-        items=1 if plan.vectors else plan.width,
+        items=1 if plan.vectors else plan.grid.items if plan.grid else plan.width,
         lanes=plan.width if plan.vectors else 0,
         sums=plan.registers(),
         local_bytes=plan.local_bytes() if plan.crossed else 0,
@@ -67,10 +69,10 @@ def _bandwidth(p: Problem, plan: Stream) -> float:
 
     A work-item that has b bytes on their way reaches ``b / (b + b0)`` of it all, whatever the operation.
     """
-    if not plan.flight:
+    if not plan.flight and not plan.grid:
         return 1.0
     loaded = p.itemsize * sum(set(x) == set(plan.order) for x in p.einsum.indexing.inputs)
-    more = plan.flight.strips * plan.flight.vector
+    more = plan.flight.strips * plan.flight.vector if plan.flight else plan.grid.loads if plan.grid else 1
     return more * (loaded + HALF_BYTES) / (more * loaded + HALF_BYTES) if loaded else 1.0
 
 

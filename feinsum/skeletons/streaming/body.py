@@ -15,7 +15,7 @@ from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
 from feinsum.rewrites.sums import UNROLL
 from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.streaming.partial_sums import PartialSums, partial_sums
+from feinsum.skeletons.streaming.partial_sums import PartialSums, partial_sums, result
 from feinsum.skeletons.streaming.plan import Stream
 from feinsum.skeletons.streaming.strips import StripLoops, Strips
 
@@ -48,7 +48,8 @@ class StreamBody:
         loops = StripLoops(draft, {x: axis_length(match, x) for x in match.einsum.indexing.indices}, plan.block_tile)
         loops.open_groups({plan.lane: plan.width} if plan.by_items else {}, 1 if plan.flight else 0)
         before = plan.order.partition(plan.flight.letters if plan.flight else plan.lane)[0]
-        outer = {x: loops.plain(x) for x in before if x not in plan.summed}
+        inner = {*plan.summed, *(plan.grid.counts if plan.grid else ())}
+        outer = {x: loops.plain(x) for x in before if x not in inner}
         partial = partial_sums(draft, match, plan.split, plan.block_tile[plan.split]) if plan.split else None
         return cls(match, plan, draft, loops, after, outer, partial)
 
@@ -123,10 +124,10 @@ class StreamBody:
 
     def result(self, row: int, at: Mapping[str, Any]) -> Any:
         """The entry of the output at a point, or that of the partial sums of the group."""
-        index = tuple(at[x] for x in self.match.einsum.indexing.output)
         if self.partial:
+            index = tuple(at[x] for x in self.match.einsum.indexing.output)
             return read(self.partial.arrays[row], (Variable(self.loops.groups[self.plan.split]), *index))
-        return read(self.match.outputs[row], index)
+        return result(self.draft.kernel, self.match, row, at)
 
     def assign(
         self, assignee: Any, value: Any, loops: Sequence[str], after: Iterable[str], predicates: Sequence[Any] = ()

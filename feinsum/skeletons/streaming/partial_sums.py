@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import loopy as lp
 from loopy.library.reduction import SumReductionOperation
 from loopy.symbolic import Reduction
-from pymbolic.primitives import Call, FloorDiv, Variable, flattened_sum
+from pymbolic.primitives import Call, FloorDiv, Subscript, Variable, flattened_sum
 
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.lower.steps import read
@@ -25,9 +25,11 @@ from feinsum.subscripts import Subscripts
 class PartialSums:
     """The launch that adds up the sums over each `count` of the `length` iterations of an index.
 
+    :ivar whole: the match of the einsum.
     :ivar match: ``ci->i`` for an einsum with output i; its operands are arrays in global memory.
     """
 
+    whole: Match
     match: Match
     length: Any
     count: int
@@ -47,6 +49,14 @@ def partial_sums(draft: Draft, match: Match, letter: str, count: int) -> Partial
     parts = -(-length // count) if isinstance(length, int) else FloorDiv(flattened_sum((length, count - 1)), count)
     axis: int | str = parts if isinstance(parts, int) else draft.fresh(f"{match.inames[letter]}_parts")
     return _provided(draft, match, parts, axis, length, count)
+
+
+def result(kernel: lp.LoopKernel, match: Match, row: int, at: Mapping[str, Any]) -> Any:
+    """The entry of an output at a point, where the kernel has it: with zeros for axes of indices that are joined."""
+    loops = {loop: at[x] for x, loop in match.loops[row].items() if x in at}
+    assignee = kernel.id_to_insn[match.insn_ids[row]].assignee
+    index = assignee.index_tuple if isinstance(assignee, Subscript) else ()
+    return read(match.outputs[row], tuple(loops.get(x.name, x) if isinstance(x, Variable) else x for x in index))
 
 
 def sums_of_shares(draft: Draft, match: Match, shares: int) -> PartialSums:
@@ -72,7 +82,7 @@ def _provided(draft: Draft, match: Match, parts: Any, axis: int | str, length: A
         loops=(loops,) * e.b,
         axes={**match.axes, **({axis: str(parts)} if isinstance(axis, str) else {})},
     )
-    return PartialSums(combined, length, count)
+    return PartialSums(match, combined, length, count)
 
 
 def add_up(draft: Draft, sums: PartialSums, stores: Sequence[str]) -> dict[str, lp.SubstitutionRule]:
@@ -97,7 +107,7 @@ def add_up(draft: Draft, sums: PartialSums, stores: Sequence[str]) -> dict[str, 
         rules[rule] = lp.SubstitutionRule(rule, formal, read(name, tuple(map(Variable, formal))))
         value = Call(Variable(rule), tuple(Variable(inames[x]) for x in chunk + output))
         draft.assign(
-            read(match.outputs[row], tuple(Variable(inames[x]) for x in output)),
+            result(draft.kernel, sums.whole, row, {x: Variable(inames[x]) for x in output}),
             Reduction(SumReductionOperation(), (inames[chunk],), value),
             [inames[x] for x in output],
             [barrier],

@@ -82,6 +82,29 @@ class CrossedTiles:
 
 
 @dataclass(frozen=True)
+class ItemGrid:
+    """The work-items of a group where sums of GPUs go through several rows of memory at a time.
+
+    :ivar counts: index -> the work-items along it: the lane's first, then those of the index of the rows, if there is one.
+    :ivar flight: the summed index of which a work-item has several terms on their way at a time; "" where one term is all.
+    :ivar loads: how many.
+    """
+
+    counts: Mapping[str, int]
+    flight: str = ""
+    loads: int = 1
+
+    @property
+    def items(self) -> int:
+        """Work-items of a group."""
+        return math.prod(self.counts.values())
+
+    def strips(self) -> dict[str, int]:
+        """Index -> how many of its iterations the work-items of a group do at a time."""
+        return {**self.counts, **({self.flight: self.counts.get(self.flight, 1) * self.loads} if self.flight else {})}
+
+
+@dataclass(frozen=True)
 class Stream:
     """The plan of a stream: an einsum without sums, or a sum over one operand with all indices times smaller ones.
 
@@ -172,7 +195,25 @@ class Stream:
         default=None,
     )
 
+    grid: ItemGrid | None = described(
+        """The work-items of a group of a GPU's sum: `lanes` along the lane, as many as it is long at most, the others along
+        the index before it in memory, so that short rows fill groups, too; 0 is one row for all of them.  `loads` is how
+        many terms each has on their way at a time.""",
+        word="loads in flight",
+        parameter=("lanes", "loads"),
+        default=None,
+    )
+
+    joined: tuple[str, ...] = described(
+        "The groups of letters each of which becomes one index first, as they lie side by side in every array.",
+        word="fused axes",
+        parameter="joined",
+        default=(),
+    )
+
     def __post_init__(self) -> None:
+        if self.grid and (self.vectors or self.crossed or next(iter(self.grid.counts)) != self.lane):
+            raise TransformError(f"a grid of {self.grid.items} work-items has no lanes along '{self.lane}'")
         if self.crossed and (self.vectors or self.turned or self.width % self.crossed.length):
             raise TransformError(f"{self.width} work-items do not share the rows of tiles of {self.crossed.length}")
         if self.crossed and self.width > self.crossed.length**2:
@@ -222,6 +263,8 @@ class Stream:
     @property
     def strips(self) -> dict[str, int]:
         """Index -> how many of its iterations are done together."""
+        if self.grid:
+            return self.grid.strips()
         found = {self.lane: self.width * (self.accumulators if self.lane in self.summed else 1)}
         if self.keeps_sums:
             found[self.sums[-1]] = self.accumulation
@@ -236,6 +279,8 @@ class Stream:
 
     def registers(self) -> int:
         """Sums, in vectors or single numbers, that a work-item keeps; those along lanes of vectors are in a first cache."""
+        if self.grid:
+            return self.grid.loads
         if self.lane in self.summed:
             return self.accumulators
         return self.block_tile.get(self.lane, self.width) // self.width if self.summed else 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loopy.symbolic import get_dependencies
-from pymbolic.primitives import Variable, flattened_product, flattened_sum
+from pymbolic.primitives import FloorDiv, Remainder, Variable, flattened_product, flattened_sum
 
 from feinsum.skeletons.common.draft import Draft
 
@@ -33,6 +33,37 @@ class Strips:
     position: Any
     lane: str = ""
     whole: bool = True
+
+
+@dataclass(frozen=True)
+class Items:
+    """The work-items of a group along an index.
+
+    :ivar tag: the axis of the device along which each index has a loop over them of its own.
+    :ivar loop: in place of those, one loop over all work-items, which are counted in rows; "" if there is none.
+    :ivar row: of so many.
+    :ivar along: whether the index has the places in a row, rather than the rows.
+    :ivar around: the loops around those along the index, if there is one over all work-items: loopy wants them in one line.
+    """
+
+    tag: str = ""
+    loop: str = ""
+    row: int = 1
+    along: bool = True
+    around: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The place along the index of a work-item, in isl's words."""
+        if not self.loop:
+            return "{}"
+        return f"({{}} mod {self.row})" if self.along else f"floor({{}}/{self.row})"
+
+    def place(self, item: str) -> Any:
+        """The place of a work-item along the index."""
+        if not self.loop:
+            return Variable(item)
+        return Remainder(Variable(item), self.row) if self.along else FloorDiv(Variable(item), self.row)
 
 
 @dataclass
@@ -130,16 +161,47 @@ class StripLoops:
         position = flattened_sum((flattened_product((length, Variable(strip))), Variable(loop)))
         return Strips(strip, (loop,), position, whole=False)
 
-    def shared(self, letter: str, length: int) -> Strips:
-        """Loops over strips whose numbers the work-items of a group share, the last strip perhaps in part."""
+    def shared(self, letter: str, length: int, items: Items | None = None) -> Strips:
+        """Loops over strips whose numbers work-items share, on the first axis as a rule; the last one perhaps in part."""
         if letter in self.tiles:
             return self.tiles[letter]
-        end, strip, item = self.lengths[letter], self.draft.fresh(f"{letter}_strip"), self.draft.fresh(f"{letter}_item")
+        end, strip = self.lengths[letter], self.draft.fresh(f"{letter}_strip")
         start = f"{length}*{strip}"
-        bounds = f"{self._inside(letter, start)} and 0 <= {item} < {length} and {start} + {item} < {end}"
-        self.draft.domain(self._known(letter), [strip, item], bounds)
-        self.draft.tags[item] = "l.0"
-        return Strips(strip, (item,), flattened_sum((length * Variable(strip), Variable(item))), item)
+        return self._in_part(letter, strip, f"{self._inside(letter, start)}", start, end, length, items or Items("l.0"))
+
+    def dealt(self, letter: str, length: int, loads: int, items: Items) -> Strips | None:
+        """Loops over whole strips, in which a work-item has several places, `length` apart; None if there is none."""
+        whole = self.whole(letter, length * loads)
+        if whole is None:
+            return None
+        (load,) = self.draft.unrolled([f"{letter}_load"], [loads])
+        item = items.loop or self.fixed(f"{letter}_item", length, items.tag)
+        position = flattened_sum((whole.position, flattened_product((length, Variable(load))), items.place(item)))
+        return Strips(whole.strip, (load, item), position, item)
+
+    def dealt_rest(self, letter: str, length: int, loads: int, items: Items) -> Strips | None:
+        """Loops over strips of what whole strips of :meth:`dealt` leave; None if they leave nothing."""
+        end = self.lengths[letter]
+        if length * loads == 1 or (isinstance(end, int) and end % (length * loads) == 0):
+            return None
+        strip = self.draft.fresh(f"{letter}_strip")
+        start, whole = f"{length}*{strip}", f"{length * loads}*floor(({end})/{length * loads})"
+        left = f"{self._inside(letter, start)} and {whole} <= {start}"
+        return self._in_part(letter, strip, left, start, end, length, items, whole=False)
+
+    def _in_part(
+        self, letter: str, strip: str, inside: str, start: str, end: Any, length: int, items: Items, *, whole: bool = True
+    ) -> Strips:
+        """Strips of `length`, the last one perhaps in part."""
+        item = items.loop or str(self.draft.fresh(f"{letter}_item"))
+        place = items.text.format(item)
+        bounds = f"{inside} and 0 <= {place} < {length} and {start} + {place} < {end}"
+        if items.loop:
+            self.draft.domain(names(end, self.groups.get(letter), item, *items.around), [strip], bounds)
+        else:
+            self.draft.domain(self._known(letter), [strip, item], bounds)
+            self.draft.tags[item] = items.tag
+        return Strips(strip, (item,), flattened_sum((length * Variable(strip), items.place(item))), item, whole=whole)
 
     def fixed(self, base: str, length: int, tag: str = "") -> str:
         """A loop of fixed length along no index."""
@@ -160,6 +222,6 @@ class StripLoops:
         return names(self.lengths[letter], self.groups.get(letter))
 
 
-def names(length: Any, loop: str | None = None) -> str:
-    """The parameters of a length and a loop, as an isl set lists them."""
-    return ", ".join(sorted(get_dependencies(length) | ({loop} if loop else set())))
+def names(length: Any, *loops: str | None) -> str:
+    """The parameters of a length and some loops, as an isl set lists them."""
+    return ", ".join(sorted(get_dependencies(length) | set(filter(None, loops))))

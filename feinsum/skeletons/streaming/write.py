@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -26,6 +26,7 @@ from feinsum.skeletons.common.draft import Draft
 from feinsum.skeletons.streaming.body import StreamBody
 from feinsum.skeletons.streaming.crossed import CrossedSums
 from feinsum.skeletons.streaming.flights import copy_in_flight
+from feinsum.skeletons.streaming.item_sums import sum_in_grid
 from feinsum.skeletons.streaming.partial_sums import add_up
 from feinsum.skeletons.streaming.plan import Stream, TurnedTiles
 from feinsum.skeletons.streaming.squares import parts_across, turned_squares
@@ -57,6 +58,8 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.Translat
     Strip-mining in two loops instead of one with a guard; ``split`` with ``TailStrategy::GuardWithIf`` has one, in Halide.
     """
     _check(t_unit[match.kernel_name], match, plan)
+    if plan.joined:  # which run beyond their last axis into the next row, as loopy cannot tell
+        t_unit = lp.set_options(t_unit, enforce_array_accesses_within_bounds="no_check")
     if plan.turned is not None:
         return _write_turned(t_unit, match, plan, plan.turned)
     insns = [t_unit[match.kernel_name].id_to_insn[insn_id] for insn_id in match.insn_ids]
@@ -80,12 +83,21 @@ def _written(body: StreamBody) -> lp.LoopKernel:
     if plan.flight:
         stores = copy_in_flight(body, plan.flight)
     else:
-        write_row = _copy if not plan.summed else sum_lanes if plan.lane in plan.summed else keep_lanes
+        write_row = _row_writer(plan)
         stores = [store for row in range(body.match.einsum.b) for store in write_row(body, row)]
     rules = add_up(body.draft, body.partial, stores) if body.partial else {}
     kernel = body.draft.finished(body.match.insn_ids, ())
     kernel = kernel.copy(preambles=(*kernel.preambles, *body.functions.items()))
     return _without_conflicts(kernel.copy(substitutions={**kernel.substitutions, **rules}), stores)
+
+
+def _row_writer(plan: Stream) -> Callable[[StreamBody, int], list[str]]:
+    """What writes the instructions of a row of an einsum."""
+    if not plan.summed:
+        return _copy
+    if plan.grid:
+        return sum_in_grid
+    return sum_lanes if plan.lane in plan.summed else keep_lanes
 
 
 def _without_conflicts(kernel: lp.LoopKernel, stores: Sequence[str]) -> lp.LoopKernel:
@@ -186,10 +198,11 @@ def _spread_last(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.T
     output, sizes = match.einsum.indexing.output, match.einsum.index_sizes
     first = dict.fromkeys(match.einsum.indexing.indices, 1)
     if plan.by_items:
-        few = math.prod(int(axis) if isinstance(axis, int) else plan.width for axis in map(sizes.get, output)) < plan.width
+        items = plan.grid.items if plan.grid else plan.width
+        few = math.prod(int(axis) if isinstance(axis, int) else items for axis in map(sizes.get, output)) < items
         if few:
-            return spread_sum(t_unit, match, plan.width, first)
-        return spread(t_unit, match, output[-1], plan.width, first)
+            return spread_sum(t_unit, match, items, first)
+        return spread(t_unit, match, output[-1], items, first)
     if not output:
         return t_unit
     t_unit, (groups, _) = divide(t_unit, match, output[-1], (_ADDED_UP,), peel=False)

@@ -2,35 +2,72 @@
 // reduction, version 1
 
 // Some GPU: ij->j [a0_0; a0_1] then 2*v + out; (v + b[j])/(exp(-(v + b[j])) + 1) a0_0: float64[3, Nj], a0_1: float64[3, Nj], b: float64[Nj]
-// square=False width=256 portion=8192 accumulators=1 together=8 across=0 tile=0
+// square=False width=256 portion=8192 accumulators=1 together=8 across=0 tile=0 joined=False lanes=64 loads=4
 #define lid(N) ((int) get_local_id(N))
 #define gid(N) ((int) get_group_id(N))
 #if __OPENCL_C_VERSION__ < 120
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
 
-__kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double const *__restrict__ b, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
+__kernel void __attribute__ ((reqd_work_group_size(64, 4, 1))) feinsum(__global double const *__restrict__ a0_0, __global double const *__restrict__ a0_1, __global double const *__restrict__ b, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const Nj)
 {
   double acc[1];
   double acc_0[1];
+  __local double acc_b_item_1[64 * 4];
+  __local double acc_b_item_4[64 * 4];
+  double neutral_b_item_1;
+  double neutral_b_item_4;
 
-  if (-1 + -256 * gid(0) + -1 * lid(0) + Nj >= 0)
+  if (-1 + -64 * gid(0) + -1 * lid(0) + Nj >= 0)
   {
-    acc[0] = (double) (0.0);
-    acc_0[0] = (double) (0.0);
+    acc_b_item_1[4 * lid(0) + lid(1)] = (double) (0.0);
+    neutral_b_item_1 = (double) (0.0);
+    acc_b_item_4[4 * lid(0) + lid(1)] = (double) (0.0);
+    neutral_b_item_4 = (double) (0.0);
+    {
+      int const load = 0;
+
+      acc[0] = (double) (0.0);
+    }
+    if (2 + -1 * lid(1) >= 0)
     {
       int const b_strip = 0;
 
-      for (int b_left = 0; b_left <= 2; ++b_left)
-        acc[0] = acc[0] + a0_0[Nj * b_left + 256 * gid(0) + lid(0)];
+      acc[0] = acc[0] + a0_0[Nj * lid(1) + 64 * gid(0) + lid(0)];
     }
-    out_0[256 * gid(0) + lid(0)] = 2.0 * acc[0] + out_0[256 * gid(0) + lid(0)];
+    acc_b_item_1[4 * lid(0) + lid(1)] = neutral_b_item_1 + acc[0];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_b_item_1 (red_b_item_1_stage_0 depends on step_0_0_b_item_1_init) */;
+  if (1 + -1 * lid(1) >= 0 && -1 + -64 * gid(0) + -1 * lid(0) + Nj >= 0)
+    acc_b_item_1[4 * lid(0) + lid(1)] = acc_b_item_1[4 * lid(0) + lid(1)] + acc_b_item_1[4 * lid(0) + 2 + lid(1)];
+  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_b_item_1 (red_b_item_1_stage_1 depends on red_b_item_1_stage_0) */;
+  if (-1 + -64 * gid(0) + -1 * lid(0) + Nj >= 0)
+  {
+    if (lid(1) == 0)
+    {
+      acc_b_item_1[4 * lid(0)] = acc_b_item_1[4 * lid(0)] + acc_b_item_1[4 * lid(0) + 1];
+      out_0[64 * gid(0) + lid(0)] = 2.0 * acc_b_item_1[4 * lid(0)] + out_0[64 * gid(0) + lid(0)];
+    }
+    {
+      int const load_0 = 0;
+
+      acc_0[0] = (double) (0.0);
+    }
+    if (2 + -1 * lid(1) >= 0)
     {
       int const b_strip_0 = 0;
 
-      for (int b_left_0 = 0; b_left_0 <= 2; ++b_left_0)
-        acc_0[0] = acc_0[0] + a0_1[Nj * b_left_0 + 256 * gid(0) + lid(0)];
+      acc_0[0] = acc_0[0] + a0_1[Nj * lid(1) + 64 * gid(0) + lid(0)];
     }
-    out_1[256 * gid(0) + lid(0)] = (acc_0[0] + b[256 * gid(0) + lid(0)]) / (exp(-1.0 * (acc_0[0] + b[256 * gid(0) + lid(0)])) + 1.0);
+    acc_b_item_4[4 * lid(0) + lid(1)] = neutral_b_item_4 + acc_0[0];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_b_item_4 (red_b_item_4_stage_0 depends on step_0_1_b_item_4_transfer) */;
+  if (1 + -1 * lid(1) >= 0 && -1 + -64 * gid(0) + -1 * lid(0) + Nj >= 0)
+    acc_b_item_4[4 * lid(0) + lid(1)] = acc_b_item_4[4 * lid(0) + lid(1)] + acc_b_item_4[4 * lid(0) + 2 + lid(1)];
+  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_b_item_4 (red_b_item_4_stage_1 depends on red_b_item_4_stage_0) */;
+  if (lid(1) == 0 && -1 + -64 * gid(0) + -1 * lid(0) + Nj >= 0)
+  {
+    acc_b_item_4[4 * lid(0)] = acc_b_item_4[4 * lid(0)] + acc_b_item_4[4 * lid(0) + 1];
+    out_1[64 * gid(0) + lid(0)] = (acc_b_item_4[4 * lid(0)] + b[64 * gid(0) + lid(0)]) / (exp(-1.0 * (acc_b_item_4[4 * lid(0)] + b[64 * gid(0) + lid(0)])) + 1.0);
   }
 }

@@ -154,28 +154,57 @@ __kernel void __attribute__ ((reqd_work_group_size(1, 1, 1))) feinsum(__global d
 #pragma OPENCL EXTENSION cl_khr_fp64: enable
 #endif
 
-__kernel void __attribute__ ((reqd_work_group_size(256, 1, 1))) feinsum(__global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a)
+__kernel void __attribute__ ((reqd_work_group_size(64, 4, 1))) feinsum(__global double const *__restrict__ x0, __global double const *__restrict__ x1, __global double *__restrict__ out_0, __global double *__restrict__ out_1, int const n_a)
 {
   double acc[1];
   double acc_0[1];
+  __local double acc_b_item_1[64 * 4];
+  __local double acc_b_item_4[64 * 4];
+  double neutral_b_item_1;
+  double neutral_b_item_4;
 
-  if (-1 + -256 * gid(0) + -1 * lid(0) + n_a >= 0)
+  if (-1 + -64 * gid(0) + -1 * lid(0) + n_a >= 0)
   {
-    acc[0] = (double) (0.0);
-    acc_0[0] = (double) (0.0);
+    acc_b_item_1[4 * lid(0) + lid(1)] = (double) (0.0);
+    neutral_b_item_1 = (double) (0.0);
+    acc_b_item_4[4 * lid(0) + lid(1)] = (double) (0.0);
+    neutral_b_item_4 = (double) (0.0);
     {
-      int const b_strip = 0;
+      int const load = 0;
 
-      for (int b_left = 0; b_left <= 5; ++b_left)
-        acc[0] = acc[0] + x0[(n_a / 8 + 1) * 8 * b_left + 256 * gid(0) + lid(0)];
+      acc[0] = (double) (0.0);
     }
-    out_0[256 * gid(0) + lid(0)] = acc[0];
+    for (int b_strip = 0; b_strip <= 1 + -1 * lid(1) + (1 + 3 * lid(1)) / 4; ++b_strip)
+      acc[0] = acc[0] + x0[(n_a / 8 + 1) * 8 * (4 * b_strip + lid(1)) + 64 * gid(0) + lid(0)];
+    acc_b_item_1[4 * lid(0) + lid(1)] = neutral_b_item_1 + acc[0];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_b_item_1 (red_b_item_1_stage_0 depends on step_0_0_b_item_1_init) */;
+  if (1 + -1 * lid(1) >= 0 && -1 + -64 * gid(0) + -1 * lid(0) + n_a >= 0)
+    acc_b_item_1[4 * lid(0) + lid(1)] = acc_b_item_1[4 * lid(0) + lid(1)] + acc_b_item_1[4 * lid(0) + 2 + lid(1)];
+  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_b_item_1 (red_b_item_1_stage_1 depends on red_b_item_1_stage_0) */;
+  if (-1 + -64 * gid(0) + -1 * lid(0) + n_a >= 0)
+  {
+    if (lid(1) == 0)
     {
-      int const b_strip_0 = 0;
-
-      for (int b_left_0 = 0; b_left_0 <= 5; ++b_left_0)
-        acc_0[0] = acc_0[0] + x1[n_a * b_left_0 + 256 * gid(0) + lid(0)];
+      acc_b_item_1[4 * lid(0)] = acc_b_item_1[4 * lid(0)] + acc_b_item_1[4 * lid(0) + 1];
+      out_0[64 * gid(0) + lid(0)] = acc_b_item_1[4 * lid(0)];
     }
-    out_1[256 * gid(0) + lid(0)] = acc_0[0];
+    {
+      int const load_0 = 0;
+
+      acc_0[0] = (double) (0.0);
+    }
+    for (int b_strip_0 = 0; b_strip_0 <= 1 + -1 * lid(1) + (1 + 3 * lid(1)) / 4; ++b_strip_0)
+      acc_0[0] = acc_0[0] + x1[n_a * (4 * b_strip_0 + lid(1)) + 64 * gid(0) + lid(0)];
+    acc_b_item_4[4 * lid(0) + lid(1)] = neutral_b_item_4 + acc_0[0];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_b_item_4 (red_b_item_4_stage_0 depends on step_0_1_b_item_4_transfer) */;
+  if (1 + -1 * lid(1) >= 0 && -1 + -64 * gid(0) + -1 * lid(0) + n_a >= 0)
+    acc_b_item_4[4 * lid(0) + lid(1)] = acc_b_item_4[4 * lid(0) + lid(1)] + acc_b_item_4[4 * lid(0) + 2 + lid(1)];
+  barrier(CLK_LOCAL_MEM_FENCE) /* for acc_b_item_4 (red_b_item_4_stage_1 depends on red_b_item_4_stage_0) */;
+  if (lid(1) == 0 && -1 + -64 * gid(0) + -1 * lid(0) + n_a >= 0)
+  {
+    acc_b_item_4[4 * lid(0)] = acc_b_item_4[4 * lid(0)] + acc_b_item_4[4 * lid(0) + 1];
+    out_1[64 * gid(0) + lid(0)] = acc_b_item_4[4 * lid(0)];
   }
 }
