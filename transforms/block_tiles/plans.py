@@ -124,8 +124,10 @@ def _product(
 
     Cached, as thousands of configurations differ only in later decisions.
 
-    :raises TransformError: if indices are to be joined, and none can be.
+    :raises TransformError: if indices are to be joined, and none can be, or a sum is split, whose parts are no axis.
     """
+    if is_joined and SumSplit.parse(split).letter:
+        raise TransformError("indices of a sum that is split cannot be joined")
     own = contraction(Problem(e, dict(sizes), device), split, packed)
     groups = side_by_side(own.einsum) if is_joined else ()
     if is_joined and not groups:
