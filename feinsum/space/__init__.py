@@ -6,7 +6,7 @@ A space is a named, versioned family of transformations with parameters, written
 from feinsum.space.chained import ChainSpace
 from feinsum.space.failures import Missed, describe_failure
 from feinsum.space.instance import Instance
-from feinsum.space.problem import Choices, Configuration, Problem, Value, joined
+from feinsum.space.problem import Choices, Configuration, Problem, Value
 from feinsum.space.space import Part, Transform, TransformSpace, space
 
 __all__ = [
@@ -21,6 +21,5 @@ __all__ = [
     "TransformSpace",
     "Value",
     "describe_failure",
-    "joined",
     "space",
 ]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.rewrites import fused, side_by_side
 
 if TYPE_CHECKING:
     from feinsum.devices import DeviceProfile
@@ -99,11 +98,3 @@ class Problem:
         if registers is not None and private_bytes > 4 * registers:
             return f"{private_bytes} bytes of a work-item exceed the {4 * registers} that stay in registers"
         return None
-
-
-def joined(p: Problem) -> Problem:
-    """A problem with one index for those that lie side by side in every array (:func:`feinsum.rewrites.side_by_side`)."""
-    e, sizes = p.einsum, dict(p.sizes)
-    for letters in side_by_side(e):
-        e, sizes[letters[-1]] = fused(e, letters), p.count(letters)
-    return Problem(e, {x: sizes[x] for x in e.indexing.indices}, p.device)

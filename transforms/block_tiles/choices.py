@@ -17,7 +17,8 @@ from feinsum.devices.ptx import matrix_unit, split_error
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockShapes, BlockTiles, Packing, SumSplit, TilePipeline
-from feinsum.space import Choices, Problem, Value, joined
+from feinsum.space import Choices, Problem, Value
+from feinsum.space.joining import joined
 
 from .plans import OTHER_REGISTERS, contraction, refusal_of_device, residents, tiles
 from .products import DEPTHS, FusedProduct, product

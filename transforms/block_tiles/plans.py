@@ -14,7 +14,8 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import BlockShape, BlockTiles, Packing, Preparation, SumSplit, TilePipeline, prepared
-from feinsum.space import Configuration, Problem, joined
+from feinsum.space import Configuration, Problem
+from feinsum.space.joining import joined
 
 from .products import FusedProduct, alone, product
 

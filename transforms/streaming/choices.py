@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from feinsum.rewrites import side_by_side
-from feinsum.space import Choices, Problem, Value, joined
+from feinsum.space import Choices, Problem, Value
+from feinsum.space.joining import joined
 
 from .grids import LANES, LOADS, lanes
 from .operands import can_be_joined, crossing, crossing_sum, is_across_rows, longest_operand, read_besides

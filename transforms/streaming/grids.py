@@ -8,7 +8,8 @@ from dataclasses import replace
 from feinsum.errors import TransformError
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.streaming import ItemGrid, Stream
-from feinsum.space import Configuration, Problem, joined
+from feinsum.space import Configuration, Problem
+from feinsum.space.joining import joined
 
 from .operands import longest_operand
 from .plans import LEAST_OF_A_GROUP, numbered, sum_plan

@@ -10,7 +10,8 @@ from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import join
 from feinsum.skeletons.streaming import write
-from feinsum.space import Configuration, Problem, joined, space
+from feinsum.space import Configuration, Problem, space
+from feinsum.space.joining import joined
 
 from .choices import sum_choices
 from .grids import reduction_plan
