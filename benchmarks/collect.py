@@ -66,7 +66,8 @@ def build_all(job: Path, into: Path, device: fe.Device, each: int, only: Sequenc
     """Build configurations of the einsums of a job file; each is a file of `into`.
 
     :param only: the names of the spaces to build; by default all that match.
-    :param seed: of the order in which it goes through the job file; several processes may work at one folder.
+    :param seed: of the order in which it goes through the job file; several processes may work at one folder, and several
+        jobs may be there.
     """
     into.mkdir(exist_ok=True)
     jobs = list(enumerate(read_jobs(job).jobs))
@@ -77,7 +78,7 @@ def build_all(job: Path, into: Path, device: fe.Device, each: int, only: Sequenc
         assert here is not None
         for s in (s for s in matching_spaces(here.einsum) if not only or s.name in only):
             for k, c in enumerate(some_configurations(here, s, each if s.rank else 2, number)):
-                path = into / f"{number:03}-{s.name}-{k}.json"
+                path = into / f"{job.stem}.{number:03}-{s.name}-{k}.json"
                 if path.exists():
                     continue
                 begin = time.monotonic()
@@ -93,13 +94,13 @@ def time_all(begun: Path, out: Path, device: fe.Device, seconds: float, best: Pa
     :param best: a file to which records of the quickest of each einsum are added.
     """
     end = time.monotonic() + seconds
-    numbers = sorted({path.name[:3] for path in begun.glob("*.json")})
+    einsums = sorted({path.name.rsplit("-", 2)[0] for path in begun.glob("*.json")})
     with fe.Database(str(out)) as store:
-        for number in numbers:
+        for name in einsums:
             if time.monotonic() > end:
-                print(f"{len(numbers) - numbers.index(number)} einsums are left")
+                print(f"{len(einsums) - einsums.index(name)} einsums are left")
                 break
-            paths = sorted(begun.glob(f"{number}-*.json"))
+            paths = sorted(begun.glob(f"{name}-*.json"))
             read = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
             trials = [Trial(**data["trial"]) for data in read]
             e = parse_key(trials[0].key)
