@@ -129,7 +129,7 @@ def write_page(page: Path, about: str, lines: Sequence[tuple[str, ...]], *, othe
     heading, *new = lines
     stay = [line for line in lines_of(last) if others and line[1] not in {device for _, device, *_ in new}]
     if stay:
-        about += "  The figures of other devices are those of before."
+        about += "  The rows of other devices are those of before."
         order = list(dict.fromkeys(name for name, *_ in (*new, *stay)))
         new = sorted([*new, *stay], key=lambda line: (order.index(line[0]), line[1]))
     page.write_text(f"{before}{BEGIN}\n{about}\n\n{shown([heading, *new])}\n{END}{after}", encoding="utf-8")
@@ -185,8 +185,8 @@ def main(arguments: list[str]) -> None:
     problems = len({row.problem for row in rows})
     about = (
         f"{datetime.now(UTC):%Y-%m-%d}: {len(rows)} measured configurations of {problems} problems;"
-        f" half of the predictions are within a factor of "
-        + ", ".join(f"{factor:.2g} on a {kind}" for kind, factor in sorted(factors.items()))
+        f" half of the predictions are\nwithin a factor of "
+        + ", ".join(f"{factor:.2g} on {kind.upper()}s" for kind, factor in sorted(factors.items()))
         + "."
     )
     print(f"{about}\n\n{shown(lines)}")
