@@ -179,7 +179,7 @@ def test_the_page_keeps_the_lines_of_devices_that_were_left_out(tmp_path: Path) 
     command.write_page(page, "One.", [heading, ("one", "cpu", "1.3"), ("two", "cpu", "1.4")], others=True)
     text = page.read_text(encoding="utf-8")
     assert command.lines_of(text) == [("one", "cpu", "1.3"), ("one", "gpu", "1.1"), ("two", "cpu", "1.4")]
-    assert text.startswith(f"before\n{command.BEGIN}\nOne.  The figures of other devices are those of before.\n\n")
+    assert text.startswith(f"before\n{command.BEGIN}\nOne.  The rows of other devices are those of before.\n\n")
     assert text.endswith(f"\n{command.END}after\n")
     command.write_page(page, "One.", [heading, ("one", "cpu", "1.3")], others=False)
     assert command.lines_of(page.read_text(encoding="utf-8")) == [("one", "cpu", "1.3")]
