@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -36,16 +37,18 @@ def heat(
     """The median time of each executable, in seconds; infinite of one that fails, or whose early run says that it has lost.
 
     :param queue: a :class:`pyopencl.CommandQueue`, with profiling where the device has it.
-    :param sets: sets of inputs and outputs by name, taken in turns.
+    :param sets: sets of inputs and outputs by name.  Runs take them in turns, whichever executable they are of: none finds
+        in the caches what the one before it read.
     :param parameters: a value for each length and each scalar.
     :param seconds: no round begins after so long, but for the first two.
     """
     import pyopencl as cl
 
     running: dict[int, _Runs] = {}
+    turns = cycle(sets)
     for k, executable in enumerate(executables):
         with contextlib.suppress(cl.Error):
-            running[k] = _Runs(executable, queue, sets, parameters)
+            running[k] = _Runs(executable, queue, turns, parameters)
     limit_s = _LATE * min((runs.early_s for runs in running.values()), default=0.0) + _HOST_S
     running = {k: runs for k, runs in running.items() if runs.early_s <= limit_s}
     samples: dict[int, list[float]] = {k: [] for k in running}
@@ -65,15 +68,12 @@ class _Runs:
     """
 
     def __init__(
-        self, executable: Executable, queue: Any, sets: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+        self, executable: Executable, queue: Any, sets: Iterator[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> None:
         scratch = executable.scratch(queue.context, parameters)
-        turn = 0
 
         def run() -> list[Any]:
-            nonlocal turn
-            turn += 1
-            return executable.enqueue(queue, {**sets[turn % len(sets)], **scratch}, parameters)
+            return executable.enqueue(queue, {**next(sets), **scratch}, parameters)
 
         # The first run loads the kernel, and waits for what was asked before it.
         run()

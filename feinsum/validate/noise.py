@@ -23,7 +23,10 @@ _DRAWN = 1 << 16
 def noisy_sets(
     e: BatchedEinsum, lengths: Mapping[str, int], queue: Any, profile: DeviceProfile, most_bytes: int
 ) -> list[dict[str, Any]]:
-    """Sets of inputs and outputs as buffers by name, as many as keep them out of the caches of a device.
+    """Sets of inputs and outputs as buffers by name, as many as keep the inputs out of the caches of a device.
+
+    The outputs of all sets are the same buffers: callers use the memory of a result again, or read what it holds, so that
+    what is stored past the caches is missed there.
 
     :param lengths: of every index.
     :param most_bytes: what all sets take together, at most; there is always one.
@@ -34,10 +37,11 @@ def noisy_sets(
     sizes = e.sizes_from(lengths)
     count = buffer_sets_needed(e.min_bytes(sizes), e.array_bytes(sizes), profile.cache_bytes, most_bytes)
     arrays = {name: (letters, dtype) for name, letters, dtype in drawn_arrays(e)}
-    arrays |= {name: (e.indexing.output, dtype) for name, dtype in zip(e.output_names, e.dtypes, strict=True)}
     shapes = {name: (math.prod(lengths[x] for x in letters), dtype) for name, (letters, dtype) in arrays.items()}
+    length = math.prod(lengths[x] for x in e.indexing.output)
     try:
-        return [{name: _noise(queue, *shape) for name, shape in shapes.items()} for _ in range(count)]
+        outputs = {name: _noise(queue, length, dtype) for name, dtype in zip(e.output_names, e.dtypes, strict=True)}
+        return [{name: _noise(queue, *shape) for name, shape in shapes.items()} | outputs for _ in range(count)]
     except cl.Error as error:
         raise DeviceError(f"there is no room for {count} sets of arrays: {error}") from None
 
