@@ -258,6 +258,29 @@ def test_kernels_run_in_turns_over_all_sets(cpu: Device, store: str, four: None)
     assert all(0 < t < math.inf for t in (times[0], times[2]))
 
 
+def test_no_run_finds_in_the_caches_what_the_one_before_it_read(cpu: Device, store: str, four: None) -> None:
+    """Runs take sets of inputs in turns whosever they are; all results go to the same memory."""
+    works = fe.generate(E, cpu, store, SIZES)._executable
+    canonical = canonicalize_einsum(E)
+    lengths = canonical.renaming.lengths(E.resolve({"E": 500}))
+    sets = noisy_sets(canonical.einsum, lengths, cpu.queue, cpu.profile, 1 << 20)
+    taken: list[int] = []
+
+    class Noted(Executable):
+        def __init__(self) -> None:
+            self.__dict__.update(vars(works))
+
+        def enqueue(self, queue: Any, buffers: Any, *rest: Any, **how: Any) -> list[Any]:
+            taken.append(next(k for k, each in enumerate(sets) if each.items() <= buffers.items()))
+            return works.enqueue(queue, buffers, *rest, **how)
+
+    parameters = {name: lengths[letter] for letter, name in canonical.einsum.length_names.items()}
+    heat([Noted(), Noted()], cpu.queue, sets, parameters, seconds=0.01)
+    assert taken == [k % len(sets) for k in range(len(taken))]
+    names = canonical.einsum.output_names
+    assert all(len({id(each[name]) for each in sets}) == (1 if name in names else len(sets)) for name in sets[0])
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex64", "int32", "uint8"])
 def test_noise_is_numbers_of_mixed_sign(dtype: str, cpu: Device) -> None:
     """All of an array, of whatever length, finite and of the type's sign."""

@@ -26,6 +26,7 @@ from feinsum.compile.codegen import generate_program
 from feinsum.compile.realize import transformed
 from feinsum.contraction import aligned, pairwise_schedule
 from feinsum.devices import DeviceProfile
+from feinsum.errors import TransformError
 from feinsum.registry import spaces
 from feinsum.skeletons.vector_panels import PanelOrder, accumulator_counts, most_vectors_in_row, panel_bytes
 from feinsum.space import Configuration, Problem
@@ -118,13 +119,14 @@ def test_accumulators_that_spill_are_refused_by_the_registers_there_are() -> Non
 
 
 def test_vectors_gathered_across_rows_wait_for_memory() -> None:
-    """A[e] x[e] with lanes along the rows of all A[e]: what no cache holds is counted twice."""
+    """A[e] x[e], lanes along the rows of all A[e]: what no cache holds is counted twice, unless it is asked for ahead."""
     many, few = (replace(problem("eij,ej->ei", e=e, i=16, j=16), device=AVX2) for e in (200_000, 1000))
     assert 2 * many.count("eij") * 8 > AVX2.cache_bytes
     c = {**SPACES["vector_panels"].default(many), "streaming": True, "tile": 1000, "width": 4, "together": 1}
     assert c["lane"] == many.einsum.indexing.output[-1]
-    each = [panel_work(p, c).bytes / p.sizes[p.einsum.indexing.output[0]] for p in (many, few)]
-    assert each[0] - each[1] == 16 * 16 * 8
+    for ahead, again in ((False, 16 * 16 * 8), (True, 0)):
+        each = [panel_work(p, {**c, "ahead": ahead}).bytes / p.sizes[p.einsum.indexing.output[0]] for p in (many, few)]
+        assert each[0] - each[1] == again
 
 
 def test_cores_wait_for_short_pieces_of_an_operand_that_lie_apart() -> None:
@@ -466,6 +468,7 @@ def test_lanes_of_a_first_step_are_gathered_where_no_operand_has_them_in_rows() 
     lengths = {"a": 53, "b": 9, "c": 3, "d": 11, "e": 3}
     p = problem("ade,eca,bcd->ab", **lengths)
     c = {**SPACES["vector_panels"].default(p), "path": "01 01", "lane": "b", "long": "a", "panel": 4, "width": 8}
+    c["ahead"] = False
     assert panel_plan(p, c).lane_axes == ("d", "b")
     assert panel_plan(problem("aed,eca,bcd->ab", **lengths), c).lane_axes == ("d", "b")
     check_against_numpy("ade,eca,bcd->ab", "float64", lengths, c)
@@ -478,6 +481,43 @@ def test_rows_that_lie_apart_may_be_asked_for_whatever_goes_across_them() -> Non
         p = problem("ac,cba->ab", a=20_000, b=n, c=n)
         assert s.parameters(p)["ahead"] == ahead
     check_against_numpy("ac,cba->ab", "float32", {"a": 100, "b": 5, "c": 5}, {**s.default(p), "ahead": True, "tile": 25})
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "path", "lengths", "asked"),
+    [
+        ("abcd,ae,bed->abc", "12", {"b": 9, "c": 3, "d": 3, "e": 7}, {"a0": 1}),
+        ("abd,bd->ab", "01", {"b": 3, "d": 1}, {"a0": 1}),
+        ("cad,dea,ebc->ab", "01 01", {"b": 9, "c": 11, "d": 3, "e": 3}, {"a0": 11, "a1": 9}),
+    ],
+)
+@pytest.mark.parametrize("together", [1, 4])
+def test_what_vectors_are_gathered_from_is_asked_for(
+    subscripts: str, path: str, lengths: dict[str, int], asked: dict[str, int], together: int
+) -> None:
+    """Whole lines of it or shares, all rows of every operand beside each other, and each in its own names."""
+    s, p = SPACES["vector_panels"], problem(subscripts, a=103, **lengths)
+    c = {**s.default(p), "path": path, "lane": "b", "long": "a", "together": together, "tile": 25, "ahead": True}
+    source = generate_program(transformed(p.einsum, {}, s, c, CPU)).source
+    assert source.count("__builtin_prefetch") == len(asked)
+    for name, rows in asked.items():
+        assert f"r < {rows};" in source or f"min({rows}, part_{name} * " in source
+        numbers_at_once = together * math.prod(lengths[x] for x in _after(subscripts, name, "a"))
+        assert (f"piece < {numbers_at_once};" in source) == (numbers_at_once > 8)
+    check_against_numpy(subscripts, "float64", {"a": 103, **lengths}, c)
+
+
+def _after(subscripts: str, name: str, letter: str) -> str:
+    """The letters of an operand behind one of them."""
+    return subscripts.split("->")[0].split(",")[int(name[1:])].partition(letter)[2]
+
+
+def test_nothing_is_asked_for_that_vectors_find_in_rows() -> None:
+    """Lanes go along the last index of all, so that the hardware foresees what they read."""
+    s, p = SPACES["vector_panels"], problem("ad,db->ab", a=103, b=9, d=3)
+    assert s.parameters(p)["ahead"] == (False,)
+    with pytest.raises(TransformError, match="none is gathered beside it"):
+        panel_plan(p, {**s.default(p), "ahead": True})
 
 
 def test_rows_of_a_long_sum_are_asked_for() -> None:

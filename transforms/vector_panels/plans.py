@@ -152,7 +152,7 @@ class _PanelPlanner:
         left = set(self.e.indexing.indices) - set(self.e.indexing.output) - self._summed()
         if math.prod(self.at_once[x] for x in left) > _MOST_TERMS:
             raise TransformError("the sum that is left is too long to be written out")
-        return VectorPanels(
+        plan = VectorPanels(
             order=self.order,
             lane_axes=tuple(lanes),
             width=self.width,
@@ -162,9 +162,9 @@ class _PanelPlanner:
             staged_operands=self._staged(lane),
             product_major=self.c["rows"] == "apart",
             streaming_stores=self.c["streaming"],
-            prefetch=self._prefetch(),
             line_bytes=self.p.device.line_bytes,
         )
+        return replace(plan, prefetch=self.long) if self._asks_ahead(plan) else plan
 
     def _evenly(self, lane: str) -> int:
         """Vectors of a tile of a long row: as many as wanted, or fewer that divide it into as many tiles more evenly."""
@@ -255,13 +255,13 @@ class _PanelPlanner:
             raise TransformError(f"slabs of {size:.0f} bytes do not stay in the caches")
         return slabs
 
-    def _prefetch(self) -> str | None:
-        """The long index, if rows along it lie apart."""
+    def _asks_ahead(self, plan: VectorPanels) -> bool:
+        """Whether to prefetch, if rows along the long index lie apart, or vectors are gathered beside it."""
         if not self.c["ahead"]:
-            return None
-        if not reads_rows_apart(self.p, self.long):
-            raise TransformError(f"no operand has many rows along '{self.long}'")
-        return self.long
+            return False
+        if not reads_rows_apart(self.p, self.long) and not plan.gathered(self.e):
+            raise TransformError(f"no operand has many rows along '{self.long}', and none is gathered beside it")
+        return True
 
     def _beside_row(self, letter: str, lane: str) -> int:
         """The number of values of an index that make the wanted vectors, together with those of a row."""

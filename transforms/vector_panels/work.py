@@ -141,13 +141,14 @@ def _from_second_cache(p: Problem, step: PanelContraction, lane: str, tile: Regi
 def _across(p: Problem, plan: VectorPanels) -> float:
     """The traffic of operands beyond the caches whose vectors are gathered across their rows, once more.
 
-    The processor waits for them: it fetches ahead along rows.
+    The processor waits for them, unless it is asked to fetch them: by itself it fetches ahead along rows.
     """
+    asked = plan.gathered(p.einsum) if plan.prefetch is not None else ()
     lanes = [
         (letters, lane)
         for step, lane in zip(plan.order.contractions(p.einsum), plan.lane_axes, strict=True)
         for k, letters in zip(step.own, step.inputs, strict=True)
-        if k is not None and k not in plan.copied
+        if k is not None and k not in plan.copied and k not in asked
     ]
     gathered = [letters for letters, lane in lanes if lane in letters[:-1]]
     return sum(p.count(x) * p.itemsize for x in gathered if 2 * p.count(x) * p.itemsize > p.device.cache_bytes > 0)

@@ -131,8 +131,8 @@ class VectorPanels:
         parameter="streaming",
     )
     prefetch: str | None = described(
-        """The index along which a work-group asks for the operands of its next step while it computes one, where these lie
-        in rows apart; None: for nothing.""",
+        """The index along which a work-group asks for the operands of a later step while it computes one, where these lie
+        in rows apart, or numbers are gathered from them; None: for nothing.""",
         word="prefetch",
         parameter="ahead",
         default=None,
@@ -176,6 +176,19 @@ class VectorPanels:
     def copied(self) -> dict[int, str]:
         """The operands that a work-group copies, and the index that their vectors run along."""
         return {**self.resident_factors, **self.staged_operands}
+
+    def gathered(self, e: BatchedEinsum) -> list[int]:
+        """The operands from which a step of a group gathers vectors, in part or whole, out of all that has its positions
+        along the long index, if there are other axes behind."""
+        long, *others = self.block_tile
+        lanes = dict.fromkeys(range(e.n), self.lane_axes[-1])
+        for step, lane in zip(self.order.contractions(e), self.lane_axes, strict=True):
+            lanes |= {k: lane for k in step.own if k is not None}
+        return [
+            k
+            for k, letters in enumerate(e.indexing.inputs)
+            if k not in self.copied and {long, lanes[k]} <= set(letters[:-1]) and not set(others) & set(letters)
+        ]
 
     def at_once(self, letter: str, length: int) -> int:
         """The number of values of an index of this length that a step of a work-group computes."""

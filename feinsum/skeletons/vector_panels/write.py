@@ -206,7 +206,7 @@ def _copy(
 def _prefetch(
     t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels, groups: tuple[str, ...]
 ) -> lp.TranslationUnit:
-    """Prefetch operands of which each step of a work-group reads rows that lie apart.
+    """Prefetch operands of which each step of a work-group reads rows that lie apart, or gathers vectors.
 
     A sum that goes from row to row asks for them as it passes: see :func:`_accumulate`.
     """
@@ -225,8 +225,9 @@ def _prefetch(
         if not _is_written_out(row.matches[number].einsum, summed):
             own = {k for k, letters in zip(step.own, step.inputs, strict=True) if plan.lane_axes[number] not in letters}
             read_whole = [k for k in read_whole if k not in own or not summed & set(match.einsum.indexing.inputs[k])]
-    rules = [rules[k] for rules in match.rules for k in read_whole]
-    return prefetch_rows(t_unit, match, rules, at, tile.at_once, frozenset([*groups, row.steps[long]]), plan.line_bytes)
+    read_whole += plan.gathered(match.einsum)
+    axes = {rules[k]: match.einsum.indexing.inputs[k].index(long) for rules in match.rules for k in read_whole}
+    return prefetch_rows(t_unit, match, axes, at, tile.at_once, frozenset([*groups, row.steps[long]]), plan.line_bytes)
 
 
 def _is_written_out(e: BatchedEinsum, summed: Collection[str]) -> bool:
