@@ -6,11 +6,8 @@ plain matrix products, and pairwise tensor contractions are of this kind, in any
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from feinsum.errors import TransformError
 from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable, widths, write
-from feinsum.space import Choices, Configuration, Problem, space
+from feinsum.space import Choices, Problem, space
 
 from .choices import Promising, promising, vectors_of_a_row
 from .plans import fused_problem, panel_plan, reads_rows_apart
@@ -30,31 +27,27 @@ def parameters(p: Problem) -> Choices:
         "together": found.together,
         "accumulators": accumulator_counts(p.device),
         "tile": found.tiles,
-        "ahead": (False,),
+        "ahead": _ahead(p, found),
         "slab": (False, True),
         "rows": _rows(p),
         "part": found.parts,
         "streaming": (True, False) if p.device.has_clang_builtins else (False,),
     }
-    if found.hopeless:
-        return {name: values[:1] for name, values in choices.items()}
-    return {**choices, "ahead": _ahead(p, found, {name: values[0] for name, values in choices.items()})}
+    return {name: values[:1] for name, values in choices.items()} if found.hopeless else choices
 
 
-def _ahead(p: Problem, found: Promising, first: Configuration) -> tuple[bool, ...]:
-    """Whether to prefetch the operands of a later step: where the hardware does not foresee them.
-
-    :param first: the first guess.
-    """
+def _ahead(p: Problem, found: Promising) -> tuple[bool, ...]:
+    """Whether to prefetch the operands of a later step: where the hardware does not foresee them."""
     if not p.device.has_clang_builtins:
         return (False,)
-    with suppress(TransformError):
-        panel_plan(p, {**first, "ahead": True})
-        return (True, False)
-    apart = any(reads_rows_apart(p, long) for long in found.longs)
     pairs = [(long, lane) for long in found.longs for lane in found.lanes if long != lane]
-    gathered = any({long, lane} <= set(x[:-1]) for x in p.einsum.indexing.inputs for long, lane in pairs)
-    return (False, True) if apart or gathered else (False,)
+    may = [reads_rows_apart(p, long) or _may_gather(p, long, lane) for long, lane in pairs]
+    return (False,) if not any(may) else (True, False) if may[0] else (False, True)
+
+
+def _may_gather(p: Problem, long: str, lane: str) -> bool:
+    """Whether an operand has both indices, and other ones behind."""
+    return any({long, lane} <= set(letters[:-1]) for letters in p.einsum.indexing.inputs)
 
 
 def _rows(p: Problem) -> tuple[str, ...]:
