@@ -224,7 +224,7 @@ def test_rows_that_are_read_at_once_are_asked_for_in_shares() -> None:
     source = generate_program(t_unit).source
     assert source.count("__builtin_prefetch") == 1
     assert "% 4;\n" in source
-    assert "for (int r = part * 3; r < min(12, part * 3 + 3); ++r)" in source
+    assert "for (int r = part_a0 * 3; r < min(12, part_a0 * 3 + 3); ++r)" in source
     assert source.index("for (int e_") < source.index("__builtin_prefetch") < source.index("a0[")
     equal_to_numpy(e, t_unit)
 
