@@ -520,6 +520,26 @@ def test_nothing_is_asked_for_that_vectors_find_in_rows() -> None:
         panel_plan(p, {**s.default(p), "ahead": True})
 
 
+def test_rows_of_two_operands_are_asked_for_in_one_loop() -> None:
+    """What one request declares has other names than what the other does."""
+    lengths = {"a": 103, "b": 5, "c": 5}
+    s, p = SPACES["vector_panels"], problem("cba,cba->ab", **lengths)
+    c = {**s.default(p), "lane": "b", "long": "a", "tile": 25, "ahead": True}
+    assert generate_program(transformed(p.einsum, {}, s, c, CPU)).source.count("__builtin_prefetch") == 2
+    check_against_numpy("cba,cba->ab", "float64", lengths, c)
+
+
+def test_a_row_of_single_numbers_is_not_asked_for() -> None:
+    """One number for each a: the hardware foresees them, beside the rows of d that are gathered."""
+    lengths = {"a": 103, "b": 9, "d": 3}
+    s, p = SPACES["vector_panels"], problem("a,abd,bd->ab", **lengths)
+    c = {**s.default(p), "path": "12", "lane": "b", "long": "a", "tile": 25, "ahead": True}
+    source = generate_program(transformed(p.einsum, {}, s, c, CPU)).source
+    assert source.count("__builtin_prefetch") == source.count("part_a1 = ") + source.count("int piece") == 1
+    assert "(a1 + first_a1" in source
+    check_against_numpy("a,abd,bd->ab", "float64", lengths, c)
+
+
 def test_rows_of_a_long_sum_are_asked_for() -> None:
     """However many there are: the length of the sum need not be fixed."""
     e = fe.einsum("ij,je->ei", fe.array("A", (20, "J")), fe.array("u", ("J", "E")))

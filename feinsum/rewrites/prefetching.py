@@ -142,18 +142,15 @@ class _Rows:
 
 
 def _rows_of(array: Any, axis: int) -> _Rows | None:
-    """None if rows begin at distances that differ, or if numbers of a row are no neighbours."""
-    lengths = [*array.shape[:axis], *array.shape[axis + 1 :]]
-    if not all(isinstance(length, int) for length in lengths):
+    """None if rows begin at distances that differ, if numbers of a row are no neighbours, or if there is but one row of
+    single numbers, which the hardware foresees."""
+    shape, tags = array.shape, array.dim_tags
+    fixed = all(isinstance(length, int) for length in (*shape[:axis], *shape[axis + 1 :]))
+    if len(tags) == 1 or not fixed or not all(isinstance(tag, FixedStrideArrayDimTag) for tag in tags):
         return None
-    if not all(isinstance(tag, FixedStrideArrayDimTag) for tag in array.dim_tags):
+    if tags[-1].stride != 1 or not _are_dense(tags[axis:], shape[axis:]) or not _are_dense(tags[:axis], shape[:axis]):
         return None
-    before, own, after = array.dim_tags[:axis], array.dim_tags[axis], array.dim_tags[axis + 1 :]
-    if (after or (own,))[-1].stride != 1 or not _are_dense((own, *after), array.shape[axis:]):
-        return None
-    if not _are_dense(before, array.shape[:axis]):
-        return None
-    return _Rows(math.prod(array.shape[:axis]), before[-1].stride if before else 0, own.stride)
+    return _Rows(math.prod(shape[:axis]), tags[axis - 1].stride if axis else 0, tags[axis].stride)
 
 
 def _are_dense(tags: Sequence[Any], lengths: Sequence[Any]) -> bool:

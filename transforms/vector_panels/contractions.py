@@ -40,8 +40,8 @@ def _ahead(p: Problem, found: Promising) -> tuple[bool, ...]:
     """Whether to prefetch the operands of a later step: where the hardware does not foresee them."""
     if not p.device.has_clang_builtins:
         return (False,)
-    pairs = [(long, lane) for long in found.longs for lane in found.lanes if long != lane]
-    may = [reads_rows_apart(p, long) or _may_gather(p, long, lane) for long, lane in pairs]
+    apart = {long: reads_rows_apart(p, long) for long in found.longs}
+    may = [apart[long] or _may_gather(p, long, lane) for long in found.longs for lane in found.lanes if long != lane]
     return (False,) if not any(may) else (True, False) if may[0] else (False, True)
 
 

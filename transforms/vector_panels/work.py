@@ -143,14 +143,10 @@ def _across(p: Problem, plan: VectorPanels) -> float:
 
     The processor waits for them, unless it is asked to fetch them: by itself it fetches ahead along rows.
     """
+    inputs = p.einsum.indexing.inputs
     asked = plan.gathered(p.einsum) if plan.prefetch is not None else ()
-    lanes = [
-        (letters, lane)
-        for step, lane in zip(plan.order.contractions(p.einsum), plan.lane_axes, strict=True)
-        for k, letters in zip(step.own, step.inputs, strict=True)
-        if k is not None and k not in plan.copied and k not in asked
-    ]
-    gathered = [letters for letters, lane in lanes if lane in letters[:-1]]
+    lanes = {k: lane for k, lane in plan.lanes_of(p.einsum).items() if k not in plan.copied and k not in asked}
+    gathered = [inputs[k] for k, lane in lanes.items() if lane in inputs[k][:-1]]
     return sum(p.count(x) * p.itemsize for x in gathered if 2 * p.count(x) * p.itemsize > p.device.cache_bytes > 0)
 
 

@@ -177,17 +177,22 @@ class VectorPanels:
         """The operands that a work-group copies, and the index that their vectors run along."""
         return {**self.resident_factors, **self.staged_operands}
 
+    def lanes_of(self, e: BatchedEinsum) -> dict[int, str]:
+        """The index along the lanes of the step that contracts an operand, by operand; those that no step contracts have
+        none."""
+        steps = zip(self.order.contractions(e), self.lane_axes, strict=True)
+        return {k: lane for step, lane in steps for k in step.own if k is not None}
+
     def gathered(self, e: BatchedEinsum) -> list[int]:
         """The operands from which a step of a group gathers vectors, in part or whole, out of all that has its positions
         along the long index, if there are other axes behind."""
-        long, *others = self.block_tile
-        lanes = dict.fromkeys(range(e.n), self.lane_axes[-1])
-        for step, lane in zip(self.order.contractions(e), self.lane_axes, strict=True):
-            lanes |= {k: lane for k in step.own if k is not None}
+        (long, *others), lanes = self.block_tile, self.lanes_of(e)
         return [
             k
             for k, letters in enumerate(e.indexing.inputs)
-            if k not in self.copied and {long, lanes[k]} <= set(letters[:-1]) and not set(others) & set(letters)
+            if k not in self.copied
+            and {long, lanes.get(k, self.lane_axes[-1])} <= set(letters[:-1])
+            and not set(others) & set(letters)
         ]
 
     def at_once(self, letter: str, length: int) -> int:
