@@ -12,7 +12,7 @@ import pytest
 from einsums import check_against_numpy, inputs
 
 import feinsum as fe
-from feinsum.compile.alignment import required_alignments
+from feinsum.compile.alignment import loosened, required_alignments
 from feinsum.compile.hosted import computes_in_host_memory, is_aligned, new_array, show_to_host, wrap
 from feinsum.compile.program import Argument, Launch, Program
 from feinsum.devices import Device
@@ -165,11 +165,43 @@ def test_alignment_is_read_from_the_source(source: str, alignments: tuple[int, .
     assert tuple(required_alignments(program(source)).values()) == alignments
 
 
-def test_kernels_that_store_vectors_take_results_anywhere(cpu: Device, store: str) -> None:
-    """Those that write past the caches presume whole vectors: a result elsewhere is brought there afterwards."""
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_vectors_are_stored_where_results_begin(
+    dtype: str, cpu: Device, store: str, copies: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that write past the caches presume whole vectors, and numpy's results begin 16 bytes past a line."""
+    e = fe.einsum("ij,ej->ei", fe.array("D", (8, 8), dtype), fe.array("u", ("E", 8), dtype))
+    kernel = fe.generate(e, cpu, store, {"E": 1 << 20})
+    assert "__builtin_nontemporal_store" in kernel.source
+    whole = inputs(e, {"E": 6000})
+    step = np.dtype(dtype).itemsize
+    contract = fe.contract_expression("ij,ej->ei", (8, 8), (6000, 8), dtype=dtype, device=cpu, library=False)
+    contract(whole["D"], whole["u"])  # builds the kernel, whose proof copies
+    copies.clear()
+    for offset in (0, step, 8, 16, 32, 40, 64):
+        out, arrays = at(offset, np.zeros((6000, 8), dtype)), {name: at(offset, x) for name, x in whole.items()}
+        with monkeypatch.context() as patched:
+            patched.setattr(cl, "enqueue_copy", None)
+            check_against_numpy(e, arrays, kernel(arrays, out=out))
+            check_against_numpy(e, arrays, contract(arrays["D"], arrays["u"], out=out))
+    assert not [copy for copy in copies if copy.nbytes > 1 << 15]
+
+
+def test_results_between_elements_are_brought_there(cpu: Device, store: str) -> None:
+    """A result that is not aligned for its own type, or is small, is written to a buffer and copied."""
     e = fe.einsum("ij,ej->ei", fe.array("D", (8, 8)), fe.array("u", ("E", 8)))
     kernel = fe.generate(e, cpu, store, {"E": 1 << 20})
-    arrays = inputs(e, {"E": 1000})
-    for offset in (0, 8, 16, 32, 40, 64):
-        out = at(offset, np.zeros((1000, 8)))
+    for offset, length in ((4, 6000), (8, 3), (9, 6000)):
+        arrays = inputs(e, {"E": length})
+        out = at(offset, np.zeros((length, 8)))
         check_against_numpy(e, arrays, kernel({name: at(offset, x) for name, x in arrays.items()}, out=out))
+
+
+def test_a_loosened_program_declares_the_alignment_of_its_vectors() -> None:
+    """Vectors that the alignment suits stay as they are."""
+    source = "__builtin_nontemporal_store(x, (__global double8 *) (c + to)); y = *(__global float4 const *) a;"
+    found = loosened(program(source), 16)
+    assert found.source.startswith("typedef double8 feinsum_double8_at_16 __attribute__((aligned(16)));\n")
+    assert "(__global feinsum_double8_at_16 *) (c + to)" in found.source
+    assert "(__global float4 const *) a" in found.source
+    assert tuple(required_alignments(found).values()) == (16, 16, 8)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.compile.alignment import required_alignments
+from feinsum.compile.alignment import loosened, required_alignments
 from feinsum.compile.pages import large_pages
 from feinsum.compile.program import Launch, Program, evaluate
 from feinsum.compile.scratch import kept_scratch
@@ -80,12 +80,18 @@ class Executable:
         self._lengths = tuple(a.name for a in program.arguments if a.kind == "length")
         values = {a.name for a in program.arguments if a.kind in ("length", "scalar")}
         self._known: dict[tuple[int, ...], list[tuple[Any, Geometry]]] = {}
+        self._loosened: dict[int, Executable] = {}
         self._lock = threading.Lock()
         self._kernels = {launch.kernel: cl.Kernel(built, launch.kernel) for launch in program.launches}
         for launch in program.launches:
             self._kernels[launch.kernel].set_scalar_arg_dtypes(
                 [self._dtypes[name] if name in values else None for name in launch.arguments]
             )
+
+    @property
+    def context(self) -> Any:
+        """The context that it was built for."""
+        return next(iter(self._kernels.values())).context
 
     @property
     def has_scratch(self) -> bool:
@@ -96,6 +102,20 @@ class Executable:
     def alignments(self) -> Mapping[str, int]:
         """The alignment of each array, in bytes."""
         return required_alignments(self.program)
+
+    def loosened(self, alignment: int) -> Executable:
+        """The same kernel for arrays that begin at multiples of `alignment` bytes; compiled when first asked for.
+
+        Where the driver refuses vectors of such an alignment it is this kernel, whose arrays are copied.
+        """
+        with self._lock:
+            if alignment not in self._loosened:
+                try:
+                    self._loosened[alignment] = build(self.context, loosened(self.program, alignment))
+                except TransformError as error:
+                    logger.info("arrays that begin between vectors are copied: %s", error)
+                    self._loosened[alignment] = self
+            return self._loosened[alignment]
 
     @property
     def binary(self) -> bytes:

@@ -6,9 +6,10 @@ A call only has to look the combination up, to check that all arrays are of one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from feinsum.compile.alignment import common_alignment
 from feinsum.compile.buffers import (
     Room,
     check_queue,
@@ -21,7 +22,7 @@ from feinsum.compile.buffers import (
     why_copied,
 )
 from feinsum.compile.executable import Executable
-from feinsum.compile.hosted import SHARED_BYTES, new_array
+from feinsum.compile.hosted import LEAST_RESULT_BYTES, SHARED_BYTES, computes_in_host_memory, is_aligned, new_array
 from feinsum.ending import calling
 from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_arguments, check_context, check_outputs, find_library
@@ -51,6 +52,25 @@ class Bound:
     alignments: tuple[int, ...]
     values: Mapping[str, int]
     empty: bool
+
+    def fitting(self, arrays: Sequence[Any]) -> Bound:
+        """The kernel for numpy arrays where they begin: one that asks for a smaller alignment if any of them needs it.
+
+        :param arrays: inputs, then outputs.  Small arrays and those of another layout count as aligned: they are copied.
+        """
+        apart = [
+            array
+            for array, alignment in zip(arrays, self.alignments, strict=True)
+            if array.nbytes >= LEAST_RESULT_BYTES
+            and array.flags.c_contiguous
+            and array.flags.aligned
+            and not is_aligned(array, alignment)
+        ]
+        if not apart or not computes_in_host_memory(self.executable.context):
+            return self
+        executable = self.executable.loosened(common_alignment(apart))
+        alignments = tuple(executable.alignments[name] for name in (*self.inputs, *self.outputs))
+        return replace(self, executable=executable, alignments=alignments)
 
     def enqueue(
         self,
@@ -305,6 +325,8 @@ class Calls:
             self.copied = ()
             return
         on_host, inputs = prepared.library == "numpy", len(values)
+        if on_host:
+            bound = bound.fitting(arrays)
         buffers, copied = [], []
         for k, value in enumerate(values):
             overwritten = on_host and given and any(share_memory(value, result) for result in results)

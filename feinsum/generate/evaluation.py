@@ -288,19 +288,21 @@ class Evaluation:
         self, bound: Bound, arrays: Sequence[Any], out: Any, direct: bool, queue: Any, numbers: Mapping[str, Any]
     ) -> Any:
         """The result of one kernel for numpy arrays, none of them constant, with as little around it as may be."""
-        task, alignments, backwards = self.tasks[0], bound.alignments, self._results.backwards
+        task, backwards = self.tasks[0], self._results.backwards
         given = [layout.on_host(a) if layout.changes else a for layout, a in zip(self.layouts, arrays, strict=True)]
         if out is not None and direct:
             result = (out.T if backwards else out).reshape(task.step.shape)
+            bound = bound.fitting([*given, result])
             overwritten = [bool(np.may_share_memory(a, out)) for a in given]
             buffers = [
                 input_buffer(a, queue, n, overwritten=over)[0]
-                for a, n, over in zip(given, alignments, overwritten, strict=False)
+                for a, n, over in zip(given, bound.alignments, overwritten, strict=False)
             ]
         else:
             result = new_array(task.step.shape, task.e.dtype, _LANES_BYTES)
-            buffers = [input_buffer(a, queue, n)[0] for a, n in zip(given, alignments, strict=False)]
-        room = output(result, queue, alignments[-1])
+            bound = bound.fitting([*given, result])
+            buffers = [input_buffer(a, queue, n)[0] for a, n in zip(given, bound.alignments, strict=False)]
+        room = output(result, queue, bound.alignments[-1])
         buffers.append(room.buffer)
         if task.e.updates[0]:
             room.fetch(queue, [])
@@ -446,6 +448,8 @@ class Evaluation:
             else:
                 fill_with_zeros(result, queue, events)
             return Value(result)
+        if self.on_host:
+            bound = bound.fitting([*(value.array for value in taken), result])
         room = output(result, queue, bound.alignments[-1])
         buffers = [value.taken(queue, n) for value, n in zip(taken, bound.alignments, strict=False)]
         events = [event for value in taken for event in value.events()]  # those of copies that were just made, too
