@@ -545,6 +545,31 @@ def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, s
         assert (error <= bound).all(), (device, (error / bound).max())
 
 
+@pytest.mark.parametrize("sums", [*SUMS, "tilewise"])
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, np.finfo(np.float32).max])
+def test_special_numbers_give_what_ieee_754_asks(player: fe.Device, special: float, sums: str) -> None:
+    """The rest of a split infinity would be NaN, and scores that are masked with -inf are common.
+
+    In each operand, alone, opposite each other, opposite a zero, and in half of the entries.
+    """
+    random = np.random.default_rng(0)
+    a, b = (random.uniform(0.2, 0.4, shape) * random.choice([-1, 1], shape) for shape in ((16, 64), (64, 8)))
+    a[0, 3] = a[1, 40] = b[9, 2] = b[50, 3] = special
+    if not np.isfinite(special):
+        a[2, 9], a[3, 50], a[4, 9] = special, -special, 0
+        a[8:, ::2] = special
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        exact, scale = a.astype(float) @ b.astype(float), abs(a.astype(float)) @ abs(b.astype(float))
+    finite = np.isfinite(exact)
+    own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
+    for device, play in [(player, True), *((d, False) for d in own)]:
+        found = product_by(device, play, sums, a, b)
+        np.testing.assert_array_equal(found[~finite], exact.astype(np.float32)[~finite])
+        bound = tile_error(fragment_unit(SPLIT), 64, TILE) + 64
+        assert (abs(found[finite] - exact[finite]) <= bound * 2.0**-24 * scale[finite]).all()
+
+
 def test_only_units_for_tf32_sum_by_themselves() -> None:
     """Those for float64 do so in any case, and a matrix lies whole or split."""
     for unit, sums in ((SHORT, "whole"), (SPLIT, "apart")):

@@ -20,7 +20,7 @@ from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.validate import Workload, odd_lengths, proof
-from feinsum.validate.draws import uneven_inputs
+from feinsum.validate.draws import infinite_inputs, uneven_inputs
 from feinsum.validate.lengths import drawn_lengths
 from feinsum.validate.reference import hides_terms, random_inputs, references, whole_inputs
 
@@ -275,14 +275,15 @@ def test_what_an_output_holds_before_says_nothing(cpu: Device) -> None:
 
 
 def test_an_infinity_stays_where_it_belongs(cpu: Device) -> None:
-    """Multiplied by zero it makes entries wrong that do not depend on it; those that do may be infinite or no number."""
+    """Multiplied by zero it makes entries wrong that do not depend on it; those that do are what IEEE 754 says."""
     w = Workload(MATVEC, MATVEC.resolve({"N": 30}), cpu.queue, seed=1, draw="infinite")
     with np.errstate(invalid="ignore"):
         values = right(w)["out"]
     touched = ~np.isfinite(values)
     assert touched.any()
     assert w.check(Writes({"out": values})).ok
-    assert w.check(Writes({"out": np.where(touched, np.nan, values)})).ok
+    assert not w.check(Writes({"out": np.where(touched, np.nan, values)})).ok
+    assert not w.check(Writes({"out": np.where(touched, -values, values)})).ok
     assert not w.check(Writes({"out": np.where(touched, 0, values)})).ok
     one = Workload(fe.einsum("i->i", fe.array("x", 30)), {"i": 30}, cpu.queue, draw="infinite")
     values = right(one)["out"]
@@ -290,6 +291,31 @@ def test_an_infinity_stays_where_it_belongs(cpu: Device) -> None:
     assert one.check(Writes({"out": values})).ok
     leaking = np.where(np.roll(~np.isfinite(values), 1), np.nan, values)
     assert " is nan instead of " in one.check(Writes({"out": leaking})).message
+
+
+def test_an_infinity_may_become_nan_where_the_order_of_sums_decides(cpu: Device) -> None:
+    """(b + b') inf is infinite where b inf + b' inf is NaN: in chains, and where one operand alone has a summed index."""
+    for subscripts, shapes in (("ij,jk,k->i", ((4, 5), (5, 6), 6)), ("ij,ik->i", ((4, 5), (4, 6)))):
+        e = fe.einsum(subscripts, *(fe.array(f"a{k}", shape) for k, shape in enumerate(shapes)))
+        w = Workload(e, e.resolve(), cpu.queue, draw="infinite")
+        with np.errstate(invalid="ignore"):
+            values = right(w)["out"]
+        touched = ~np.isfinite(values)
+        assert touched.any()
+        assert w.check(Writes({"out": np.where(touched, np.nan, values)})).ok
+        assert w.check(Writes({"out": np.where(touched, np.inf, values)})).ok
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_infinite_inputs_hold_what_ieee_754_decides(dtype: str) -> None:
+    """Beside the infinity stands NaN, the other infinity or the largest number, in either operand."""
+    e = fe.einsum("ij,jk->ik", fe.array("A", (8, 9), dtype), fe.array("B", (9, 7), dtype))
+    most = np.finfo(dtype).max
+    seen = set()
+    for seed in range(60):
+        for name, values in infinite_inputs(e, e.resolve(), seed).items():
+            seen |= {(name, str(x)) for x in values[~(abs(values) < most)]}
+    assert seen == {(name, str(np.dtype(dtype).type(x))) for name in "AB" for x in (np.inf, -np.inf, np.nan, most)}
 
 
 def test_uneven_numbers_are_large_small_and_zero() -> None:

@@ -86,11 +86,25 @@ def driver_error() -> type[Exception]:
 def build_program(context: cl.Context, source: str, options: Sequence[str] = ()) -> cl.Program:
     """Build `source` afresh, with the compiler's remarks in the log of this module rather than in warnings.
 
+    Sources for NVIDIA devices may ask for ``FEINSUM_COMPUTE_CAPABILITY``, 90 for a compute capability of 9.0.
+
     :raises pyopencl.RuntimeError: if it does not build.
     """
     import pyopencl as cl
 
-    return _compiler().submit(_build, cl.Program(context, source), options).result()
+    return _compiler().submit(_build, cl.Program(context, source), (*options, *_capability(context))).result()
+
+
+def _capability(context: cl.Context) -> tuple[str, ...]:
+    """The option that defines the compute capability, for devices that have one."""
+    import pyopencl as cl
+
+    try:
+        device = context.devices[0]
+        capability = 10 * device.compute_capability_major_nv + device.compute_capability_minor_nv
+    except (cl.Error, AttributeError):
+        return ()
+    return (f"-DFEINSUM_COMPUTE_CAPABILITY={capability}",)
 
 
 def build_binary(context: cl.Context, binary: bytes) -> cl.Program:

@@ -6,7 +6,8 @@ uneven
     numbers of many magnitudes, up to 128, and zeros: they reveal a kernel that takes one product for another of its size.
 infinite
     one infinity: entries that do not depend on it must not change, as they would if a kernel multiplied by zero where it
-    should leave out; and entries that do are infinite or NaN, in whatever order they are evaluated.
+    should leave out; and entries that do are infinite or NaN.  Where IEEE 754 leaves no choice (:func:`is_determined`) they
+    must be what it says, and NaN, the other infinity or the largest number is drawn beside the infinity.
 whole
     small whole numbers, whose sums are exact; see :func:`feinsum.validate.reference.whole_inputs`.
 zero
@@ -45,10 +46,22 @@ def uneven_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> In
     return found
 
 
+def is_determined(e: BatchedEinsum) -> bool:
+    """Whether infinities and NaN give the same results in whatever order sums are evaluated.
+
+    They do in plain sums of products of two real operands that both have all summed indices: a result is
+    NaN if a term is, or if there are terms of both infinities; else it is infinite.  Where one operand
+    alone has a summed index, ``(b + b') * inf`` and ``b * inf + b' * inf`` may differ.
+    """
+    summed = set(e.indexing.indices) - set(e.indexing.output)
+    real = all(a.dtype.kind == "f" for a in e.arrays)
+    return e.n == 2 and real and not e.epilogues and all(summed <= set(letters) for letters in e.indexing.inputs)
+
+
 def infinite_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> Inputs:
     """Random arrays without zeros, an entry of one of which is infinite.
 
-    It meets no other one and no zero, from which it could make what depends on the order of evaluation.
+    It meets no zero, and no other one from which it could make what depends on the order of evaluation.
     """
     rng = np.random.default_rng([seed, _OTHER_STREAM])
     found = random_inputs(e, lengths, seed)
@@ -56,8 +69,14 @@ def infinite_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> 
         values[values == 0] = 1
     able = [values for values in found.values() if values.dtype.kind in "fc" and values.size]
     if able:
-        values = able[rng.integers(len(able))]
-        values.flat[rng.integers(values.size)] = rng.choice([-np.inf, np.inf])
+        first, second = (able[k] for k in rng.integers(len(able), size=2))
+        infinity = rng.choice([-np.inf, np.inf])
+        if is_determined(e):
+            others = [np.nan, -infinity]
+            if not any(len({a.name for entry in row for a in entry}) == 1 for row in e.args):
+                others.append(np.finfo(second.dtype).max)  # an array that meets itself would square it
+            second.flat[rng.integers(second.size)] = rng.choice(others)
+        first.flat[rng.integers(first.size)] = infinity
     return found
 
 

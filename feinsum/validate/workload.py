@@ -10,7 +10,7 @@ import numpy as np
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.validate.case import Case
-from feinsum.validate.draws import DRAWS, ZERO, scalars_of
+from feinsum.validate.draws import DRAWS, ZERO, is_determined, scalars_of
 from feinsum.validate.growth import growth
 from feinsum.validate.lengths import length_values
 from feinsum.validate.reference import Reference, references
@@ -81,6 +81,11 @@ class Workload(Case):
         """Whether an output is to be finite wherever its sum is."""
         own = self._epilogue(name)
         return own is None or own.is_total
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether infinities and NaN give the same outputs in whatever order sums are evaluated."""
+        return is_determined(self.einsum)
 
     def is_open(self, name: str) -> bool:
         """Whether nothing may be known of some entries of an output: an epilogue may leave them so."""

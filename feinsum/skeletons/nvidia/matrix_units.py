@@ -15,7 +15,9 @@ The units for float32 keep 11 significant bits of A and B, and round sums toward
 zero for every 8 indices, or for those of a tile, and then added to D by the ordinary adder, which rounds correctly: H.
 Ootomo and R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
 performance", IJHPCA 36 (2022), section 3.  :func:`feinsum.devices.ptx.split_error` and
-:func:`~feinsum.devices.ptx.tile_error` bound the loss; numbers of A within 2^-12 of the largest overflow.
+:func:`~feinsum.devices.ptx.tile_error` bound the loss.  Infinities, NaN and the largest numbers give what IEEE 754
+asks (:data:`~feinsum.devices.ptx.BOUNDED`).  The rest of a number below 2^-113 has fewer than 11 bits, so that its products
+are as exact as those of TF32 in the worst case.
 """
 
 from __future__ import annotations

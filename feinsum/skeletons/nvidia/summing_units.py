@@ -18,7 +18,8 @@ from loopy.kernel.instruction import CallInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, Variable
 
-from feinsum.devices.ptx import MATRIX_UNITS, MatrixUnit
+from feinsum.devices.ptx import BOUNDED, MATRIX_UNITS, MatrixUnit
+from feinsum.devices.ptx import first_bits as first_bits_of
 from feinsum.errors import TransformError
 from feinsum.skeletons.nvidia.matrix_units import ROWS
 
@@ -94,8 +95,8 @@ def summing_definition(unit: MatrixUnit, kind: str) -> str:
     split = [f"float high_a{i} = {_FIRST_BITS}(a{i}), low_a{i} = a{i} - high_a{i};" for i in range(na)]
     if kind == "whole":
         # Rounding B too would take an instruction more, each time it is read.
-        high = "as_float(as_uint(b{0}) & 0xffffe000u)"
-        split += [f"float high_b{i} = {high.format(i)}, low_b{i} = b{i} - high_b{i};" for i in range(nb)]
+        highs = [first_bits_of(f"b{i}", rounded=False) for i in range(nb)]
+        split += [f"float high_b{i} = {high}, low_b{i} = b{i} - high_b{i};" for i, high in enumerate(highs)]
     # Not volatile: the compiler may order products among other arithmetic, as their results are their only effect.
     products = [
         unit.statement(d, a, b).replace("asm volatile", "asm")
@@ -108,9 +109,8 @@ def summing_definition(unit: MatrixUnit, kind: str) -> str:
 
 def first_bits_definition() -> str:
     """The OpenCL C function behind :func:`first_bits`."""
-    # Adding half of the last bit that is kept rounds.
-    value = "as_float((as_uint(x) + 0x1000u) & 0xffffe000u)"
-    return f"static inline float {_FIRST_BITS}(float x)\n{{\n  return {value};\n}}"
+    value = first_bits_of("x", rounded=True)
+    return f"{BOUNDED}\nstatic inline float {_FIRST_BITS}(float x)\n{{\n  return {value};\n}}"
 
 
 def _function_name(unit: MatrixUnit, kind: str) -> str:
