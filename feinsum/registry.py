@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from feinsum.apart import Question, apart, is_overdue
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.interrupts import load
@@ -39,6 +40,10 @@ def spaces() -> tuple[TransformSpace, ...]:
 
     :raises TransformError: if two spaces have one name.
     """
+    return apart(_every)
+
+
+def _every() -> tuple[TransformSpace, ...]:
     found: dict[str, TransformSpace] = {}
     for candidate in (*_own(), *_contributed(), *_of_files()):
         if found.setdefault(candidate.name, candidate) is not candidate:
@@ -60,12 +65,14 @@ def find_space(name: str) -> TransformSpace:
 def matching_spaces(e: BatchedEinsum) -> tuple[TransformSpace, ...]:
     """The spaces whose pattern an einsum plays, most specific first; the generic space is always among them.
 
-    One that fails when asked is left out, with a warning.
+    One that fails when asked is left out, with a warning, and so is one that took too long to answer before.
     """
     return tuple(candidate for candidate in spaces() if _applies(candidate, e))
 
 
 def _applies(s: TransformSpace, e: BatchedEinsum) -> bool:
+    if is_overdue(s.name):
+        return False
     with Missed(s, "whether it applies"):
         return s.roles(e) is not None
     return False
@@ -152,8 +159,13 @@ def _run_file(path: str) -> ModuleType:
 
 def _loaded(name: str, load: Callable[[], Any]) -> Any:
     """The result of `load`; None, with a warning that names file and line, if it fails, as all other spaces go on."""
+    if is_overdue(subject := ("module", name)):
+        return None
     try:
-        return load()
+        with Question(subject, f"loading the transform spaces of '{name}'"):
+            return load()
+    except MemoryError:
+        raise
     except Exception as error:
         what = error.msg if isinstance(error, SyntaxError) else error
         logger.warning(

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from feinsum.apart import apart
 from feinsum.candidates.origin import Origin
 from feinsum.compile.executable import Executable, Geometry
 from feinsum.compile.indices import is_outgrown
@@ -123,7 +124,7 @@ class Kernel:
         from feinsum.compile.realize import transformed
 
         e, space = self._job.canonical.einsum, self._job.find_space(self._origin)
-        return transformed(e, e.sizes_from(self._job.lengths), space, self.configuration, self.device.profile)
+        return apart(transformed, e, e.sizes_from(self._job.lengths), space, self.configuration, self.device.profile)
 
     def divides(self, letter: str) -> str | None:
         """How the kernel takes several values of an index at a time, in words; None if it loops over it, one by one.
@@ -134,7 +135,7 @@ class Kernel:
 
         if letter not in self.einsum.indexing.indices:
             raise ValidationError(f"'{self.einsum.subscripts}' has no index '{letter}'")
-        return why_not(self._job, self._origin, letter)
+        return apart(why_not, self._job, self._origin, letter)
 
     def __call__(
         self,
@@ -215,7 +216,7 @@ class Kernel:
             return self._executable
         with self._lock:
             if self._wide is None:
-                self._wide, _ = self._job.make(self._origin, wide=True)
+                self._wide, _ = apart(self._job.make, self._origin, wide=True)
             return self._wide
 
     def prove(self) -> None:

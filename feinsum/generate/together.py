@@ -23,6 +23,7 @@ from feinsum.database import Database
 from feinsum.devices import Device
 from feinsum.devices.host import processors_allowed
 from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
 from feinsum.generate import generate, is_stored
 from feinsum.generate.cache import kernel_cache
 from feinsum.generate.kernel import Kernel
@@ -70,7 +71,7 @@ def _build_together(new: Sequence[Wanted], device: Device, database: Any, builde
         for feeder in feeders:
             feeder.start()
         for e, sizes in _taken(left):
-            with contextlib.suppress(Exception):  # told where it is asked for again
+            with contextlib.suppress(FeinsumError):  # told where it is asked for again
                 generate(e, device, database, sizes)
         for feeder in feeders:
             feeder.join(_PATIENCE_S)

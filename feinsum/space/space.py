@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from feinsum.contraction import ContractionSchedule
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import FeinsumError, SpaceError, TransformError
+from feinsum.errors import FeinsumError, SpaceError, TransformError, told
 from feinsum.interrupts import load
 from feinsum.parameters import Parameter, described_parameters
 from feinsum.space.instance import Instance
@@ -252,7 +252,8 @@ class TransformSpace:
 
         :raises TransformError: if the configuration is refused or a rewrite's preconditions do not hold, or if the match
             makes something of its sums and the space is not one for that.
-        :raises SpaceError: if the transformation raises anything else or returns nothing, which is a fault of the space.
+        :raises SpaceError: if the transformation raises anything else, or returns anything but the kernel with the same
+            arguments, which is a fault of the space.
         """
         reason = self.refusal(problem, configuration)
         if reason is not None:
@@ -278,15 +279,13 @@ class TransformSpace:
         letters = {own: letter for letter, own in roles.indices.items()}
         try:
             result = self.apply(t_unit, match.relabel(letters, roles.operands), problem, configuration)
-        except FeinsumError:
+        except (FeinsumError, MemoryError):
             raise
         except Exception as error:  # a bug of a space is a miss, never the end of a program
+            raise SpaceError(f"space '{self.name}' fails on {dict(configuration)}: {told(error)}") from error
+        if (reason := load("feinsum.match").why_another(result, t_unit, match)) is not None:
             raise SpaceError(
-                f"space '{self.name}' fails on {dict(configuration)}: {type(error).__name__}: {error}"
-            ) from error
-        if result is None:
-            raise SpaceError(
-                f"space '{self.name}' returns nothing for {dict(configuration)}; it returns the kernel it made"
+                f"space '{self.name}' returns {reason} for {dict(configuration)}; return the given kernel, changed"
             )
         return result
 
