@@ -88,9 +88,16 @@ def add_file(path: str | os.PathLike[str]) -> None:
     spaces.cache_clear()
 
 
-def file_stamps() -> list[tuple[str, int]]:
-    """The files of ``FEINSUM_TRANSFORMS`` with the time of their last change, 0 for one that is not there."""
-    return [(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) for path in _files()]
+def file_digests() -> list[tuple[str, str]]:
+    """The files of ``FEINSUM_TRANSFORMS`` with a digest of what is in each, empty for one that cannot be read."""
+    return [(path, _digest(path)) for path in _files()]
+
+
+def _digest(path: str) -> str:
+    try:
+        return blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
+    except OSError:
+        return ""
 
 
 def name_everywhere(s: TransformSpace | str) -> str:
@@ -148,7 +155,7 @@ def _files() -> list[str]:
 
 def _run_file(path: str) -> ModuleType:
     """The module in a file, under a name that changes with its content, since kernels are cached by it."""
-    name = f"feinsum_file_{blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()}"
+    name = f"feinsum_file_{_digest(path)}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TransformError("this is no file of Python, whose name ends in .py")

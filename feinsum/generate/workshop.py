@@ -22,7 +22,7 @@ from feinsum.errors import FeinsumError, TransformError, ValidationError
 from feinsum.generate.attempts import Attempt, attempt
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import code_fingerprint
-from feinsum.registry import file_stamps
+from feinsum.registry import file_digests
 from feinsum.space import Instance
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class KernelJob:
             "driver": profile.driver,
             "profile": json.dumps(profile.to_dict(), sort_keys=True),
             "code": code_fingerprint(),
-            "files": file_stamps(),
+            "files": file_digests(),
         }
 
     def key(self, origin: Origin, space: TransformSpace, wide: bool) -> str:
