@@ -22,7 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from feinsum.ending import calling
 from feinsum.errors import SpaceError
@@ -75,6 +75,7 @@ class Question:
 
 _here = threading.local()
 _overdue: set[Hashable] = set()
+_ways_out: list[Callable[[int], None]] = [calling.leave_behind]
 _working: weakref.WeakSet[_Work] = weakref.WeakSet()
 
 
@@ -91,6 +92,23 @@ def limit_s() -> float:
     return DEFAULT_S
 
 
+class remembered(Generic[T]):  # noqa: N801  # read like functools.cached_property
+    """A property that is worked out once for each object, for what may ask a space.
+
+    ``functools.cached_property`` of Python 3.11 has one lock for all objects, which a space that hangs would hold for ever.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        found = instance.__dict__[self._function.__name__] = self._function(instance)
+        return found
+
+
 def is_overdue(subject: Hashable) -> bool:
     """Whether a subject exceeded its time limit in this process."""
     return subject in _overdue
@@ -99,6 +117,11 @@ def is_overdue(subject: Hashable) -> bool:
 def none_overdue() -> bool:
     """Whether nothing was left out in this process so far."""
     return not _overdue
+
+
+def when_left_behind(free: Callable[[int], None]) -> None:
+    """Call a function with the identifier of each thread that hangs and is left behind, to free what it holds."""
+    _ways_out.append(free)
 
 
 def apart(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -191,10 +214,12 @@ class _Work:
 
     def leave_behind(self, late: Question) -> None:
         """Let the thread end where it next runs Python, and the process end without it."""
-        self.abandoned = True
-        calling.leave_behind(self._thread.ident)
-        if late in self.questions and self._thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(Abandoned))
+        self.abandoned, thread = True, self._thread.ident
+        if thread is None or late not in self.questions:  # it ends by itself
+            return
+        for free in _ways_out:
+            free(thread)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Abandoned))
 
 
 def _abandon_all() -> None:

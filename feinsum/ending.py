@@ -46,9 +46,9 @@ class Calling:
         """Whether the process is about to end."""
         return self._ending
 
-    def leave_behind(self, thread: int | None) -> None:
+    def leave_behind(self, thread: int) -> None:
         """Let the end not wait for a thread that hangs."""
-        self._depths.pop(thread or 0, None)
+        self._depths.pop(thread, None)
 
     def end(self) -> None:
         """Let no daemon thread begin another call, and wait for those that have."""

@@ -78,8 +78,8 @@ def test_the_process_after_the_one_that_died_gets_a_kernel(environment: dict[str
 
 def test_an_attempt_that_ends_well_leaves_nothing(tmp_path: Path) -> None:
     """Neither does one that ends by an exception."""
-    with attempt(tmp_path, "key") as died:
-        assert not died
+    with attempt(tmp_path, "key") as note:
+        assert not note.died
     with pytest.raises(KeyboardInterrupt), attempt(tmp_path, "key"):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
@@ -91,12 +91,12 @@ def test_a_process_that_was_killed_is_told_of(tmp_path: Path) -> None:
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    with attempt(tmp_path, "other") as died:
-        assert not died
-    with attempt(tmp_path, "key") as died:
-        assert died
-    with attempt(tmp_path, "key") as died:
-        assert not died
+    with attempt(tmp_path, "other") as note:
+        assert not note.died
+    with attempt(tmp_path, "key") as note:
+        assert note.died
+    with attempt(tmp_path, "key") as note:
+        assert not note.died
 
 
 def die(directory: Path) -> None:
@@ -107,13 +107,13 @@ def die(directory: Path) -> None:
 def test_one_that_goes_on_in_another_process_is_no_death(tmp_path: Path) -> None:
     """Two processes may make the same kernel at the same time."""
     with attempt(tmp_path, "key") as first, attempt(tmp_path, "key") as second:
-        assert not first
-        assert not second
+        assert not first.died
+        assert not second.died
 
 
 def test_a_file_in_the_way_is_the_same_as_no_note(tmp_path: Path) -> None:
     """As where the directory of the cache is a file."""
     (tmp_path / "file").write_text("")
-    with attempt(tmp_path / "file", "key") as died:
-        assert not died
+    with attempt(tmp_path / "file", "key") as note:
+        assert not note.died
     assert not list(tmp_path.glob(f"*{SUFFIX}"))

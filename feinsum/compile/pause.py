@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from feinsum.apart import when_left_behind
 from feinsum.interrupts import load
 
 
 class Pause:
     """A context in which something is off, in any number of threads; when the last one leaves, it is as it was.
+
+    A thread that hangs and is left behind (:mod:`feinsum.apart`) has left it.
 
     :param is_on: whether it is on.
     :param switch: puts it on or off.
@@ -29,19 +33,29 @@ class Pause:
     def __init__(self, is_on: Callable[[], bool], switch: Callable[[bool], object]) -> None:
         self._is_on, self._switch = is_on, switch
         self._lock = threading.Lock()
-        self._inside = 0
+        self._inside: Counter[int] = Counter()
         self._was_on = False
+        when_left_behind(lambda thread: self._leave(thread, self._inside[thread]))
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
                 self._was_on = self._is_on()
                 self._switch(False)
-            self._inside += 1
+            self._inside[threading.get_ident()] += 1
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._leave(threading.get_ident(), 1)
+
+    def _leave(self, thread: int, depth: int) -> None:
+        """Leave it so many times, unless the thread was left behind in it."""
         with self._lock:
-            self._inside -= 1
+            if not self._inside[thread]:
+                del self._inside[thread]
+                return
+            self._inside[thread] -= depth
+            if not self._inside[thread]:
+                del self._inside[thread]
             if not self._inside:
                 self._switch(self._was_on)
 

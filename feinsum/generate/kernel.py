@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from feinsum.apart import apart
+from feinsum.apart import apart, remembered
 from feinsum.candidates.origin import Origin
 from feinsum.compile.executable import Executable, Geometry
 from feinsum.compile.indices import is_outgrown
@@ -112,7 +111,7 @@ class Kernel:
         """The expected length of each index; the kernel is right for all other lengths, too."""
         return self._job.canonical.renaming.inverse.lengths(self._job.lengths)
 
-    @cached_property
+    @remembered
     def t_unit(self) -> lp.TranslationUnit:
         """The transformed loopy kernel.
 

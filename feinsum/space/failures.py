@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 from types import TracebackType
 
 from feinsum.apart import Question
@@ -26,6 +27,7 @@ class Missed:
     :param question: what the space was asked, as the warning says it.
     :param expected: exceptions that are answers, and so no reason to warn.
     :param passing: exceptions that are the caller's business, and so not held back.
+    :param subject: what is left out from then on if the answer takes too long; by default the space.
     :ivar error: the exception that was left behind; None if there was none.
     """
 
@@ -36,10 +38,11 @@ class Missed:
         *,
         expected: type[Exception] | tuple[()] = (),
         passing: type[Exception] | tuple[()] = (),
+        subject: Hashable = None,
     ) -> None:
         self._space, self._question, self._expected, self._passing = space, question, expected, passing
         self.error: Exception | None = None
-        self._asked = Question(space.name, f"asking space '{space.name}' {question}", answer=True)
+        self._asked = Question(subject or space.name, f"asking space '{space.name}' {question}", answer=True)
 
     def __enter__(self) -> Missed:
         self._asked.__enter__()

@@ -28,6 +28,7 @@ at the plan's fields (:mod:`feinsum.parameters`)::
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -35,6 +36,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from feinsum.apart import remembered
 from feinsum.contraction import ContractionSchedule
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
 
 Transform = Callable[..., "lp.TranslationUnit"]
 
+_PATIENCE_S = 2.0
+"""Seconds of the processor in which a default is looked for: a space may refuse 10³⁰ configurations."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -70,7 +75,7 @@ class Part:
     def einsum(self) -> BatchedEinsum:
         return self.instance.einsum
 
-    @cached_property
+    @remembered
     def problem(self) -> Problem:
         """The problem that the space of the step is asked about."""
         return self.instance.problem(self.space)
@@ -200,22 +205,28 @@ class TransformSpace:
         return self.constraint(problem, configuration)
 
     def configurations(
-        self, problem: Problem, wanted: Mapping[str, Value] = MappingProxyType({})
+        self, problem: Problem, wanted: Mapping[str, Value] = MappingProxyType({}), *, seconds: float = math.inf
     ) -> Iterator[dict[str, Value]]:
-        """Every accepted configuration with the values that are wanted, those made of best guesses first."""
+        """Every accepted configuration with the values that are wanted, those made of best guesses first.
+
+        :param seconds: of the processor, after which the next one that is refused is the last that is looked at.
+        """
+        end = time.thread_time() + seconds
         parameters = self.parameters(problem)
         parameters |= {name: tuple(x for x in parameters[name] if x == value) for name, value in wanted.items()}
         for values in product(*parameters.values()):
             configuration = dict(zip(parameters, values, strict=True))
             if self.constraint(problem, configuration) is None:
                 yield configuration
+            elif time.thread_time() > end:
+                return
 
     def default(self, problem: Problem) -> dict[str, Value]:
         """The first accepted configuration: what a performance engineer would try first.
 
-        :raises TransformError: if no configuration is accepted on this device.
+        :raises TransformError: if no configuration is accepted on this device, or none is found in two seconds.
         """
-        for configuration in self.configurations(problem):
+        for configuration in self.configurations(problem, seconds=_PATIENCE_S):
             return configuration
         raise TransformError(f"space '{self.name}' has no configuration for '{problem.einsum}' on {problem.device.name}")
 
