@@ -35,8 +35,8 @@ T = TypeVar("T")
 VARIABLE = "FEINSUM_CANDIDATE_TIMEOUT"
 """The environment variable with the seconds that each step of making a kernel may take."""
 DEFAULT_S = 60.0
-_ANSWER_SHARE = 6
-"""A space has to answer a question in so small a part of that time."""
+_ANSWER_SHARE = 3
+"""A space has to answer a question in a third of that time."""
 _TICK_S = 0.05
 """Waiting is counted in these, so that a process that was stopped meanwhile has not waited."""
 

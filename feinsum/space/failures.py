@@ -28,6 +28,7 @@ class Missed:
     :param expected: exceptions that are answers, and so no reason to warn.
     :param passing: exceptions that are the caller's business, and so not held back.
     :param subject: what is left out from then on if the answer takes too long; by default the space.
+    :param answer: whether it is one answer; else more time is given.
     :ivar error: the exception that was left behind; None if there was none.
     """
 
@@ -39,10 +40,11 @@ class Missed:
         expected: type[Exception] | tuple[()] = (),
         passing: type[Exception] | tuple[()] = (),
         subject: Hashable = None,
+        answer: bool = True,
     ) -> None:
         self._space, self._question, self._expected, self._passing = space, question, expected, passing
         self.error: Exception | None = None
-        self._asked = Question(subject or space.name, f"asking space '{space.name}' {question}", answer=True)
+        self._asked = Question(subject or space.name, f"asking space '{space.name}' {question}", answer=answer)
 
     def __enter__(self) -> Missed:
         self._asked.__enter__()

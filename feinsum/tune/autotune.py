@@ -94,7 +94,7 @@ def autotune(
     :param trials: how many configurations to try; None is as many as there are, or as `timeout` lets.
     :param timeout: seconds of the run, that final included; without `trials` and `timeout`, 60.  Trials that are not done
         by then are stopped and not recorded.  A run may take longer by the rest of the current trial and half a second of
-        samples, if nothing right is known yet, and by the time in which a space finds its first configuration: a sixth of
+        samples, if nothing right is known yet, and by the time in which a space finds its first configuration: a third of
         ``FEINSUM_CANDIDATE_TIMEOUT`` at most, which is 60 s unless given.
     :param sampler: see :func:`feinsum.search.make_sampler`.
     :param seed: of the search, and of the inputs and a length with which variants are proved; records keep the latter.  By

@@ -263,7 +263,7 @@ def _entered(
     begin: Sequence[Configuration],
 ) -> Contestant | None:
     """A contestant; None, with a warning, for a space that fails when asked what it accepts, unless it is the only one."""
-    with Missed(space, passing=FeinsumError) as missed:
+    with Missed(space, passing=FeinsumError, answer=False) as missed:
         return _contestant(task, store, space, share, sampler, begin)
     if only is not None and missed.error is not None:
         raise SpaceError(describe_failure(space, missed.error)) from missed.error
