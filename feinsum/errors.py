@@ -27,6 +27,12 @@ def reason(error: Exception) -> str:
     return str(error) if isinstance(error, FeinsumError) else told(error)
 
 
+def require_of_system(error: Exception) -> None:
+    """Raise again what the system did not raise: a ``TimeoutError`` of a signal handler is an OSError without a number."""
+    if isinstance(error, OSError) and error.errno is None:
+        raise error
+
+
 class SubscriptError(FeinsumError, ValueError):
     """Subscripts that do not follow the grammar of :func:`numpy.einsum`."""
 

@@ -30,6 +30,19 @@ def killer(t_unit, match, problem, *, width):
     """Takes the process along that transforms it."""
     ctypes.string_at(0)
 '''
+SPITEFUL = """
+import ctypes, os
+from feinsum.space import space
+
+@space(pattern="abc,c->ba", version=1, parameters={"way": ("segfault", "abort", "exit")}, rank=9)
+def spiteful(t_unit, match, problem, *, way):
+    '''Takes the process along, each configuration in its way.'''
+    if way == "segfault":
+        ctypes.string_at(0)
+    if way == "abort":
+        os.abort()
+    os._exit(7)
+"""
 PROGRAM = """
 import logging, sys
 import numpy as np
@@ -40,6 +53,11 @@ e = fe.einsum("abc,c->ba", fe.array("A", (5, 6, 7)), fe.array("x", 7))
 kernel = fe.generate(e, "cpu", tune="never")
 A, x = np.ones((5, 6, 7)), np.ones(7)
 print(np.array_equal(kernel(A=A, x=x), np.einsum("abc,c->ba", A, x)), kernel.configuration)
+"""
+TRANSFORMING = """
+import feinsum as fe
+e = fe.einsum("abc,c->ba", fe.array("A", (5, 6, 7)), fe.array("x", 7))
+fe.transform(fe.generate_loopy(e), "cpu")
 """
 
 
@@ -60,9 +78,9 @@ def environment(tmp_path: Path, cpu: Device) -> dict[str, str]:
     }
 
 
-def follow(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def follow(environment: dict[str, str], program: str = PROGRAM) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -74,6 +92,20 @@ def test_the_process_after_the_one_that_died_gets_a_kernel(environment: dict[str
     assert "a process died making this kernel" in second.stdout
     assert "was killed by SIGSEGV" in second.stdout
     assert second.stdout.splitlines()[-1].startswith("True ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [PROGRAM, TRANSFORMING])
+def test_each_configuration_takes_down_one_process(tmp_path: Path, environment: dict[str, str], program: str) -> None:
+    """Whatever the way in which it does; the file may be written anew meanwhile, with the same in it."""
+    own = {**environment, "FEINSUM_DATABASE": str(tmp_path / "none.sqlite"), "FEINSUM_TRANSFORMS": str(tmp_path / "own.py")}
+    own["PYTHONPATH"] = str(Path(__file__).parents[1])
+    ends = []
+    for _ in range(6):
+        (tmp_path / "own.py").write_text(SPITEFUL)
+        ends.append(follow(own, program).returncode)
+    assert 0 < sum(status != 0 for status in ends) <= 3
+    assert ends[3:] == [0, 0, 0]
 
 
 def test_an_attempt_that_ends_well_leaves_nothing(tmp_path: Path) -> None:

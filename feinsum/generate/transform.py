@@ -22,6 +22,7 @@ from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.errors import TransformError, reason
 from feinsum.generate import expected_sizes
+from feinsum.generate.workshop import KernelJob
 from feinsum.match import (
     Match,
     convert_operands,
@@ -145,6 +146,7 @@ def _transform(
     canonical = canonicalize_einsum(e)
     expected = expected_sizes(e, evaluate_lengths(match.axes, sizes or {}))
     here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(expected)), chosen.profile)
+    job = KernelJob(canonical, here.lengths, chosen)
     unproved = given_builds = None
     for choice, road in product(candidates(here, open_stores(database)), roads):
         problem = choice.space.problem(e, expected, chosen.profile)
@@ -152,7 +154,9 @@ def _transform(
         if is_overdue(subject):
             continue
         try:
-            with deprecations_paused, Question(subject, f"transforming '{match.kernel_name}' by '{choice.space.name}'"):
+            key = job.key(choice.origin, choice.space, False, "transformation")
+            question = Question(subject, f"transforming '{match.kernel_name}' by '{choice.space.name}'")
+            with deprecations_paused, question, job.trying(key, choice.origin):
                 start, own = road.start
                 transformed = road.end(choice.space.transform(start, own, choice.configuration, problem), chosen)
                 transformed = type_limits(transformed, match.kernel_name)

@@ -65,12 +65,15 @@ class KernelJob:
             "files": file_digests(),
         }
 
-    def key(self, origin: Origin, space: TransformSpace, wide: bool) -> str:
-        """The name of the cache's entry for one configuration."""
+    def key(self, origin: Origin, space: TransformSpace, wide: bool, kind: str = "program") -> str:
+        """The name of the cache's entry for one configuration.
+
+        :param kind: what the entry is.
+        """
         # The function is named too: another in its place, as tests and debuggers put there, is another space.
         function = f"{space.function.__module__}.{space.function.__qualname__}"
         own = {"space": (origin.space, origin.version, function), "configuration": dict(origin.configuration), "wide": wide}
-        return make_key("program", self.facts | own)
+        return make_key(kind, self.facts | own)
 
     def make(self, origin: Origin, *, wide: bool = False, check: bool = False) -> tuple[Executable, str]:
         """An executable, and the name of its entry in the cache.
@@ -99,13 +102,24 @@ class KernelJob:
             did another that tried it then.
         """
         space = self.find_space(origin)
-        key, cache = self.key(origin, space, wide), kernel_cache()
+        key = self.key(origin, space, wide)
         if is_overdue(subject := ("kernel", space.name, self.canonical.key)):
             raise ValidationError(f"space '{space.name}' took too long to make a kernel for this einsum")
+        with self.trying(key, origin):
+            yield Making(self, origin, space, wide, key, subject)
+
+    @contextlib.contextmanager
+    def trying(self, key: str, origin: Origin) -> Iterator[None]:
+        """Around what a configuration may kill the process in.
+
+        :param key: of the note.
+        :raises ValidationError: if a process died in it, and so did another that tried the configuration then.
+        """
+        cache = kernel_cache()
         with attempt(cache.directory if cache.limit_bytes else None, key) as noted:
             if noted.died:
                 self._clear(noted, origin)
-            yield Making(self, origin, space, wide, key, subject)
+            yield
 
     def _clear(self, noted: Attempt, origin: Origin) -> None:
         """Try a kernel at which a process died in another one, unless that was done before, and keep the verdict.
