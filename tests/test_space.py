@@ -35,7 +35,7 @@ def declare(given: list[Any] | None = None, **changes: Any) -> TransformSpace:
     def products(t_unit: Any, match: Any, problem: Problem, *, tile: int, unroll: bool) -> Any:
         """A plan."""
         if given is not None:
-            given += [match, problem, tile, unroll]
+            given.extend([match, problem, tile, unroll])
         return t_unit
 
     return products

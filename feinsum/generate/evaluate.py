@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.apart import apart
 from feinsum.compile.buffers import Room
 from feinsum.compile.hosted import computes_in_host_memory
 from feinsum.devices import Device
@@ -270,12 +269,6 @@ def prepare(
     :param constants: the operands that are the same in every call.
     :param then: the epilogue of the result; empty if there is none.
     """
-    return apart(_prepare, text, operands, how, out, constants, then)
-
-
-def _prepare(
-    text: str, operands: Operands, how: How, out: Any, constants: frozenset[int], then: str
-) -> tuple[Evaluation, bool]:
     recipe = recipe_for(text, operands, how, out)
     wanted, on_host = recipe.types.result, operands.library == "numpy"
     if not on_host and wanted != recipe.einsums[-1][0].dtype:
