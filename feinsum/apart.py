@@ -143,7 +143,8 @@ def apart(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
             work.abandoned = True
             raise
         if late is None:
-            return work.result()
+            result: T = work.result()
+            return result
         work.leave_behind(late)
         message = f"{late.task} took longer than {late.limit_s:g} s, the limit that {VARIABLE} sets"
         if is_overdue(late.subject):

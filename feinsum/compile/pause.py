@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
@@ -74,6 +75,7 @@ class _DeprecationsPaused:
 
     def __init__(self) -> None:
         self._depth, self._lock = _Depth(), threading.Lock()
+        self._told: Callable[..., None] = warnings.warn
 
     def __enter__(self) -> None:
         self._depth.inside += 1
