@@ -81,7 +81,7 @@ class _DeprecationsPaused:
         self._depth.inside += 1
         islpy = vars(load("islpy._monkeypatch"))
         with self._lock:
-            if (told := islpy.get("warn")) != self._warn:
+            if (told := islpy.get("warn", warnings.warn)) != self._warn:
                 self._told, islpy["warn"] = told, self._warn
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
