@@ -61,7 +61,7 @@ def _fetched(fetch: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     def fetched(self: Any, key: str) -> Any:
         try:
             return fetch(self, key)
-        except KeyError:
+        except (KeyError, MemoryError):
             raise
         except Exception as error:  # bytes that are no pickle may raise anything
             _go_round(self, error)

@@ -36,10 +36,19 @@ class Calling:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         thread = threading.get_ident()
-        if self._depths[thread] == 1:
-            del self._depths[thread]
+        if self._depths.get(thread, 1) == 1:
+            self._depths.pop(thread, None)
         else:
             self._depths[thread] -= 1
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the process is about to end."""
+        return self._ending
+
+    def leave_behind(self, thread: int) -> None:
+        """Let the end not wait for a thread that hangs."""
+        self._depths.pop(thread, None)
 
     def end(self) -> None:
         """Let no daemon thread begin another call, and wait for those that have."""

@@ -10,8 +10,27 @@ if TYPE_CHECKING:
     from feinsum.languages.diagnostics import Diagnostic, Note
 
 
+def told(error: BaseException) -> str:
+    """The type and the text of an exception, also of one whose text cannot be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as other:
+        return f"{type(error).__name__}, the text of which raises {type(other).__name__}"
+
+
 class FeinsumError(Exception):
     """Base of every error that feinsum raises on purpose."""
+
+
+def reason(error: Exception) -> str:
+    """The text of an error of feinsum's, or type and text of another."""
+    return str(error) if isinstance(error, FeinsumError) else told(error)
+
+
+def require_of_system(error: Exception) -> None:
+    """Raise again what the system did not raise: a ``TimeoutError`` of a signal handler is an OSError without a number."""
+    if isinstance(error, OSError) and error.errno is None:
+        raise error
 
 
 class SubscriptError(FeinsumError, ValueError):

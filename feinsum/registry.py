@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from feinsum.apart import Question, apart, is_overdue
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.interrupts import load
@@ -39,6 +40,10 @@ def spaces() -> tuple[TransformSpace, ...]:
 
     :raises TransformError: if two spaces have one name.
     """
+    return apart(_every)
+
+
+def _every() -> tuple[TransformSpace, ...]:
     found: dict[str, TransformSpace] = {}
     for candidate in (*_own(), *_contributed(), *_of_files()):
         if found.setdefault(candidate.name, candidate) is not candidate:
@@ -60,12 +65,14 @@ def find_space(name: str) -> TransformSpace:
 def matching_spaces(e: BatchedEinsum) -> tuple[TransformSpace, ...]:
     """The spaces whose pattern an einsum plays, most specific first; the generic space is always among them.
 
-    One that fails when asked is left out, with a warning.
+    One that fails when asked is left out, with a warning, and so is one that took too long to answer before.
     """
     return tuple(candidate for candidate in spaces() if _applies(candidate, e))
 
 
 def _applies(s: TransformSpace, e: BatchedEinsum) -> bool:
+    if is_overdue(s.name):
+        return False
     with Missed(s, "whether it applies"):
         return s.roles(e) is not None
     return False
@@ -81,9 +88,16 @@ def add_file(path: str | os.PathLike[str]) -> None:
     spaces.cache_clear()
 
 
-def file_stamps() -> list[tuple[str, int]]:
-    """The files of ``FEINSUM_TRANSFORMS`` with the time of their last change, 0 for one that is not there."""
-    return [(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0) for path in _files()]
+def file_digests() -> list[tuple[str, str]]:
+    """The files of ``FEINSUM_TRANSFORMS`` with a digest of what is in each, empty for one that cannot be read."""
+    return [(path, _digest(path)) for path in _files()]
+
+
+def _digest(path: str) -> str:
+    try:
+        return blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
+    except OSError:
+        return ""
 
 
 def name_everywhere(s: TransformSpace | str) -> str:
@@ -141,7 +155,7 @@ def _files() -> list[str]:
 
 def _run_file(path: str) -> ModuleType:
     """The module in a file, under a name that changes with its content, since kernels are cached by it."""
-    name = f"feinsum_file_{blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()}"
+    name = f"feinsum_file_{_digest(path)}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TransformError("this is no file of Python, whose name ends in .py")
@@ -152,8 +166,13 @@ def _run_file(path: str) -> ModuleType:
 
 def _loaded(name: str, load: Callable[[], Any]) -> Any:
     """The result of `load`; None, with a warning that names file and line, if it fails, as all other spaces go on."""
+    if is_overdue(subject := ("module", name)):
+        return None
     try:
-        return load()
+        with Question(subject, f"loading the transform spaces of '{name}'"):
+            return load()
+    except MemoryError:
+        raise
     except Exception as error:
         what = error.msg if isinstance(error, SyntaxError) else error
         logger.warning(

@@ -29,6 +29,10 @@ SUBJECTS = {
         "tests/test_fuzz.py::test_described_einsums_equal_numpy[{runtime}]",
         "tests/test_fuzz.py::test_any_configuration_is_right[{runtime}]",
     ],
+    "callers": [
+        "tests/test_fuzz.py::test_a_limit_of_the_caller_reaches_it[{runtime}]",
+        "tests/test_fuzz.py::test_threads_lose_no_candidate_to_warnings[{runtime}]",
+    ],
     "epilogues": ["tests/test_epilogue_kernels.py::test_any_epilogue_of_any_configuration_is_right[{runtime}]"],
     "tensor": ["tests/test_languages_tensor_devices.py::test_random_programs_give_what_the_interpreter_gives"],
     "immediate": [

@@ -10,7 +10,10 @@ from __future__ import annotations
 import logging
 import math
 import random
+import signal
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -242,3 +245,50 @@ def test_any_configuration_is_right(case: Described, seed: int, wide: bool, devi
         if 0 not in resolved.values():
             verdict = Workload(e, task.subject.canonical.renaming.lengths(resolved), device.queue, seed).check(executable)
             assert verdict.ok, verdict.message
+
+
+class LimitError(Exception):
+    """A time limit of the caller."""
+
+
+@cases(6)
+@given(case=described(), after_s=st.floats(1e-3, 0.6), kind=st.sampled_from([LimitError, TimeoutError, ValueError]))
+def test_a_limit_of_the_caller_reaches_it(
+    case: Described, after_s: float, kind: type[Exception], device: Device, database: str
+) -> None:
+    """Whatever is done when a signal handler raises it, and whatever class it has; the next call works."""
+    rung: list[Exception] = []
+    caught = None
+
+    def ring(*_: object) -> None:
+        rung.append(kind())
+        raise rung[0]
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after_s)
+        fe.generate(case.einsum, device, database, sizes=case.lengths[0])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except kind as error:
+        caught = error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert caught is (rung[0] if rung else None)
+    with no_kernel_passed_over():
+        fe.generate(case.einsum, device, database, sizes=case.lengths[0])
+
+
+@cases(4)
+@given(several=st.lists(described(), min_size=2, max_size=3))
+def test_threads_lose_no_candidate_to_warnings(several: list[Described], device: Device, database: str) -> None:
+    """Each thread makes a kernel; warnings are errors, and each puts back the filters that it found, in any order."""
+
+    def make(case: Described) -> fe.Kernel:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return fe.generate(case.einsum, device, database, sizes=case.lengths[0])
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(len(several)) as pool, no_kernel_passed_over():
+        warnings.simplefilter("error")
+        assert all(list(pool.map(make, several)))

@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
+from feinsum.apart import remembered
 from feinsum.candidates.predicted import SECONDS, favourites, unlike_each_other
 from feinsum.candidates.records import Inquiry, Question, time_at
 from feinsum.candidates.transfer import adapt
@@ -200,7 +200,7 @@ class _Step:
         nbytes = entries * sum(dtype.itemsize for dtype in here.einsum.row_dtypes)
         return not here.profile.local_memory_is_dedicated and nbytes <= here.profile.cache_bytes
 
-    @cached_property
+    @remembered
     def recorded(self) -> _Kernel | None:
         """The kernel of the best record whose configuration its space accepts."""
         if not self._able:
@@ -233,7 +233,7 @@ class _Step:
         """Another guess, which differs from the first; None if there is none, or it is not needed."""
         return self._guesses[1] if self.recorded is None and len(self._guesses) > 1 else None
 
-    @cached_property
+    @remembered
     def _guesses(self) -> list[_Kernel]:
         found = favourites(self._here, tuple(self._able.values()), looked_at=_LOOKED_AT, seconds=SECONDS, share=math.inf)
         origin = self._origin("cost model")

@@ -23,10 +23,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from feinsum.apart import remembered
 from feinsum.candidates.composed import StepOrigin, best_chains, origins
 from feinsum.candidates.origin import Origin
 from feinsum.candidates.predicted import SECONDS, Favourite, favourites, unlike_each_other
@@ -201,7 +201,7 @@ class _Favoured:
     def __init__(self, here: Instance, spaces: tuple[TransformSpace, ...]) -> None:
         self._here, self._spaces = here, spaces
 
-    @cached_property
+    @remembered
     def unlike_each_other(self) -> list[Favourite]:
         """The best, and others that are quick and differ from it; see :func:`unlike_each_other`."""
         return unlike_each_other(self._found, _FAVOURITES)
@@ -210,7 +210,7 @@ class _Favoured:
         """The time expected of the default of a space, in seconds; None if nothing of it was looked at."""
         return next((f.default_s for f in self._found if f.space is space), None)
 
-    @cached_property
+    @remembered
     def _found(self) -> list[Favourite]:
         return favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
 

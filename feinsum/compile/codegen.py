@@ -18,7 +18,7 @@ from feinsum.compile.keys import full_keys_paused
 from feinsum.compile.ordered import any_order_paused
 from feinsum.compile.pause import Pause, deprecations_paused
 from feinsum.compile.program import Argument, Extent, Launch, Program
-from feinsum.errors import TransformError
+from feinsum.errors import TransformError, told
 from feinsum.lower.epilogue import GivenAtCall
 from feinsum.lower.same_bytes import without_copies
 
@@ -36,10 +36,10 @@ def generate_program(t_unit: lp.TranslationUnit, *, proved: bool = False) -> Pro
     try:
         with _cache_unused, any_order_paused, deprecations_paused, full_keys_paused:
             return _generate(_without_bounds_check(t_unit) if proved else t_unit)
-    except TransformError:
+    except (TransformError, MemoryError):
         raise
     except Exception as error:  # loopy raises LoopyError, RuntimeError, NotImplementedError, isl errors, ...
-        raise TransformError(f"loopy generates no code: {type(error).__name__}: {error}") from error
+        raise TransformError(f"loopy generates no code: {told(error)}") from error
 
 
 def _generate(t_unit: lp.TranslationUnit) -> Program:
@@ -63,6 +63,13 @@ def _generate(t_unit: lp.TranslationUnit) -> Program:
 
 def _without_bounds_check(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
     return lp.set_options(t_unit, enforce_array_accesses_within_bounds="no_check")
+
+
+def silenced(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
+    """The same kernels, of which loopy warns nobody."""
+    for kernel in [own.subkernel for own in t_unit.callables_table.values() if isinstance(own, lp.CallableKernel)]:
+        t_unit = t_unit.with_kernel(kernel.copy(silenced_warnings=frozenset({"*"})))
+    return t_unit
 
 
 def is_for_opencl(t_unit: lp.TranslationUnit) -> bool:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from feinsum.apart import apart
 from feinsum.devices.handle import Device, invisible
 from feinsum.devices.icd import activate
 from feinsum.devices.opencl import Address, enumerate_devices
@@ -44,7 +45,7 @@ def devices(refresh: bool = False) -> tuple[Device, ...]:
     global _known  # noqa: PLW0603  # the drivers of a process are fixed once OpenCL has been called
     with _lock:
         if _known is None or refresh:
-            _known = _probed(refresh, _known or ())
+            _known = apart(_probed, refresh, _known or ())
         return _known
 
 

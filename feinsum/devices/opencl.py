@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 _log = logging.getLogger(__name__)
-_warnings_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ def build_program(context: cl.Context, source: str, options: Sequence[str] = ())
     """
     import pyopencl as cl
 
-    return _compiler().submit(_build, cl.Program(context, source), (*options, *_capability(context))).result()
+    return _compiler().submit(_build, cl._cl._Program(context, source), (*options, *_capability(context))).result()
 
 
 def _capability(context: cl.Context) -> tuple[str, ...]:
@@ -114,7 +111,7 @@ def build_binary(context: cl.Context, binary: bytes) -> cl.Program:
     """
     import pyopencl as cl
 
-    return _build(cl.Program(context, context.devices, [binary]), ())
+    return _build(cl._cl._Program(context, context.devices, [binary]))
 
 
 @lru_cache(maxsize=1)
@@ -137,7 +134,6 @@ def wake_compiler(context: cl.Context) -> Future[None]:
     import pyopencl as cl
 
     def work() -> None:
-        # What ``cl.Program`` wraps: that warns of what compilers say, and filters of warnings are those of all threads.
         with contextlib.suppress(cl.Error, AttributeError):
             program = cl._cl._Program(context, "__kernel void wake(__global float *x) { x[get_global_id(0)] = 1; }")
             program._build(options=b"", devices=None)
@@ -145,14 +141,24 @@ def wake_compiler(context: cl.Context) -> Future[None]:
     return _compiler().submit(work)
 
 
-def _build(program: cl.Program, options: Sequence[str]) -> cl.Program:
+def _build(program: cl._cl._Program, options: Sequence[str] = ()) -> cl.Program:
+    """Build what ``cl.Program`` wraps: that warns of every non-empty build log, and PoCL always has one.
+
+    Filters of warnings are those of all threads, so they are left alone.
+    """
     import pyopencl as cl
 
-    with _warnings_lock, warnings.catch_warnings():  # pyopencl warns of every non-empty build log; PoCL always has one
-        warnings.simplefilter("ignore", cl.CompilerWarning)
-        program.build(options=list(options), cache_dir=False)
+    text, _ = cl.Program._process_build_options(program.get_info(cl.program_info.CONTEXT), list(options))
+    refused = None
+    try:
+        program._build(options=text, devices=None)
+    except cl.Error as error:
+        refused = error
     for device in program.get_info(cl.program_info.DEVICES):
-        remarks = program.get_build_info(device, cl.program_build_info.LOG)
-        if remarks and remarks.strip():
-            _log.debug("building for %s: %s", device.name, remarks.strip())
-    return program
+        remarks = (program.get_build_info(device, cl.program_build_info.LOG) or "").strip()
+        if refused is not None:
+            message = f"{refused}\n\nBuild on {device}:\n\n{remarks}\n(options: {text.decode()})"
+            raise cl.RuntimeError(cl._cl._ErrorRecord(msg=message, code=refused.code, routine=refused.routine))
+        if remarks:
+            _log.debug("building for %s: %s", device.name, remarks)
+    return cl.Program(program)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from feinsum.errors import require_of_system
+
 _log = logging.getLogger(__name__)
 
 _LITTLE_BYTES = 1 << 16
@@ -66,7 +68,8 @@ def read_json(path: Path) -> object:
     """The value stored at `path`; None if there is none or it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        require_of_system(error)
         if not isinstance(error, FileNotFoundError):
             _log.info("ignoring %s: %s", path, error)
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from feinsum.apart import remembered
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
@@ -52,22 +52,22 @@ class Exploration:
     sizes: Mapping[str, int]
     database: Store = None
 
-    @cached_property
+    @remembered
     def problem(self) -> Problem:
         """The problem that the space is asked about."""
         return self.space.problem(self.einsum, self.sizes, self.device.profile)
 
-    @cached_property
+    @remembered
     def parameters(self) -> dict[str, tuple[Any, ...]]:
         """The choices of every parameter, best guess first."""
         return self.space.parameters(self.problem)
 
-    @cached_property
+    @remembered
     def census(self) -> Census:
         """How many combinations of choices are configurations, and why the others are not."""
         return take_census(self.space, self.problem)
 
-    @cached_property
+    @remembered
     def default(self) -> dict[str, Any]:
         """The configuration that the space would try first.
 

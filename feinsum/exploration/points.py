@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from feinsum.apart import remembered
 from feinsum.compile.program import Program
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
@@ -34,7 +34,7 @@ class KernelCode:
     t_unit: lp.TranslationUnit = field(repr=False)
     title: str = ""
 
-    @cached_property
+    @remembered
     def program(self) -> Program:
         """Source, arguments and launches.
 
@@ -79,12 +79,12 @@ class SpacePoint:
     problem: Problem = field(repr=False)
     configuration: Mapping[str, Any]
 
-    @cached_property
+    @remembered
     def refusal(self) -> str | None:
         """Why the configuration is no point of the space; None if it is one."""
         return self.space.refusal(self.problem, self.configuration)
 
-    @cached_property
+    @remembered
     def t_unit(self) -> lp.TranslationUnit:
         """The transformed loopy kernel.
 
@@ -94,7 +94,7 @@ class SpacePoint:
 
         return transformed(self.einsum, self.sizes, self.space, self.configuration, self.problem.device)
 
-    @cached_property
+    @remembered
     def code(self) -> KernelCode:
         """The transformed loopy kernel with its OpenCL C.
 

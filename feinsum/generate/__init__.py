@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from feinsum.apart import apart, none_overdue
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.opencl import wake_compiler
 from feinsum.devices.store import unwritable
 from feinsum.einsum import BatchedEinsum, require_einsum
-from feinsum.errors import DeviceError, FeinsumError, TransformError, ValidationError
+from feinsum.errors import DeviceError, TransformError, ValidationError, reason
 from feinsum.lengths import require_mapping
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def generate(
     the einsum, up to four kernels are built and tried against each other for some milliseconds; the environment variable
     ``FEINSUM_HEAT`` says how many, 1 for the first guess (:mod:`feinsum.generate.heats`).
 
+    A candidate that takes too long is passed over: ``FEINSUM_CANDIDATE_TIMEOUT`` says after how many seconds, 60
+    unless given (:mod:`feinsum.apart`).  What the caller's signal handlers raise reaches the caller at once.
+
     :param device: see :func:`feinsum.device`.
     :param database: where to look for records besides those that come with feinsum; None is the store of the user.
     :param sizes: lengths expected of long axes.  They rank records and never limit what the kernel accepts.
@@ -63,8 +67,7 @@ def generate(
     :raises DeviceError: if there is no usable device, or none of our kernels runs on it.
     :raises ValidationError: if `tune` is none of the three, or `looped` names no index.
     """
-    from feinsum.compile.pause import collector_paused
-    from feinsum.generate.answers import hold, recall, store_answer, stored_answer
+    from feinsum.generate.answers import hold, recall
     from feinsum.generate.freshness import Place, place_key
     from feinsum.generate.kernel import Kernel
 
@@ -83,23 +86,32 @@ def generate(
         return known
     job, expected = _job(e, sizes, chosen, looped)
     place = Place(database)
-    if tune == "always" or (tune == "missing" and _missing(job, place)):
+    if tune == "always" or (tune == "missing" and apart(_missing, job, place)):
         from feinsum.tune.autotune import autotune
 
         autotune(job.canonical.given, chosen, place.stores.working or database, e.sizes_from(expected), timeout=timeout)
         place = Place(database)  # tuning made the store if there was none
+    glance, answer, executable = apart(_answer, job, place, began)
+    kernel = Kernel(e, job, answer.origin, executable)
+    hold(key, kernel, job, answer, glance)
+    return kernel
+
+
+def _answer(job: KernelJob, place: Place, began: float) -> tuple[Any, Answer, Executable]:
+    """A glance at the store, then the answer that some process stored, or else what is found now, and its executable."""
+    from feinsum.compile.pause import collector_paused
+    from feinsum.generate.answers import store_answer, stored_answer
+
     glance = place.glance()
     answer = stored_answer(job, place)
     executable = None if answer is None else job.load(answer.program, check=answer.origin.rung != "exact")
     if answer is None or executable is None:
-        wake_compiler(chosen.context)
+        wake_compiler(job.device.context)
         with collector_paused:
             answer, executable, lasting = _climb(job, place, began)
         if lasting:
             store_answer(answer, job, place)
-    kernel = Kernel(e, job, answer.origin, executable)
-    hold(key, kernel, job, answer, glance)
-    return kernel
+    return glance, answer, executable
 
 
 def is_stored(
@@ -125,6 +137,12 @@ def expectation(
 
     The seconds are those of the record on the rung "exact", and None where nobody can tell.
     """
+    return apart(_expectation, e, device, database, sizes)
+
+
+def _expectation(
+    e: BatchedEinsum, device: Device, database: Database | str | os.PathLike[str] | None, sizes: Mapping[str, int] | None
+) -> tuple[str, float | None]:
     from feinsum.candidates.ladder import candidates
     from feinsum.compile.loading import load_loopy
     from feinsum.compile.pause import collector_paused
@@ -169,8 +187,9 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
     """Go down the ladder to the first choice that works, or the quickest of a heat; the last says whether the answer may be
     stored.
 
-    An answer that involves spaces of another package may not: their sources are not part of our fingerprint.  Nor may an
-    answer that replaces an exact record's kernel: it was built here when it was tuned, so its present failure may pass.
+    An answer that involves spaces of another package may not: their sources are not part of our fingerprint.  Nor may one
+    for which a space took too long, or one that replaces an exact record's kernel: it was built here when it was tuned, so
+    its present failure may pass.
     """
     from feinsum.candidates.ladder import candidates
     from feinsum.candidates.records import Inquiry
@@ -182,7 +201,9 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
     load_loopy()
     stores, count = place.stores, place.count()
     inquiry = Inquiry(stores, job.device.profile)
-    ours = all(s.function.__module__.startswith("feinsum.transforms.") for s in matching_spaces(job.canonical.einsum))
+    ours = none_overdue() and all(
+        s.function.__module__.startswith("feinsum.transforms.") for s in matching_spaces(job.canonical.einsum)
+    )
     # Of each rung the best record, as others are not rivals; all of them where no one of these works.
     brief = _choices(job, candidates(job.instance, stores, inquiry, of_rung=1))
     first = next(brief, None)
@@ -197,8 +218,10 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
     for choice in _following(first, tried, _choices(job, candidates(job.instance, stores, inquiry))):
         try:
             executable, program = job.make(choice.origin, check=choice.rung != "exact")
-        except FeinsumError as error:
-            logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a space makes us do
+            logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), reason(error))
             may_pass = may_pass or (choice.rung == "exact" and isinstance(error, TransformError))
             continue
         return Answer(choice.origin, program, inquiry.questions, count, inquiry.digest), executable, ours and not may_pass

@@ -2,9 +2,10 @@
 
 An attempt leaves a note in the cache's directory and removes it however it ends, unless the process dies::
 
-    note absent      -> try here
-    note, and locked -> another process is trying at this moment: try here
-    note, unlocked   -> a process died trying: try in a process of its own first
+    note absent            -> try here
+    note, and locked       -> another process is trying at this moment: try here
+    note, unlocked         -> a process died trying: try in a process of its own first
+    note with a verdict    -> that one failed, too: never try again
 
 The lock is the kernel's (``flock``), so it goes with the process that holds it.
 """
@@ -15,33 +16,55 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from feinsum.devices.store import opened
 
 SUFFIX = ".trying"
+_LONGEST = 4096
+"""Bytes of a note."""
+
+
+@dataclass
+class Attempt:
+    """The making of a kernel.
+
+    :ivar died: whether a process died making it.
+    :ivar verdict: why it is not to be tried again; empty if it is.
+    :ivar stays: whether the note stays, with that verdict.
+    """
+
+    died: bool = False
+    verdict: str = ""
+    stays: bool = False
 
 
 @contextlib.contextmanager
-def attempt(directory: Path | None, key: str) -> Iterator[bool]:
-    """Around the making of the kernel `key`; yields whether a process died making it.
+def attempt(directory: Path | None, key: str) -> Iterator[Attempt]:
+    """Around the making of the kernel `key`.
 
     Where there is no directory, or it cannot be written or locked, nothing is noted and nobody is warned.
     """
     path = None if directory is None else directory / (key + SUFFIX)
     note = None if path is None else _lock(path)
     if note is None or path is None:
-        yield False
+        yield Attempt()
         return
+    content = b""
+    with contextlib.suppress(OSError):  # the disk is full, or fails
+        content = os.pread(note, _LONGEST, 0)
+        os.pwrite(note, b"!", 0)
+    found = Attempt(content != b"", content[1:].decode(errors="replace"))
     try:
-        died = os.pread(note, 1, 0) != b""
-        with contextlib.suppress(OSError):  # the disk is full
-            os.pwrite(note, b"!", 0)
-        yield died
+        yield found
     finally:
         with contextlib.suppress(OSError):
-            os.ftruncate(note, 0)  # for whoever opened the note before it was removed
-            path.unlink()
+            if found.stays:
+                os.pwrite(note, found.verdict.encode()[:_LONGEST], 1)
+            else:
+                os.ftruncate(note, 0)  # for whoever opened the note before it was removed
+                path.unlink()
         os.close(note)
 
 

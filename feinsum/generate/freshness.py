@@ -18,6 +18,7 @@ from feinsum.candidates.records import Inquiry, Question
 from feinsum.database import Database, Stores, open_stores
 from feinsum.database.location import VARIABLE, Location, locate
 from feinsum.devices import DeviceProfile
+from feinsum.errors import require_of_system
 
 _SHARED_HEADER = 48
 """Bytes of the header of SQLite's -shm file, which every commit to the write-ahead log changes."""
@@ -102,7 +103,8 @@ def variable(name: str) -> Any:
 def _status(name: str) -> tuple[int, int, int] | None:
     try:
         status = os.stat(name)
-    except OSError:
+    except OSError as error:
+        require_of_system(error)
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -111,7 +113,8 @@ def _head(name: str) -> bytes | None:
     try:
         with open(name, "rb", buffering=0) as file:
             return file.read(_SHARED_HEADER)
-    except OSError:
+    except OSError as error:
+        require_of_system(error)
         return None
 
 

@@ -25,11 +25,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 
+from feinsum.apart import limit_s
 from feinsum.candidates.entrants import ENTRANTS, entrants
 from feinsum.candidates.ladder import Choice
 from feinsum.compile.executable import Executable
 from feinsum.ending import calling
-from feinsum.errors import DeviceError, FeinsumError, ValidationError
+from feinsum.errors import DeviceError, reason
 from feinsum.generate.cache import kernel_cache
 from feinsum.generate.turns import turn
 from feinsum.generate.workshop import KernelJob, Making
@@ -131,15 +132,13 @@ def _built(
             break
         with _passing_over(choice, failed):
             making = stack.enter_context(job.making(choice.origin))
-            if making.died:
-                raise ValidationError("a process died making this kernel")
             making.write()
             now = time.perf_counter()
             last = last if asked else max(last, now + (_BEGIN_SHARE - 1) * (now - began))
             asked[_begun(making.build)] = choice, making
-    able, left, end = set(), set(asked), math.inf
+    able, left, end = set(), set(asked), time.perf_counter() + limit_s()
     while left:
-        done, left = wait(left, None if end == math.inf else max(0.0, end - time.perf_counter()), FIRST_COMPLETED)
+        done, left = wait(left, max(0.0, end - time.perf_counter()), FIRST_COMPLETED)
         if not done:
             break
         for future in done:
@@ -173,9 +172,11 @@ def _passing_over(choice: Choice, failed: list[Choice]) -> Iterator[None]:
     """Around what an entrant may fail at."""
     try:
         yield
-    except FeinsumError as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a space makes us do
         failed.append(choice)
-        logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
+        logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), reason(error))
 
 
 def _times(job: KernelJob, executables: Sequence[Executable]) -> list[float]:

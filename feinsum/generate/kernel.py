@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from feinsum.apart import apart, remembered
 from feinsum.candidates.origin import Origin
 from feinsum.compile.executable import Executable, Geometry
 from feinsum.compile.indices import is_outgrown
@@ -111,7 +111,7 @@ class Kernel:
         """The expected length of each index; the kernel is right for all other lengths, too."""
         return self._job.canonical.renaming.inverse.lengths(self._job.lengths)
 
-    @cached_property
+    @remembered
     def t_unit(self) -> lp.TranslationUnit:
         """The transformed loopy kernel.
 
@@ -123,7 +123,7 @@ class Kernel:
         from feinsum.compile.realize import transformed
 
         e, space = self._job.canonical.einsum, self._job.find_space(self._origin)
-        return transformed(e, e.sizes_from(self._job.lengths), space, self.configuration, self.device.profile)
+        return apart(transformed, e, e.sizes_from(self._job.lengths), space, self.configuration, self.device.profile)
 
     def divides(self, letter: str) -> str | None:
         """How the kernel takes several values of an index at a time, in words; None if it loops over it, one by one.
@@ -134,7 +134,7 @@ class Kernel:
 
         if letter not in self.einsum.indexing.indices:
             raise ValidationError(f"'{self.einsum.subscripts}' has no index '{letter}'")
-        return why_not(self._job, self._origin, letter)
+        return apart(why_not, self._job, self._origin, letter)
 
     def __call__(
         self,
@@ -215,7 +215,7 @@ class Kernel:
             return self._executable
         with self._lock:
             if self._wide is None:
-                self._wide, _ = self._job.make(self._origin, wide=True)
+                self._wide, _ = apart(self._job.make, self._origin, wide=True)
             return self._wide
 
     def prove(self) -> None:

@@ -18,11 +18,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from feinsum.apart import apart
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.database import Database
 from feinsum.devices import Device
 from feinsum.devices.host import processors_allowed
 from feinsum.einsum import BatchedEinsum
+from feinsum.errors import FeinsumError
 from feinsum.generate import generate, is_stored
 from feinsum.generate.cache import kernel_cache
 from feinsum.generate.kernel import Kernel
@@ -43,10 +45,15 @@ def generate_all(wanted: Sequence[Wanted], device: Device, database: Any = None)
     """A kernel for each einsum and the lengths expected of its long axes, see :func:`feinsum.generate`."""
     builders = min(processors_allowed() - 1, _MOST_BUILDERS)
     if len(wanted) >= _FEW and builders > 0 and kernel_cache().limit_bytes:
-        new = [one for one in _distinct(wanted) if not is_stored(*one, device, database)]
-        if len(new) >= _FEW:
-            _build_together(new, device, database, min(builders, len(new) // 2))
+        apart(_build_new, wanted, device, database, builders)
     return [generate(e, device, database, sizes) for e, sizes in wanted]
+
+
+def _build_new(wanted: Sequence[Wanted], device: Device, database: Any, builders: int) -> None:
+    """Have those made that are not in the disk cache, if they are not few."""
+    new = [one for one in _distinct(wanted) if not is_stored(*one, device, database)]
+    if len(new) >= _FEW:
+        _build_together(new, device, database, min(builders, len(new) // 2))
 
 
 def _distinct(wanted: Sequence[Wanted]) -> list[Wanted]:
@@ -70,7 +77,7 @@ def _build_together(new: Sequence[Wanted], device: Device, database: Any, builde
         for feeder in feeders:
             feeder.start()
         for e, sizes in _taken(left):
-            with contextlib.suppress(Exception):  # told where it is asked for again
+            with contextlib.suppress(FeinsumError):  # told where it is asked for again
                 generate(e, device, database, sizes)
         for feeder in feeders:
             feeder.join(_PATIENCE_S)

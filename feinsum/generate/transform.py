@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from feinsum.apart import Question, apart, is_overdue
 from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.compile.codegen import generate_program, is_for_opencl, type_limits
+from feinsum.compile.codegen import generate_program, is_for_opencl, silenced, type_limits
 from feinsum.compile.executable import build
 from feinsum.compile.pause import deprecations_paused
 from feinsum.compile.realize import finishing_items
 from feinsum.database import Database, open_stores
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.errors import TransformError
+from feinsum.errors import TransformError, reason
 from feinsum.generate import expected_sizes
+from feinsum.generate.workshop import KernelJob
 from feinsum.match import (
     Match,
     convert_operands,
@@ -87,11 +88,9 @@ def _roads(fenced: lp.TranslationUnit, match: Match) -> list[_Road]:
 
 
 def _failure(device: Device, t_unit: lp.TranslationUnit) -> TransformError | None:
-    """The reason why a kernel does not build; None if it does.  Warnings are left to the final build."""
+    """The reason why a kernel does not build; None if it does."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            build(device.context, generate_program(t_unit))
+        build(device.context, generate_program(silenced(t_unit)))
     except TransformError as error:
         return error
     return None
@@ -127,7 +126,19 @@ def transform(
     :raises ShapeError: if `sizes` names a parameter that no long axis depends on.
     :raises TransformError: if no transformation applies, or other instructions cannot be kept apart.
     """
-    chosen, given = choose_device(device), t_unit
+    return apart(_transform, t_unit, choose_device(device), kernel_name, insn_match, database, sizes, epilogues)
+
+
+def _transform(
+    t_unit: lp.TranslationUnit,
+    chosen: Device,
+    kernel_name: str | None,
+    insn_match: Any,
+    database: Database | str | os.PathLike[str] | None,
+    sizes: Mapping[str, int] | None,
+    epilogues: bool,
+) -> lp.TranslationUnit:
+    given = t_unit
     match = match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)
     roads = _roads(fence(t_unit, match), match)
     # A record of the sums serves their epilogues; if these make one output, the space has to have all sums together.
@@ -135,11 +146,17 @@ def transform(
     canonical = canonicalize_einsum(e)
     expected = expected_sizes(e, evaluate_lengths(match.axes, sizes or {}))
     here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(expected)), chosen.profile)
+    job = KernelJob(canonical, here.lengths, chosen)
     unproved = given_builds = None
     for choice, road in product(candidates(here, open_stores(database)), roads):
         problem = choice.space.problem(e, expected, chosen.profile)
+        subject = ("transformation", choice.space.name, canonical.key)
+        if is_overdue(subject):
+            continue
         try:
-            with deprecations_paused:
+            key = job.key(choice.origin, choice.space, False, "transformation")
+            question = Question(subject, f"transforming '{match.kernel_name}' by '{choice.space.name}'")
+            with deprecations_paused, question, job.trying(key, choice.origin):
                 start, own = road.start
                 transformed = road.end(choice.space.transform(start, own, choice.configuration, problem), chosen)
                 transformed = type_limits(transformed, match.kernel_name)
@@ -154,9 +171,11 @@ def transform(
                     if (failure := _failure(chosen, alone)) is not None:
                         raise failure
             return transformed
-        except TransformError as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a space makes us do
             level = logging.INFO if road is not roads[-1] else logging.WARNING
-            logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
+            logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), reason(error))
     if unproved is not None:
         return unproved  # what keeps every kernel from being built here may not do so where the compiler builds it
     raise TransformError(f"no transformation applies to '{e.subscripts}' in kernel '{match.kernel_name}'")

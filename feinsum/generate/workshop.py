@@ -6,11 +6,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from feinsum.apart import Question, is_overdue, limit_s
 from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import CanonicalEinsum
 from feinsum.compile.executable import Executable, build
@@ -18,20 +19,18 @@ from feinsum.compile.program import Program
 from feinsum.devices import Device
 from feinsum.ending import calling
 from feinsum.errors import FeinsumError, TransformError, ValidationError
-from feinsum.generate.attempts import attempt
+from feinsum.generate.attempts import Attempt, attempt
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import code_fingerprint
-from feinsum.registry import file_stamps
+from feinsum.registry import file_digests
 from feinsum.space import Instance
 
 if TYPE_CHECKING:
     from feinsum.space import TransformSpace
+    from feinsum.tune.trial import Outcome
     from feinsum.validate import Workload
 
 logger = logging.getLogger(__name__)
-
-_PATIENCE_S = 60.0
-"""Seconds that a process may take to build a kernel at which another died, and to prove it."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,18 @@ class KernelJob:
             "driver": profile.driver,
             "profile": json.dumps(profile.to_dict(), sort_keys=True),
             "code": code_fingerprint(),
-            "files": file_stamps(),
+            "files": file_digests(),
         }
 
-    def key(self, origin: Origin, space: TransformSpace, wide: bool) -> str:
-        """The name of the cache's entry for one configuration."""
+    def key(self, origin: Origin, space: TransformSpace, wide: bool, kind: str = "program") -> str:
+        """The name of the cache's entry for one configuration.
+
+        :param kind: what the entry is.
+        """
         # The function is named too: another in its place, as tests and debuggers put there, is another space.
         function = f"{space.function.__module__}.{space.function.__qualname__}"
         own = {"space": (origin.space, origin.version, function), "configuration": dict(origin.configuration), "wide": wide}
-        return make_key("program", self.facts | own)
+        return make_key(kind, self.facts | own)
 
     def make(self, origin: Origin, *, wide: bool = False, check: bool = False) -> tuple[Executable, str]:
         """An executable, and the name of its entry in the cache.
@@ -85,8 +87,6 @@ class KernelJob:
         if found is not None:
             return found, key
         with self.making(origin, wide=wide) as making:
-            if making.died:
-                self._try_apart(origin)
             making.write()
             making.build()
             if check:
@@ -96,17 +96,50 @@ class KernelJob:
 
     @contextlib.contextmanager
     def making(self, origin: Origin, *, wide: bool = False) -> Iterator[Making]:
-        """Around the making of a kernel step by step: an end of the process in between is noted."""
-        space = self.find_space(origin)
-        key, cache = self.key(origin, space, wide), kernel_cache()
-        with attempt(cache.directory if cache.limit_bytes else None, key) as died:
-            yield Making(self, origin, space, wide, key, died)
+        """Around the making of a kernel step by step: an end of the process in between is noted.
 
-    def _try_apart(self, origin: Origin) -> None:
-        """Build and prove a configuration in a process of its own, as tuning does.
-
-        :raises ValidationError: if that process died too, or found it wrong.
+        :raises ValidationError: if the space took too long for this einsum, or if a process died making the kernel, and so
+            did another that tried it then.
         """
+        space = self.find_space(origin)
+        key = self.key(origin, space, wide)
+        if is_overdue(subject := ("kernel", space.name, self.canonical.key)):
+            raise ValidationError(f"space '{space.name}' took too long to make a kernel for this einsum")
+        with self.trying(key, origin):
+            yield Making(self, origin, space, wide, key, subject)
+
+    @contextlib.contextmanager
+    def trying(self, key: str, origin: Origin) -> Iterator[None]:
+        """Around what a configuration may kill the process in.
+
+        :param key: of the note.
+        :raises ValidationError: if a process died in it, and so did another that tried the configuration then.
+        """
+        cache = kernel_cache()
+        with attempt(cache.directory if cache.limit_bytes else None, key) as noted:
+            if noted.died:
+                self._clear(noted, origin)
+            yield
+
+    def _clear(self, noted: Attempt, origin: Origin) -> None:
+        """Try a kernel at which a process died in another one, unless that was done before, and keep the verdict.
+
+        :raises ValidationError: if the kernel is not to be tried here.
+        """
+        noted.stays = True
+        if not noted.verdict:
+            outcome = self._try_apart(origin)
+            if outcome is None:
+                noted.stays = False
+                return
+            said = f"a process died making this kernel, and another, started to see why, says: {outcome.message}"
+            if outcome.status in ("timeout", "interrupted"):  # which may be others' fault
+                raise ValidationError(said)
+            noted.verdict = said
+        raise ValidationError(noted.verdict)
+
+    def _try_apart(self, origin: Origin) -> Outcome | None:
+        """Build and prove a configuration in a process of its own, as tuning does; None if it is right."""
         from feinsum.tune.trial import Outcome, Trial
         from feinsum.tune.worker import Worker
 
@@ -120,14 +153,10 @@ class KernelJob:
         )
         worker = Worker("build", self.device.profile.id)
         try:
-            built = worker.build(trial, _PATIENCE_S)
-            outcome = built if isinstance(built, Outcome) else worker.prove(trial, built, _PATIENCE_S)
+            built = worker.build(trial, limit_s())
+            return built if isinstance(built, Outcome) else worker.prove(trial, built, limit_s())
         finally:
             worker.close()
-        if outcome is not None:
-            raise ValidationError(
-                f"a process died making this kernel, and another, started to see why, says: {outcome.message}"
-            )
 
     def load(self, key: str, check: bool = False) -> Executable | None:
         """The executable of an entry of the cache; None if there is none.
@@ -179,17 +208,22 @@ class Making:
     """The making of one kernel: its source, its machine code, and its proof.
 
     :ivar key: the name of its entry in the cache.
-    :ivar died: whether a process died making it.
     :ivar executable: what was built.
     """
 
     executable: Executable
 
-    def __init__(self, job: KernelJob, origin: Origin, space: TransformSpace, wide: bool, key: str, died: bool) -> None:
+    def __init__(
+        self, job: KernelJob, origin: Origin, space: TransformSpace, wide: bool, key: str, subject: Hashable
+    ) -> None:
         self._job, self._origin, self._space, self._wide = job, origin, space, wide
-        self.key, self.died = key, died
+        self.key, self._subject = key, subject
         self._program: Program | None = None
         self._proved = False
+
+    def _question(self, step: str) -> Question:
+        what = f"{self._space.name} {dict(self._origin.configuration)}"
+        return Question(self._subject, f"{step} the kernel of {what} for '{self._job.canonical.einsum.subscripts}'")
 
     def write(self) -> None:
         """Write the source; not to be done by two threads at a time.
@@ -202,7 +236,8 @@ class Making:
         # What an exact record tells of was generated, and run, with indices as wide as its lengths need.
         proved = self._origin.rung == "exact" and not self._wide
         sizes, configuration = e.sizes_from(self._job.lengths), self._origin.configuration
-        self._program = realize(e, sizes, self._space, configuration, profile, wide=self._wide, proved=proved)
+        with self._question("writing"):
+            self._program = realize(e, sizes, self._space, configuration, profile, wide=self._wide, proved=proved)
 
     def build(self) -> None:
         """Compile the source, which several threads may do at the same time.
@@ -210,14 +245,16 @@ class Making:
         :raises TransformError: if it does not build.
         """
         assert self._program is not None, "the source is written first"
-        self.executable = build(self._job.device.context, self._program)
+        with self._question("building"):
+            self.executable = build(self._job.device.context, self._program)
 
     def prove(self, proofs: Sequence[Workload]) -> None:
         """Compare what was built with the references of some cases.
 
         :raises ValidationError: if it is wrong.
         """
-        prove(self.executable, proofs)
+        with self._question("proving"):
+            prove(self.executable, proofs)
         self._proved = True
 
     def keep(self) -> None:

@@ -17,6 +17,7 @@ from feinsum.match.finishing import Finishing, set_aside
 from feinsum.match.isolate import isolate, without_others
 from feinsum.match.match import Match
 from feinsum.match.parting import leave_together, part_match
+from feinsum.match.returned import why_another
 from feinsum.match.spread import spread_loops
 
 __all__ = [
@@ -35,5 +36,6 @@ __all__ = [
     "part_match",
     "set_aside",
     "spread_loops",
+    "why_another",
     "without_others",
 ]

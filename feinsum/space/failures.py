@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 from types import TracebackType
 
+from feinsum.apart import Question
+from feinsum.errors import told
 from feinsum.space.space import TransformSpace
 
 logger = logging.getLogger(__name__)
@@ -12,6 +15,8 @@ logger = logging.getLogger(__name__)
 
 class Missed:
     """A context that an exception of a space leaves quietly, after a warning; what stands behind it is the answer then.
+
+    The space has a time limit (:mod:`feinsum.apart`).  That the memory is short is no fault of it.
 
     ::
 
@@ -22,6 +27,8 @@ class Missed:
     :param question: what the space was asked, as the warning says it.
     :param expected: exceptions that are answers, and so no reason to warn.
     :param passing: exceptions that are the caller's business, and so not held back.
+    :param subject: what is left out from then on if the answer takes too long; by default the space.
+    :param answer: whether it is one answer; else more time is given.
     :ivar error: the exception that was left behind; None if there was none.
     """
 
@@ -32,15 +39,20 @@ class Missed:
         *,
         expected: type[Exception] | tuple[()] = (),
         passing: type[Exception] | tuple[()] = (),
+        subject: Hashable = None,
+        answer: bool = True,
     ) -> None:
         self._space, self._question, self._expected, self._passing = space, question, expected, passing
         self.error: Exception | None = None
+        self._asked = Question(subject or space.name, f"asking space '{space.name}' {question}", answer=answer)
 
     def __enter__(self) -> Missed:
+        self._asked.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, self._passing):
+        self._asked.__exit__(kind, error, trace)
+        if not isinstance(error, Exception) or isinstance(error, (MemoryError, self._passing)):
             return False
         self.error = error
         if not isinstance(error, self._expected):
@@ -50,4 +62,4 @@ class Missed:
 
 def describe_failure(s: TransformSpace, error: Exception, question: str = "what it accepts") -> str:
     """One sentence that says at which question a space fails, and how."""
-    return f"space '{s.name}' fails when asked {question}: {type(error).__name__}: {error}"
+    return f"space '{s.name}' fails when asked {question}: {told(error)}"

@@ -28,6 +28,7 @@ at the plan's fields (:mod:`feinsum.parameters`)::
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -35,10 +36,11 @@ from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from feinsum.apart import remembered
 from feinsum.contraction import ContractionSchedule
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import FeinsumError, SpaceError, TransformError
+from feinsum.errors import FeinsumError, SpaceError, TransformError, told
 from feinsum.interrupts import load
 from feinsum.parameters import Parameter, described_parameters
 from feinsum.space.instance import Instance
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
     from feinsum.match import Match
 
 Transform = Callable[..., "lp.TranslationUnit"]
+
+_PATIENCE_S = 2.0
+"""Seconds of the processor in which a default is looked for: a space may refuse 10³⁰ configurations."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Part:
     def einsum(self) -> BatchedEinsum:
         return self.instance.einsum
 
-    @cached_property
+    @remembered
     def problem(self) -> Problem:
         """The problem that the space of the step is asked about."""
         return self.instance.problem(self.space)
@@ -200,22 +205,28 @@ class TransformSpace:
         return self.constraint(problem, configuration)
 
     def configurations(
-        self, problem: Problem, wanted: Mapping[str, Value] = MappingProxyType({})
+        self, problem: Problem, wanted: Mapping[str, Value] = MappingProxyType({}), *, seconds: float = math.inf
     ) -> Iterator[dict[str, Value]]:
-        """Every accepted configuration with the values that are wanted, those made of best guesses first."""
+        """Every accepted configuration with the values that are wanted, those made of best guesses first.
+
+        :param seconds: of the processor, after which the next one that is refused is the last that is looked at.
+        """
+        end = time.thread_time() + seconds
         parameters = self.parameters(problem)
         parameters |= {name: tuple(x for x in parameters[name] if x == value) for name, value in wanted.items()}
         for values in product(*parameters.values()):
             configuration = dict(zip(parameters, values, strict=True))
             if self.constraint(problem, configuration) is None:
                 yield configuration
+            elif time.thread_time() > end:
+                return
 
     def default(self, problem: Problem) -> dict[str, Value]:
         """The first accepted configuration: what a performance engineer would try first.
 
-        :raises TransformError: if no configuration is accepted on this device.
+        :raises TransformError: if no configuration is accepted on this device, or none is found in two seconds.
         """
-        for configuration in self.configurations(problem):
+        for configuration in self.configurations(problem, seconds=_PATIENCE_S):
             return configuration
         raise TransformError(f"space '{self.name}' has no configuration for '{problem.einsum}' on {problem.device.name}")
 
@@ -252,7 +263,8 @@ class TransformSpace:
 
         :raises TransformError: if the configuration is refused or a rewrite's preconditions do not hold, or if the match
             makes something of its sums and the space is not one for that.
-        :raises SpaceError: if the transformation raises anything else or returns nothing, which is a fault of the space.
+        :raises SpaceError: if the transformation raises anything else, or returns anything but the kernel with the same
+            arguments, which is a fault of the space.
         """
         reason = self.refusal(problem, configuration)
         if reason is not None:
@@ -278,15 +290,13 @@ class TransformSpace:
         letters = {own: letter for letter, own in roles.indices.items()}
         try:
             result = self.apply(t_unit, match.relabel(letters, roles.operands), problem, configuration)
-        except FeinsumError:
+        except (FeinsumError, MemoryError):
             raise
         except Exception as error:  # a bug of a space is a miss, never the end of a program
+            raise SpaceError(f"space '{self.name}' fails on {dict(configuration)}: {told(error)}") from error
+        if (reason := load("feinsum.match").why_another(result, t_unit, match)) is not None:
             raise SpaceError(
-                f"space '{self.name}' fails on {dict(configuration)}: {type(error).__name__}: {error}"
-            ) from error
-        if result is None:
-            raise SpaceError(
-                f"space '{self.name}' returns nothing for {dict(configuration)}; it returns the kernel it made"
+                f"space '{self.name}' returns {reason} for {dict(configuration)}; return the given kernel, changed"
             )
         return result
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from feinsum.apart import apart
 from feinsum.contraction import ContractionSchedule
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
@@ -93,7 +94,8 @@ def autotune(
     :param trials: how many configurations to try; None is as many as there are, or as `timeout` lets.
     :param timeout: seconds of the run, that final included; without `trials` and `timeout`, 60.  Trials that are not done
         by then are stopped and not recorded.  A run may take longer by the rest of the current trial and half a second of
-        samples, if nothing right is known yet, and by the time in which a space finds its first configuration.
+        samples, if nothing right is known yet, and by the time in which a space finds its first configuration: a third of
+        ``FEINSUM_CANDIDATE_TIMEOUT`` at most, which is 60 s unless given.
     :param sampler: see :func:`feinsum.search.make_sampler`.
     :param seed: of the search, and of the inputs and a length with which variants are proved; records keep the latter.  By
         default that of the search is 0, and the other is drawn for every run.
@@ -150,7 +152,8 @@ def tune_on(
     start, budget = time.monotonic(), Budget(effort.timeout)
     task = make_task(what, sizes, engine.profile, effort.seed)
     require_writable(store)
-    contest = Contest(task, store, space, effort.trials, effort.sampler, effort.begin, effort.schedule, effort.first)
+    order, sampler = (effort.begin, effort.schedule, effort.first), effort.sampler
+    contest = apart(Contest, task, store, space, effort.trials, sampler, *order)
     tuning = StepTuning(effort.steps, effort.trials, effort.timeout, _step_tuner(engine, store, contest, effort, budget))
     records: list[TuningRecord] = []
     decided, interrupted = None, False

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from feinsum.apart import apart, is_overdue
 from feinsum.candidates.composed import compositions
 from feinsum.candidates.entrants import entrants
 from feinsum.candidates.ladder import candidates
@@ -72,8 +73,11 @@ class Contestant:
     best_s: float = math.inf
 
     def ask(self) -> Mapping[str, Any] | None:
-        """A configuration that was not asked before; None when there is none left, or the space fails when asked."""
-        with Missed(self.space):
+        """A configuration that was not asked before; None when there is none left, or the space fails when asked, or
+        takes too long to find one."""
+        if is_overdue(subject := ("search", id(self))) or is_overdue(self.space.name):
+            return None
+        with Missed(self.space, "for a configuration", subject=subject):
             if self.chains:
                 return self.chains.pop(0)
             while (found := self.sampler.ask()) is not None and found in self.composed:
@@ -92,7 +96,7 @@ class Contest:
     :param schedule: an order of contraction, in the letters of the given einsum, whose chain is tried before all others.
     :param first: configurations to try before those, each with the name of its space.
     :ivar best: the winner of the last final, or else the fastest record; None while none is right.
-    :raises TransformError: if no space takes part.
+    :raises TransformError: if no space takes part, or takes too long to say so.
     :raises SearchError: if `begin` names a parameter that no participating space has.
     """
 
@@ -107,6 +111,8 @@ class Contest:
         schedule: ContractionSchedule | None = None,
         first: Sequence[tuple[str, Configuration]] = (),
     ) -> None:
+        if only is not None and is_overdue(only):
+            raise SpaceError(f"space '{only}' took too long to answer")
         able = task.subject.spaces()
         matching = [s for s in able if only in (None, s.name)]
         if not matching:
@@ -155,6 +161,9 @@ class Contest:
     def compose(self) -> int:
         """Put chains together from the known configurations of their steps, to be asked next; and say how many are
         waiting."""
+        return apart(self._compose)
+
+    def _compose(self) -> int:
         if self._task.instance is None:
             return 0
         inquiry = Inquiry(open_stores(self._store), self._task.profile)
@@ -194,6 +203,9 @@ class Contest:
         Spaces take turns; one whose best takes n times as long as that of the fastest space gets a trial for each n of it.
         The generic space gets a few trials, and more only when nothing else is left.
         """
+        return apart(self._next_trial)
+
+    def _next_trial(self) -> Trial | None:
         while left := [c for c in self._contestants.values() if not c.exhausted]:
             special = [c for c in left if c.space.rank > 0]
             generic = [c for c in left if c.space.rank == 0 and c.asked < _GENERIC_TRIALS]
@@ -230,6 +242,9 @@ class Contest:
 
     def complexity(self, record: TuningRecord) -> int:
         """The number of parameters whose value is not that of the default configuration; in a chain, of all its steps."""
+        return apart(self._complexity, record)
+
+    def _complexity(self, record: TuningRecord) -> int:
         space = self._contestants[record.space].space
         problem = self._task.problem(space)
         parts = space.parts(problem, record.configuration)
@@ -248,7 +263,7 @@ def _entered(
     begin: Sequence[Configuration],
 ) -> Contestant | None:
     """A contestant; None, with a warning, for a space that fails when asked what it accepts, unless it is the only one."""
-    with Missed(space, passing=FeinsumError) as missed:
+    with Missed(space, passing=FeinsumError, answer=False) as missed:
         return _contestant(task, store, space, share, sampler, begin)
     if only is not None and missed.error is not None:
         raise SpaceError(describe_failure(space, missed.error)) from missed.error

@@ -204,9 +204,11 @@ class Worker:
         if process is None or process.stdin is None:
             raise WorkerLostError("the run has ended", "ended")
         self._forget_log()
-        try:
+        # What a signal handler raises meanwhile, a TimeoutError perhaps, is no failure of the pipe.
+        with contextlib.suppress(BrokenPipeError, ValueError):  # closed by either side, as the answer will say
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
+        try:
             line = self._wait(timeout_s)
         except queue.Empty:
             memory = used_up(process.pid)
@@ -214,8 +216,6 @@ class Worker:
             if memory is not None:
                 raise WorkerLostError(f"out of memory: no answer within {timeout_s:g} s, {memory}", "memory") from None
             raise WorkerLostError(f"no answer within {timeout_s:g} s", "timeout") from None
-        except (OSError, ValueError):  # the pipe is broken, or closed by this side
-            line = None
         if line is None:
             code, ours = process.wait(), self._process is not process
             message = f"the process {_ending(code)}{self._log_tail()}"
