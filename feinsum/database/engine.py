@@ -17,7 +17,7 @@ from sqlalchemy.pool import QueuePool
 
 from feinsum.database import sqlite
 from feinsum.database.faults import one_line
-from feinsum.database.location import VARIABLE, Location
+from feinsum.database.location import FORMS, VARIABLE, Location
 from feinsum.errors import DatabaseError
 
 
@@ -51,8 +51,11 @@ def _postgresql(location: Location) -> sa.Engine:
         raise DatabaseError(
             f"PostgreSQL needs the package {error.name}, which is not here: pip install 'feinsum[postgres]'"
         ) from None
-    except (SQLAlchemyError, ValueError) as error:
-        raise DatabaseError(f"{location} is no URL of a database: {one_line(error)}") from None
+    except ValueError:  # whose message repeats what was taken for a port
+        raise DatabaseError(f"{location} is no URL of a database; {FORMS}") from None
+    except SQLAlchemyError as error:
+        why = location.without_secrets(one_line(error))
+        raise DatabaseError(f"{location} is no URL of a database: {why}") from None
 
 
 def _sqlite(path: Path, mode: str, timeout_s: float) -> sa.Engine:

@@ -17,7 +17,9 @@ def reporting(where: Location) -> Iterator[None]:
     try:
         yield
     except _errors() as error:
-        raise DatabaseError(_explain(where, error)) from error
+        # A traceback shows the cause, too, which may repeat a part of the URL.
+        cause = error if where.without_secrets(str(error)) == str(error) else None
+        raise DatabaseError(_explain(where, error)) from cause
 
 
 def _errors() -> tuple[type[Exception], ...]:
@@ -45,7 +47,7 @@ _CAUSES = (
 
 
 def _explain(where: Location, error: Exception) -> str:
-    text = one_line(error)
+    text = where.without_secrets(one_line(error))
     advice = next((advice for symptom, advice in _CAUSES if symptom in text), "")
     return f"store {where}: {text}" + (f": {advice}" if advice else "")
 
