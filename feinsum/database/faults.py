@@ -23,12 +23,12 @@ def reporting(where: Location) -> Iterator[None]:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """The exceptions of SQLite's module, and those of SQLAlchemy if it was imported."""
+    """The exceptions of SQLite's module and of files, and those of SQLAlchemy if it was imported."""
     if "sqlalchemy" not in sys.modules:
-        return (sqlite3.Error,)
+        return sqlite3.Error, OSError
     from sqlalchemy.exc import DBAPIError, TimeoutError
 
-    return sqlite3.Error, DBAPIError, TimeoutError
+    return sqlite3.Error, OSError, DBAPIError, TimeoutError
 
 
 _CAUSES = (

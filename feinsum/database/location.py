@@ -25,7 +25,9 @@ _PORT = re.compile(r"[^:/]+://[^:/?@]*:(?!\d*(/|$))")
 """The beginning of a URL in which something other than a port follows the first colon."""
 _OTHER_FORM = re.compile(r"postgres(ql)?(\+\w+)?:(?!//)|.*\bpassword\s*=", re.DOTALL)
 """Texts that are neither URLs nor likely names of files, and may hold passwords."""
-_SHOWN = frozenset(("host", "hostaddr", "port", "user", "dbname", "service", "sslmode", "connect_timeout", "application_name"))
+_SHOWN = frozenset(
+    ("host", "hostaddr", "port", "user", "dbname", "service", "sslmode", "connect_timeout", "application_name")
+)
 """The parameters of a URL whose values are no secrets; ``options`` may hold anything."""
 FORMS = "give the path of a file, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 _SHORTEST = 3
