@@ -16,8 +16,8 @@ was not there: twice as fast if the measured configuration can stay as it is, a 
 record stands among the predictions by its time.  On a rung the nearest record comes first, unless one of another space
 promises much less time here: that space may have been younger than the nearest record, or not been tried.
 
-A record of a narrow search (:mod:`feinsum.candidates.searches`), of this einsum or another, that the cost model expects to be
-beaten by what was not tried is doubted: a heat decides, and where there is none, a promise of half its time.
+A record of a narrow search (:mod:`feinsum.candidates.searches`), of this einsum or another, is doubted if the cost model
+expects what was not tried to beat it: a heat decides, and where there is none, a promise of half its time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from feinsum.candidates.composed import StepOrigin, best_chains, origins
 from feinsum.candidates.origin import Origin
 from feinsum.candidates.predicted import SECONDS, Favourite, expected_s, favourites, unlike_each_other
 from feinsum.candidates.records import Inquiry, Question, scaled_s, time_at
-from feinsum.candidates.searches import Doubt, Search
+from feinsum.candidates.searches import LEAST_S, Doubt, Search
 from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better, nearest
 from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
@@ -131,6 +131,8 @@ def _climb(
     for rung, record in _most_promising_first(inquiry.precedents(question), question, here, matching):
         if any(rung == choice.rung for choice in beaten) or seen[rung] == of_rung:
             continue  # what is farther away than one that was beaten
+        if any(record == choice.record for choice in doubted):
+            continue  # an exact one is among those at other lengths, too
         seen[rung] += 1
         s = matching[record.space]
         adapted = record.configuration if rung == "exact" else adapt(record, here, s)
@@ -249,16 +251,24 @@ class _Favoured:
         own = choice.space.name, choice.space.completed(choice.configuration)
         rivals = (f for f in self.unlike_each_other if (f.space.name, f.space.completed(f.configuration)) != own)
         rival = next(filter(search.leaves_open, rivals), None)
-        if rival is None or not time_s or rival.expected_s >= WORTHWHILE * time_s:
+        if rival is None or time_s is None or time_s < LEAST_S:
+            return None
+        modelled_s = self._modelled_s(choice)
+        share, modelled = rival.expected_s / time_s, rival.expected_s / modelled_s if modelled_s else 0.0
+        if share >= WORTHWHILE or (modelled >= WORTHWHILE and share >= MUCH_BETTER):
             return None
         expected = f"an untried one of {rival.space.name} is expected to take {duration(rival.expected_s)}"
         text = f"record {record.id} of {choice.space.name} is the best {search.describe()}: {duration(time_s)}; {expected}"
-        return Doubt(text, rival.expected_s / time_s)
+        return Doubt(text, max(share, modelled))
 
     def _time_s(self, choice: Choice, record: TuningRecord) -> float | None:
         """The time of the choice of a record: as it was measured on this device, or as the cost model expects it here."""
         if record.device == self._here.profile.id:
             return time_at(record, choice.configuration, self._here, choice.space)
+        return self._modelled_s(choice)
+
+    def _modelled_s(self, choice: Choice) -> float | None:
+        """What the cost model expects of a choice, whatever was measured; None if its space refuses it."""
         with Missed(choice.space, expected=FeinsumError):
             return expected_s(self._here, choice.space, choice.configuration)
         return None

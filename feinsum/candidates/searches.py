@@ -17,6 +17,8 @@ from feinsum.database import TuningRecord
 from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL
 
+LEAST_S = 10e-6
+"""The shortest time of a kernel in which differences matter: a call takes about as long."""
 _JUDGED = 6
 """Configurations of a space after which a search has judged it, as the tuner does."""
 
@@ -26,7 +28,8 @@ class Doubt:
     """The reason why a record may not be the quickest.
 
     :ivar text: in words, with the evidence.
-    :ivar gain: the share of the record's time that the cost model expects the rival to take.
+    :ivar gain: the share of the record's time that the cost model expects the rival to take, by the time that was measured
+        or that it expects of the record's configuration, whichever promises less.
     """
 
     text: str

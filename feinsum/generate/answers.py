@@ -38,8 +38,10 @@ class Answer:
     evidence: str
 
     def refreshed(self, job: KernelJob, place: Place) -> Answer | None:
-        """This answer if it still holds or nobody can tell, with the present number of records; None if other records are to
-        be considered."""
+        """This answer if it still holds or nobody can tell, with the present number of records.
+
+        None if other records are to be considered.
+        """
         count = place.count()
         if count is not None and count == self.count:
             return self

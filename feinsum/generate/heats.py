@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 
 from feinsum.candidates.entrants import ENTRANTS, entrants
 from feinsum.candidates.ladder import Choice
+from feinsum.candidates.searches import LEAST_S
 from feinsum.compile.executable import Executable
 from feinsum.ending import calling
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
@@ -50,8 +51,8 @@ _RUNS_S = 0.15
 """Seconds of runs."""
 _TURN_S = 2.0
 """Seconds for which heats of other processes on the same device are waited for."""
-_LEAST_S, _MOST_S = 10e-6, 0.25
-"""Expected times for which a heat is worth it, and not too long."""
+_MOST_S = 0.25
+"""The longest expected time for a heat, which is worth it from :data:`LEAST_S` on."""
 _MOST_BYTES = {"cpu": 512 << 20}
 """What arrays may take, by kind of device; long axes are cut to fit."""
 _MOST_BYTES_ELSEWHERE = 2 << 30
@@ -71,7 +72,7 @@ def entrants_of(job: KernelJob, first: Choice, others: Iterator[Choice]) -> list
     times = [choice.expected_s * share for choice in found if choice.expected_s is not None]
     # The time of a record that is doubted is known: that it takes long is what may be gained.
     longest = max(times) if any(choice.is_doubted for choice in found) else times[0]
-    return found if longest >= _LEAST_S and times[0] <= _MOST_S else [first]
+    return found if longest >= LEAST_S and times[0] <= _MOST_S else [first]
 
 
 def entrants_wanted() -> int:
@@ -141,7 +142,9 @@ def _built(
             asked[_begun(making.build)] = choice, making
     able, left, end = set(), set(asked), math.inf
     while left:
-        done, left = wait(left, None if end == math.inf else max(0.0, end - time.perf_counter()), FIRST_COMPLETED)
+        # A record that is doubted must not lose because its compiler is slow.
+        patient = end == math.inf or any(asked[future][0].is_doubted for future in left)
+        done, left = wait(left, None if patient else max(0.0, end - time.perf_counter()), FIRST_COMPLETED)
         if not done:
             break
         for future in done:
