@@ -125,4 +125,4 @@ def store(tmp_path: Path) -> str:
 def wide_searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of few trials count as those of wide searches, unless a test is marked `narrow`."""
     if "narrow" not in request.keywords:
-        monkeypatch.setattr("feinsum.candidates.searches.Search.is_wide", lambda *_: True)
+        monkeypatch.setattr("feinsum.candidates.searches.PastSearch.is_wide", lambda *_: True)

@@ -34,7 +34,7 @@ from feinsum.candidates.composed import StepOrigin, best_chains, origins
 from feinsum.candidates.origin import Origin
 from feinsum.candidates.predicted import SECONDS, Favourite, expected_s, favourites, unlike_each_other
 from feinsum.candidates.records import Inquiry, Question, scaled_s, time_at
-from feinsum.candidates.searches import LEAST_S, Doubt, Search
+from feinsum.candidates.searches import LEAST_S, Doubt, PastSearch
 from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better, nearest
 from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
@@ -242,7 +242,7 @@ class _Favoured:
     def _found(self) -> list[Favourite]:
         return favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
 
-    def doubt(self, choice: Choice, search: Search) -> Doubt | None:
+    def doubt(self, choice: Choice, search: PastSearch) -> Doubt | None:
         """Why the choice of a record may not be the quickest; None if there is no reason to think so."""
         record = choice.record
         if record is None or search.is_wide(self._spaces):

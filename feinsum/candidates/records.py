@@ -21,10 +21,10 @@ from hashlib import blake2b
 from typing import Any
 
 from feinsum.candidates.predicted import expected_s, finishing_work
-from feinsum.candidates.searches import Search
+from feinsum.candidates.searches import PastSearch
 from feinsum.canonicalization import parse_key
 from feinsum.cost import Work
-from feinsum.database import TuningRecord, best_known
+from feinsum.database import TuningRecord, Where, best_known
 from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
 from feinsum.errors import FeinsumError
@@ -125,11 +125,11 @@ class Inquiry:
         """The records of other types, best evidence first, each with its kind."""
         yield from (found for found in self.ask(replace(question, wide=True)) if not _of_types(found[1], question))
 
-    def search(self, record: TuningRecord, question: Question) -> Search:
+    def search(self, record: TuningRecord, question: Question) -> PastSearch:
         """The search in which a record was found, as far as spaces of the question took part."""
         lengths = tuple(sorted(record.sizes.items()))
         own = Question(record.einsum_key, "", lengths, (), question.spaces, trials_on=(record.device, record.driver))
-        return Search(tuple(trial for _, trial in self.ask(own)), self._stores.is_curated(record))
+        return PastSearch(tuple(trial for _, trial in self.ask(own)), self._stores.is_curated(record))
 
     def ask(self, question: Question) -> list[tuple[str, TuningRecord]]:
         """The answer to one question, best evidence first."""
@@ -141,8 +141,8 @@ class Inquiry:
         profile = self.profile
         if q.trials_on is not None:
             device, driver = q.trials_on
-            where = {"einsum_key": q.einsum_key, "sizes": dict(q.lengths), "spaces": q.spaces}
-            found = self._stores.query(status=None, device=device, driver=driver, **where)
+            where: Where = {"einsum_key": q.einsum_key, "sizes": dict(q.lengths), "device": device, "driver": driver}
+            found = self._stores.query(status=None, spaces=q.spaces, **where)
             return [("trial", record) for record in found]
         if not q.wide:
             best = best_known(self._stores, q.einsum_key, dict(q.lengths), profile.id, profile.driver, q.spaces)

@@ -37,7 +37,7 @@ class Doubt:
 
 
 @dataclass(frozen=True)
-class Search:
+class PastSearch:
     """What was tried of an einsum at certain lengths, on one device and driver, by the present versions of spaces.
 
     :ivar trials: the records of it, whatever their outcome.

@@ -57,13 +57,15 @@ class Stores:
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
         """The records of both, each once, best first; see :meth:`Database.query`."""
         found = {record.id: record for record in self.curated.query(status=status, limit=limit, **where)}
-        own = self._ask(lambda store: store.query(status=status, limit=limit, **where), [])
+        none: list[TuningRecord] = []
+        own = self._ask(lambda store: store.query(status=status, limit=limit, **where), none)
         found |= {record.id: record for record in own}
         return sorted(found.values(), key=order)[:limit]
 
     def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
         """The fastest record of both for every einsum with sizes, device and driver; see :meth:`Database.winners`."""
-        return winners([*self.curated.winners(**where), *self._ask(lambda store: store.winners(**where), [])])
+        none: list[TuningRecord] = []
+        return winners([*self.curated.winners(**where), *self._ask(lambda store: store.winners(**where), none)])
 
     def best(self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]) -> TuningRecord | None:
         """The faster of the two best records; see :meth:`Database.best`."""
