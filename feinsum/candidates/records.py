@@ -142,7 +142,8 @@ class Inquiry:
         if q.trials_on is not None:
             device, driver = q.trials_on
             where: Where = {"einsum_key": q.einsum_key, "sizes": dict(q.lengths), "device": device, "driver": driver}
-            found = self._stores.query(status=None, spaces=q.spaces, **where)
+            where["spaces"] = q.spaces
+            found = self._stores.query(status=None, **where)
             return [("trial", record) for record in found]
         if not q.wide:
             best = best_known(self._stores, q.einsum_key, dict(q.lengths), profile.id, profile.driver, q.spaces)
