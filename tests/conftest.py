@@ -119,3 +119,10 @@ def player() -> Device:
 def store(tmp_path: Path) -> str:
     """The place of a database that does not exist yet."""
     return str(tmp_path / "records.sqlite")
+
+
+@pytest.fixture(autouse=True)
+def wide_searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of few trials count as those of wide searches, unless a test is marked `narrow`."""
+    if "narrow" not in request.keywords:
+        monkeypatch.setattr("feinsum.candidates.searches.PastSearch.is_wide", lambda *_: True)

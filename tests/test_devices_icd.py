@@ -190,3 +190,25 @@ def test_a_temporary_directory_that_others_could_write_is_not_used(machine: Path
         assert store.cache_directory() != open_to_all
     finally:
         store.private_temporary_directory.cache_clear()
+
+
+def test_a_damaged_vendor_file_hides_no_other_driver(machine: Path) -> None:
+    """Long lines, other programs' bytes, nothing, directories, pipes and what may not be read are ignored."""
+    vendors = machine / "vendors"
+    pocl = library(machine / "libpocl.so.2")
+    named(vendors, long="x" * 100_000, path="/x" * 50_000, lines="one\ntwo", empty="", pocl=pocl)
+    (vendors / "bytes.icd").write_bytes(bytes(range(256)))
+    (vendors / "zeros.icd").write_bytes(b"lib\0.so")
+    (vendors / "directory.icd").mkdir()
+    os.mkfifo(vendors / "pipe.icd")
+    (vendors / "nowhere.icd").symlink_to(machine / "gone")
+    assert icd.find_libraries() == (pocl,)
+    assert icd.vendors_directory([pocl]).is_dir()
+
+
+@pytest.mark.parametrize("form", ["x" * 100_000, "/x" * 50_000 + ".icd", "/nonexistent/a.icd"])
+def test_a_variable_that_names_no_driver_breaks_nothing(machine: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """The probe then says that the library cannot be opened."""
+    for variable in ("OPENCL_VENDOR_PATH", "OCL_ICD_VENDORS"):
+        monkeypatch.setenv(variable, form)
+        assert set(icd.find_libraries()) <= {form}

@@ -211,7 +211,7 @@ def test_long_axes_are_cut(cpu: Device, store: str, clock: Times, monkeypatch: p
 
 
 def test_an_exact_record_is_taken_as_it_is(cpu: Device, store: str, clock: Times) -> None:
-    """Somebody measured it, and more than a heat does."""
+    """Its search was wide, and measured more than a heat does."""
     autotune(E, cpu, store, SIZES, trials=1, progress=False)
     timed = clock([4e-3, 3e-3, 1e-3, 2e-3])
     assert fe.generate(E, cpu, store, SIZES).rung == "exact"

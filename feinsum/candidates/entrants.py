@@ -31,7 +31,8 @@ _PLACE_OF_DEFAULT = 2
 
 def entrants(first: Choice, others: Iterable[Choice], most: int = ENTRANTS) -> list[Choice]:
     """The first choice of the ladder, and at most so many with it that are expected to be quick and differ from each other;
-    among them the default of the first one's space, unless little is expected of it, and the quickest of another space.
+    among them the default of the first one's space, unless little is expected of it, the quickest of another space, and a
+    record that is doubted.
 
     :param others: the other choices, one record of each rung.
     """
@@ -45,6 +46,9 @@ def entrants(first: Choice, others: Iterable[Choice], most: int = ENTRANTS) -> l
     if most > 1 and elsewhere and all(choice.space is first.space for choice in found):
         other = min(elsewhere, key=_seconds)
         found = [*found[: most - 1], other] if _seconds(other) < FAR * quickest else found
+    doubted = next((choice for choice in guessed if choice.is_doubted), None)
+    if most > 1 and doubted is not None:  # it was measured, however it compares with guesses
+        found = [found[0], doubted, *(choice for choice in found[1:] if choice is not doubted)][:most]
     return found
 
 

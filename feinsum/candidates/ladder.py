@@ -15,6 +15,9 @@ another einsum comes before the favourites of the cost model, unless one of thes
 was not there: twice as fast if the measured configuration can stay as it is, a tenth faster if it has to change.  Then the
 record stands among the predictions by its time.  On a rung the nearest record comes first, unless one of another space
 promises much less time here: that space may have been younger than the nearest record, or not been tried.
+
+A record of a narrow search (:mod:`feinsum.candidates.searches`), of this einsum or another, is doubted if the cost model
+expects what was not tried to beat it: a heat decides, and where there is none, a promise of half its time.
 """
 
 from __future__ import annotations
@@ -29,13 +32,15 @@ from typing import Any
 from feinsum.apart import remembered
 from feinsum.candidates.composed import StepOrigin, best_chains, origins
 from feinsum.candidates.origin import Origin
-from feinsum.candidates.predicted import SECONDS, Favourite, favourites, unlike_each_other
+from feinsum.candidates.predicted import SECONDS, Favourite, expected_s, favourites, unlike_each_other
 from feinsum.candidates.records import Inquiry, Question, scaled_s, time_at
+from feinsum.candidates.searches import LEAST_S, Doubt, PastSearch
 from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better, nearest
 from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
 from feinsum.errors import FeinsumError, TransformError
 from feinsum.registry import matching_spaces
+from feinsum.report.units import duration
 from feinsum.space import Instance, Missed, Problem, TransformSpace
 
 _MORE_PROMISING = 0.7
@@ -58,6 +63,7 @@ class Choice:
     :ivar expected_s: the time expected at the lengths asked for, in seconds, where the cost model has a say.
     :ivar steps: of a chain: where the kernel of each step comes from.
     :ivar heat: see :class:`Origin`.
+    :ivar doubt: the same.
     """
 
     rung: str
@@ -67,6 +73,12 @@ class Choice:
     expected_s: float | None = None
     steps: tuple[StepOrigin, ...] = ()
     heat: tuple[tuple[str, float], ...] = ()
+    doubt: str = ""
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether its record is what is doubted."""
+        return bool(self.doubt) and self.record is not None
 
     @property
     def origin(self) -> Origin:
@@ -80,6 +92,7 @@ class Choice:
             self.expected_s,
             self.steps,
             self.heat,
+            self.doubt,
         )
 
 
@@ -113,31 +126,46 @@ def _climb(
 ) -> Iterator[Choice]:
     question, favoured = Question.of(here, matching.values()), _Favoured(here, tuple(matching.values()))
     beaten: list[Choice] = []
+    doubted: list[Choice] = []
     seen: Counter[str] = Counter()
     for rung, record in _most_promising_first(inquiry.precedents(question), question, here, matching):
         if any(rung == choice.rung for choice in beaten) or seen[rung] == of_rung:
             continue  # what is farther away than one that was beaten
+        if any(record == choice.record for choice in doubted):
+            continue  # an exact one is among those at other lengths, too
         seen[rung] += 1
         s = matching[record.space]
-        adapted = None if rung == "exact" else adapt(record, here, s)
+        adapted = record.configuration if rung == "exact" else adapt(record, here, s)
         if adapted is not None:
             choice = Choice(rung, s, adapted, record)
+            found = favoured.doubt(choice, inquiry.search(record, question))
+            if found is not None:
+                choice = _at_our_lengths(replace(choice, doubt=found.text), here)
+                doubted.append(choice)
+                if found.gain < MUCH_BETTER:
+                    seen[rung] -= 1  # the next may be of a wide search
+                    continue
             as_measured = Choice(rung, s, record.configuration, record)
             share = MUCH_BETTER if _accepts(as_measured, problems[s.name]) else WORTHWHILE
             if record.einsum_key != question.einsum_key and favoured.beat(choice, share):
                 beaten.append(_at_our_lengths(choice, here))
                 continue
             yield choice
-        yield Choice(rung, s, record.configuration, record)
+        if rung != "exact":
+            yield Choice(rung, s, record.configuration, record)
+    told = doubted[0].doubt if doubted else ""
     best = favoured.unlike_each_other
     composed = [c for name, s in matching.items() for c in best_chains(s, problems[name], inquiry)]
     limit_s = _OF_ONE_LAUNCH * best[0].expected_s if best and _is_one_launch(best[0], problems) else math.inf
     chains: dict[bool, list[Choice]] = {True: [], False: []}
     for c in composed:
         leads = c.rung == "steps" or c.is_cached or c.expected_s < limit_s
-        chains[leads].append(Choice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins))
-    models = [Choice("cost model", f.space, f.configuration, None, f.expected_s) for f in best]
-    leading = sorted([*chains[True], *beaten, *models[:1]], key=lambda choice: choice.expected_s or 0.0)
+        chains[leads].append(Choice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins, doubt=told))
+    models = [Choice("cost model", f.space, f.configuration, None, f.expected_s, doubt=told) for f in best]
+    first_of_rung = {choice.rung: choice for choice in reversed(doubted)}
+    leading = sorted(
+        [*chains[True], *beaten, *first_of_rung.values(), *models[:1]], key=lambda choice: choice.expected_s or 0.0
+    )
     guesses = [*leading, *chains[False], *models[1:]]
     for rung, record in inquiry.of_other_types(question):
         s = matching[record.space]
@@ -152,7 +180,7 @@ def _climb(
         with Missed(s, expected=TransformError):  # which says that nothing of it is accepted on this device
             configuration = s.default(problems[s.name])
         if configuration is not None:
-            yield Choice("default" if s.rank > 0 else "generic", s, configuration, None, favoured.default_s(s))
+            yield Choice("default" if s.rank > 0 else "generic", s, configuration, None, favoured.default_s(s), doubt=told)
 
 
 def _is_one_launch(favourite: Favourite, problems: Mapping[str, Problem]) -> bool:
@@ -214,6 +242,37 @@ class _Favoured:
     def _found(self) -> list[Favourite]:
         return favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
 
+    def doubt(self, choice: Choice, search: PastSearch) -> Doubt | None:
+        """Why the choice of a record may not be the quickest; None if there is no reason to think so."""
+        record = choice.record
+        if record is None or search.is_wide(self._spaces):
+            return None
+        time_s = record.median_s if choice.rung == "exact" else self._time_s(choice, record)
+        own = choice.space.name, choice.space.completed(choice.configuration)
+        rivals = (f for f in self.unlike_each_other if (f.space.name, f.space.completed(f.configuration)) != own)
+        rival = next(filter(search.leaves_open, rivals), None)
+        if rival is None or time_s is None or time_s < LEAST_S:
+            return None
+        modelled_s = self._modelled_s(choice)
+        share, modelled = rival.expected_s / time_s, rival.expected_s / modelled_s if modelled_s else 0.0
+        if share >= WORTHWHILE or (modelled >= WORTHWHILE and share >= MUCH_BETTER):
+            return None
+        expected = f"an untried one of {rival.space.name} is expected to take {duration(rival.expected_s)}"
+        text = f"record {record.id} of {choice.space.name} is the best {search.describe()}: {duration(time_s)}; {expected}"
+        return Doubt(text, max(share, modelled))
+
+    def _time_s(self, choice: Choice, record: TuningRecord) -> float | None:
+        """The time of the choice of a record: as it was measured on this device, or as the cost model expects it here."""
+        if record.device == self._here.profile.id:
+            return time_at(record, choice.configuration, self._here, choice.space)
+        return self._modelled_s(choice)
+
+    def _modelled_s(self, choice: Choice) -> float | None:
+        """What the cost model expects of a choice, whatever was measured; None if its space refuses it."""
+        with Missed(choice.space, expected=FeinsumError):
+            return expected_s(self._here, choice.space, choice.configuration)
+        return None
+
     def beat(self, choice: Choice, share: float) -> bool:
         """Whether the first is expected to beat what was made of the record of a choice, beyond what the record refutes.
 
@@ -238,8 +297,10 @@ def _with_steps(choice: Choice, here: Instance, problem: Problem, stores: Stores
 
 def _at_our_lengths(choice: Choice, here: Instance) -> Choice:
     """A choice with the time expected of it where its record is of other lengths."""
-    if choice.rung == "exact" or choice.record is None:
+    if choice.record is None or (choice.rung == "exact" and not choice.doubt):
         return choice
+    if choice.rung == "exact":
+        return replace(choice, expected_s=choice.record.median_s)
     return replace(choice, expected_s=time_at(choice.record, choice.configuration, here, choice.space))
 
 

@@ -25,6 +25,7 @@ class Origin:
     :ivar steps: of a chain: where the kernel of each step comes from.
     :ivar heat: the spaces whose kernels were tried against each other, with the seconds that each took, the quickest first;
         empty if there was no heat.
+    :ivar doubt: why a record may not be the quickest, this one or one that was passed over; empty if none is doubted.
     """
 
     rung: str
@@ -35,6 +36,7 @@ class Origin:
     expected_s: float | None = None
     steps: tuple[StepOrigin, ...] = ()
     heat: tuple[tuple[str, float], ...] = ()
+    doubt: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for :func:`json.dumps`."""
@@ -59,6 +61,7 @@ class Origin:
             expected_s = None if data.get("expected_s") is None else float(data["expected_s"])
             steps = tuple(map(StepOrigin.from_json, data.get("steps", ())))
             heat = tuple((str(name), float(seconds)) for name, seconds in data.get("heat", ()))
-            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s, steps, heat)
+            doubt = str(data.get("doubt", ""))
+            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s, steps, heat, doubt)
         except (KeyError, TypeError, ValueError, FeinsumError) as error:
             raise ValidationError(f"not the stored origin of a kernel: {error}") from None

@@ -21,9 +21,10 @@ from hashlib import blake2b
 from typing import Any
 
 from feinsum.candidates.predicted import expected_s, finishing_work
+from feinsum.candidates.searches import PastSearch
 from feinsum.canonicalization import parse_key
 from feinsum.cost import Work
-from feinsum.database import TuningRecord, best_known
+from feinsum.database import TuningRecord, Where, best_known
 from feinsum.database.stores import Stores
 from feinsum.devices import DeviceProfile
 from feinsum.errors import FeinsumError
@@ -49,6 +50,8 @@ class Question:
     :ivar pattern_lengths: the same for its pattern.
     :ivar spaces: the names and versions of the spaces that matter.
     :ivar wide: whether records of other einsums count, those of the same subscripts, and not those of this one here.
+    :ivar trials_on: the device and driver of which all trials of the einsum at these lengths are wanted, whatever their
+        outcome; None if its best are.
     """
 
     einsum_key: str
@@ -57,6 +60,7 @@ class Question:
     pattern_lengths: tuple[tuple[str, int], ...]
     spaces: tuple[tuple[str, int], ...]
     wide: bool = False
+    trials_on: tuple[str, str] | None = None
 
     @staticmethod
     def of(here: Instance, spaces: Iterable[TransformSpace]) -> Question:
@@ -83,7 +87,8 @@ class Question:
             name: tuple((str(key), int(number)) for key, number in data[name])
             for name in ("lengths", "pattern_lengths", "spaces")
         }
-        return Question(str(data["einsum_key"]), str(data["pattern_key"]), **pairs, wide=bool(data["wide"]))
+        on = None if data["trials_on"] is None else (str(data["trials_on"][0]), str(data["trials_on"][1]))
+        return Question(str(data["einsum_key"]), str(data["pattern_key"]), **pairs, wide=bool(data["wide"]), trials_on=on)
 
 
 class Inquiry:
@@ -120,6 +125,12 @@ class Inquiry:
         """The records of other types, best evidence first, each with its kind."""
         yield from (found for found in self.ask(replace(question, wide=True)) if not _of_types(found[1], question))
 
+    def search(self, record: TuningRecord, question: Question) -> PastSearch:
+        """The search in which a record was found, as far as spaces of the question took part."""
+        lengths = tuple(sorted(record.sizes.items()))
+        own = Question(record.einsum_key, "", lengths, (), question.spaces, trials_on=(record.device, record.driver))
+        return PastSearch(tuple(trial for _, trial in self.ask(own)), self._stores.is_curated(record))
+
     def ask(self, question: Question) -> list[tuple[str, TuningRecord]]:
         """The answer to one question, best evidence first."""
         if question not in self._answers:
@@ -128,6 +139,12 @@ class Inquiry:
 
     def _look_up(self, q: Question) -> list[tuple[str, TuningRecord]]:
         profile = self.profile
+        if q.trials_on is not None:
+            device, driver = q.trials_on
+            where: Where = {"einsum_key": q.einsum_key, "sizes": dict(q.lengths), "device": device, "driver": driver}
+            where["spaces"] = q.spaces
+            found = self._stores.query(status=None, **where)
+            return [("trial", record) for record in found]
         if not q.wide:
             best = best_known(self._stores, q.einsum_key, dict(q.lengths), profile.id, profile.driver, q.spaces)
             here = self._stores.winners(einsum_key=q.einsum_key, device=profile.id, driver=profile.driver, spaces=q.spaces)

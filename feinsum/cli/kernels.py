@@ -132,7 +132,7 @@ def _device_facts(request: Request, device: Device, database: str | None, sizes:
     here = Instance.of_canonical(canonical, lengths, device.profile)
     peaks = device.known_peaks
     least = None if peaks is None else roofline_s(e.flops(sizes), e.min_bytes(sizes), e.dtype, peaks)
-    choices = candidates(here, open_stores(database))
+    choices = candidates(here, open_stores(database, tolerant=True))
     return {"device": device.id, "least_s": least, "candidates": [_candidate(choice) for choice in choices]}
 
 

@@ -17,8 +17,12 @@ from sqlalchemy.pool import QueuePool
 
 from feinsum.database import sqlite
 from feinsum.database.faults import one_line
-from feinsum.database.location import VARIABLE, Location
+from feinsum.database.location import FORMS, VARIABLE, Location
 from feinsum.errors import DatabaseError
+
+_DRIVERS = ("postgresql+psycopg", "postgresql+psycopg2")
+_LIMITS = {"connect_timeout": 5, "tcp_user_timeout": 10_000}
+"""Parameters of libpq, unless the URL has them: seconds to connect, milliseconds in which a host answers at all."""
 
 
 def connect(location: Location, timeout_s: float) -> sa.Engine:
@@ -45,14 +49,17 @@ def connect(location: Location, timeout_s: float) -> sa.Engine:
 def _postgresql(location: Location) -> sa.Engine:
     try:
         url = sa.make_url(location.url or "")
-        hurried = "connect_timeout" in url.query or url.drivername != "postgresql+psycopg"
-        return sa.create_engine(url, pool_pre_ping=True, connect_args={} if hurried else {"connect_timeout": 10})
+        ours = {} if url.drivername not in _DRIVERS else {k: v for k, v in _LIMITS.items() if k not in url.query}
+        return sa.create_engine(url, pool_pre_ping=True, connect_args=ours)
     except ModuleNotFoundError as error:
         raise DatabaseError(
             f"PostgreSQL needs the package {error.name}, which is not here: pip install 'feinsum[postgres]'"
         ) from None
-    except (SQLAlchemyError, ValueError) as error:
-        raise DatabaseError(f"{location} is no URL of a database: {one_line(error)}") from None
+    except ValueError:  # whose message repeats what was taken for a port
+        raise DatabaseError(f"{location} is no URL of a database; {FORMS}") from None
+    except SQLAlchemyError as error:
+        why = location.without_secrets(one_line(error))
+        raise DatabaseError(f"{location} is no URL of a database: {why}") from None
 
 
 def _sqlite(path: Path, mode: str, timeout_s: float) -> sa.Engine:

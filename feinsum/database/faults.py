@@ -17,16 +17,18 @@ def reporting(where: Location) -> Iterator[None]:
     try:
         yield
     except _errors() as error:
-        raise DatabaseError(_explain(where, error)) from error
+        # A traceback shows the cause, too, which may repeat a part of the URL.
+        cause = error if where.without_secrets(str(error)) == str(error) else None
+        raise DatabaseError(_explain(where, error)) from cause
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """The exceptions of SQLite's module, and those of SQLAlchemy if it was imported."""
+    """The exceptions of SQLite's module and of files, and those of SQLAlchemy if it was imported."""
     if "sqlalchemy" not in sys.modules:
-        return (sqlite3.Error,)
+        return sqlite3.Error, OSError
     from sqlalchemy.exc import DBAPIError, TimeoutError
 
-    return sqlite3.Error, DBAPIError, TimeoutError
+    return sqlite3.Error, OSError, DBAPIError, TimeoutError
 
 
 _CAUSES = (
@@ -45,7 +47,7 @@ _CAUSES = (
 
 
 def _explain(where: Location, error: Exception) -> str:
-    text = one_line(error)
+    text = where.without_secrets(one_line(error))
     advice = next((advice for symptom, advice in _CAUSES if symptom in text), "")
     return f"store {where}: {text}" + (f": {advice}" if advice else "")
 

@@ -95,6 +95,11 @@ class Database:
         return self._mode in (None, sqlite.READ_AND_WRITE)
 
     @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    @property
     def current(self) -> bool:
         """Whether it is open and its file, if it is one, has not been removed or replaced since."""
         return not self._closed and self._file == _identity(self._location.path)

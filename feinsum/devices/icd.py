@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import importlib.util
+import logging
 import os
 import shutil
 import sys
@@ -21,9 +22,14 @@ from pathlib import Path
 from feinsum.devices.store import cache_directory, private_temporary_directory
 from feinsum.errors import DeviceError
 
+logger = logging.getLogger(__name__)
+
 VARIABLE = "OCL_ICD_VENDORS"
 SYSTEM_DIRECTORY = Path("/etc/OpenCL/vendors")
 NVIDIA_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/nvidia/lib64")
+
+_LONGEST = 4095
+"""Characters of a path that Linux opens."""
 
 _FOUND, _CHOSEN = "found-", "chosen-"
 
@@ -136,18 +142,24 @@ def _named_by(setting: str) -> Iterator[str]:
 
 
 def _listed_in(directory: Path) -> Iterator[str]:
-    for file in sorted(directory.glob("*.icd")):
-        yield from _content(file)
+    for file in sorted(glob.glob(os.path.join(glob.escape(str(directory)), "*.icd"))):
+        yield from _content(Path(file))
 
 
 def _content(file: Path) -> Iterator[str]:
+    """The library that a file names, unless it holds something else: one damaged file must not hide the other drivers."""
+    if not os.path.isfile(file):  # to open a named pipe would wait
+        return
     try:
-        name = file.read_text(encoding="utf-8").strip()
+        with file.open("rb") as opened:
+            name = opened.read(_LONGEST + 1).decode().strip()
     except (OSError, UnicodeDecodeError):
         return
-    beside = file.parent / name
-    if name:
-        yield str(beside) if beside.is_file() else name
+    if len(name) > _LONGEST or not name.isprintable():
+        logger.warning("%s names no library of a driver and is ignored", file)
+    elif name:
+        beside = os.path.join(file.parent, name)
+        yield beside if os.path.isfile(beside) else name
 
 
 def _identity(name: str) -> str:

@@ -38,11 +38,16 @@ class Answer:
     evidence: str
 
     def refreshed(self, job: KernelJob, place: Place) -> Answer | None:
-        """This answer if it still holds, with the present number of records; None if other records are to be considered."""
+        """This answer if it still holds or nobody can tell, with the present number of records.
+
+        None if other records are to be considered.
+        """
         count = place.count()
         if count is not None and count == self.count:
             return self
         now = evidence(place.stores, self.questions, job.device.profile)
+        if place.stores.partial:  # the records behind this answer are still the best known
+            return self
         return replace(self, count=count) if now == self.evidence else None
 
     def to_json(self) -> dict[str, Any]:

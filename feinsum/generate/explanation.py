@@ -29,6 +29,7 @@ def explain(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied
     given = kernel.expected | {letter: 0 for letter, axis in kernel.einsum.index_sizes.items() if axis == 0}
     texts = [own.text(kernel.einsum.indexing.output) if own else "v" for own in kernel.einsum.epilogues]
     then = f" then {'; '.join(texts if len(set(texts)) > 1 else texts[:1])}" if texts else ""
+    meaning = meaning.removeprefix("nothing measured fits; ") if origin.doubt else meaning
     lines = [
         f"{kernel.einsum.subscripts}{then} on {kernel.device}",
         f"  lengths   {listed(given) or 'none, for it has no indices'}",
@@ -40,6 +41,7 @@ def explain(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied
             *lines,
             *_record(kernel, job, origin),
             *_expected(kernel, origin),
+            *([f"  doubted   {origin.doubt}"] if origin.doubt else []),
             *_heat(origin),
             *(copy_line(one, kernel.device) for one in copied),
         ]

@@ -33,11 +33,8 @@ class Place:
 
     @cached_property
     def stores(self) -> Stores:
-        """The store and the curated records.
-
-        :raises DatabaseError: if a store that was named cannot be opened.
-        """
-        return open_stores(self._database)
+        """The store, unless it fails, and the curated records."""
+        return open_stores(self._database, tolerant=True)
 
     def glance(self) -> Any:
         """The times and sizes of the files of the store; equal for unchanged contents only.  None if it is no file."""

@@ -10,7 +10,7 @@ the same time, proved, and run in turns for some milliseconds::
 The first of them is what the ladder would take without a heat, and stays what is taken unless another is clearly quicker.
 Processes that run heats on one device take turns (:mod:`feinsum.generate.turns`).
 There is no heat for what takes no time, for arrays that are too large to try, where kernels are to loop over an index, and
-where the einsum itself has a record.
+where the einsum itself has a record, unless that is doubted (:mod:`feinsum.candidates.searches`); then it takes part.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from feinsum.apart import limit_s
 from feinsum.candidates.entrants import ENTRANTS, entrants
 from feinsum.candidates.ladder import Choice
+from feinsum.candidates.searches import LEAST_S
 from feinsum.compile.executable import Executable
 from feinsum.ending import calling
 from feinsum.errors import DeviceError, reason
@@ -51,8 +52,8 @@ _RUNS_S = 0.15
 """Seconds of runs."""
 _TURN_S = 2.0
 """Seconds for which heats of other processes on the same device are waited for."""
-_LEAST_S, _MOST_S = 10e-6, 0.25
-"""Expected times for which a heat is worth it, and not too long."""
+_MOST_S = 0.25
+"""The longest expected time for a heat, which is worth it from :data:`LEAST_S` on."""
 _MOST_BYTES = {"cpu": 512 << 20}
 """What arrays may take, by kind of device; long axes are cut to fit."""
 _MOST_BYTES_ELSEWHERE = 2 << 30
@@ -62,15 +63,17 @@ _MARGIN = 0.97
 
 def entrants_of(job: KernelJob, first: Choice, others: Iterator[Choice]) -> list[Choice]:
     """The choices to try against each other, the first of the ladder foremost; that alone where there is to be no heat."""
-    known = first.record is not None and first.record.einsum_key == job.canonical.key
+    known = first.record is not None and first.record.einsum_key == job.canonical.key and not first.is_doubted
     most, lengths = entrants_wanted(), None if known else _cut(job)
     if most < 2 or lengths is None or first.expected_s is None or job.looped:
         return [first]
     e = job.canonical.einsum
     share = e.array_bytes(e.sizes_from(lengths)) / e.array_bytes(e.sizes_from(job.lengths))
-    if not _LEAST_S <= first.expected_s * share <= _MOST_S:
-        return [first]
-    return entrants(first, others, most)
+    found = entrants(first, others, most)
+    times = [choice.expected_s * share for choice in found if choice.expected_s is not None]
+    # The time of a record that is doubted is known: that it takes long is what may be gained.
+    longest = max(times) if any(choice.is_doubted for choice in found) else times[0]
+    return found if longest >= LEAST_S and times[0] <= _MOST_S else [first]
 
 
 def entrants_wanted() -> int:
@@ -128,7 +131,7 @@ def _built(
     asked: dict[Future[None], tuple[Choice, Making]] = {}
     last = began + _BEGIN_S.get(job.device.profile.kind, _BEGIN_ELSEWHERE_S)
     for choice in choices:
-        if asked and time.perf_counter() > last:
+        if asked and time.perf_counter() > last and not choice.is_doubted:
             break
         with _passing_over(choice, failed):
             making = stack.enter_context(job.making(choice.origin))
@@ -136,9 +139,12 @@ def _built(
             now = time.perf_counter()
             last = last if asked else max(last, now + (_BEGIN_SHARE - 1) * (now - began))
             asked[_begun(making.build)] = choice, making
-    able, left, end = set(), set(asked), time.perf_counter() + limit_s()
+    able, left = set(), set(asked)
+    end = latest = time.perf_counter() + limit_s()
     while left:
-        done, left = wait(left, max(0.0, end - time.perf_counter()), FIRST_COMPLETED)
+        # A record that is doubted must not lose because its compiler is slow.
+        until = latest if any(asked[future][0].is_doubted for future in left) else end
+        done, left = wait(left, max(0.0, until - time.perf_counter()), FIRST_COMPLETED)
         if not done:
             break
         for future in done:

@@ -148,7 +148,7 @@ def _transform(
     here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(expected)), chosen.profile)
     job = KernelJob(canonical, here.lengths, chosen)
     unproved = given_builds = None
-    for choice, road in product(candidates(here, open_stores(database)), roads):
+    for choice, road in product(candidates(here, open_stores(database, tolerant=True)), roads):
         problem = choice.space.problem(e, expected, chosen.profile)
         subject = ("transformation", choice.space.name, canonical.key)
         if is_overdue(subject):

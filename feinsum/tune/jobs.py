@@ -32,7 +32,7 @@ import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -90,7 +90,7 @@ class JobFile:
     """
 
     jobs: tuple[Job, ...]
-    database: str | None = None
+    database: str | None = field(default=None, repr=False)  # a URL may hold a password
 
 
 def read_jobs(path: str | os.PathLike[str]) -> JobFile:

@@ -148,10 +148,10 @@ class DeclarativeKernel:
         except FeinsumError:  # a function among the arguments, or an empty array: nothing to tune
             return None
         database, wanted = self._request.get("database"), self._request.get("tune", "never")
-        known = look_up(own, open_stores(database), self.device.profile)
+        known = look_up(own, open_stores(database, tolerant=True), self.device.profile)
         if wanted == "always" or (wanted == "missing" and (known is None or not known.exact)):
             autotune(own, self.device, database, own.sizes, timeout=_TUNING_S)
-            known = look_up(own, open_stores(database), self.device.profile)
+            known = look_up(own, open_stores(database, tolerant=True), self.device.profile)
         if known is None:
             return None
         shown = ", ".join(f"{name} = {value}" for name, value in known.configuration.items())
