@@ -102,7 +102,7 @@ def test_a_compiled_program_hands_over_its_own_memory(einsum, monkeypatch):
 
     seen = []
 
-    def spy(subscripts, *operands, out, device):
+    def spy(subscripts, *operands, out, device, optimize):
         seen.append([one.ctypes.data for one in (*operands, out)])
         return fe.contract(subscripts, *operands, out=out, device=device)
 

@@ -55,7 +55,7 @@ def contract(
         arrays; or the interleaved form.  All are of one library, besides numbers: numpy (lists become such),
         :class:`pyopencl.array.Array`, torch, JAX, CuPy, or another that speaks DLPack.  Axes of length one broadcast.
         Where letters are not enough, indices are any characters from U+00C0 on, integers of any size, or names, as in
-        opt_einsum.
+        opt_einsum.  Axes of an ellipsis that the output leaves out are summed, as there.
     :param out: an array for the result, of the same library.
     :param alpha: a number that the result is multiplied by.
     :param beta: a number by which the content of `out` is multiplied before it is added:
@@ -187,10 +187,21 @@ class ContractExpression:
         self._equation.tune(self._last_operands(), seconds)
 
     def __call__(
-        self, *arrays: Any, out: Any = None, alpha: Any = 1, beta: Any = 0, like: Any = None, stream: Any = None
+        self,
+        *arrays: Any,
+        out: Any = None,
+        alpha: Any = 1,
+        beta: Any = 0,
+        like: Any = None,
+        stream: Any = None,
+        backend: str = "auto",
+        evaluate_constants: bool = False,
     ) -> Any:
         """Evaluate it for the operands that are not constant; for the keywords see :func:`contract`.
 
+        :param backend: as in opt_einsum, the name of a library: arrays of numpy are computed with as arrays of it, and the
+            result is of numpy; ``"auto"`` for that of the arrays.
+        :param evaluate_constants: opt_einsum's internal keyword; the first call computes with constants, so omit it.
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
         """
         equation, free, shapes, scaling = self._equation, self._free, self._shapes, scaled(alpha, beta, out)
