@@ -18,6 +18,7 @@ from feinsum.errors import ArgumentError, ShapeError, SubscriptError, Validation
 from feinsum.generate.evaluate import How
 from feinsum.generate.expression import Equation, default_operands
 from feinsum.generate.freshness import place_key, variable
+from feinsum.generate.guests import library_name, shape_of
 from feinsum.generate.plan import make_plan
 from feinsum.generate.scalars import scaled
 from feinsum.subscripts import from_names
@@ -124,12 +125,29 @@ def _how(
     tune: Any,
     library: Any,
 ) -> How:
+    _check_backend(backend)
+    by_library = bool(use_blas) and bool(library)
+    return How(dtype, order, casting, _limited(optimize, memory_limit), device, database, by_library, backend, tune)
+
+
+def _check_backend(backend: Any) -> None:
     if backend not in _LIBRARIES:
         raise ValidationError(
             f"backend is {backend!r}; arrays are those of {', '.join(map(repr, _LIBRARIES[1:]))}, or 'auto'"
         )
-    by_library = bool(use_blas) and bool(library)
-    return How(dtype, order, casting, _limited(optimize, memory_limit), device, database, by_library, backend, tune)
+
+
+def _check_call(backend: Any, evaluate_constants: Any, arrays: Iterable[Any]) -> None:
+    """Check the keywords that calls of opt_einsum's expressions have.
+
+    :raises ValidationError: naming the one that does not fit.
+    """
+    _check_backend(backend)
+    if evaluate_constants:
+        raise ArgumentError("evaluate_constants is True; omit it, the first call evaluates what depends on constants alone")
+    for library in set(map(library_name, arrays)) - {"numpy", backend}:
+        if backend != "auto":
+            raise ValidationError(f"backend is '{backend}' but the operands are {library} arrays")
 
 
 class ContractExpression:
@@ -199,11 +217,15 @@ class ContractExpression:
     ) -> Any:
         """Evaluate it for the operands that are not constant; for the keywords see :func:`contract`.
 
-        :param backend: as in opt_einsum, the name of a library: arrays of numpy are computed with as arrays of it, and the
-            result is of numpy; ``"auto"`` for that of the arrays.
-        :param evaluate_constants: opt_einsum's internal keyword; the first call computes with constants, so omit it.
+        :param backend: whose arrays the operands are, or ``"auto"``.  As in opt_einsum, arrays of numpy go with each; their
+            result is an array of numpy.
+        :param evaluate_constants: opt_einsum's keyword for itself; only False is taken, since the first call evaluates
+            what depends on constants alone.
+        :raises ValidationError: if the operands are of another library than `backend`.
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
         """
+        if backend != "auto" or evaluate_constants:
+            _check_call(backend, evaluate_constants, arrays)
         equation, free, shapes, scaling = self._equation, self._free, self._shapes, scaled(alpha, beta, out)
         plain = like is stream is scaling is None and not self._constants
         if plain and (quick := equation.quick) is not None and (known := quick(arrays, out)) is not None:
@@ -215,9 +237,9 @@ class ContractExpression:
             try:
                 shape = value.shape
             except AttributeError:
-                shape = np.shape(value)
+                shape = shape_of(k, value)
             if shape != shapes[k]:
-                raise ShapeError(f"operand {k} of '{self._text}' has shape {np.shape(value)}, not {shapes[k]}")
+                raise ShapeError(f"operand {k} of '{self._text}' has shape {tuple(shape)}, not {shapes[k]}")
         if not self._constants:
             return equation.evaluate(arrays, out, like, stream, scaling)
         given = dict(zip(free, arrays, strict=True)) | self._constants

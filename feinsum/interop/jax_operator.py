@@ -80,7 +80,11 @@ def _check_keywords(out: Any, precision: Any, out_sharding: Any, dot_general: An
 
     :raises ArgumentError: naming the keyword.
     """
-    given = {"out": out, "out_sharding": out_sharding, "_dot_general": None if dot_general is jax.lax.dot_general else dot_general}
+    given = {
+        "out": out,
+        "out_sharding": out_sharding,
+        "_dot_general": None if dot_general is jax.lax.dot_general else dot_general,
+    }
     for name, value in given.items():
         if value is not None:
             raise ArgumentError(f"feinsum.jax.einsum does not take {name}; omit it, or call jax.numpy.einsum")

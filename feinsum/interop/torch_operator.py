@@ -39,9 +39,10 @@ def einsum(subscripts: Any, *tensors: Any) -> torch.Tensor:
     (``grad``, ``jvp``, ``hessian``, ``vmap`` and so on), save for forward mode in forward mode.
 
     :param subscripts: in the grammar of :func:`numpy.einsum`, with ellipses and implicit output.
-    :param tensors: on one device; axes of length one broadcast.  The result has the type of that of :func:`torch.einsum`,
-        also of sums of integers and under ``torch.autocast``; float16 and bfloat16 are computed in float32 and rounded once.  A list of them, and the form of tensors each followed by a list of the
-        numbers of its indices, are taken as :func:`torch.einsum` takes them.
+    :param tensors: on one device; axes of length one broadcast.  The result has the type that :func:`torch.einsum` gives it,
+        also for sums of integers and under ``torch.autocast``; float16 and bfloat16 are computed in float32 and rounded
+        once.  A list of them, and the form of tensors each followed by a list of the numbers of its indices, are taken as
+        :func:`torch.einsum` takes them.
     :returns: a new tensor, contiguous.
     :raises SubscriptError, ShapeError, ValidationError: naming the operand or index at fault.
 
@@ -123,7 +124,10 @@ def _over_batches(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Te
         levels += 1
         at = [0 if _is_mapped(one) else None for one in operands]
         # A tensor that this level does not map gets an axis of length one.
-        bare = [one if axis is None else torch._remove_batch_dim(one, levels, 1, 0) for one, axis in zip(operands, at, strict=True)]
+        bare = [
+            one if axis is None else torch._remove_batch_dim(one, levels, 1, 0)
+            for one, axis in zip(operands, at, strict=True)
+        ]
         subscripts, operands = _batched(subscripts, bare, at)
     result = _evaluate(subscripts, operands)
     for level in range(1, levels + 1):
