@@ -39,7 +39,7 @@ def einsum(subscripts: Any, *tensors: Any) -> torch.Tensor:
     (``grad``, ``jvp``, ``hessian``, ``vmap`` and so on), save for forward mode in forward mode.
 
     :param subscripts: in the grammar of :func:`numpy.einsum`, with ellipses and implicit output.
-    :param tensors: on one device; axes of length one broadcast.  The result has the type that :func:`torch.einsum` gives it,
+    :param tensors: on one device; axes of length one broadcast.  The type of the result is that of :func:`torch.einsum`,
         also for sums of integers and under ``torch.autocast``; float16 and bfloat16 are computed in float32 and rounded
         once.  A list of them, and the form of tensors each followed by a list of the numbers of its indices, are taken as
         :func:`torch.einsum` takes them.
