@@ -261,6 +261,7 @@ def test_axes_of_an_ellipsis_that_the_output_omits_are_summed(einsum, form):
     torch.testing.assert_close(einsum(*interleaved), torch.einsum(*interleaved))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.:DeprecationWarning")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.uint8])
 def test_a_trace_has_the_operator(einsum, dtype):
     """Nothing of the example is left in the trace, not even its shape."""
