@@ -154,7 +154,7 @@ TYPES = ("bool", "int8", "uint32", "int64", "float16", "bfloat16", "float32", "f
 def test_weak_types_are_those_of_jax(einsum, dtype, x64):
     """A number of Python leaves the type of an array as it is; what has weak operands only is weak."""
     with jax.enable_x64(x64):
-        strong, weak = jnp.ones(3, dtype), jnp.full(3, 2.0)
+        strong, weak = jnp.ones(3, jax.dtypes.canonicalize_dtype(dtype)), jnp.full(3, 2.0)
         for value in (*VALUES, weak):
             text = f"{'i' * np.ndim(value)},i->i"
             wanted, is_weak = jax.dtypes.result_type(value, strong, return_weak_type_flag=True)
