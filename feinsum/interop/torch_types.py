@@ -25,18 +25,19 @@ def result_type(subscripts: str, tensors: Sequence[torch.Tensor]) -> torch.dtype
         return promoted
     examples = tuple((tuple(_short(n) for n in _shape(one)), one.dtype) for one in tensors)
     if torch.compiler.is_compiling():
-        return _asked.__wrapped__(subscripts, examples, tensors[0].device, cast, promoted)
+        found: torch.dtype = _asked.__wrapped__(subscripts, examples, tensors[0].device, cast, promoted)
+        return found
     return _asked(subscripts, examples, tensors[0].device, cast, promoted)
 
 
-def _shape(tensor: torch.Tensor) -> Sequence[Any]:
+def _shape(tensor: torch.Tensor) -> tuple[Any, ...]:
     """The lengths of the axes; ``torch.jit.trace`` would have them for tensors."""
     state = torch._C._get_tracing_state() if torch.jit.is_tracing() else None
     if state is None:
-        return tensor.shape
+        return tuple(tensor.shape)
     torch._C._set_tracing_state(None)
     try:
-        return tensor.shape
+        return tuple(tensor.shape)
     finally:
         torch._C._set_tracing_state(state)
 
