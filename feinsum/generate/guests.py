@@ -110,7 +110,7 @@ def as_numbers(key: str | int, value: Any) -> np.ndarray[Any, Any]:
     :raises ArgumentError: if it is no such thing, but text, for instance.
     """
     found = np.asarray(value)
-    if found.dtype.kind not in "biufcV" and not is_array(value):
+    if found.dtype.kind not in "biufcV" and not isinstance(value, (list, tuple)) and not is_array(value):
         raise ArgumentError(f"{called(key)} is a {type(value).__name__}; pass an array, a list of numbers or a number")
     return found
 
