@@ -81,8 +81,12 @@ def parse_subscripts(text: str, ranks: Sequence[int] | None = None) -> Subscript
 def parse_symbols(text: str, ranks: Sequence[int]) -> tuple[tuple[str, ...], str]:
     """The same for any number of indices: terms and output in letters and the characters that follow them.
 
+    Axes of an ellipsis that the output leaves out are summed, as in opt_einsum, torch and JAX; numpy refuses them.
+
     >>> parse_symbols("αβ,βγ", (2, 2))
     (('αβ', 'βγ'), 'αγ')
+    >>> parse_symbols("i...->i", (3,))
+    (('iab',), 'i')
     """
     inputs, output = _terms(text, ranks, more=True)
     _check_output(inputs, output)
@@ -153,7 +157,7 @@ def _expand(
     if output is None:
         return inputs, broadcast + "".join(sorted(letter for letter, count in named.items() if count == 1))
     before, after = output
-    if after is None and depth:
+    if after is None and depth and not more:
         raise SubscriptError(f"the output of '{text}' must contain '...', because the operands broadcast over {depth} axes")
     return inputs, before + (broadcast + after if after is not None else "")
 

@@ -265,3 +265,35 @@ def test_a_library_without_from_dlpack(kernel, values):
 def test_the_package_imports_none_of_them():
     code = "import sys, feinsum, feinsum.generate; print([m for m in ('torch', 'jax', 'cupy', 'cuda') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+class BareDlpack:
+    """An array that speaks DLPack and has neither shape nor type."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __dlpack__(self, **how):
+        return self._value.__dlpack__(**how)
+
+    def __dlpack_device__(self):
+        return self._value.__dlpack_device__()
+
+
+@pytest.mark.parametrize("call", [fe.contract, lambda text, *x, **k: fe.contract_expression(text, (2, 3), (2, 3))(*x, **k)])
+def test_bare_dlpack_is_taken_or_like_is_asked_for(call):
+    value = np.arange(6.0).reshape(2, 3)
+    given = BareDlpack(value), BareDlpack(value)
+    np.testing.assert_allclose(call("ij,kj->ik", *given, like="numpy"), value @ value.T)
+    with pytest.raises(fe.ValidationError, match="like="):
+        call("ij,kj->ik", *given)
+    with pytest.raises(fe.ArgumentError, match="operand 1 is a str"):
+        call("ij,kj->ik", value, "text")
+
+
+def test_expressions_take_the_backend_of_opt_einsum():
+    value, expression = np.ones((2, 3)), fe.contract_expression("i...->i", (2, 3))
+    for backend in ("numpy", "torch", "auto"):
+        np.testing.assert_allclose(expression(value, backend=backend), [3, 3])
+    with pytest.raises(fe.ValidationError, match="backend"):
+        expression(value, backend="none")

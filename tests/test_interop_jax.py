@@ -102,7 +102,7 @@ def test_a_compiled_program_hands_over_its_own_memory(einsum, monkeypatch):
 
     seen = []
 
-    def spy(subscripts, *operands, out, device):
+    def spy(subscripts, *operands, out, device, optimize):
         seen.append([one.ctypes.data for one in (*operands, out)])
         return fe.contract(subscripts, *operands, out=out, device=device)
 
@@ -143,3 +143,55 @@ def test_derivatives_are_those_of_differences(einsum):
 def test_indices_by_number(einsum):
     a, b = arrays((2, 3), (3, 4))
     np.testing.assert_allclose(einsum(a, [0, 1], b, [1, 2], [2, 0]), (a @ b).T)
+
+
+VALUES = (True, 2, 2.0, 2j, np.float32(2), np.arange(3))
+TYPES = ("bool", "int8", "uint32", "int64", "float16", "bfloat16", "float32", "float64", "complex64")
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_weak_types_are_those_of_jax(einsum, dtype, x64):
+    """A number of Python leaves the type of an array as it is; what has weak operands only is weak."""
+    with jax.enable_x64(x64):
+        strong, weak = jnp.ones(3, jax.dtypes.canonicalize_dtype(dtype)), jnp.full(3, 2.0)
+        for value in (*VALUES, weak):
+            text = f"{'i' * np.ndim(value)},i->i"
+            wanted, is_weak = jax.dtypes.result_type(value, strong, return_weak_type_flag=True)
+            found = einsum(text, value, strong)
+            assert (found.dtype, found.weak_type) == (wanted, is_weak)
+        assert einsum("i->", weak).weak_type
+
+
+@pytest.mark.parametrize(
+    "keywords", [{"optimize": o} for o in (True, False, "optimal", [(0, 1), (0, 1)])] + [{"precision": "highest"}]
+)
+def test_keywords_of_jax_keep_the_result(einsum, keywords):
+    given = arrays((2, 3), (3, 4), (4, 2))
+    expected = jnp.einsum("ij,jk,kl->il", *given)
+    close(einsum("ij,jk,kl->il", *given, **keywords), expected)
+    close(jax.jit(lambda *x: einsum("ij,jk,kl->il", *x, **keywords))(*given), expected)
+    jax.grad(lambda *x: einsum("ij,jk,kl->il", *x, **keywords).sum())(*given)
+
+
+def test_a_preferred_type_is_the_one_of_sums(einsum):
+    """No sum is rounded to the type of the operands on its way."""
+    a, b = (jnp.full((2, 2), 200, "uint8") for _ in range(2))
+    found = einsum("ij,jk->ik", a, b, preferred_element_type="int32")
+    assert found.dtype == np.int32
+    close(found, jnp.full((2, 2), 80000))
+
+
+@pytest.mark.parametrize(
+    "keywords", [{"precision": "junk"}, {"out": 1}, {"out_sharding": 1}, {"_dot_general": max}, {"optimize": "junk"}]
+)
+def test_keywords_that_no_kernel_follows_are_refused(einsum, keywords):
+    [name] = keywords
+    with pytest.raises(FeinsumError, match=name):
+        einsum("ij,jk,kl->il", *arrays((2, 3), (3, 4), (4, 2)), **keywords)
+
+
+@pytest.mark.parametrize("form", ["i...->i", "...->", "i...,j...->ij"])
+def test_axes_of_an_ellipsis_that_the_output_omits_are_summed(einsum, form):
+    given = arrays(*[(2, 3, 3)] * (form.count(",") + 1))
+    close(einsum(form, *given), jnp.einsum(form, *given))

@@ -220,3 +220,91 @@ def test_random_einsums(einsum, drawn):
     assert torch.autograd.gradcheck(lambda *x: einsum(subscripts, *x), given)
     if EXAMPLES:
         assert torch.autograd.gradgradcheck(lambda *x: einsum(subscripts, *x), given)
+
+
+SUMS = ("ij->i", "ij->", "ij->ji", "ii->i", "ii->", "i...->i", "ij,ij->ij", "ij,k->k", "ij,ij->i")
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+
+
+@pytest.mark.parametrize("subscripts", SUMS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_have_the_types_of_torch(einsum, subscripts, dtype):
+    """A sum over one tensor is wider than the tensor."""
+    given = [torch.full((3, 3), 100).to(dtype)] * (subscripts.count(",") + 1)
+    given[1:] = [given[0][0]] if subscripts == "ij,k->k" else given[1:]
+    try:
+        expected = torch.einsum(subscripts, *given)
+    except NotImplementedError:
+        pytest.skip("torch has no such product")
+    found = einsum(subscripts, *given)
+    assert found.dtype == expected.dtype
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("subscripts", ["ij->i", "ij,jk->ik", "ij,ij->ij", "ij,jk,k->ik"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("cast", [torch.bfloat16, torch.float16])
+def test_autocast_has_the_types_of_torch(einsum, subscripts, dtype, cast):
+    """Which steps autocast rounds is up to torch; inside, it can be switched off."""
+    given = [torch.ones((3,) * len(term), dtype=dtype) for term in subscripts.split("->")[0].split(",")]
+    with torch.autocast("cpu", dtype=cast):
+        assert einsum(subscripts, *given).dtype == torch.einsum(subscripts, *given).dtype
+        with torch.autocast("cpu", enabled=False):
+            assert einsum(subscripts, *given).dtype == dtype
+
+
+@pytest.mark.parametrize("form", ["i...->i", "...->", "i...,j...->ij"])
+def test_axes_of_an_ellipsis_that_the_output_omits_are_summed(einsum, form):
+    given = tensors(*[(2, 3, 3)] * (form.count(",") + 1))
+    torch.testing.assert_close(einsum(form, *given), torch.einsum(form, *given))
+    interleaved = (given[0], [0, ...], [0])
+    torch.testing.assert_close(einsum(*interleaved), torch.einsum(*interleaved))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.:DeprecationWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.uint8])
+def test_a_trace_has_the_operator(einsum, dtype):
+    """Nothing of the example is left in the trace, not even its shape."""
+    example, other = ((10 * torch.rand(shape)).to(dtype) for shape in ((2, 4), (3, 5)))
+    traced = torch.jit.trace(lambda x: einsum("ij->i", x), (example,))
+    expected = einsum("ij->i", other)
+    assert traced(other).dtype == expected.dtype
+    torch.testing.assert_close(traced(other), expected)
+
+
+@pytest.mark.parametrize("dtypes", [(torch.complex64, torch.complex64), (torch.float64, torch.complex128)])
+def test_complex_numbers_are_compiled(einsum, dtypes):
+    """Lazy conjugates and derivatives included."""
+    given = [tensors(shape, dtype=dtype)[0] for shape, dtype in zip([(3, 4), (4, 2)], dtypes, strict=True)]
+
+    def layer(a, b):
+        return einsum("ij,jk->ik", a, b.conj()).abs().sum()
+
+    found = torch.compile(layer, fullgraph=True, backend="aot_eager")(*given)
+    for one, other in zip(torch.autograd.grad(found, given), torch.autograd.grad(layer(*given), given), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("case", EINSUMS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_batched_gradients(einsum, case, dtype):
+    """torch's older vmap makes them, of derivatives in both modes."""
+    subscripts, *shapes = EINSUMS[case]
+    assert torch.autograd.gradcheck(
+        lambda *x: einsum(subscripts, *x),
+        tensors(*shapes, dtype=dtype),
+        check_batched_grad=True,
+        check_forward_ad=True,
+        check_batched_forward_grad=True,
+    )
+
+
+def test_jacobians_are_vectorized(einsum):
+    x, y = tensors((2, 3), (3, 3))
+    hessian, jacobian = torch.autograd.functional.hessian, torch.autograd.functional.jacobian
+    expected = hessian(quadratic(torch.einsum), (x, y))
+    torch.testing.assert_close(hessian(quadratic(einsum), (x, y), vectorize=True), expected)
+    expected = jacobian(lambda a: a @ y, x)
+    for strategy in ("reverse-mode", "forward-mode"):
+        found = jacobian(lambda a: einsum("ij,jk->ik", a, y), x, vectorize=True, strategy=strategy)
+        torch.testing.assert_close(found, expected)

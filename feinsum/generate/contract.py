@@ -18,6 +18,7 @@ from feinsum.errors import ArgumentError, ShapeError, SubscriptError, Validation
 from feinsum.generate.evaluate import How
 from feinsum.generate.expression import Equation, default_operands
 from feinsum.generate.freshness import place_key, variable
+from feinsum.generate.guests import library_name, shape_of
 from feinsum.generate.plan import make_plan
 from feinsum.generate.scalars import scaled
 from feinsum.subscripts import from_names
@@ -55,7 +56,7 @@ def contract(
         arrays; or the interleaved form.  All are of one library, besides numbers: numpy (lists become such),
         :class:`pyopencl.array.Array`, torch, JAX, CuPy, or another that speaks DLPack.  Axes of length one broadcast.
         Where letters are not enough, indices are any characters from U+00C0 on, integers of any size, or names, as in
-        opt_einsum.
+        opt_einsum.  Axes of an ellipsis that the output leaves out are summed, as there.
     :param out: an array for the result, of the same library.
     :param alpha: a number that the result is multiplied by.
     :param beta: a number by which the content of `out` is multiplied before it is added:
@@ -124,12 +125,29 @@ def _how(
     tune: Any,
     library: Any,
 ) -> How:
+    _check_backend(backend)
+    by_library = bool(use_blas) and bool(library)
+    return How(dtype, order, casting, _limited(optimize, memory_limit), device, database, by_library, backend, tune)
+
+
+def _check_backend(backend: Any) -> None:
     if backend not in _LIBRARIES:
         raise ValidationError(
             f"backend is {backend!r}; arrays are those of {', '.join(map(repr, _LIBRARIES[1:]))}, or 'auto'"
         )
-    by_library = bool(use_blas) and bool(library)
-    return How(dtype, order, casting, _limited(optimize, memory_limit), device, database, by_library, backend, tune)
+
+
+def _check_call(backend: Any, evaluate_constants: Any, arrays: Iterable[Any]) -> None:
+    """Check the keywords that calls of opt_einsum's expressions have.
+
+    :raises ValidationError: naming the one that does not fit.
+    """
+    _check_backend(backend)
+    if evaluate_constants:
+        raise ArgumentError("evaluate_constants is True; omit it, the first call evaluates what depends on constants alone")
+    for library in set(map(library_name, arrays)) - {"numpy", backend}:
+        if backend != "auto":
+            raise ValidationError(f"backend is '{backend}' but the operands are {library} arrays")
 
 
 class ContractExpression:
@@ -187,12 +205,27 @@ class ContractExpression:
         self._equation.tune(self._last_operands(), seconds)
 
     def __call__(
-        self, *arrays: Any, out: Any = None, alpha: Any = 1, beta: Any = 0, like: Any = None, stream: Any = None
+        self,
+        *arrays: Any,
+        out: Any = None,
+        alpha: Any = 1,
+        beta: Any = 0,
+        like: Any = None,
+        stream: Any = None,
+        backend: str = "auto",
+        evaluate_constants: bool = False,
     ) -> Any:
         """Evaluate it for the operands that are not constant; for the keywords see :func:`contract`.
 
+        :param backend: whose arrays the operands are, or ``"auto"``.  As in opt_einsum, arrays of numpy go with each; their
+            result is an array of numpy.
+        :param evaluate_constants: opt_einsum's keyword for itself; only False is taken, since the first call evaluates
+            what depends on constants alone.
+        :raises ValidationError: if the operands are of another library than `backend`.
         :raises ShapeError: if there are too many or too few, or one has another shape than was said.
         """
+        if backend != "auto" or evaluate_constants:
+            _check_call(backend, evaluate_constants, arrays)
         equation, free, shapes, scaling = self._equation, self._free, self._shapes, scaled(alpha, beta, out)
         plain = like is stream is scaling is None and not self._constants
         if plain and (quick := equation.quick) is not None and (known := quick(arrays, out)) is not None:
@@ -204,9 +237,9 @@ class ContractExpression:
             try:
                 shape = value.shape
             except AttributeError:
-                shape = np.shape(value)
+                shape = shape_of(k, value)
             if shape != shapes[k]:
-                raise ShapeError(f"operand {k} of '{self._text}' has shape {np.shape(value)}, not {shapes[k]}")
+                raise ShapeError(f"operand {k} of '{self._text}' has shape {tuple(shape)}, not {shapes[k]}")
         if not self._constants:
             return equation.evaluate(arrays, out, like, stream, scaling)
         given = dict(zip(free, arrays, strict=True)) | self._constants

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from feinsum.compile.buffers import library_of
+from feinsum.errors import ArgumentError
 from feinsum.interrupts import load
 
 if TYPE_CHECKING:
@@ -82,7 +83,44 @@ def has_guests(values: Iterable[Any]) -> bool:
 
 def has_arrays_of_others(values: Iterable[Any]) -> bool:
     """The same where lists and numbers may be among them."""
-    return has_guests(value for value in values if hasattr(value, "shape") and hasattr(value, "dtype"))
+    return has_guests(value for value in values if is_array(value))
+
+
+def is_array(value: Any) -> bool:
+    """Whether something is an array of some library, which may speak DLPack and nothing else."""
+    return (hasattr(value, "shape") and hasattr(value, "dtype")) or hasattr(value, "__dlpack__")
+
+
+def shape_of(key: str | int, value: Any) -> tuple[int, ...]:
+    """The shape of an array, list or number.
+
+    :raises ArgumentError: if it is none of these.
+    """
+    if hasattr(value, "shape"):
+        return tuple(value.shape)
+    if hasattr(value, "__dlpack__"):
+        receive({key: value}, None, None, None)
+        return np.from_dlpack(value).shape
+    return as_numbers(key, value).shape
+
+
+def as_numbers(key: str | int, value: Any) -> np.ndarray[Any, Any]:
+    """An array of numpy made of a list or number.
+
+    :raises ArgumentError: if it is no such thing, but text, for instance.
+    """
+    found = np.asarray(value)
+    if found.dtype.kind not in "biufcV" and not isinstance(value, (list, tuple)) and not is_array(value):
+        raise ArgumentError(f"{called(key)} is a {type(value).__name__}; pass an array, a list of numbers or a number")
+    return found
+
+
+def library_name(value: Any) -> str:
+    """The library of an array; lists and numbers become arrays of numpy."""
+    known = library_of(value)
+    if known is None and is_array(value):
+        known = load(_RECEPTION).find_library(value).name
+    return known or "numpy"
 
 
 def called(key: str | int) -> str:

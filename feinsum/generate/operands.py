@@ -15,6 +15,7 @@ import numpy as np
 from feinsum.arrays import DTYPES
 from feinsum.compile.buffers import library_of
 from feinsum.errors import DTypeError, ValidationError
+from feinsum.generate.guests import as_numbers
 
 STAND_INS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(bool): np.dtype(np.int64),
@@ -48,7 +49,7 @@ def take_operands(values: Sequence[Any]) -> Operands:
     """
     libraries = [library_of(value) for value in values]
     if "pyopencl" not in libraries:
-        return Operands(tuple(map(np.asarray, values)), "numpy")
+        return Operands(tuple(as_numbers(k, value) for k, value in enumerate(values)), "numpy")
     first = libraries.index("pyopencl")
     for k, (value, library) in enumerate(zip(values, libraries, strict=True)):
         if library == "pyopencl":
@@ -57,9 +58,7 @@ def take_operands(values: Sequence[Any]) -> Operands:
             raise ValidationError(
                 f"operand {k} is a {type(value).__name__} but others are pyopencl arrays; pass all of one library"
             )
-    arrays = [
-        value if library == "pyopencl" else np.asarray(value) for value, library in zip(values, libraries, strict=True)
-    ]
+    arrays = [value if libraries[k] == "pyopencl" else as_numbers(k, value) for k, value in enumerate(values)]
     return Operands(tuple(arrays), "pyopencl")
 
 

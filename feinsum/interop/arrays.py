@@ -54,7 +54,7 @@ def _library_of_class(kind: type) -> str | None:
 _others: dict[str, Library] = {}
 
 
-def _find(value: Any) -> Library | None:
+def find_library(value: Any) -> Library | None:
     """The library of an array; None for what is none, and for arrays of pyopencl."""
     name = _library_of_class(value.__class__)
     if name is None and isinstance(value, (np.ndarray, np.generic)):
@@ -106,7 +106,7 @@ class HostReception:
 
 def receive(inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | None) -> Any:
     """See :func:`feinsum.generate.guests.receive`."""
-    libraries = {key: _find(value) for key, value in inputs.items()}
+    libraries = {key: find_library(value) for key, value in inputs.items()}
     guests = {key: one for key, one in libraries.items() if one is not None and one.name != "numpy"}
     if not guests:
         return None
@@ -181,7 +181,7 @@ def _on_host(
 
 
 def _borrow_out(value: Any, owner: Library) -> Any:
-    if _find(value) is not owner:
+    if find_library(value) is not owner:
         raise ValidationError(f"out is a {type(value).__name__}; pass a {owner.name} array, as the inputs are")
     if owner.place(value) != "cpu":
         raise ValidationError(f"out is on {owner.place(value)}, and the inputs on cpu")
@@ -198,7 +198,7 @@ def like_library(like: Any) -> Library:
             return _library(like)
         except ImportError as error:
             raise ValidationError(f"like is {like!r}, which is not installed: {error}") from None
-    found = None if isinstance(like, str) else _find(like)
+    found = None if isinstance(like, str) else find_library(like)
     if found is None:
         said = repr(like) if isinstance(like, str) else f"a {type(like).__name__}"
         raise ValidationError(f"like is {said}; it is an array, or one of {', '.join(LIKE)}")

@@ -19,12 +19,17 @@ from feinsum.generate.evaluate import How
 from feinsum.generate.expression import Equation
 from feinsum.interop.derivatives import Derivative, derivative, fresh_letter, from_interleaved_form, places, spell, steps
 from feinsum.interop.host import host_device
+from feinsum.interop.torch_types import result_type
 
 _REMEMBERED = 1024
 Steps = Sequence[tuple[tuple[int, ...], str]]
 """See :func:`feinsum.interop.derivatives.steps`."""
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 """In which types those are computed that devices have no numbers of; the result is rounded once."""
+_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+"""The types of the parts of complex numbers; dynamo (torch 2.13) does not trace ``dtype.to_real``."""
+_is_mapped = torch._C._functorch.is_legacy_batchedtensor
+"""Whether a tensor is one of a batch in torch's older vmap, which makes batched gradients."""
 
 
 def einsum(subscripts: Any, *tensors: Any) -> torch.Tensor:
@@ -34,9 +39,10 @@ def einsum(subscripts: Any, *tensors: Any) -> torch.Tensor:
     (``grad``, ``jvp``, ``hessian``, ``vmap`` and so on), save for forward mode in forward mode.
 
     :param subscripts: in the grammar of :func:`numpy.einsum`, with ellipses and implicit output.
-    :param tensors: on one device; axes of length one broadcast.  Types are promoted as torch does; float16 and bfloat16 are
-        computed in float32 and rounded once.  A list of them, and the form of tensors each followed by a list of the
-        numbers of its indices, are taken as :func:`torch.einsum` takes them.
+    :param tensors: on one device; axes of length one broadcast.  The type of the result is that of :func:`torch.einsum`,
+        also for sums of integers and under ``torch.autocast``; float16 and bfloat16 are computed in float32 and rounded
+        once.  A list of them, and the form of tensors each followed by a list of the numbers of its indices, are taken as
+        :func:`torch.einsum` takes them.
     :returns: a new tensor, contiguous.
     :raises SubscriptError, ShapeError, ValidationError: naming the operand or index at fault.
 
@@ -49,9 +55,10 @@ def einsum(subscripts: Any, *tensors: Any) -> torch.Tensor:
     if not tensors or not all(isinstance(one, torch.Tensor) for one in tensors):
         given = ", ".join(type(one).__name__ for one in tensors) or "none"
         raise ArgumentError(f"feinsum.torch.einsum takes subscripts and then tensors; got {given}")
-    dtype = reduce(torch.promote_types, [one.dtype for one in tensors])
-    wide = _WIDE.get(dtype, dtype)
-    real = wide.to_real() if wide.is_complex else wide
+    dtype = result_type(subscripts, tensors)
+    computed = reduce(torch.promote_types, [one.dtype for one in tensors], dtype)
+    wide = _WIDE.get(computed, computed)
+    real = _REAL.get(wide, wide)
     operands = [one.to(wide if one.dtype.is_complex else real) for one in tensors]
     if wide.is_complex and not any(one.is_complex() for one in operands):
         operands[0] = operands[0].to(wide)
@@ -71,7 +78,7 @@ def _apply(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     elif torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         _check_forward_mode()
         found = _Function.apply(subscripts, *operands)
-    elif torch._C._len_torch_dispatch_stack() or not all(type(one) in _PLAIN and not one.is_meta for one in operands):
+    elif _is_recorded() or not all(type(one) in _PLAIN and not one.is_meta for one in operands):
         found = _operator(subscripts, operands)
     elif torch.is_grad_enabled() and (learnt := sum(one.requires_grad for one in operands)):
         path = _steps(subscripts, operands) if learnt > 1 and len(operands) > 2 else ()
@@ -79,6 +86,11 @@ def _apply(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     else:
         found = _evaluate(subscripts, operands)
     return found
+
+
+def _is_recorded() -> bool:
+    """Whether ``torch.jit.trace`` or a dispatch mode, such as that of fake tensors, watches operators."""
+    return bool(torch._C._len_torch_dispatch_stack()) or torch._C._get_tracing_state() is not None
 
 
 def _check_forward_mode() -> None:
@@ -99,7 +111,29 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 def _evaluate(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     """The einsum of tensors whose derivatives somebody else takes care of."""
+    if any(map(_is_mapped, operands)):
+        return _over_batches(subscripts, operands)
     result: torch.Tensor = _remembered(subscripts, None if operands[0].is_cuda else host_device()).evaluate(operands)
+    return result
+
+
+def _over_batches(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The einsum of tensors of torch's older vmap, in which every level of mapping is one more index."""
+    levels = 0
+    while any(map(_is_mapped, operands)):
+        levels += 1
+        at = [0 if _is_mapped(one) else None for one in operands]
+        # A tensor that this level does not map gets an axis of length one.
+        bare = [
+            one if axis is None else torch._remove_batch_dim(one, levels, 1, 0)
+            for one, axis in zip(operands, at, strict=True)
+        ]
+        subscripts, operands = _batched(subscripts, bare, at)
+    result = _evaluate(subscripts, operands)
+    for level in range(1, levels + 1):
+        axis = levels - level
+        mapped = result.shape[axis] != 1
+        result = torch._add_batch_dim(result, axis, level) if mapped else result.select(axis, 0)
     return result
 
 
@@ -219,7 +253,8 @@ def _backward(ctx: Any, cotangent: torch.Tensor) -> tuple[None, list[torch.Tenso
     operands = ctx.saved_tensors
     flags = list(needed) if isinstance(needed, Sequence) else [needed] * len(operands)
     # What is to be differentiated again, or mapped, has to be einsums.
-    if sum(flags) > 1 and not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
+    mapped = torch._C._are_functorch_transforms_active() or any(map(_is_mapped, (cotangent, *operands)))
+    if sum(flags) > 1 and not torch.is_grad_enabled() and not mapped:
         found = iter(_joint_operator(ctx.subscripts, operands, cotangent, flags))
         return None, [next(found) if flag else None for flag in flags]
     return None, _derivatives(ctx.subscripts, operands, cotangent, flags)
@@ -287,7 +322,8 @@ class _Function(torch.autograd.Function):  # type: ignore[misc]  # torch's types
 
     @staticmethod
     def forward(subscripts: str, *operands: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _operator(subscripts, operands)
+        evaluate = _evaluate if any(map(_is_mapped, operands)) else _operator
+        result: torch.Tensor = evaluate(subscripts, operands)
         return result
 
     @staticmethod
