@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term
+from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term, rebuild
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
 INDEX: Final = ANY_INT
@@ -79,6 +79,24 @@ def fold(term: Apply) -> Term:
         if term.function == "*" and Constant(a.dtype, 0) in (a, b):
             return Constant(term.dtype, 0)
     return term
+
+
+def simplified(term: Term) -> Term:
+    """A term with what constants decide by now decided."""
+    memo: dict[Term, Term] = {}
+
+    def change(one: Term) -> Term:
+        if isinstance(one, Select) and one not in memo:
+            condition = change(one.condition)
+            known = condition if isinstance(condition, Constant) else None
+            way = None if known is None else one.then if known.value else one.otherwise
+            memo[one] = rebuild(one, change) if way is None else change(way)
+        elif one not in memo:
+            found = rebuild(one, change)
+            memo[one] = fold(found) if isinstance(found, Apply) else found
+        return memo[one]
+
+    return change(term)
 
 
 def _is_exact(term: Term) -> bool:

@@ -16,13 +16,14 @@ from feinsum.languages.declarative.lowering.folding import (
     is_integer,
     select,
 )
-from feinsum.languages.declarative.lowering.ranges import exact_quotient, interval, is_inside
+from feinsum.languages.declarative.lowering.ranges import exact_quotient, interval, is_within
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term
 from feinsum.languages.declarative.lowering.unfolding_base import Tensor, UnfoldingBase, number
 from feinsum.languages.declarative.syntax import Call, Form, Node, Operation
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
 _INT = 2**31
+_FAR = 2**64
 _COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 
 
@@ -122,6 +123,8 @@ class UnfoldingExpressions(UnfoldingBase):
         if is_integer(dtype) and operator in ("/", "%"):
             if all(isinstance(t, Constant) for t in pair):
                 a, b = (int(t.value) for t in pair if isinstance(t, Constant))
+                if self.dead:
+                    return Constant(dtype, 0)
                 if b == 0 or (operator == "/" and a % b):
                     raise self.fail("run-division", node, f"{a} {operator} {b} is no integer")
                 return Constant(dtype, a // b if operator == "/" else a % b)
@@ -137,7 +140,7 @@ class UnfoldingExpressions(UnfoldingBase):
         if node.operator == "%":
             self.require_divisor(node, b)
             return Apply(dtype, "mod", (a, b))
-        found = exact_quotient(a, b)
+        found = Apply(dtype, "quotient", (a, b)) if self.dead else exact_quotient(a, b)
         if found is None:
             message = "integers are divided exactly, which is not proved of these; floordiv and cdiv round"
             raise self.refuse(node, message)
@@ -145,8 +148,9 @@ class UnfoldingExpressions(UnfoldingBase):
 
     def require_divisor(self, node: Node, term: Term) -> None:
         """Refuse to divide by an integer that may be 0."""
-        values = interval(term)
-        if values is None or values[0] <= 0 <= values[1]:
+        if self.dead or is_within(term, 1, _FAR, self.held, self.unstable):
+            return
+        if not is_within(term, -_FAR, -1, self.held, self.unstable):
             raise self.refuse(node, "an integer is divided by what is not proved to be other than 0")
 
     def _choice(self, node: syntax.Choice) -> Tensor:
@@ -177,12 +181,12 @@ class UnfoldingExpressions(UnfoldingBase):
         shape = tuple(pick[1] for pick in picks if isinstance(pick, tuple))
         for pick, length in zip(picks, base.shape, strict=True):
             begin, many = pick if isinstance(pick, tuple) else (pick, 1)
-            if many and not is_inside(begin, length - many + 1, self.held):
-                what = "an index that is not proved to be inside"
+            if many and not self.stays_inside(begin, length - many + 1):
                 if isinstance(begin, Constant):
                     end = f":{begin.value + many}" if isinstance(pick, tuple) else ""
                     what = f"{'slice' if end else 'index'} {begin.value}{end}"
-                raise self.fail("run-bounds", node, f"{what} of an axis whose length is {length}")
+                    raise self.fail("run-bounds", node, f"{what} of an axis whose length is {length}")
+                raise self.outside(node, length)
 
         def at(*indices: Term) -> Term:
             rest = iter(indices)
