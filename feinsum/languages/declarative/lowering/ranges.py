@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from feinsum.languages.declarative.bounds import Surroundings, look
 from feinsum.languages.declarative.extents import Extent
-from feinsum.languages.declarative.forms import SCALARS
-from feinsum.languages.declarative.lowering.folding import is_integer
+from feinsum.languages.declarative.lowering.folding import is_integer, limits
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
@@ -28,10 +25,12 @@ from feinsum.languages.declarative.lowering.terms import (
     substitute,
     walk,
 )
-from feinsum.languages.declarative.types import ANY_INT
 
 Held: TypeAlias = tuple[Term, bool]
 """A condition, and whether it holds or not."""
+
+Bounds: TypeAlias = tuple[int, int]
+"""The least and the greatest value."""
 
 _ROUNDING = ("floordiv", "quotient", "cdiv", "mod", "rest", "min", "max")
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
@@ -45,18 +44,10 @@ def interval(term: Term) -> tuple[int, int] | None:
         return 0, 1
     if not is_integer(term.dtype):
         return None
-    found, limits = _values(term), _limits(term.dtype)
-    if limits is None or (found is not None and limits[0] <= found[0] and found[1] <= limits[1]):
+    found, bounds = _values(term), limits(term.dtype)
+    if bounds is None or (found is not None and bounds[0] <= found[0] and found[1] <= bounds[1]):
         return found
-    return limits  # it wraps
-
-
-def _limits(dtype: str) -> tuple[int, int] | None:
-    """The least and the greatest number of a type of data."""
-    if dtype == ANY_INT:
-        return None
-    info = np.iinfo(SCALARS[dtype])
-    return int(info.min), int(info.max)
+    return bounds  # it wraps
 
 
 def _values(term: Term) -> tuple[int, int] | None:
@@ -142,10 +133,10 @@ class Facts:
 
     def wraps(self, term: Term, found: Extent) -> bool:
         """Whether the type of a term may be too narrow for its value."""
-        limits, values = _limits(term.dtype), _values(term)
-        if limits is None or (values is not None and limits[0] <= values[0] and values[1] <= limits[1]):
+        bounds, values = limits(term.dtype), _values(term)
+        if bounds is None or (values is not None and bounds[0] <= values[0] and values[1] <= bounds[1]):
             return False
-        return not self.proves(found, *limits)
+        return not self.proves(found, *bounds)
 
     def value(self, term: Term) -> Extent | None:
         """A name for a term that is no polynomial, and what is known of it."""
@@ -226,44 +217,49 @@ def _polynomial(term: Term, facts: Facts | None) -> Extent | None:
 
 def is_inside(index: Term, length: int, held: Sequence[Held], unstable: frozenset[str] = frozenset()) -> bool:
     """Whether ``0 <= index < length`` is proved under what holds."""
-    return is_within(index, 0, length - 1, held, unstable)
+    return is_within(index, [(0, length - 1)], held, unstable)
 
 
 def is_within(
-    term: Term, low: int, high: int, held: Sequence[Held], unstable: frozenset[str] = frozenset(), splits: int = 6
+    term: Term, bounds: Sequence[Bounds], held: Sequence[Held], unstable: frozenset[str] = frozenset(), splits: int = 6
 ) -> bool:
-    """Whether ``low <= term <= high`` is proved under what holds; each way of a choice is proved for itself.
+    """Whether a term is proved to lie within one of some bounds under what holds.
 
     :param unstable: arrays that change between two reads.
-    :param splits: choices in the term that are looked into.
+    :param splits: choices in the term whose ways are proved one by one.
     """
     values = interval(term)
-    if values is not None and values[0] >= low and values[1] <= high:
+    if values is not None and any(low <= values[0] and values[1] <= high for low, high in bounds):
         return True
-    choice = _choice_in(term) if splits else None
-    if choice is not None:
-        ways = ((choice.then, True), (choice.otherwise, False))
-        return all(
-            is_within(substitute(term, {choice: way}), low, high, [*held, (choice.condition, wanted)], unstable, splits - 1)
-            for way, wanted in ways
-        )
-    return all(_is_proved(term, low, high, conditions, unstable) for conditions in _cases(held))
+    if all(_is_proved(term, bounds, conditions, unstable) for conditions in _cases(held)):
+        return True
+    choice, ways = (_choice_in(term) if splits else None) or (None, ())
+    for way, condition in ways:
+        known = [(substitute(one, {choice: way}), wanted) for one, wanted in (*held, condition) if choice is not None]
+        if choice is None or not is_within(substitute(term, {choice: way}), bounds, known, unstable, splits - 1):
+            return False
+    return choice is not None
 
 
-def _is_proved(term: Term, low: int, high: int, conditions: Sequence[Held], unstable: frozenset[str]) -> bool:
+def _is_proved(term: Term, bounds: Sequence[Bounds], conditions: Sequence[Held], unstable: frozenset[str]) -> bool:
     facts = Facts(unstable)
     for condition, wanted in conditions:
         facts.take(condition, wanted)
     found = polynomial(term, facts)
-    return found is not None and facts.proves(found, low, high)
+    return found is not None and any(facts.proves(found, low, high) for low, high in bounds)
 
 
-def _choice_in(term: Term) -> Select | None:
-    """A choice that an integer is computed from, outside of what binds indices."""
+def _choice_in(term: Term) -> tuple[Term, tuple[tuple[Term, Held], ...]] | None:
+    """A choice that an integer is computed from, outside of what binds indices, and the condition of each of its ways."""
     if isinstance(term, Select):
-        return term
-    parts = term.arguments if isinstance(term, Apply) and is_integer(term.dtype) else ()
-    return next((found for part in parts if (found := _choice_in(part)) is not None), None)
+        return term, ((term.then, (term.condition, True)), (term.otherwise, (term.condition, False)))
+    if not isinstance(term, Apply) or not is_integer(term.dtype):
+        return None
+    if term.function in ("min", "max"):
+        a, b = term.arguments
+        first = Apply("bool", "<=" if term.function == "min" else ">=", (a, b))
+        return term, ((a, (first, True)), (b, (first, False)))
+    return next((found for part in term.arguments if (found := _choice_in(part)) is not None), None)
 
 
 def _cases(held: Sequence[Held]) -> list[list[Held]]:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from feinsum.errors import LanguageError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import REDUCTIONS
 from feinsum.languages.declarative.lowering.folding import INDEX, cast, fold, integer, is_integer, simplified
@@ -167,7 +168,17 @@ class UnfoldingForms(UnfoldingExpressions):
             return tiled
         if np.prod(start.shape, dtype=np.int64) <= _FEW_STATES:
             return self._loop(start, body, node, index=index, count=integer(last - first))
-        return self._loop_of_arrays(start, body, node, index)
+        if not self.guarded:
+            return self._loop_of_arrays(start, body, node, index)
+        held, known, self.held = self.held, len(self.equations), []
+        try:  # a loop over arrays runs for all indices, which has to be right for those that the condition excludes
+            if not any(isinstance(one, Form) and one.kind == "while" for one in syntax.walk(node)):
+                return self._loop_of_arrays(self.evaluate(init), body, node, index)
+        except LanguageError:
+            del self.equations[known:]
+        finally:
+            self.held = held
+        return self._loop(start, body, node, index=index, count=integer(last - first))
 
     def _while(self, node: Form) -> Tensor:
         init, until = node.argument("init"), node.argument("until")
@@ -231,7 +242,7 @@ class UnfoldingForms(UnfoldingExpressions):
             loop = Iterate(stored, (state,), (cast(first, stored),), (term,), index=index, count=integer(count))
             part = cast(Part(stored, loop, 0), dtype)
             return Tensor(start.shape, dtype, lambda *i: substitute(part, dict(zip(own, i, strict=True))))
-        if self.guarded or not all(map(self._is_open, lead)):
+        if not all(map(self._is_open, lead)):
             return self._loop(start, body, node, index=index, count=integer(count))
         made.append(Equation(self.fresh(node.binder[1].name), (*lead, *own), cast(cast(following, dtype), stored)))
         result = self._rounds_over(made, carried, cast(cast(first, dtype), stored), index)
