@@ -87,6 +87,11 @@ class Built:
         return route
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of sub-groups and work-groups, with which the interpreter computes what the kernel does."""
+        return dict(getattr(self._runner, "sizes", {}))
+
+    @property
     def source(self) -> str:
         """The OpenCL C source."""
         source: str = self._runner.source

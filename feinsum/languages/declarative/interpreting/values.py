@@ -77,7 +77,9 @@ def gather(base: Any, lead: int, picks: list[Any]) -> Any:
     """
     rank = max([lead, *(pick.ndim for pick in picks)])
     if not base.size:  # nothing of it is wanted
-        return np.zeros(np.broadcast_shapes((*base.shape[:lead], *(1,) * (rank - lead)), *(p.shape for p in picks)), base.dtype)
+        return np.zeros(
+            np.broadcast_shapes((*base.shape[:lead], *(1,) * (rank - lead)), *(p.shape for p in picks)), base.dtype
+        )
     leads = []
     for axis in range(lead):
         length = base.shape[axis]
