@@ -132,11 +132,15 @@ class Grammar:
     """A grammar in lark's notation, whose tables are made or remembered when they are first needed.
 
     :param ignored: a regular expression, without groups, for what stands between tokens.
-    :param most_deep: rules in rules, of those that have several parts and make no list.
+    :param most_deep: rules in rules, of those that have several parts and make no list; lark's lists grow in rules whose
+        names begin with an underscore.
+    :param flat: rules that do not count, as the canonical text adds them.
     """
 
-    def __init__(self, name: str, text: str, start: str, ignored: str = IGNORED, most_deep: int = MOST_DEEP) -> None:
-        self.most_deep = most_deep
+    def __init__(
+        self, name: str, text: str, start: str, ignored: str = IGNORED, most_deep: int = MOST_DEEP, flat: Sequence[str] = ()
+    ) -> None:
+        self.most_deep, self.flat = most_deep, frozenset(flat)
         self.name, self.text, self.start, self.ignored = name, text, start, ignored
 
     @cached_property
@@ -200,7 +204,7 @@ class Grammar:
                 if size:
                     begin, end = starts[-size], ends[-1]
                     parts: list[Any] = values[-size:]
-                    depth = max(depths[-size:]) + (size > 1 and rule[0] != "_")  # lists grow in rules of such names
+                    depth = max(depths[-size:]) + (size > 1 and rule[0] != "_" and rule not in self.flat)
                     if depth > self.most_deep:
                         raise TooDeepError(token, self.most_deep)
                     del states[-size:], values[-size:], starts[-size:], ends[-size:], depths[-size:]

@@ -102,7 +102,7 @@ _ARROW.2: /->/
 COMMENTS: Final = r"\s+|//[^\n]*|#[^\n]*"
 """Both kinds are used in the language's document; so `//` is no division."""
 
-GRAMMAR: Final = Grammar("declarative", TEXT, "program", COMMENTS, most_deep=100)
+GRAMMAR: Final = Grammar("declarative", TEXT, "program", COMMENTS, most_deep=100, flat=("block", "statements"))
 
 WORDS: Final = {
     "$END": "the end of the text",
