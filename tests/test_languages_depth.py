@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import feinsum as fe
@@ -45,7 +46,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.parametrize("size", [20, 65, 400, 5000])
+@pytest.mark.parametrize("size", [65, 400, 5000])
 def test_programs_of_any_depth_are_read_or_refused(kind: str, size: int) -> None:
     """Python's limits of recursion and digits are no user's concern; what is read can be printed and read again."""
     try:
@@ -64,7 +65,7 @@ def test_usual_depths_are_accepted() -> None:
 
 def test_names_that_make_a_value_deep_are_refused() -> None:
     """Each line is short, and their composition is not."""
-    lines = "".join(f"t{k + 1} = t{k} * A[i]\n" for k in range(2000))
-    program = fe.program(f"{A}{{ t0 = A[i]\n{lines}t2000 }}")
+    lines = "".join(f"t{k + 1} = t{k} * A[i]\n" for k in range(600))
+    program = fe.program(f"{A}{{ t0 = A[i]\n{lines}t600 }}")
     with pytest.raises(LanguageError, match="composed too deeply"):
-        fe.build(program)(A=[1.0])
+        fe.build(program)(A=np.ones(1, np.float32))

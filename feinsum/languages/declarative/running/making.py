@@ -234,6 +234,7 @@ def _kernels(name: str, step: Step, arrays: dict[str, tuple[tuple[int, ...], str
         return (tile_kernel(name, step.scope, arrays, spread),)
     if isinstance(step, RowStep):
         return (row_kernel(name, step, arrays, spread),)
+    assert isinstance(step, FlatStep)
     return (flat_kernel(name, step, arrays, spread),)
 
 
