@@ -159,6 +159,10 @@ EMPTY = [
     "compute (shape = [M]) |j| affine_for (end = N, init = 1.0) |i, s| s + a[i, j]",
     "affine_for (end = 2, init = a[:, 0]) |k, s| compute (shape = [N]) |i| s[N - 1 - i] + 1",
     "a * 2",
+    "compute (shape = [N, M]) |i, j| { s = a[:, j]\n reduce (shape = [4], op = sum) |k| s[k] }",
+    "compute (shape = [N, M]) |i, j| { s = scan (shape = [M], op = sum) |k| a[k + 4, 0]\n s[j] }",
+    "compute (shape = [N]) |i| affine_for (end = 2, init = zeros(shape = [20])) |k, s|\n"
+    "compute (shape = [20]) |l| s[19 - l] + a[l + k, 0]",
     "compute (shape = [N]) |i| i / 2 + i % (i - i)",
     "compute (shape = [M]) |j| if N > 0 then a[0, j] else 1",
     "compute (shape = [N]) |i| if a[i, 0] > 0 { a[i, 1] } else { s = scan (shape = [M], op = sum) |k| a[i, k]\n s[0] }",

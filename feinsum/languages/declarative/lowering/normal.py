@@ -53,6 +53,8 @@ def normalize(equations: Sequence[Definition], results: Sequence[str], fresh: Ca
 
 def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
     """The equation, and before it those of reductions that do not depend on all of its variables."""
+    if 0 in equation.shape:  # nothing of it is evaluated, and what it reads may not exist
+        return [equation]
     own = frozenset(equation.variables)
     before: list[Equation] = []
     known: dict[Term, Term] = {}

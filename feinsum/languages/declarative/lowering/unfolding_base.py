@@ -101,6 +101,7 @@ class UnfoldingBase(ABC):
         """A new array with an equation."""
         fresh = self.fresh(name)
         body = cast(body, CONCRETE.get(body.dtype, body.dtype))
+        body = Constant(body.dtype, 0) if self.dead else body  # what it reads may not exist
         self.equations.append(Equation(fresh, tuple(variables), body, scan))
         return fresh
 

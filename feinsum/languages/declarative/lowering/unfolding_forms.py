@@ -235,6 +235,8 @@ class UnfoldingForms(UnfoldingExpressions):
                 break
             dtype, lead = "i64" if wider == ANY_INT else wider, tuple(sorted(around, key=lambda v: v.name))
         del self.equations[known:]
+        if self.dead:
+            return Tensor(start.shape, dtype, lambda *_: Constant(dtype, 0))
         place, count = loaded.at(*own), index.extent
         if not made and all(t == place for t in walk(following) if isinstance(t, Load) and t.array == carried):
             state = Variable(stored, self.fresh("state"))
