@@ -103,7 +103,7 @@ y = compute (shape = [N, D]) |i, d| """
 
 @pytest.mark.parametrize("body", GATHERS)
 def test_guards_and_clamps_prove_gathers(body: str, cpu: Device) -> None:
-    """Conditions and minima bound an index that is data, by whatever name it goes."""
+    """Conditions and minima bound an index that is data, under any name."""
     agree(cpu, TABLE.replace("TYPE", "i32") + body, E=RNG.random((4, 3), np.float32), ix=IX)
 
 

@@ -48,7 +48,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("size", [65, 400, 5000])
 def test_programs_of_any_depth_are_read_or_refused(kind: str, size: int) -> None:
-    """Python's limits of recursion and digits are no user's concern; what is read can be printed and read again."""
+    """Users do not meet Python's limits of recursion and digits; what is read can be printed and read again."""
     try:
         program = fe.program(TEXTS[kind](size))
     except LanguageError as error:

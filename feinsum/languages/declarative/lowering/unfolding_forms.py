@@ -112,7 +112,7 @@ class UnfoldingForms(UnfoldingExpressions):
     def _lead(self, around: frozenset[Variable], node: Form) -> list[Variable]:
         """The indices that a new array has besides its own: all that its elements depend on.
 
-        :raises LanguageError: if they depend on what a loop carries, of which there is no array.
+        :raises LanguageError: if they depend on the state of a loop around, which lies in no array.
         """
         lead = sorted(around - self.turns, key=lambda v: v.name)
         if not all(map(self._is_open, lead)):
@@ -266,7 +266,7 @@ class UnfoldingForms(UnfoldingExpressions):
         return str(last.array)
 
     def _is_open(self, variable: Variable) -> bool:
-        """Whether a variable is an index, for all values of which an array can be made."""
+        """Whether a variable is an index, so that an array can have an axis for it."""
         return variable.dtype == INDEX and (variable.extent > 0 or self.dead)
 
     def rounds(self, node: Form, start: Tensor, first: int, last: int) -> Tensor | None:
