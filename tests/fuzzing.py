@@ -42,6 +42,7 @@ SUBJECTS = {
     "declarative": [
         "tests/test_languages_declarative_random.py::test_expressions_on_a_device",
         "tests/test_languages_declarative_random.py::test_programs_on_a_device",
+        "tests/test_languages_declarative_random.py::test_programs_with_an_empty_axis",
     ],
 }
 """The tests of random programs, by what these are of."""

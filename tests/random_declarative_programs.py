@@ -186,7 +186,7 @@ class Writer:
         kinds = [
             self.arithmetic, self.arithmetic, self.arithmetic, self.function, self.choice, self.guarded, self.reduction,
             self.reduction, self.conversion, self.named, self.tensor, self.loop, self.counted, self.rounding,
-            self.sliced, self.called,
+            self.sliced, self.called, self.gathered, self.remainder,
         ]  # fmt: skip
         return self.choose(kinds)(depth - 1, scope)
 
@@ -346,6 +346,34 @@ class Writer:
         return Expression(
             text, type_, lambda v: converted(v[array][v[name] - back] if v[name] >= back else y.value(v), type_), bits
         )
+
+    def gathered(self, depth: int, scope: Mapping[str, str]) -> Expression:
+        """An element whose index is data, which a guard or a clamp keeps inside."""
+        axis, dtype, j = self.choose(["N", "M"]), self.choose(FLOATS), self.load(self.choose(INTEGERS), scope)
+        array, length = self.array(dtype, (axis,)), self.length(axis)
+        if self.number(0, 1):
+            text = f"{array}[min(max({j.text}, 0), {axis} - 1)]"
+            return Expression(text, dtype, lambda v: v[array][min(max(int(j.value(v)), 0), length - 1)], exact(dtype, 3, 3))
+        y = self.numeric(depth, scope)
+        form = self.choose(
+            ["(if {0} >= 0 and {0} < {1} then {2} else {3})", "(if {0} < 0 or {1} <= {0} then {3} else {2})"]
+        )
+        text, type_ = form.format(j.text, axis, f"{array}[{j.text}]", y.text), common(dtype, y.dtype)
+        bits = None if y.bits is None else exact(type_, max(3, y.bits[0]), max(3, y.bits[1]))
+
+        def value(v: Names) -> Any:
+            at = int(j.value(v))
+            return converted(v[array][at] if 0 <= at < length else y.value(v), type_)
+
+        return Expression(text, type_, value, bits)
+
+    def remainder(self, depth: int, scope: Mapping[str, str]) -> Expression:
+        """Of what is exact: a remainder of what is rounded may be next to nothing, or next to the divisor."""
+        x, divisor = self.numeric(depth, scope), self.choose([2.5, -0.75, 4.0])
+        if x.bits is None or x.dtype not in FLOATS:
+            return x
+        bits = exact(x.dtype, 2, max(2, x.bits[1]))
+        return Expression(f"({x.text} % {divisor!r})", x.dtype, lambda v: converted(x.value(v) % divisor, x.dtype), bits)
 
     # forms
 

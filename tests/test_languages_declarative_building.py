@@ -354,8 +354,8 @@ REFUSED = {
     "y: Tensor<N> = grid (dim = [1]) |g| compute (shape = [2]) |i| a[i]": r"tiles cover \[2\], not all",
     "y = zeros([N - 1])\nthread (threads = 3, shared = [y]) |t| { y[t] = 1.0 }": "index 2 of axis 0, whose length is 2",
     "y = zeros([N])\nthread (threads = 3, shared = [y]) |t| { y[0] = 1.0 }": "between two calls of sync",
-    "b = full([100], 0.0)\ny = affine_for (end = 2, init = b) |k, r| compute (shape = [100]) |i| r[99 - i]": (
-        "takes one from the place of another"
+    "b = full([100], 0.0)\ny = while (init = b, until = |r| r[0] > 1) |r| compute (shape = [100]) |i| r[99 - i] + 1": (
+        "a loop that carries 100 numbers"
     ),
 }
 

@@ -159,6 +159,28 @@ def test_programs_against_scalars(random: RandomProgram) -> None:
     require_same(results(program, program.interpret(**random.arguments)), random.wanted, random)
 
 
+@cases(4)
+@given(random=programs(), axis=st.sampled_from("NM"))
+def test_programs_with_an_empty_axis(cpu: Device, random: RandomProgram, axis: str) -> None:
+    """Kernels give what the interpreter gives where an axis has no elements, unless that is undefined."""
+    arguments = {
+        name: value[tuple(slice(0 if one == axis else None) for one in name.rpartition("_")[2])]
+        if isinstance(value, np.ndarray)
+        else value
+        for name, value in random.arguments.items()
+    }
+    program = fe.program(random.text, language="declarative")
+    kernel = fe.build(program, device=cpu)
+    try:
+        wanted = results(program, program.interpret(**arguments))
+        found = results(program, kernel(**arguments))
+    except LanguageError as error:
+        if not error.rule.startswith("run-") and error.rule != "lowering":
+            raise
+        reject()
+    require_same(found, wanted, random)
+
+
 @pytest.mark.parametrize("route", ["auto", "general"])
 @cases(3)
 @given(random=programs())

@@ -15,6 +15,7 @@ from feinsum.compile import launching
 from feinsum.errors import DeviceError, DTypeError, LanguageError, ShapeError, ValidationError
 from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.languages.trying import try_out
 
 SCALE = """func @scale(%s: f32, %x: memref<f32x3x?>, %y: memref<f32x3x?,strided<1,?>> {stride_gcd=[1,2]}) {
     %id = builtin.group_id : index
@@ -224,3 +225,34 @@ def test_pocl_does_not_optimise_barriers_in_branches(
     program.interpret(count=1, **wanted)
     np.testing.assert_array_equal(found["A"], wanted["A"])
     assert ("-cl-opt-disable" not in options) == optimised
+
+
+@pytest.mark.parametrize("type_", ["i8", "i16", "i32", "i64"])
+def test_minima_of_integers_and_constants(type_: str, cpu: fe.Device) -> None:
+    """In C a constant is wider than a narrow integer, which leaves open which min is meant."""
+    text = f"""func @f(%a: {type_}, %x: memref<{type_}x2>) {{
+        %i = constant 0 : index
+        %j = constant 1 : index
+        %k = constant 2 : {type_}
+        %low = arith.min %k, %a : {type_}
+        %high = arith.max %a, %k : {type_}
+        store %low, %x[%i]
+        store %high, %x[%j]
+    }}"""
+    x = np.zeros(2, f"i{int(type_[1:]) // 8}")
+    np.testing.assert_array_equal(fe.build(text, device=cpu)(a=-5, x=x), [-5, 2])
+
+
+TRIED = {
+    "a length": "func @f(%n: index, %x: memref<f32x?>) { %z = constant 0 : index %one = constant 1.0 : f32 "
+    "%m = arith.mul %n, %n : index %w = subview %x[%z:%m] : memref<f32x?> axpby.n %one, %w, %one, %w }",
+    "sizes of groups": "func @f(%x: memref<i32x1>) { parallel { %z = constant 0 : index %r = num_subgroups : i32 "
+    "%s = subgroup_size : i32 %t = arith.mul %r, %s : i32 store %t, %x[%z] } }",
+}
+
+
+@pytest.mark.parametrize("text", TRIED.values(), ids=list(TRIED))
+def test_programs_are_tried_with_what_they_can_take(text: str, cpu: fe.Device) -> None:
+    """A random length is not 0, and the interpreter has the work-groups of the kernel."""
+    for seed in range(4):
+        assert try_out(fe.program(text), device=cpu, seed=seed, check=True).deviation is not None

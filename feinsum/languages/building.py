@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from feinsum.devices import device as choose_device
 from feinsum.errors import FeinsumError
+from feinsum.languages.diagnostics import walkable
 from feinsum.languages.program import LANGUAGES, Program, program
 
 if TYPE_CHECKING:
@@ -72,17 +73,23 @@ class Built:
         :raises LanguageError: if it was built with ``check="bounds"`` and an index is out of bounds, at its line.
         """
         given = named if not arguments else {**arguments, **named} if named else arguments
-        if out is None:
-            return self._runner.call(given, count, queue, wait_for)
-        if not self._puts:  # then it is an argument as any other
-            return self._runner.call({**given, "out": out}, count, queue, wait_for)
-        return self._runner.call_into(out, given, queue, wait_for)
+        with walkable(self.program.source):
+            if out is None:
+                return self._runner.call(given, count, queue, wait_for)
+            if not self._puts:  # then it is an argument as any other
+                return self._runner.call({**given, "out": out}, count, queue, wait_for)
+            return self._runner.call_into(out, given, queue, wait_for)
 
     @property
     def route(self) -> str:
         """``"general"``, ``"einsum"``, or ``"auto"`` as long as nobody has called it to compare the two."""
         route: str = self._runner.route
         return route
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of sub-groups and work-groups, with which the interpreter computes what the kernel does."""
+        return dict(getattr(self._runner, "sizes", {}))
 
     @property
     def source(self) -> str:
@@ -151,4 +158,5 @@ def build(
     language: Any = LANGUAGES[one.language].load()
     if not hasattr(language, "build"):
         raise FeinsumError(f"programs of the {one.language} language are read and interpreted, not built yet")
-    return Built(one, found.name, chosen, language.build(found, one.source, chosen, **request))
+    with walkable(one.source):
+        return Built(one, found.name, chosen, language.build(found, one.source, chosen, **request))

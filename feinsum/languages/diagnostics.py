@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,6 +115,21 @@ class Findings:
         """The errors, of which there are some, as what is raised."""
         errors = self._of("error")
         return LanguageError(errors[:MOST_ERRORS], more=max(len(errors) - MOST_ERRORS, 0))
+
+
+@contextmanager
+def walkable(source: Source) -> Iterator[None]:
+    """Refuse a program that is composed too deeply for the recursion of what walks through it.
+
+    :raises LanguageError: in place of a RecursionError.
+    """
+    try:
+        yield
+    except RecursionError:
+        message = "this program is composed too deeply to be walked through; compute parts of it as tensors of their own"
+    else:
+        return
+    raise broken_rule(source, "nesting-depth", Span(0, min(1, len(source.text))), message)
 
 
 def broken_rule(source: Source, rule: str, span: Span, message: str, notes: Sequence[Note] = ()) -> LanguageError:

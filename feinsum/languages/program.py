@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from feinsum.errors import FeinsumError
-from feinsum.languages.diagnostics import Diagnostic
+from feinsum.languages.diagnostics import Diagnostic, walkable
 from feinsum.languages.source import Source
 
 
@@ -88,7 +88,8 @@ class Program:
 
     def __str__(self) -> str:
         """The canonical text, from which :func:`program` makes an equal program."""
-        return LANGUAGES[self.language].load().show(tuple(self.functions.values()))
+        with walkable(self.source):
+            return LANGUAGES[self.language].load().show(tuple(self.functions.values()))
 
     def __repr__(self) -> str:
         return f"Program(language={self.language!r}, functions={list(self.functions)}, warnings={len(self.diagnostics)})"
@@ -153,7 +154,8 @@ class Program:
         """
         language = LANGUAGES[self.language].load()
         sizes = {"subgroup_size": subgroup_size, "work_group_size": work_group_size}
-        return language.interpret(self.function(function), self.source, arguments, count, sizes)
+        with walkable(self.source):
+            return language.interpret(self.function(function), self.source, arguments, count, sizes)
 
 
 def program(text_or_path: str | PathLike[str], language: str | None = None, strict: bool = False) -> Program:
@@ -177,7 +179,8 @@ def program(text_or_path: str | PathLike[str], language: str | None = None, stri
     """  # noqa: E501
     source, suffix = _source(text_or_path)
     chosen = _choose(source, suffix, language)
-    functions, warnings = chosen.load().read(source, strict)
+    with walkable(source):
+        functions, warnings = chosen.load().read(source, strict)
     return Program(chosen.name, MappingProxyType({f.name: f for f in functions}), warnings, source)
 
 

@@ -26,6 +26,9 @@ END, UNKNOWN = "$END", "UNKNOWN"
 IGNORED = r"\s+|;[^\n]*"
 """Blanks, and comments as most of our languages have them."""
 
+MOST_DEEP = 300
+"""Rules in rules, which bounds the recursion of what walks through trees."""
+
 _FORMAT = 1
 """Counts up when the stored form of tables changes."""
 
@@ -58,6 +61,15 @@ class UnexpectedTokenError(Exception):
     def __init__(self, index: int, token: Token, expected: frozenset[str], values: list[Any]) -> None:
         super().__init__(index, token, expected, values)
         self.index, self.token, self.expected, self.values = index, token, expected, values
+
+
+class TooDeepError(Exception):
+    """A text that is nested deeper than Python can walk; `token` is where it gets too deep."""
+
+    def __init__(self, token: Token, most: int) -> None:
+        super().__init__(token, most)
+        self.token = token
+        self.message = f"this is nested more than {most} deep; give parts of it names, or shorten the chain of operators"
 
 
 class Production(NamedTuple):
@@ -120,9 +132,15 @@ class Grammar:
     """A grammar in lark's notation, whose tables are made or remembered when they are first needed.
 
     :param ignored: a regular expression, without groups, for what stands between tokens.
+    :param most_deep: rules in rules, of those that have several parts and make no list; lark's lists grow in rules whose
+        names begin with an underscore.
+    :param flat: rules that do not count, as the canonical text adds them.
     """
 
-    def __init__(self, name: str, text: str, start: str, ignored: str = IGNORED) -> None:
+    def __init__(
+        self, name: str, text: str, start: str, ignored: str = IGNORED, most_deep: int = MOST_DEEP, flat: Sequence[str] = ()
+    ) -> None:
+        self.most_deep, self.flat = most_deep, frozenset(flat)
         self.name, self.text, self.start, self.ignored = name, text, start, ignored
 
     @cached_property
@@ -158,6 +176,7 @@ class Grammar:
         """The value of the start rule; `actions` make the values of rules, by alias or name of the rule.
 
         :raises UnexpectedTokenError: at the first token that fits nowhere.
+        :raises TooDeepError: where rules stand in rules more than `most_deep` times.
         """
         tables = self.tables
         moves, jumps = tables.moves, tables.jumps
@@ -165,6 +184,7 @@ class Grammar:
         states: list[int] = [tables.start]
         values: list[Any] = [None]
         starts, ends = [0], [tokens[0].start if tokens else 0]
+        depths = [0]
         after = tokens[-1].end if tokens else 0
         for index, token in enumerate([*tokens, Token(END, "", after)]):
             kind, text, start = token
@@ -178,15 +198,20 @@ class Grammar:
                     values.append(token)
                     starts.append(start)
                     ends.append(start + len(text))
+                    depths.append(0)
                     break
                 action, rule, size, kept = steps[~move]
                 if size:
                     begin, end = starts[-size], ends[-1]
                     parts: list[Any] = values[-size:]
-                    del states[-size:], values[-size:], starts[-size:], ends[-size:]
+                    depth = max(depths[-size:]) + (size > 1 and rule[0] != "_" and rule not in self.flat)
+                    if depth > self.most_deep:
+                        raise TooDeepError(token, self.most_deep)
+                    del states[-size:], values[-size:], starts[-size:], ends[-size:], depths[-size:]
                 else:
                     begin = end = ends[-1]
-                    parts = []
+                    parts, depth = [], 0
+                depths.append(depth)
                 if kept is not None:
                     parts = _chosen(parts, kept)
                 states.append(jumps[states[-1]][rule])

@@ -75,7 +75,7 @@ def try_out(
     names = [name for name in given if _is_among(given[name], results)]
     deviation = None
     if expected is not None:
-        program.interpret(found.name, count=count, **expected)
+        program.interpret(found.name, count=count, **built.sizes, **expected)
         deviation = max((_deviation(name, given[name], expected[name]) for name in names), default=0.0)
     samples = _timed(built, before, count) if before is not None else ()
     return Trial(built, {name: given[name] for name in names}, deviation, samples)

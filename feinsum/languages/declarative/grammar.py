@@ -66,6 +66,7 @@ index: expression
 atom: NAME -> name
     | INTEGER -> integer
     | FLOATING -> floating
+    | SPECIAL -> special
     | "true" -> true
     | "false" -> false
     | "..." -> hole
@@ -86,6 +87,7 @@ parameter: NAME -> untyped
 body: block
     | expression -> bare
 
+SPECIAL.2: /(?:inf|nan)\b/
 TENSOR.2: /(?:Tensor|Shared|Register)\b/
 NAME: /[A-Za-z_][A-Za-z_0-9]*/
 FLOATING.1: /[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|\.(?![.0-9])(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)/
@@ -100,7 +102,7 @@ _ARROW.2: /->/
 COMMENTS: Final = r"\s+|//[^\n]*|#[^\n]*"
 """Both kinds are used in the language's document; so `//` is no division."""
 
-GRAMMAR: Final = Grammar("declarative", TEXT, "program", COMMENTS)
+GRAMMAR: Final = Grammar("declarative", TEXT, "program", COMMENTS, most_deep=100, flat=("block", "statements"))
 
 WORDS: Final = {
     "$END": "the end of the text",
@@ -109,6 +111,7 @@ WORDS: Final = {
     "NAME": "a name",
     "INTEGER": "an integer",
     "FLOATING": "a floating-point number",
+    "SPECIAL": "'inf' or 'nan'",
     "TENSOR": "'Tensor'",
     "COMPARISON": "a comparison",
     "SIGN": "'+' or '-'",

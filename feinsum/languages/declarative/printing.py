@@ -60,7 +60,11 @@ def show_type(node: syntax.Type) -> str:
 
 
 def _braces(block: Block) -> str:
-    inner = "\n".join(f"    {line}" for line in _lines(block))
+    return _in_braces(_lines(block))
+
+
+def _in_braces(lines: Sequence[str]) -> str:
+    inner = "\n".join(f"    {line}" for line in lines)
     return f"{{\n{inner}\n}}" if inner else "{}"
 
 
@@ -126,11 +130,11 @@ def _choice(node: Choice) -> str:
 
 def _form(node: Form) -> tuple[str, int]:
     head = f"{node.kind} ({_arguments(node.arguments)}) |{', '.join(map(_parameter, node.binder))}|"
-    body = node.body
-    if not body.statements and body.value is not None and "\n" not in (text := expression(body.value)) and len(text) < 60:
+    lines = _lines(node.body)
+    if not node.body.statements and len(lines) == 1 and len(lines[0]) < 60:
         # a body without braces goes on as far as it can, so what follows it needs parentheses around the form
-        return f"{head} {text}", _LOOSEST
-    return f"{head} {_braces(body)}", _TIGHTEST
+        return f"{head} {lines[0]}", _LOOSEST
+    return f"{head} {_in_braces(lines)}", _TIGHTEST
 
 
 def _parameter(node: syntax.Parameter) -> str:

@@ -25,7 +25,7 @@ from feinsum.languages.declarative.syntax import (
     Operation,
 )
 from feinsum.languages.diagnostics import Findings, Note
-from feinsum.languages.scanning import END, Action, Token, UnexpectedTokenError, named
+from feinsum.languages.scanning import END, Action, Token, TooDeepError, UnexpectedTokenError, named
 from feinsum.languages.source import Source, Span
 
 NAME: Final = "main"
@@ -35,6 +35,8 @@ _GO_ON: Final = frozenset("{ ( [ , = | : -> + - * / % < <= >= == != and or not t
 """Tokens behind which a statement goes on."""
 _CONTINUE: Final = frozenset(") ] } , | : -> * / % < > <= >= == != and or then else =".split())
 """Tokens before which it does."""
+TOO_LARGE: Final = 1 << 63
+"""The first integer that has no type here; larger ones are read as this one, and refused where they stand."""
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -50,6 +52,9 @@ def read(source: Source, findings: Findings) -> Function | None:
         shown = ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
         span = Span(token.start, max(token.end, token.start + 1))
         findings.error("syntax", span, f"unexpected {found or repr(token.text)}, where {shown} may stand", _hints(token))
+        return None
+    except TooDeepError as error:
+        findings.error("syntax", Span(error.token.start, max(error.token.end, error.token.start + 1)), error.message)
         return None
     return Function(NAME, block)
 
@@ -80,6 +85,12 @@ def with_line_ends(tokens: Sequence[Token], text: str) -> list[Token]:
             open_.pop()
         found.append(token)
     return found
+
+
+def _integer(token: Token) -> int:
+    """The value of an integer; one of more than 64 bits is any that is too large, as Python reads no 5000 digits."""
+    digits = token.text.lstrip("0")
+    return TOO_LARGE if len(digits) > len(str(TOO_LARGE)) else min(int(digits or "0"), TOO_LARGE)
 
 
 def _list(parts: list[Any]) -> tuple[Any, ...]:
@@ -185,14 +196,15 @@ ACTIONS: Final[dict[str, Action]] = {
     "greater": _operation(">"),
     "signed": _signed,
     "element": lambda p, s, e: syntax.Element(p[0], p[1], span=Span(s, e)),
-    "member": lambda p, s, e: syntax.Member(p[0], int(p[1].text), span=Span(s, e)),
+    "member": lambda p, s, e: syntax.Member(p[0], _integer(p[1]), span=Span(s, e)),
     "indices": lambda p, s, e: tuple(p),
     "index": lambda p, s, e: p[0],
     "whole": lambda p, s, e: syntax.Slice(span=Span(s, e)),
     "part": lambda p, s, e: syntax.Slice(p[0], p[1], span=Span(s, e)),
     "name": lambda p, s, e: Name(p[0].text, span=Span(s, e)),
-    "integer": lambda p, s, e: Number(int(p[0].text), span=Span(s, e)),
+    "integer": lambda p, s, e: Number(_integer(p[0]), span=Span(s, e)),
     "floating": lambda p, s, e: Number(float(p[0].text), span=Span(s, e)),
+    "special": lambda p, s, e: Number(float(p[0].text), span=Span(s, e)),
     "true": lambda p, s, e: Number(True, span=Span(s, e)),
     "false": lambda p, s, e: Number(False, span=Span(s, e)),
     "hole": lambda p, s, e: syntax.Hole(span=Span(s, e)),

@@ -25,6 +25,7 @@ from feinsum.languages.declarative.forms import numpy_type
 from feinsum.languages.declarative.interpreting import execute
 from feinsum.languages.declarative.interpreting.machine import Machine
 from feinsum.languages.declarative.interpreting.values import Value
+from feinsum.languages.declarative.lowering.steps import in_order
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Iterate, Reduce, Term, children
 from feinsum.languages.declarative.naming import normal_text
 from feinsum.languages.declarative.running.contents import Contents, examine
@@ -86,7 +87,8 @@ class ProgramSubject:
 
     @cached_property
     def flops(self) -> int:
-        return sum(prod(e.shape) * _operations(e.body) for step in self._plain.steps for e in step.equations)
+        steps = [step for step, _, _ in in_order(self._plain.steps, self._plain.kernels, {})]
+        return sum(prod(e.shape) * _operations(e.body) for step in steps for e in step.equations)
 
     @cached_property
     def bytes(self) -> int:
@@ -194,14 +196,20 @@ def program_of(lowered: Lowered, inputs: Sequence[str]) -> Program:
     """Kernels of steps as one program, whose results are called alike whatever was chosen."""
     kinds = dict.fromkeys(inputs, "input") | dict.fromkeys(lowered.results, "output")
     names = {name: name for name in lowered.arrays} | dict(zip(lowered.results, _result_names(lowered), strict=True))
-    used = {name for text in lowered.texts for name in text.arrays}
+    launched = [
+        (lowered.texts[number], [called.get(name, name) for name in lowered.texts[number].arrays])
+        for _, numbers, called in in_order(lowered.steps, lowered.kernels, {})
+        for number in numbers
+    ]
+    used = {name for _, arrays in launched for name in arrays}
     arguments = tuple(
         Argument(names[name], kinds.get(name, "scratch"), _stored(dtype), shape)
         for name, (shape, dtype) in lowered.arrays.items()
         if name in used or name in kinds
     )
     launches = tuple(
-        Launch(t.name, tuple(names[name] for name in t.arrays), (t.groups,), (t.work_items,)) for t in lowered.texts
+        Launch(text.name, tuple(names[name] for name in arrays), (text.groups,), (text.work_items,))
+        for text, arrays in launched
     )
     return Program(together(lowered.texts), arguments, launches)
 

@@ -15,7 +15,7 @@ from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note
 from feinsum.languages.immediate.grammar import GRAMMAR, OPCODES, WORDS
 from feinsum.languages.immediate.notation import Notation
 from feinsum.languages.immediate.syntax import Function
-from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, named
+from feinsum.languages.scanning import END, UNKNOWN, Token, TooDeepError, UnexpectedTokenError, named
 from feinsum.languages.source import Source, Span
 
 
@@ -62,6 +62,9 @@ def _parse(tokens: list[Token], notation: Notation) -> Reading | None:
     for _ in range(MOST_ERRORS):
         try:
             return Reading(GRAMMAR.parse(tokens, notation.actions), frozenset(unknown))
+        except TooDeepError as error:
+            notation.findings.error("nesting-depth", Span(error.token.start, error.token.end), error.message)
+            return None
         except UnexpectedTokenError as error:
             token = error.token
             span = Span(token.start, max(token.end, token.start + 1))

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note, counted
-from feinsum.languages.scanning import Token, UnexpectedTokenError
+from feinsum.languages.scanning import Token, TooDeepError, UnexpectedTokenError
 from feinsum.languages.source import Source, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.drafts import Draft, Drafter, FunctionDraft, Immediate, Slice
@@ -62,6 +62,9 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
         try:
             made: FunctionDraft = GRAMMAR.parse(tokens, drafter.actions)
             return made, unknown
+        except TooDeepError as error:
+            drafter.findings.error("nesting-depth", Span(error.token.start, error.token.end), error.message)
+            return None, unknown
         except UnexpectedTokenError as error:
             token = error.token
             span = Span(token.start, max(token.end, token.start + 1))
@@ -145,7 +148,7 @@ class _Builder:
     def _regions(self, draft: Draft) -> tuple[Region, ...]:
         if draft.regions and self._depth == MOST_NESTED:
             self._findings.error("nesting-depth", draft.span, f"regions in regions, more than {MOST_NESTED} deep")
-            return ()
+            return tuple(self._region([], "mixed", draft.binders) for _ in draft.regions)
         self._depth += 1
         kind = _REGION_KINDS.get(draft.name, "mixed")
         regions = tuple(self._region(region, kind, draft.binders) for region in draft.regions)

@@ -11,6 +11,7 @@ from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.checking.elements import COMPARISONS, Elements
 from feinsum.languages.declarative.checking.scopes import describe
 from feinsum.languages.declarative.extents import Extent
+from feinsum.languages.declarative.reading import TOO_LARGE
 from feinsum.languages.declarative.syntax import Choice, Node, Operation
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, Typed, promote
 from feinsum.languages.diagnostics import Note
@@ -38,6 +39,9 @@ class Expressions(Elements):
             case syntax.Number(value=bool()):
                 return BOOL
             case syntax.Number(value=int() as value):
+                if abs(value) >= TOO_LARGE:
+                    self.error("type", node, f"the largest integer is {TOO_LARGE - 1}", Note("write it with a point"))
+                    return Typed((), ANY_INT)
                 return Typed((), ANY_INT, Extent.of(value))
             case syntax.Number():
                 return Typed((), ANY_FLOAT)

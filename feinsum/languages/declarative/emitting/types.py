@@ -33,11 +33,20 @@ static inline {c} mod_{c}({c} a, {c} b) {{ {c} r = a % b; return (r != 0 && (r <
 """
 
 
+_REMAINDER = """\
+static inline {c} mod_{c}({c} a, {c} b) {{
+    const {c} r = fmod(a, b);
+    return r != 0 ? ((r < 0) != (b < 0) ? r + b : r) : copysign(({c}) 0, b);
+}}
+"""
+
+
 def helpers(source: str) -> str:
     """The definitions of helper functions that a source calls; those of floating point have numpy's NaN."""
     found = [f"{text}\n" for _, text in own_functions(source)]
     for c in ("float", "double", "char", "short", "int", "long", "uchar", "ushort", "uint", "ulong"):
-        for text, names in ((_LEAST_GREATEST, ("least", "greatest")), (_ROUNDED, ("floordiv", "mod"))):
+        rounded = (_REMAINDER, ("mod",)) if c in ("float", "double") else (_ROUNDED, ("floordiv", "mod"))
+        for text, names in ((_LEAST_GREATEST, ("least", "greatest")), rounded):
             if any(f"{name}_{c}(" in source for name in names):
                 found.append(text.format(c=c))
     return "".join(found)

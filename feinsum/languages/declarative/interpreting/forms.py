@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -91,7 +92,7 @@ class Forms(Machine):
         if 0 in lengths and (reduction.neutral is None or (data.dtype.kind in "iu" and operator.name in ("min", "max"))):
             raise self.fail("run-empty", node.span, f"{operator.name} of nothing")
         if reduction.combine is None:
-            flat = data.reshape((*data.shape[: self.depth], -1))
+            flat = data.reshape((*data.shape[: self.depth], math.prod(lengths)))
             return Value(reduction.along(flat, axis=-1), self.depth)
         with np.errstate(all="ignore"):
             if operator.name in ("min", "max") and 0 in lengths:

@@ -76,7 +76,9 @@ class Machine:
             self.mask = outside
 
     def wanted(self, condition: Any) -> Any:
-        """A condition, and that its place is wanted."""
+        """A condition, and that its place is wanted; nothing is where an index has no values."""
+        if 0 in self.lengths:
+            return np.logical_and(condition, False)
         return condition if self.mask is None else np.logical_and(condition, self.mask.at_depth(self.depth))
 
     # expressions
@@ -192,16 +194,24 @@ class Machine:
     def _choice(self, node: syntax.Choice) -> Value:
         condition = self.evaluate(node.condition).at_depth(self.depth)
         opposite = np.logical_not(condition)
-        if not self.wanted(opposite).any():
-            return self.block(node.then)
-        if not self.wanted(condition).any():
-            return self.block(node.otherwise)
-        with self.where(condition):
-            then = self.block(node.then)
-        with self.where(opposite):
-            otherwise = self.block(node.otherwise)
-        self.require_same([then, otherwise], node)
+        then, otherwise = self._way(node.then, condition), self._way(node.otherwise, opposite)
+        if then is None or otherwise is None or len({v.shape for v in (then, otherwise)}) > 1:
+            if otherwise is None or (then is not None and not self.wanted(opposite).any()):
+                return then or self.block(node.then)
+            if then is None or not self.wanted(condition).any():
+                return otherwise
+            self.require_same([then, otherwise], node)
         return self.select(condition, then, otherwise)
+
+    def _way(self, block: Block, condition: Any) -> Value | None:
+        """The value of a way of a choice; None if there is none, and none is wanted."""
+        try:
+            with self.where(condition):
+                return self.block(block)
+        except LanguageError:
+            if self.wanted(condition).any():
+                raise
+            return None
 
     def select(self, condition: Any, then: Value, otherwise: Value) -> Value:
         """One value where a condition holds, another elsewhere."""

@@ -76,6 +76,10 @@ def gather(base: Any, lead: int, picks: list[Any]) -> Any:
     The arrays of indices have `lead` axes in front that broadcast against those of `base`, and maybe others behind.
     """
     rank = max([lead, *(pick.ndim for pick in picks)])
+    if not base.size:  # nothing of it is wanted
+        return np.zeros(
+            np.broadcast_shapes((*base.shape[:lead], *(1,) * (rank - lead)), *(p.shape for p in picks)), base.dtype
+        )
     leads = []
     for axis in range(lead):
         length = base.shape[axis]

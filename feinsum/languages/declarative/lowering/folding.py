@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term
+import numpy as np
+
+from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term, rebuild
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
 INDEX: Final = ANY_INT
@@ -28,9 +31,29 @@ def cast(term: Term, dtype: str) -> Term:
     if term.dtype == dtype:
         return term
     if isinstance(term, Constant):
-        cut = is_integer(dtype) and isinstance(term.value, float) and math.isfinite(term.value)
-        return Constant(dtype, int(term.value) if cut else term.value)
+        if not is_integer(dtype):
+            return Constant(dtype, term.value)
+        if not isinstance(term.value, float):
+            return Constant(dtype, wrapped(term.value, dtype))
+        if math.isfinite(term.value) and int(term.value) == wrapped(int(term.value), dtype):
+            return Constant(dtype, int(term.value))
     return Apply(dtype, "cast", (term,))
+
+
+def limits(dtype: str) -> tuple[int, int] | None:
+    """The least and the greatest integer of a type of data; None of the type of literals."""
+    if dtype == ANY_INT:
+        return None
+    info = np.iinfo(SCALARS[dtype])
+    return int(info.min), int(info.max)
+
+
+def wrapped(value: int, dtype: str) -> int:
+    """An integer as its type keeps it."""
+    if (bounds := limits(dtype)) is None:
+        return int(value)
+    low, high = bounds
+    return (int(value) - low) % (high - low + 1) + low
 
 
 def alike(terms: list[Term]) -> tuple[Term, Term]:
@@ -67,7 +90,8 @@ def fold(term: Apply) -> Term:
     """A term of constants as a constant, and without what changes nothing."""
     values = [t.value for t in term.arguments if isinstance(t, Constant)]
     if len(values) == len(term.arguments) and term.function in _FOLDED and all(map(_is_exact, term.arguments)):
-        return Constant(term.dtype, _FOLDED[term.function](*values))
+        found = _FOLDED[term.function](*values)
+        return Constant(term.dtype, wrapped(found, term.dtype) if is_integer(term.dtype) else found)
     if is_integer(term.dtype) and len(term.arguments) == 2:
         a, b = term.arguments
         if term.function == "+" and a == Constant(a.dtype, 0):
@@ -79,6 +103,24 @@ def fold(term: Apply) -> Term:
         if term.function == "*" and Constant(a.dtype, 0) in (a, b):
             return Constant(term.dtype, 0)
     return term
+
+
+def simplified(term: Term) -> Term:
+    """A term with what constants decide by now decided."""
+    memo: dict[Term, Term] = {}
+
+    def change(one: Term) -> Term:
+        if isinstance(one, Select) and one not in memo:
+            condition = change(one.condition)
+            known = condition if isinstance(condition, Constant) else None
+            way = None if known is None else one.then if known.value else one.otherwise
+            memo[one] = rebuild(one, change) if way is None else change(way)
+        elif one not in memo:
+            found = rebuild(one, change)
+            memo[one] = fold(found) if isinstance(found, Apply) else found
+        return memo[one]
+
+    return change(term)
 
 
 def _is_exact(term: Term) -> bool:

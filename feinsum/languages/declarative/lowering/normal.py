@@ -8,8 +8,10 @@ moved, as what a condition guards may be out of range elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
+from feinsum.languages.declarative.lowering.loops import LoopScope, unchanging
 from feinsum.languages.declarative.lowering.terms import (
     Equation,
     Load,
@@ -26,7 +28,7 @@ from feinsum.languages.declarative.lowering.terms import (
 from feinsum.languages.declarative.lowering.threads import ThreadScope
 from feinsum.languages.declarative.lowering.tiles import TileScope
 
-Definition: TypeAlias = Equation | ThreadScope | TileScope
+Definition: TypeAlias = Equation | LoopScope | ThreadScope | TileScope
 """The forms that make arrays."""
 
 
@@ -38,12 +40,21 @@ def normalize(equations: Sequence[Definition], results: Sequence[str], fresh: Ca
     """
     hoisted: list[Definition] = []
     for equation in equations:
-        hoisted += _hoist(equation, fresh) if isinstance(equation, Equation) else [equation]
+        if isinstance(equation, Equation):
+            hoisted += _hoist(equation, fresh)
+        elif isinstance(equation, LoopScope):
+            inside = normalize(equation.body, equation.arrays, fresh)
+            before, scope = unchanging(replace(equation, body=tuple(inside)))  # type: ignore[arg-type]
+            hoisted += [*before, scope]
+        else:
+            hoisted.append(equation)
     return _needed(_fuse(hoisted, results), results)
 
 
 def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
     """The equation, and before it those of reductions that do not depend on all of its variables."""
+    if 0 in equation.shape:  # nothing of it is evaluated, and what it reads may not exist
+        return [equation]
     own = frozenset(equation.variables)
     before: list[Equation] = []
     known: dict[Term, Term] = {}

@@ -1,25 +1,56 @@
-"""Whether indices stay within their axes when lengths are known; what is not proved is refused: kernels check none."""
+"""Whether integers stay within bounds when lengths are known; what is not proved is refused: kernels check nothing.
+
+What no polynomial in indices is, such as an element of an array, is a number of its own in the range of its type; guards
+and clamps narrow it.  Arithmetic of data may wrap, so it counts as a polynomial only where it is proved not to.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from feinsum.languages.declarative.bounds import Surroundings, look
 from feinsum.languages.declarative.extents import Extent
-from feinsum.languages.declarative.lowering.terms import Apply, Constant, Reduce, Select, Term, Variable
+from feinsum.languages.declarative.lowering.folding import is_integer, limits
+from feinsum.languages.declarative.lowering.terms import (
+    Apply,
+    Constant,
+    Load,
+    Reduce,
+    Select,
+    Term,
+    Variable,
+    substitute,
+    walk,
+)
 
 Held: TypeAlias = tuple[Term, bool]
 """A condition, and whether it holds or not."""
 
+Bounds: TypeAlias = tuple[int, int]
+"""The least and the greatest value."""
+
 _ROUNDING = ("floordiv", "quotient", "cdiv", "mod", "rest", "min", "max")
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+_MOST_CASES: Final = 64
+"""Conjunctions that conditions are split into; a condition that would make more is not used."""
 
 
 def interval(term: Term) -> tuple[int, int] | None:
-    """The least and the greatest value of an index, if its parts have any."""
+    """The least and the greatest value of an integer; None where neither its parts nor its type say."""
+    if term.dtype == "bool":
+        return 0, 1
+    if not is_integer(term.dtype):
+        return None
+    found, bounds = _values(term), limits(term.dtype)
+    if bounds is None or (found is not None and bounds[0] <= found[0] and found[1] <= bounds[1]):
+        return found
+    return bounds  # it wraps
+
+
+def _values(term: Term) -> tuple[int, int] | None:
     match term:
         case Constant(value=value):
             return int(value), int(value)
@@ -67,24 +98,60 @@ def _of_operation(function: str, parts: Sequence[tuple[int, int] | None]) -> tup
 
 
 @dataclass
-class Rounded:
-    """Results of rounding, and minima and maxima: integers that are known by inequalities.
+class Facts:
+    """What is known of integers at a place, by inequalities.
 
-    :ivar ranges: names, and how many values each may have from 0 on.
+    :ivar unstable: arrays that change between two reads, so that what a guard read says nothing of the next read.
+    :ivar ranges: names of indices and other integers, and how many values each may have from 0 on.
     :ivar conditions: what is not negative.
     """
 
+    unstable: frozenset[str] = frozenset()
     ranges: dict[str, int] = field(default_factory=dict)
     conditions: list[Extent] = field(default_factory=list)
     known: dict[Term, Extent] = field(default_factory=dict)
 
-    def value(self, term: Apply) -> Extent | None:
-        """A name for such a term, and what is known of it; None for others."""
-        if term not in self.known and (found := self._value(term)) is not None:
-            self.known[term] = found
-        return self.known.get(term)
+    def take(self, condition: Term, wanted: bool) -> None:
+        """A comparison of integers that holds, or does not; of other conditions nothing follows."""
+        if not isinstance(condition, Apply) or condition.function not in _OPPOSITE:
+            return
+        a, b = (polynomial(argument, self) for argument in condition.arguments)
+        if a is None or b is None:
+            return
+        one, operator = Extent.of(1), condition.function if wanted else _OPPOSITE[condition.function]
+        self.conditions += {
+            "<": [b - a - one], "<=": [b - a], ">": [a - b - one], ">=": [a - b], "==": [a - b, b - a], "!=": [],
+        }[operator]  # fmt: skip
 
-    def _value(self, term: Apply) -> Extent | None:
+    def proves(self, found: Extent, low: int, high: int) -> bool:
+        """Whether a polynomial is proved to lie between two numbers."""
+        if any(len(monomial) > 1 for monomial, _ in found.terms):
+            return False
+        ranges = tuple((name, Extent.of(length)) for name, length in self.ranges.items())
+        known = Surroundings(ranges, tuple(c for c in self.conditions if all(len(m) < 2 for m, _ in c.terms)))
+        return look(found - Extent.of(low), Extent.of(high - low + 1), known) == "inside"
+
+    def wraps(self, term: Term, found: Extent) -> bool:
+        """Whether the type of a term may be too narrow for its value."""
+        bounds, values = limits(term.dtype), _values(term)
+        if bounds is None or (values is not None and bounds[0] <= values[0] and values[1] <= bounds[1]):
+            return False
+        return not self.proves(found, *bounds)
+
+    def value(self, term: Term) -> Extent | None:
+        """A name for a term that is no polynomial, and what is known of it."""
+        if self.unstable and any(isinstance(part, Load) and part.array in self.unstable for part in walk(term)):
+            return self._new(interval(term))
+        if term not in self.known:
+            found = self._rounded(term) if isinstance(term, Apply) else None
+            found = self._new(interval(term)) if found is None else found
+            if found is None:
+                return None
+            self.known[term] = found
+        return self.known[term]
+
+    def _rounded(self, term: Apply) -> Extent | None:
+        """What is rounded, and minima and maxima, as inequalities know them."""
         if term.function not in _ROUNDING or len(term.arguments) != 2:
             return None
         first, second = term.arguments
@@ -109,85 +176,117 @@ class Rounded:
     def _new(self, values: tuple[int, int] | None) -> Extent | None:
         if values is None:
             return None
-        name = f"rounded {len(self.ranges)}"
+        name = f"number {len(self.ranges)}"
         self.ranges[name] = values[1] - values[0] + 1
         return Extent.of(name) + Extent.of(values[0])
 
 
-def polynomial(term: Term, rounded: Rounded | None = None) -> Extent | None:
-    """An index as a polynomial in variables, if it is one.
+def polynomial(term: Term, facts: Facts | None = None) -> Extent | None:
+    """An integer as a polynomial in indices, if it is one.
 
-    :param rounded: where what is rounded gets names; without it that is no polynomial.
+    :param facts: where all other integers get names; without it they are no polynomials.
     """
+    if not is_integer(term.dtype):
+        return None
+    found = _polynomial(term, facts)
+    if facts is None or (found is not None and not facts.wraps(term, found)):
+        return found
+    return facts.value(term)
+
+
+def _polynomial(term: Term, facts: Facts | None) -> Extent | None:
     match term:
         case Constant(value=value):
             return Extent.of(int(value))
         case Variable(name=name, extent=extent) if extent > 0:
+            if facts is not None:
+                facts.ranges[name] = extent
             return Extent.of(name)
         case Apply(function="cast", arguments=(inner,)):
-            return polynomial(inner, rounded)
+            return polynomial(inner, facts)
         case Apply(function="neg", arguments=(inner,)):
-            found = polynomial(inner, rounded)
+            found = polynomial(inner, facts)
             return None if found is None else -found
         case Apply(function="+" | "-" | "*" as function, arguments=(first, second)):
-            a, b = polynomial(first, rounded), polynomial(second, rounded)
+            a, b = polynomial(first, facts), polynomial(second, facts)
             if a is None or b is None:
                 return None
             return a + b if function == "+" else a - b if function == "-" else a * b
-        case Apply() if rounded is not None:
-            return rounded.value(term)
     return None
 
 
-def is_inside(index: Term, length: int, held: Sequence[Held]) -> bool:
+def is_inside(index: Term, length: int, held: Sequence[Held], unstable: frozenset[str] = frozenset()) -> bool:
     """Whether ``0 <= index < length`` is proved under what holds."""
-    values = interval(index)
-    if values is not None and values[0] >= 0 and values[1] < length:
+    return is_within(index, [(0, length - 1)], held, unstable)
+
+
+def is_within(
+    term: Term, bounds: Sequence[Bounds], held: Sequence[Held], unstable: frozenset[str] = frozenset(), splits: int = 6
+) -> bool:
+    """Whether a term is proved to lie within one of some bounds under what holds.
+
+    :param unstable: arrays that change between two reads.
+    :param splits: choices in the term whose ways are proved one by one.
+    """
+    values = interval(term)
+    if values is not None and any(low <= values[0] and values[1] <= high for low, high in bounds):
         return True
-    rounded = Rounded()
-    found = polynomial(index, rounded)
-    if found is None or any(len(monomial) > 1 for monomial, _ in found.terms):
-        return False
-    conditions = [c for condition, wanted in held for c in _inequalities(condition, wanted, rounded)]
-    conditions += rounded.conditions
-    terms = [index, *(condition for condition, _ in held)]
-    lengths = {v.name: v.extent for t in terms for v in t.free if v.extent} | rounded.ranges
-    ranges = tuple((name, Extent.of(length)) for name, length in lengths.items())
-    known = Surroundings(ranges, tuple(c for c in conditions if all(len(m) < 2 for m, _ in c.terms)))
-    return look(found, Extent.of(length), known) == "inside"
+    if all(_is_proved(term, bounds, conditions, unstable) for conditions in _cases(held)):
+        return True
+    choice, ways = (_choice_in(term) if splits else None) or (None, ())
+    for way, condition in ways:
+        known = [(substitute(one, {choice: way}), wanted) for one, wanted in (*held, condition) if choice is not None]
+        if choice is None or not is_within(substitute(term, {choice: way}), bounds, known, unstable, splits - 1):
+            return False
+    return choice is not None
 
 
-def _inequalities(condition: Term, wanted: bool, rounded: Rounded) -> list[Extent]:
-    """The terms of indices that are not negative where a condition holds, or does not."""
+def _is_proved(term: Term, bounds: Sequence[Bounds], conditions: Sequence[Held], unstable: frozenset[str]) -> bool:
+    facts = Facts(unstable)
+    for condition, wanted in conditions:
+        facts.take(condition, wanted)
+    found = polynomial(term, facts)
+    return found is not None and any(facts.proves(found, low, high) for low, high in bounds)
+
+
+def _choice_in(term: Term) -> tuple[Term, tuple[tuple[Term, Held], ...]] | None:
+    """A choice that an integer is computed from, outside of what binds indices, and the condition of each of its ways."""
+    if isinstance(term, Select):
+        return term, ((term.then, (term.condition, True)), (term.otherwise, (term.condition, False)))
+    if not isinstance(term, Apply) or not is_integer(term.dtype):
+        return None
+    if term.function in ("min", "max"):
+        a, b = term.arguments
+        first = Apply("bool", "<=" if term.function == "min" else ">=", (a, b))
+        return term, ((a, (first, True)), (b, (first, False)))
+    return next((found for part in term.arguments if (found := _choice_in(part)) is not None), None)
+
+
+def _cases(held: Sequence[Held]) -> list[list[Held]]:
+    """Conjunctions of comparisons, one of which holds; none where the conditions contradict each other."""
+    cases: list[list[Held]] = [[]]
+    for condition, wanted in held:
+        ways = _ways(condition, wanted)
+        if len(cases) * len(ways) <= _MOST_CASES:
+            cases = [case + way for case in cases for way in ways]
+    return cases
+
+
+def _ways(condition: Term, wanted: bool) -> list[list[Held]]:
+    """The conjunctions of comparisons in which a condition holds, or does not."""
     match condition:
+        case Constant(value=value):
+            return [[]] if bool(value) == wanted else []
         case Apply(function="not", arguments=(inner,)):
-            return _inequalities(inner, not wanted, rounded)
-        case Select(condition=first, then=then, otherwise=Constant(value=False)) if wanted:  # and
-            return _inequalities(first, True, rounded) + _inequalities(then, True, rounded)
-        case Select(condition=first, then=Constant(value=True), otherwise=second) if not wanted:  # or
-            return _inequalities(first, False, rounded) + _inequalities(second, False, rounded)
-        case Apply(function=function, arguments=(left, right)) if function in _OPPOSITE:
-            a, b = polynomial(left, rounded), polynomial(right, rounded)
-            if a is None or b is None:
-                return []
-            one = Extent.of(1)
-            operator = function if wanted else _OPPOSITE[function]
-            if operator == "!=":
-                return _beside(left, right, a - b)
-            return {
-                "<": [b - a - one], "<=": [b - a], ">": [a - b - one], ">=": [a - b], "==": [a - b, b - a],
-            }[operator]  # fmt: skip
-    return []
-
-
-def _beside(left: Term, right: Term, difference: Extent) -> list[Extent]:
-    """The inequality that follows from two indices being different, where one of them cannot be greater."""
-    values = _of_operation("-", [interval(left), interval(right)])
-    if values is None:
-        return []
-    low, high = values
-    one = Extent.of(1)
-    return [difference - one] if low == 0 else [-difference - one] if high == 0 else []
+            return _ways(inner, not wanted)
+        case Select(condition=first, then=then, otherwise=otherwise):
+            ways = [a + b for a in _ways(first, True) for b in _ways(then, wanted)]
+            ways += [a + b for a in _ways(first, False) for b in _ways(otherwise, wanted)]
+            return ways if len(ways) <= _MOST_CASES else [[]]
+        case Apply(function="==" | "!=" as function, arguments=(left, _) as both) if is_integer(left.dtype):
+            if (function == "==") != wanted:
+                return [[(Apply("bool", sign, both), True)] for sign in ("<", ">")]
+    return [[(condition, wanted)]]
 
 
 def exact_quotient(a: Term, b: Term) -> Term | None:

@@ -6,14 +6,15 @@ exponentials, their sum and the quotients of a softmax, for instance.  What a ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from feinsum.languages.declarative.forms import SCALARS, numpy_type
 from feinsum.languages.declarative.lowering.finishing import Finish
 from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
+from feinsum.languages.declarative.lowering.loops import LoopScope
 from feinsum.languages.declarative.lowering.normal import Definition
 from feinsum.languages.declarative.lowering.operands import with_operands
 from feinsum.languages.declarative.lowering.terms import (
@@ -128,7 +129,20 @@ class TileStep:
         return ()
 
 
-Step: TypeAlias = EinsumStep | RowStep | FlatStep | ScanStep | ThreadStep | TileStep
+@dataclass(frozen=True)
+class LoopStep:
+    """A loop over arrays: the steps of a round."""
+
+    scope: LoopScope
+    steps: tuple[Step, ...]
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What it computes."""
+        return tuple(equation for step in self.steps for equation in step.equations)
+
+
+Step: TypeAlias = EinsumStep | LoopStep | RowStep | FlatStep | ScanStep | ThreadStep | TileStep
 
 
 def partition(
@@ -140,10 +154,10 @@ def partition(
     :param plain: whether each equation has a step of its own, as simple as it can be.
     """
     if plain:
-        return [_alone(e, einsums=False) or FlatStep(e) for e in equations]  # type: ignore[arg-type]
+        return [_alone(e, einsums=False, plain=True) or FlatStep(e) for e in equations]  # type: ignore[arg-type]
     staged: list[Definition] = []
     for equation in equations:
-        if not isinstance(equation, Equation):
+        if not isinstance(equation, Equation) or 0 in equation.shape:
             staged.append(equation)
         else:
             parts = [part for one in with_operands(equation) for part in _split_einsum(one)] if einsums else [equation]
@@ -189,12 +203,40 @@ def find_finished(equation: Equation) -> EinsumStep | None:
     return EinsumStep(equation.array, inner.subscripts, inner.operands, equation, text, finish.read)
 
 
-def _alone(equation: Definition, einsums: bool) -> Step | None:
+def in_order(
+    steps: Sequence[Step], kernels: Sequence[Any], names: Mapping[str, str]
+) -> Iterator[tuple[Step, Any, Mapping[str, str]]]:
+    """Steps in the order in which they run, rounds one after the other, with their kernels.
+
+    :param kernels: of each step, and of each step in those of a loop.
+    :param names: of arrays that are called otherwise here; those of a loop's state are in each round.
+    """
+    for step, own in zip(steps, kernels, strict=True):
+        if isinstance(step, LoopStep):
+            for called in step.scope.rounds(names):
+                yield from in_order(step.steps, own, called)
+        else:
+            yield step, own, names
+
+
+def flattened(steps: Sequence[Step]) -> Iterator[Step]:
+    """Steps, and those in loops."""
+    for step in steps:
+        yield step
+        yield from flattened(step.steps) if isinstance(step, LoopStep) else ()
+
+
+def _alone(equation: Definition, einsums: bool, *, plain: bool = False) -> Step | None:
     """The step of an equation that shares no kernel with others."""
+    if isinstance(equation, LoopScope):
+        steps = partition(equation.body, equation.arrays, einsums=einsums, plain=plain)
+        return LoopStep(equation, tuple(steps))
     if isinstance(equation, ThreadScope):
         return ThreadStep(equation)
     if isinstance(equation, TileScope):
         return TileStep(equation)
+    if 0 in equation.shape:
+        return FlatStep(equation)
     if equation.scan:
         return ScanStep(equation)
     return find_finished(equation) if einsums else None

@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import SCALARS
 from feinsum.languages.declarative.lowering.folding import INDEX, cast, fold, integer
-from feinsum.languages.declarative.lowering.ranges import is_inside
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Load, Term, Variable, walk
 from feinsum.languages.declarative.lowering.unfolding_base import Tensor, number
 from feinsum.languages.declarative.lowering.unfolding_forms import UnfoldingForms
@@ -134,6 +133,7 @@ class UnfoldingThreads(UnfoldingForms):
             body = self._statements(node.body)
         for name, tensor in zip(syntax.shared_names(node), shared, strict=True):
             self.names[name] = tensor
+        self.unstable = frozenset()
         return ThreadScope(thread, tuple(self._memory), body)
 
     def _share(self, name: str) -> Tensor:
@@ -150,6 +150,7 @@ class UnfoldingThreads(UnfoldingForms):
 
     def _remember(self, memory: Memory) -> Tensor:
         self._memory.append(memory)
+        self.unstable |= {memory.array}
         return Tensor(memory.shape, memory.dtype, lambda *indices: Load(memory.dtype, memory.array, indices))
 
     def _statements(self, block: Block) -> tuple[Statement, ...]:
@@ -201,10 +202,8 @@ class UnfoldingThreads(UnfoldingForms):
         assert isinstance(zeros, Load)
         indices = [self.evaluate(index).at() for index in target.indices]
         for index, length in zip(indices, base.shape, strict=True):
-            if not is_inside(index, length, self.held):
-                raise self.fail(
-                    "run-bounds", node, f"an index that is not proved to be inside of an axis of length {length}"
-                )
+            if not self.stays_inside(index, length):
+                raise self.outside(node, length)
         return Store(zeros.array, tuple(indices), cast(self.evaluate(node.value).at(), base.dtype))
 
     def _repeat(self, node: Form) -> list[Statement]:

@@ -79,7 +79,14 @@ class Unfolder(UnfoldingTiles):
         shape = None
         if isinstance(node.type, syntax.TensorType):
             shape = tuple(self.length(extent) for extent in node.type.extents)
-        if top and self.tiles and shape is not None and isinstance(node.value, Form) and node.value.kind == "grid":
+        if (
+            top
+            and self.tiles
+            and shape is not None
+            and 0 not in shape
+            and isinstance(node.value, Form)
+            and node.value.kind == "grid"
+        ):
             scope = self.tile_scope(node.name, node.value, shape)
             if scope is not None:
                 self.equations.append(scope)

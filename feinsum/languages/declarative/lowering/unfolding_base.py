@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from feinsum.errors import LanguageError
 from feinsum.languages.declarative.lowering.folding import INDEX, cast, integer
-from feinsum.languages.declarative.lowering.ranges import Held
-from feinsum.languages.declarative.lowering.terms import Equation, Load, Term, Variable
+from feinsum.languages.declarative.lowering.ranges import Held, is_inside
+from feinsum.languages.declarative.lowering.terms import Constant, Equation, Load, Term, Variable, rebuild, substitute
 from feinsum.languages.declarative.syntax import Block, Let, Node
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT
 from feinsum.languages.diagnostics import Note, broken_rule
@@ -40,7 +40,9 @@ class UnfoldingBase(ABC):
 
     :ivar equations: of arrays that the program makes, and thread scopes, in order.
     :ivar empty: names of tensors that nobody has written.
-    :ivar asked_type: whether only the type of a value matters now, and not which of its elements is asked for.
+    :ivar held: the conditions under which what is unfolded is evaluated; a false one along axes without elements.
+    :ivar turns: the numbers of rounds of loops that carry arrays, which are the same for a whole array.
+    :ivar unstable: arrays that a thread scope changes between two reads.
     """
 
     def __init__(self, source: Source, tunes: Mapping[str, int]) -> None:
@@ -51,7 +53,8 @@ class UnfoldingBase(ABC):
         self.empty: set[str] = set()
         self._count = 0
         self.held: list[Held] = []
-        self.asked_type = False
+        self.unstable: frozenset[str] = frozenset()
+        self.turns: frozenset[Variable] = frozenset()
 
     def refuse(self, node: Node, message: str) -> LanguageError:
         """The error of a form that cannot be lowered, though the interpreter executes it."""
@@ -73,11 +76,17 @@ class UnfoldingBase(ABC):
 
     def type_of(self, shape: Sequence[int], at: Callable[..., Term]) -> str:
         """The type of the elements of a value."""
-        before, self.asked_type = self.asked_type, True
-        try:
-            return at(*(integer(0) for _ in shape)).dtype
-        finally:
-            self.asked_type = before
+        return at(*(integer(0) for _ in shape)).dtype
+
+    @property
+    def dead(self) -> bool:
+        """Whether what is unfolded is evaluated for no index."""
+        return any(isinstance(condition, Constant) and bool(condition.value) != wanted for condition, wanted in self.held)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether what is unfolded is evaluated for some indices, and not for others."""
+        return not self.dead and any(not isinstance(condition, Constant) for condition, _ in self.held)
 
     @contextmanager
     def where(self, condition: Term, wanted: bool) -> Iterator[None]:
@@ -92,6 +101,7 @@ class UnfoldingBase(ABC):
         """A new array with an equation."""
         fresh = self.fresh(name)
         body = cast(body, CONCRETE.get(body.dtype, body.dtype))
+        body = Constant(body.dtype, 0) if self.dead else body  # what it reads may not exist
         self.equations.append(Equation(fresh, tuple(variables), body, scan))
         return fresh
 
@@ -108,6 +118,22 @@ class UnfoldingBase(ABC):
         """What a rule refuses as lengths are known."""
         return broken_rule(self.source, rule, node.span, message)
 
+    def stays_inside(self, index: Term, length: int) -> bool:
+        """Whether ``0 <= index < length`` is proved, if need be by what the elements of arrays made here are."""
+        if is_inside(index, length, self.held, self.unstable):
+            return True
+        made = {e.array: e for e in self.equations if isinstance(e, Equation) and not e.scan}
+        held = [(_spelled_out(condition, made), wanted) for condition, wanted in self.held]
+        return bool(made) and is_inside(_spelled_out(index, made), length, held, self.unstable)
+
+    def outside(self, node: Node, length: int) -> LanguageError:
+        """The error of an index that may be out of its axis, and how to keep it inside."""
+        way_out = Note(
+            f"guard it, as in `if j >= 0 and j < {length} then ...`, or clamp it: `min(max(j, 0), {length - 1})`"
+        )
+        message = f"an index that is not proved to be inside of an axis whose length is {length}"
+        return broken_rule(self.source, "run-bounds", node.span, message, [way_out])
+
     @abstractmethod
     def evaluate(self, node: Node, shape: tuple[int, ...] | None = None) -> Tensor:
         """The value of an expression; `shape` is what it is said to have."""
@@ -123,6 +149,22 @@ class UnfoldingBase(ABC):
     @abstractmethod
     def length(self, node: Node) -> int:
         """An integer that lengths decide."""
+
+
+def _spelled_out(term: Term, made: Mapping[str, Equation]) -> Term:
+    """A term with what equations say in place of the elements of their arrays."""
+    memo: dict[Term, Term] = {}
+
+    def change(part: Term) -> Term:
+        if part not in memo:
+            memo[part] = found = rebuild(part, change)
+            if isinstance(found, Load) and found.array in made:
+                equation = made[found.array]
+                own: dict[Term, Term] = dict(zip(equation.variables, found.indices, strict=True))
+                memo[part] = change(substitute(equation.body, own))
+        return memo[part]
+
+    return change(term)
 
 
 def casting(value: Tensor, dtype: str) -> Callable[..., Term]:

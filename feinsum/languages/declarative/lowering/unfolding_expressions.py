@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
+from feinsum.errors import LanguageError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.choices import key_of
 from feinsum.languages.declarative.lowering.folding import (
@@ -16,13 +17,14 @@ from feinsum.languages.declarative.lowering.folding import (
     is_integer,
     select,
 )
-from feinsum.languages.declarative.lowering.ranges import exact_quotient, interval, is_inside
+from feinsum.languages.declarative.lowering.ranges import exact_quotient, interval, is_within
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term
-from feinsum.languages.declarative.lowering.unfolding_base import Tensor, UnfoldingBase, number
+from feinsum.languages.declarative.lowering.unfolding_base import Tensor, UnfoldingBase, casting, number
 from feinsum.languages.declarative.syntax import Call, Form, Node, Operation
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
 _INT = 2**31
+_FAR = 2**64
 _COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 
 
@@ -94,8 +96,15 @@ class UnfoldingExpressions(UnfoldingBase):
             raise self.fail("run-shape", node, f"shapes differ: {shown}")
         shape = next(iter(shapes), ())
 
+        held = list(self.held)
+
         def at(*indices: Term) -> Term:
-            return make([v.at(*indices) if v.shape else v.at() for v in values])
+            terms = [v.at(*indices) if v.shape else v.at() for v in values]
+            outside, self.held = self.held, held  # what holds where this stands, though it is asked for elsewhere
+            try:
+                return make(terms)
+            finally:
+                self.held = outside
 
         return Tensor(shape, self.type_of(shape, at), at)
 
@@ -122,10 +131,13 @@ class UnfoldingExpressions(UnfoldingBase):
         if is_integer(dtype) and operator in ("/", "%"):
             if all(isinstance(t, Constant) for t in pair):
                 a, b = (int(t.value) for t in pair if isinstance(t, Constant))
+                if self.dead:
+                    return Constant(dtype, 0)
                 if b == 0 or (operator == "/" and a % b):
                     raise self.fail("run-division", node, f"{a} {operator} {b} is no integer")
                 return Constant(dtype, a // b if operator == "/" else a % b)
             return self._divided(node, dtype, *pair)
+        operator = "mod" if operator == "%" else operator
         found = fold(Apply("bool" if operator in _COMPARISONS else dtype, operator, pair))
         values = interval(found) if found.dtype == ANY_INT else None
         if values is not None and max(-values[0], values[1]) >= _INT:  # an index is an int of 32 bits, and data are not
@@ -137,7 +149,7 @@ class UnfoldingExpressions(UnfoldingBase):
         if node.operator == "%":
             self.require_divisor(node, b)
             return Apply(dtype, "mod", (a, b))
-        found = exact_quotient(a, b)
+        found = Apply(dtype, "quotient", (a, b)) if self.dead else exact_quotient(a, b)
         if found is None:
             message = "integers are divided exactly, which is not proved of these; floordiv and cdiv round"
             raise self.refuse(node, message)
@@ -145,20 +157,32 @@ class UnfoldingExpressions(UnfoldingBase):
 
     def require_divisor(self, node: Node, term: Term) -> None:
         """Refuse to divide by an integer that may be 0."""
-        values = interval(term)
-        if values is None or values[0] <= 0 <= values[1]:
+        if not self.dead and not is_within(term, [(1, _FAR), (-_FAR, -1)], self.held, self.unstable):
             raise self.refuse(node, "an integer is divided by what is not proved to be other than 0")
 
     def _choice(self, node: syntax.Choice) -> Tensor:
         condition = self.evaluate(node.condition).at()
         if isinstance(condition, Constant):
-            return self.block(node.then if condition.value else node.otherwise)
+            return self._known_choice(node, condition)
         with self.where(condition, True):
             then = self.block(node.then)
         with self.where(condition, False):
             otherwise = self.block(node.otherwise)
         ways = [then, otherwise]
         return self.together(ways, node, lambda t: select(condition, *alike(t)))
+
+    def _known_choice(self, node: syntax.Choice, condition: Constant) -> Tensor:
+        """The way that a constant chooses, in the type that both ways have together."""
+        way, other = (node.then, node.otherwise) if condition.value else (node.otherwise, node.then)
+        value = self.block(way)
+        try:
+            with self.where(condition, not condition.value):
+                left_out = self.block(other)
+        except LanguageError:  # this way is not wanted, and may not exist at these lengths
+            return value
+        a, b = value.dtype, left_out.dtype
+        dtype = a if a == b or "bool" in (a, b) else promote(a, b)
+        return value if dtype == a else Tensor(value.shape, dtype, casting(value, dtype))
 
     def _element(self, node: syntax.Element) -> Tensor:
         base = self.evaluate(node.base)
@@ -177,12 +201,12 @@ class UnfoldingExpressions(UnfoldingBase):
         shape = tuple(pick[1] for pick in picks if isinstance(pick, tuple))
         for pick, length in zip(picks, base.shape, strict=True):
             begin, many = pick if isinstance(pick, tuple) else (pick, 1)
-            if many and not is_inside(begin, length - many + 1, self.held):
-                what = "an index that is not proved to be inside"
+            if many and not self.stays_inside(begin, length - many + 1):
                 if isinstance(begin, Constant):
                     end = f":{begin.value + many}" if isinstance(pick, tuple) else ""
                     what = f"{'slice' if end else 'index'} {begin.value}{end}"
-                raise self.fail("run-bounds", node, f"{what} of an axis whose length is {length}")
+                    raise self.fail("run-bounds", node, f"{what} of an axis whose length is {length}")
+                raise self.outside(node, length)
 
         def at(*indices: Term) -> Term:
             rest = iter(indices)

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from feinsum.errors import LanguageError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import REDUCTIONS
-from feinsum.languages.declarative.lowering.folding import INDEX, cast, fold, integer, is_integer
-from feinsum.languages.declarative.lowering.terms import Apply, Iterate, Load, Part, Reduce, Term, Variable, substitute
-from feinsum.languages.declarative.lowering.unfolding_base import CONCRETE, Tensor, number
+from feinsum.languages.declarative.lowering.folding import INDEX, cast, fold, integer, is_integer, simplified
+from feinsum.languages.declarative.lowering.loops import LoopScope, State, free, replaced
+from feinsum.languages.declarative.lowering.terms import (
+    Apply,
+    Constant,
+    Equation,
+    Iterate,
+    Load,
+    Part,
+    Reduce,
+    Term,
+    Variable,
+    substitute,
+    walk,
+)
+from feinsum.languages.declarative.lowering.unfolding_base import CONCRETE, Tensor, casting, number
 from feinsum.languages.declarative.lowering.unfolding_expressions import UnfoldingExpressions
 from feinsum.languages.declarative.syntax import Form
-from feinsum.languages.declarative.types import ANY_INT, promote
+from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
-_MOST_STATES: Final = 64
-"""Numbers that a loop carries at most; each of them is a variable of its own."""
+_FEW_STATES, _MOST_STATES = 8, 64
+"""Numbers that a loop carries as variables of their own: always, and where there are no arrays for them."""
+Body: TypeAlias = Callable[[Tensor], tuple[Tensor, Term | None]]
+"""Makes the next state of a loop of the one before, and what holds as long as it goes on."""
 
 
 class UnfoldingForms(UnfoldingExpressions):
@@ -29,7 +45,7 @@ class UnfoldingForms(UnfoldingExpressions):
         items = shape.items if isinstance(shape, syntax.ListOf) else (shape,)
         lengths = [self.length(item) for item in items if item is not None]
         variables = self.variables([p.name for p in node.binder], lengths)
-        with self.inside():
+        with self.inside(), self.where(Constant("bool", 0 not in lengths), True):
             for parameter, variable in zip(node.binder, variables, strict=True):
                 self.names[parameter.name] = number(variable)
             return variables, self.block(node.body)
@@ -71,6 +87,8 @@ class UnfoldingForms(UnfoldingExpressions):
             dtype = "i64"
 
         def at(*indices: Term) -> Term:
+            if empty:
+                return cast(Constant(ANY_FLOAT, REDUCTIONS[op].neutral), dtype)
             body = value.at(*indices)
             return Reduce(dtype, op, variables, body if op.startswith("arg") or dtype == "bool" else cast(body, dtype))
 
@@ -81,15 +99,25 @@ class UnfoldingForms(UnfoldingExpressions):
         operator = node.argument("op")
         assert isinstance(operator, syntax.Name)
         variables, value = self._over(node)
-        if self.held:
+        if self.guarded:
             raise self.refuse(node, "a scan under a condition is not lowered")
         rest = self.variables(["s"] * len(value.shape), value.shape)
         body = value.at(*rest)
-        lead = sorted(body.free - set(variables) - set(rest), key=lambda v: v.name)
+        lead = self._lead(body.free - {*variables, *rest}, node)
         name = self.array("scan", (*lead, *rest, *variables), body, operator.name)
         dtype = CONCRETE.get(body.dtype, body.dtype)
         shape = (variables[0].extent, *value.shape)
         return Tensor(shape, dtype, lambda first, *others: Load(dtype, name, (*lead, *others, first)))
+
+    def _lead(self, around: frozenset[Variable], node: Form) -> list[Variable]:
+        """The indices that a new array has besides its own: all that its elements depend on.
+
+        :raises LanguageError: if they depend on the state of a loop around, which lies in no array.
+        """
+        lead = sorted(around - self.turns, key=lambda v: v.name)
+        if not all(map(self._is_open, lead)):
+            raise self.refuse(node, f"{node.kind} of what a loop around it carries, or a thread computed, is not lowered")
+        return lead
 
     def _state(self, node: Form, init: Tensor, dtype: str) -> tuple[tuple[Variable, ...], Tensor]:
         """Variables for what a loop carries, and the tensor that they are."""
@@ -114,7 +142,8 @@ class UnfoldingForms(UnfoldingExpressions):
         return Tensor(shape, dtype, at)
 
     def _elements(self, value: Tensor, dtype: str) -> tuple[Term, ...]:
-        return tuple(cast(value.at(*map(integer, place)), dtype) for place in np.ndindex(*value.shape))
+        places = np.ndindex(*value.shape)
+        return tuple(cast(simplified(value.at(*map(integer, place))), dtype) for place in places)
 
     def _affine_for(self, node: Form) -> Tensor:
         begin, end, init = (node.argument(name) for name in ("begin", "end", "init"))
@@ -130,11 +159,26 @@ class UnfoldingForms(UnfoldingExpressions):
             self.names[node.binder[1].name] = carried
             return self.block(node.body), None
 
+        if last <= first or 0 in start.shape:
+            with self.inside(), self.where(Constant("bool", False), True):
+                self._require_shape(start, body(start)[0], node)
+            return start
         tiled = self.rounds(node, start, first, last)
         if tiled is not None:
             return tiled
-        loop = self._loop if np.prod(start.shape, dtype=np.int64) <= _MOST_STATES else self._loop_of_elements
-        return loop(start, body, node, index=index, count=integer(max(last - first, 0)))
+        if np.prod(start.shape, dtype=np.int64) <= _FEW_STATES:
+            return self._loop(start, body, node, index=index, count=integer(last - first))
+        if not self.guarded:
+            return self._loop_of_arrays(start, body, node, index)
+        held, known, self.held = self.held, len(self.equations), []
+        try:  # a loop over arrays runs for all indices, which has to be right for those that the condition excludes
+            if not any(isinstance(one, Form) and one.kind == "while" for one in syntax.walk(node)):
+                return self._loop_of_arrays(self.evaluate(init), body, node, index)
+        except LanguageError:
+            del self.equations[known:]
+        finally:
+            self.held = held
+        return self._loop(start, body, node, index=index, count=integer(last - first))
 
     def _while(self, node: Form) -> Tensor:
         init, until = node.argument("init"), node.argument("until")
@@ -149,7 +193,7 @@ class UnfoldingForms(UnfoldingExpressions):
 
         return self._loop(self.evaluate(init), body, node)
 
-    def _loop(self, start: Tensor, body: Callable[[Tensor], tuple[Tensor, Term | None]], node: Form, **how: Any) -> Tensor:
+    def _loop(self, start: Tensor, body: Body, node: Form, **how: Any) -> Tensor:
         """A loop, whose state has the type that its first value and the next ones have together."""
         dtype = start.dtype
         for _ in range(3):
@@ -170,36 +214,60 @@ class UnfoldingForms(UnfoldingExpressions):
             message = f"what the loop carries has the shape {list(start.shape)}, and then {list(value.shape)}"
             raise self.fail("run-shape", node, message)
 
-    def _loop_of_elements(
-        self, start: Tensor, body: Callable[[Tensor], tuple[Tensor, Term | None]], node: Form, **how: Any
-    ) -> Tensor:
-        """A loop that carries a tensor, each of whose elements depends on no other one: a loop for each of them."""
-        own = self.variables(["e"] * len(start.shape), start.shape)
-        dtype = start.dtype
-        for _ in range(3):
-            state = Variable(dtype, self.fresh("state"))
-
-            def carried(*indices: Term, state: Variable = state) -> Term:
-                if indices != own and not self.asked_type:
-                    raise self.refuse(
-                        node, "a loop that carries many numbers, and takes one from the place of another, is not lowered"
-                    )
-                return state
-
+    def _loop_of_arrays(self, start: Tensor, body: Body, node: Form, index: Variable) -> Tensor:
+        """A loop that carries a tensor: one of each element where it depends on no other one, or rounds over arrays."""
+        own, known = self.variables(["e"] * len(start.shape), start.shape), len(self.equations)
+        carried, dtype, first = self.fresh("carried"), start.dtype, start.at(*own)
+        lead: tuple[Variable, ...] = ()
+        for _ in range(4):
+            del self.equations[known:]
+            stored = CONCRETE.get(dtype, dtype)
+            loaded = self.loaded(carried, Tensor(start.shape, stored, start.at), lead)
+            outside, self.turns = self.turns, self.turns | {index}
             with self.inside():
-                value, _ = body(Tensor(start.shape, dtype, carried))
+                value, _ = body(Tensor(start.shape, dtype, casting(loaded, dtype)))
+            self.turns = outside
             self._require_shape(start, value, node)
-            following = value.at(*own)
-            wider = promote(dtype, following.dtype)
-            if wider == dtype != ANY_INT:
+            following, made = value.at(*own), self.equations[known:]
+            wider = dtype if "bool" in (dtype, value.dtype) else promote(dtype, value.dtype)
+            around = first.free.union(following.free, *map(free, made)) - {*own, index} - self.turns
+            if wider == dtype != ANY_INT and around == set(lead):
                 break
-            dtype = "i64" if wider == dtype else wider
-        loop = Iterate(dtype, (state,), (cast(start.at(*own), dtype),), (cast(following, dtype),), **how)
+            dtype, lead = "i64" if wider == ANY_INT else wider, tuple(sorted(around, key=lambda v: v.name))
+        del self.equations[known:]
+        if self.dead:
+            return Tensor(start.shape, dtype, lambda *_: Constant(dtype, 0))
+        place, count = loaded.at(*own), index.extent
+        if not made and all(t == place for t in walk(following) if isinstance(t, Load) and t.array == carried):
+            state = Variable(stored, self.fresh("state"))
+            term = cast(cast(substitute(following, {place: state}), dtype), stored)
+            loop = Iterate(stored, (state,), (cast(first, stored),), (term,), index=index, count=integer(count))
+            part = cast(Part(stored, loop, 0), dtype)
+            return Tensor(start.shape, dtype, lambda *i: substitute(part, dict(zip(own, i, strict=True))))
+        if not all(map(self._is_open, lead)):
+            return self._loop(start, body, node, index=index, count=integer(count))
+        made.append(Equation(self.fresh(node.binder[1].name), (*lead, *own), cast(cast(following, dtype), stored)))
+        result = self._rounds_over(made, carried, cast(cast(first, dtype), stored), index)
+        return Tensor(start.shape, dtype, casting(self.loaded(result, Tensor(start.shape, stored, start.at), lead), dtype))
 
-        def at(*indices: Term) -> Term:
-            return substitute(Part(dtype, loop, 0), dict(zip(own, indices, strict=True)))
+    def _rounds_over(self, made: list[Any], carried: str, first: Term, index: Variable) -> str:
+        """A loop over arrays, whose round lies in an array of its own if it matters; the array with the last state."""
+        last = made[-1]
+        begin = self.array(f"{last.array}_first", last.variables, first)
+        states = [State(begin, carried, last.array, last.shape, last.dtype)]
+        if any(index in free(one) for one in made):
+            zero = self.array("round", (), Constant("i32", 0))
+            counter = State(zero, self.fresh("round"), self.fresh("round"), (), "i32")
+            number = Load("i32", counter.carried, ())
+            made = [replaced(one, {index: cast(number, INDEX)}) for one in made]
+            made.append(Equation(counter.result, (), Apply("i32", "+", (number, Constant("i32", 1)))))
+            states.append(counter)
+        self.equations.append(LoopScope(index.extent, tuple(states), tuple(made)))
+        return str(last.array)
 
-        return Tensor(start.shape, dtype, at)
+    def _is_open(self, variable: Variable) -> bool:
+        """Whether a variable is an index, so that an array can have an axis for it."""
+        return variable.dtype == INDEX and (variable.extent > 0 or self.dead)
 
     def rounds(self, node: Form, start: Tensor, first: int, last: int) -> Tensor | None:
         """A loop that carries a tile, in the body of a grid; None where it is not treated as one."""

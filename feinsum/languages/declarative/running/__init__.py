@@ -18,7 +18,7 @@ from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.choices import choices_of
 from feinsum.languages.declarative.forms import numpy_type
 from feinsum.languages.declarative.interpreting import execute as interpret
-from feinsum.languages.declarative.lowering.steps import EinsumStep, TileStep
+from feinsum.languages.declarative.lowering.steps import EinsumStep, TileStep, in_order
 from feinsum.languages.declarative.running.alternatives import compare
 from feinsum.languages.declarative.running.contents import Contents, examine
 from feinsum.languages.declarative.running.making import Made, Maker, describe, require_results
@@ -214,13 +214,14 @@ class DeclarativeKernel:
                     made.temporaries[name] = new_device_array(shape, numpy_type(dtype), queue)
                 held[name] = made.temporaries[name]
         done = None
-        for step, action in zip(made.steps, made.actions, strict=True):
+        for step, action, names in in_order(made.steps, made.actions, {}):
             if isinstance(step, EinsumStep):
-                done = self._run_einsum(action[0], step, held, queue, events)
+                arrays = {name: held[names.get(name, name)] for name in (step.array, *_taken(step).values())}
+                done = self._run_einsum(action[0], step, arrays, queue, events)
                 events = [done] if done is not None else events
                 continue
             for index in action:
-                buffers = [held[name].base_data for name in made.texts[index].arrays]
+                buffers = [held[names.get(name, name)].base_data for name in made.texts[index].arrays]
                 done = made.sequence.enqueue(index, queue, buffers, events)
                 events = [done]
         found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -24,11 +24,13 @@ from feinsum.languages.declarative.lowering.normal import normalize
 from feinsum.languages.declarative.lowering.steps import (
     EinsumStep,
     FlatStep,
+    LoopStep,
     RowStep,
     ScanStep,
     Step,
     ThreadStep,
     TileStep,
+    flattened,
     partition,
 )
 from feinsum.languages.declarative.lowering.terms import Constant, Load
@@ -44,6 +46,7 @@ _LONG_AXIS: Final = 1 << 15
 saves a sixth of the time of a product on a CPU.  Those of sums are always compiled in: a kernel divides a sum among
 groups, and among blocks that stay in a cache, only where it knows the length."""
 _MOST_ELEMENTS: Final = 2**31
+Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,13 @@ class Lowered:
 
     :ivar results: the names of arrays that are returned.
     :ivar arrays: lengths and type of every array.
-    :ivar kernels: of each step the numbers of its kernels in `texts`; none of an einsum.
+    :ivar kernels: of each step the numbers of its kernels in `texts`; none of an einsum, those of each step of a loop.
     """
 
     steps: tuple[Step, ...]
     results: tuple[str, ...]
     arrays: Mapping[str, tuple[tuple[int, ...], str]]
-    kernels: tuple[tuple[int, ...], ...]
+    kernels: tuple[Any, ...]
     texts: tuple[KernelText, ...]
 
 
@@ -87,7 +90,7 @@ class Made:
     @cached_property
     def alignment(self) -> tuple[int, ...]:
         """For :func:`feinsum.compile.sequence.device_array`: without einsums kernels take arrays from anywhere."""
-        return () if any(isinstance(step, EinsumStep) for step in self.steps) else (1,)
+        return () if any(isinstance(step, EinsumStep) for step in flattened(self.steps)) else (1,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +112,20 @@ class Maker:
         :param tunes: tuned numbers, and which way of each alternative to take.
         """
         lowered = lower(self.function, self.source, contents, tunes, self.device.profile, einsums=self.einsums)
-        actions: list[Any] = [
-            (self._einsum_kernel(step, lowered.arrays), step) if isinstance(step, EinsumStep) else kernels
-            for step, kernels in zip(lowered.steps, lowered.kernels, strict=True)
-        ]
+        actions = self._actions(lowered.steps, lowered.kernels, lowered.arrays)
         shapes = tuple(lowered.arrays[name][0] for name in lowered.results)
         sequence = KernelSequence(self.device, lowered.texts)
         return Made(lowered.steps, lowered.results, shapes, lowered.arrays, actions, lowered.texts, sequence)
+
+    def _actions(self, steps: Sequence[Step], kernels: Sequence[Any], arrays: Shapes) -> list[Any]:
+        """How each step is run: the kernel of an einsum, the numbers of other kernels, and those of a loop's steps."""
+        found: list[Any] = []
+        for step, own in zip(steps, kernels, strict=True):
+            if isinstance(step, LoopStep):
+                found.append(self._actions(step.steps, own, arrays))
+            else:
+                found.append((self._einsum_kernel(step, arrays), step) if isinstance(step, EinsumStep) else own)
+        return found
 
     def _einsum_kernel(self, step: EinsumStep, arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> Any:
         """The kernel of :func:`feinsum.generate` for an einsum."""
@@ -180,9 +190,11 @@ def lower(
     names = unfolder.program(function)
     inlined = normalize(unfolder.equations, names, unfolder.fresh)
     steps = partition(inlined, names, einsums=einsums, plain=plain)
-    for step in steps:
+    for step in flattened(steps):
         for equation in step.equations:
             arrays[equation.array] = (equation.shape, equation.dtype)
+        if isinstance(step, LoopStep):
+            arrays |= {state.carried: (state.shape, state.dtype) for state in step.scope.states}
         if isinstance(step, TileStep):
             arrays[step.scope.array] = (step.scope.shape, step.scope.dtype)
             if profile is not None:
@@ -195,17 +207,21 @@ def lower(
         _require_small(arrays, profile)
     spread = Spread(1, 1, tree=False) if profile is None else spread_of(profile)
     texts: list[KernelText] = []
-    kernels = []
-    for count, step in enumerate(steps):
-        made = _kernels(f"step{count}", step, arrays, spread)
-        kernels.append(tuple(range(len(texts), len(texts) + len(made))))
-        texts += made
+    kernels = [_numbers(f"step{count}", step, arrays, spread, texts) for count, step in enumerate(steps)]
     return Lowered(tuple(steps), names, arrays, tuple(kernels), tuple(texts))
+
+
+def _numbers(name: str, step: Step, arrays: Any, spread: Spread, texts: list[KernelText]) -> tuple[Any, ...]:
+    """The numbers of a step's kernels, which are added to the texts; of a loop those of each of its steps."""
+    if isinstance(step, LoopStep):
+        return tuple(_numbers(f"{name}_{k}", one, arrays, spread, texts) for k, one in enumerate(step.steps))
+    texts += (made := _kernels(name, step, arrays, spread))
+    return tuple(range(len(texts) - len(made), len(texts)))
 
 
 def _kernels(name: str, step: Step, arrays: dict[str, tuple[tuple[int, ...], str]], spread: Spread) -> Sequence[KernelText]:
     """The kernels of a step; the arrays that they share besides those of equations are added."""
-    if isinstance(step, EinsumStep):
+    if isinstance(step, EinsumStep) or any(0 in equation.shape for equation in step.equations):
         return ()
     if isinstance(step, ThreadStep):
         return (thread_kernel(name, step.scope, arrays, spread),)
@@ -218,6 +234,7 @@ def _kernels(name: str, step: Step, arrays: dict[str, tuple[tuple[int, ...], str
         return (tile_kernel(name, step.scope, arrays, spread),)
     if isinstance(step, RowStep):
         return (row_kernel(name, step, arrays, spread),)
+    assert isinstance(step, FlatStep)
     return (flat_kernel(name, step, arrays, spread),)
 
 
@@ -271,6 +288,8 @@ def describe(step: Step) -> str:
             return f"einsum {subscripts}{f', then {step.epilogue}' if step.epilogue else ''}"
         case RowStep():
             return f"one kernel for {step.rows} rows, a work-group for each"
+        case LoopStep(scope=scope, steps=steps):
+            return f"{scope.count} rounds of {'; '.join(map(describe, steps))}"
         case FlatStep():
             return "a work-item for each element"
         case TileStep(scope=scope):

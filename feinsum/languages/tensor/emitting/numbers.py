@@ -84,8 +84,8 @@ def _of_integers(name: str, type_: Scalar, operands: list[str]) -> str:
     if name in ("div", "rem"):
         return f"{name}_{type_.name.replace('index', 'i64')}({a}, {b})"
     return {
-        "min": f"min({a}, {b})",
-        "max": f"max({a}, {b})",
+        "min": f"min(({c}){a}, ({c}){b})",
+        "max": f"max(({c}){a}, ({c}){b})",
         "shl": f"({c})(({wide}){a} << {b})",
         "shr": f"({c})({a} >> {b})",
         "abs": f"({c})abs({a})",

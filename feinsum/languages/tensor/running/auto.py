@@ -37,6 +37,11 @@ class AutoKernel:
         return "auto" if self._chosen is None else self._chosen.route
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of sub-groups and work-groups of the general route."""
+        return self.general.sizes
+
+    @property
     def source(self) -> str:
         """The OpenCL C source of the route that was chosen, or of the general one."""
         return (self._chosen or self.general).source

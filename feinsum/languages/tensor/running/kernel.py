@@ -89,6 +89,11 @@ class GeneralKernel:
             raise ValidationError(f"there is no pass {name!r}; there are {', '.join(found)}")
         return show_function(found[name] if name is not None else list(found.values())[-1])
 
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes of sub-groups and work-groups, as :meth:`feinsum.Program.interpret` takes them."""
+        return {"subgroup_size": self.target.subgroup_size, "work_group_size": self.target.work_group_size}
+
     def explain(self) -> str:
         """How it is spread over work-items, and what the last call copied."""
         target = self.target

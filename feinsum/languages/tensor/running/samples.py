@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from feinsum.errors import ValidationError
 from feinsum.languages.tensor.interpreting.arguments import _indexed
 from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
-from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.ir import Function, Operation, Value
 from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
 
 UNKNOWN_SIZE: Final = 8
@@ -28,6 +28,7 @@ def sample_arguments(
     """
     generator = np.random.default_rng(seed)
     known = _expected_sizes(function, sizes, count)
+    lengths = _lengths(function)
     names = {parameter.name for parameter in function.parameters}
     if strange := [name for name in given if name not in names]:
         known_names = ", ".join(f"%{name}" for name in sorted(names)) or "none"
@@ -35,6 +36,8 @@ def sample_arguments(
     return {
         parameter.name: given[parameter.name]
         if parameter.name in given
+        else np.int64(1)
+        if parameter in lengths
         else _sample(parameter, attributes, known, generator)
         for parameter, attributes in zip(function.parameters, function.parameter_attributes, strict=True)
     }
@@ -63,6 +66,47 @@ def _expected_sizes(function: Function, sizes: Mapping[str, int], count: int | N
             raise ValidationError(f"@{function.name} has no unknown size {name}; there are {known}")
         found[name] = size
     return found
+
+
+def _lengths(function: Function) -> set[Value]:
+    """Numbers among the parameters that may not be 0, as sizes of views, steps of loops or divisors come from them."""
+    sources: dict[Value, set[Value]] = {
+        p: {p} for p in function.parameters if isinstance(p.type, Scalar) and p.type.is_integer
+    }
+    found: set[Value] = set()
+    for operation in function.body.walk():
+        for value in _positive(operation):
+            found |= sources.get(value, set())
+        if operation.name.startswith("arith.") or operation.name == "cast":
+            come = set().union(*(sources.get(value, set()) for value in operation.operands))
+            sources |= dict.fromkeys(operation.results, come)
+    return found
+
+
+def _positive(operation: Operation) -> Sequence[Value]:
+    """The operands of an instruction that may not be 0."""
+    match operation.name:
+        case "expand":
+            return operation.operands[1:]
+        case "subview":
+            return _sizes_among(operation)
+        case "arith.div" | "arith.rem":
+            return operation.operands[1:]
+        case "for":
+            return operation.operands[2 : len(operation.operands) - len(operation.results)]
+    return ()
+
+
+def _sizes_among(operation: Operation) -> tuple[Value, ...]:
+    """The sizes of a subview that are operands; offsets and sizes of its modes take turns."""
+    left = iter(operation.operands[1:])
+    found = []
+    for offset, size in zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True):
+        if offset is None:
+            next(left)
+        if size is None:
+            found.append(next(left))
+    return tuple(found)
 
 
 def _sample(parameter: Value, attributes: Mapping[str, Any], sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
