@@ -31,6 +31,7 @@ from feinsum.match import (
     match_einsum,
     part_match,
     set_aside,
+    sign_lengths,
     without_others,
 )
 from feinsum.match.domain import evaluate_lengths
@@ -128,6 +129,8 @@ def transform(
     :raises TransformError: if no transformation applies, or other instructions cannot be kept apart.
     """
     chosen, given = choose_device(device), t_unit
+    match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)  # its reasons name what was given
+    t_unit = sign_lengths(t_unit)
     match = match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)
     roads = _roads(fence(t_unit, match), match)
     # A record of the sums serves their epilogues; if these make one output, the space has to have all sums together.

@@ -17,6 +17,7 @@ from feinsum.match.finishing import Finishing, set_aside
 from feinsum.match.isolate import isolate, without_others
 from feinsum.match.match import Match
 from feinsum.match.parting import leave_together, part_match
+from feinsum.match.signed import sign_lengths
 from feinsum.match.spread import spread_loops
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "match_t_unit_to_einsum",
     "part_match",
     "set_aside",
+    "sign_lengths",
     "spread_loops",
     "without_others",
 ]

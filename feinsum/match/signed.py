@@ -1,0 +1,104 @@
+"""Lengths in signed integers of 32 or 64 bits: ``E - 64*g - 1 >= 0`` fails past the end, as ``uint E`` would not let it.
+
+loopy writes the bounds of loops with the types that arguments have, and C turns an int beside an unsigned one into that.
+Beside a narrow one, loopy takes numbers for as narrow, so ``E + 7`` overflows.  A pass that signs lengths is what compilers
+call index type legalization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import islpy as isl
+import loopy as lp
+import numpy as np
+from loopy.kernel.data import ArrayArg
+from loopy.symbolic import IdentityMapper, TypeCast, get_dependencies
+from loopy.types import NumpyType
+
+from feinsum.match.expressions import find_uses
+from feinsum.match.hosted import with_host_integers
+
+_INT, _LONG = (NumpyType(np.dtype(name)) for name in ("int32", "int64"))
+
+
+def sign_lengths(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
+    """The kernels with signed lengths: as wide as they were, and 32 bits at least.
+
+    Callers pass the same numbers by the same names; ``pack`` refuses those that do not fit.  Where a length is a value,
+    as in ``y[e] = u[e]/E``, it is converted to the type that it had.  Indices of fewer than 32 bits get 32.
+    """
+    kernels = [clbl.subkernel for clbl in t_unit.callables_table.values() if isinstance(clbl, lp.CallableKernel)]
+    given = t_unit
+    for kernel in kernels:
+        t_unit = _signed(t_unit, kernel, whole=len(kernels) > 1)
+    return t_unit if t_unit is given else with_host_integers(t_unit)
+
+
+def _signed(t_unit: lp.TranslationUnit, kernel: lp.LoopKernel, whole: bool) -> lp.TranslationUnit:
+    """:param whole: whether any integer may be the length of a kernel that this one calls, or is called by."""
+    if kernel.index_dtype.itemsize < _INT.itemsize:
+        kernel = kernel.copy(index_dtype=_INT)
+        t_unit = t_unit.with_kernel(kernel)
+    integers = {a.name: a.dtype for a in kernel.args if isinstance(a, lp.ValueArg) and _is_changed(a.dtype)}
+    changed = {name: integers[name] for name in integers if whole or name in _find_lengths(kernel)}
+    if not changed:
+        return t_unit
+    cast = _AsDeclared(changed, kernel.substitutions)
+    rules = {name: rule.copy(expression=cast(rule.expression)) for name, rule in kernel.substitutions.items()}
+    return t_unit.with_kernel(
+        kernel.copy(
+            args=[a.copy(dtype=_signed_type(a.dtype)) if a.name in changed else a for a in kernel.args],
+            substitutions=rules,
+            instructions=[_with_values(insn, cast) for insn in kernel.instructions],
+        )
+    )
+
+
+def _is_changed(dtype: Any) -> bool:
+    return isinstance(dtype, NumpyType) and dtype.numpy_dtype.kind in "iu" and dtype != _signed_type(dtype)
+
+
+def _signed_type(dtype: Any) -> NumpyType:
+    return _LONG if dtype.itemsize > _INT.itemsize else _INT
+
+
+def _find_lengths(kernel: lp.LoopKernel) -> frozenset[str]:
+    """The names in bounds of loops, and in shapes, strides and offsets of arrays."""
+    names = {name for domain in kernel.domains for name in domain.get_var_dict(isl.dim_type.param)}
+    arrays = [a for a in kernel.args if isinstance(a, ArrayArg)]
+    for array in (*arrays, *kernel.temporary_variables.values()):
+        shape = array.shape if isinstance(array.shape, tuple) else ()
+        strides = (getattr(tag, "stride", None) for tag in array.dim_tags or ())
+        for place in (*shape, *strides, getattr(array, "offset", None)):
+            if place is not None and place is not lp.auto:
+                names |= get_dependencies(place)
+    return frozenset(names)
+
+
+def _with_values(insn: Any, cast: _AsDeclared) -> Any:
+    """Sums keep what is around them, an epilogue, which converts its scalars itself."""
+    if not isinstance(insn, lp.Assignment) or find_uses(insn.expression).reductions:
+        return insn
+    return insn.copy(expression=cast(insn.expression))
+
+
+class _AsDeclared(IdentityMapper):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
+    """``E*u[E - 1]`` -> ``cast(uint32, E)*u[E - 1]``: indices and comparisons are right as signed numbers."""
+
+    def __init__(self, declared: Mapping[str, NumpyType], rules: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._declared, self._rules = declared, rules
+
+    def map_variable(self, expr: Any) -> Any:
+        dtype = self._declared.get(expr.name)
+        return expr if dtype is None else TypeCast(dtype, expr)
+
+    def map_call(self, expr: Any) -> Any:
+        return expr if expr.function.name in self._rules else super().map_call(expr)
+
+    def map_subscript(self, expr: Any) -> Any:
+        return expr
+
+    map_comparison = map_sub_array_ref = map_linear_subscript = map_subscript
