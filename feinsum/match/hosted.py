@@ -18,9 +18,6 @@ def with_host_integers(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
     if type(t_unit.target) is not lp.PyOpenCLTarget:
         return t_unit
     target = _HostIntegers(**{name: getattr(t_unit.target, name) for name in _OPTIONS})
-    for name, callable_ in t_unit.callables_table.items():
-        if isinstance(callable_, lp.CallableKernel):
-            t_unit = t_unit.with_kernel(t_unit[name].copy(target=target))
     return t_unit.copy(target=target)
 
 

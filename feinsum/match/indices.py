@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from loopy.symbolic import IdentityMapper, SubstitutionMapper
 from pymbolic.mapper.coefficient import CoefficientCollector
 from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Product, Subscript, Sum, Variable
 
 from feinsum.match.expressions import find_uses
+
+
+class _PythonNumbers(IdentityMapper[[]]):  # type: ignore[misc]
+    """``numpy.int64(2)*j`` as ``2*j``: a number in an index has no type of its own."""
+
+    def map_constant(self, expr: Any) -> Any:
+        return int(expr) if isinstance(expr, np.integer) else expr
+
+
+_python_numbers = _PythonNumbers()
 
 
 class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
@@ -27,6 +38,7 @@ class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
         return Subscript(expr.aggregate, index)
 
     def _simplify(self, entry: Any) -> Any:
+        entry = _python_numbers(entry)
         if isinstance(entry, (int, Variable)):
             return entry
         terms = collect_affine(entry, self._names)
@@ -47,9 +59,9 @@ def collect_affine(entry: Any, names: frozenset[str]) -> Mapping[str, int] | Non
         found = CoefficientCollector(sorted(names))(entry)
     except (RuntimeError, NotImplementedError):
         return None
-    if not all(isinstance(c, int) for c in found.values()):
+    if not all(isinstance(c, (int, np.integer)) for c in found.values()):
         return None
-    return {"" if key == 1 else key.name: c for key, c in found.items() if c}
+    return {"" if key == 1 else key.name: int(c) for key, c in found.items() if c}
 
 
 def _write(terms: Mapping[str, int], entry: Any) -> Any:

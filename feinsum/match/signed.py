@@ -24,40 +24,42 @@ _INT, _LONG = (NumpyType(np.dtype(name)) for name in ("int32", "int64"))
 
 
 def sign_lengths(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
-    """The kernels with signed lengths: as wide as they were, and 32 bits at least.
+    """The kernels with signed lengths, as wide as they were and of 32 bits at least, and indices as wide as the widest.
 
-    Callers pass the same numbers by the same names; ``pack`` refuses those that do not fit.  Where a length is a value,
-    as in ``y[e] = u[e]/E``, it is converted to the type that it had.  Indices of fewer than 32 bits get 32.
+    Callers pass the same numbers by the same names; what does not fit is refused at the call.  Where a length is a value,
+    as in ``y[e] = u[e]/E``, it is converted to the type that it had.
     """
     kernels = [clbl.subkernel for clbl in t_unit.callables_table.values() if isinstance(clbl, lp.CallableKernel)]
-    given = t_unit
+    retyped = False
     for kernel in kernels:
-        t_unit = _signed(t_unit, kernel, whole=len(kernels) > 1)
-    return t_unit if t_unit is given else with_host_integers(t_unit)
+        # A kernel that is called, or calls others, gets lengths by any integer.
+        lengths = _find_lengths(kernel) if len(kernels) == 1 else kernel.arg_dict.keys()
+        signed = _signed(kernel, [a for a in kernel.args if _is_integer(a) and a.name in lengths])
+        if signed is not kernel:
+            t_unit, retyped = t_unit.with_kernel(signed), retyped or signed.args != kernel.args
+    return with_host_integers(t_unit) if retyped else t_unit
 
 
-def _signed(t_unit: lp.TranslationUnit, kernel: lp.LoopKernel, whole: bool) -> lp.TranslationUnit:
-    """:param whole: whether any integer may be the length of a kernel that this one calls, or is called by."""
-    if kernel.index_dtype.itemsize < _INT.itemsize:
-        kernel = kernel.copy(index_dtype=_INT)
-        t_unit = t_unit.with_kernel(kernel)
-    integers = {a.name: a.dtype for a in kernel.args if isinstance(a, lp.ValueArg) and _is_changed(a.dtype)}
-    changed = {name: integers[name] for name in integers if whole or name in _find_lengths(kernel)}
-    if not changed:
-        return t_unit
-    cast = _AsDeclared(changed, kernel.substitutions)
+def _signed(kernel: lp.LoopKernel, lengths: list[lp.ValueArg]) -> lp.LoopKernel:
+    types = {a.name: _signed_type(a.dtype) for a in lengths}
+    declared = {a.name: a.dtype for a in lengths if a.dtype != types[a.name]}
+    # OpenCL C has no min of a long and an int, as in min(e, E - 1).
+    wide = max((_signed_type(kernel.index_dtype), *types.values()), key=lambda dtype: dtype.itemsize)
+    if kernel.index_dtype != wide:
+        kernel = kernel.copy(index_dtype=wide)
+    if not declared:
+        return kernel
+    cast = _AsDeclared(declared, kernel.substitutions)
     rules = {name: rule.copy(expression=cast(rule.expression)) for name, rule in kernel.substitutions.items()}
-    return t_unit.with_kernel(
-        kernel.copy(
-            args=[a.copy(dtype=_signed_type(a.dtype)) if a.name in changed else a for a in kernel.args],
-            substitutions=rules,
-            instructions=[_with_values(insn, cast) for insn in kernel.instructions],
-        )
+    return kernel.copy(
+        args=[a.copy(dtype=types[a.name]) if a.name in declared else a for a in kernel.args],
+        substitutions=rules,
+        instructions=[_with_values(insn, cast) for insn in kernel.instructions],
     )
 
 
-def _is_changed(dtype: Any) -> bool:
-    return isinstance(dtype, NumpyType) and dtype.numpy_dtype.kind in "iu" and dtype != _signed_type(dtype)
+def _is_integer(a: Any) -> bool:
+    return isinstance(a, lp.ValueArg) and isinstance(a.dtype, NumpyType) and a.dtype.numpy_dtype.kind in "iu"
 
 
 def _signed_type(dtype: Any) -> NumpyType:

@@ -257,6 +257,7 @@ class TransformSpace:
         reason = self.refusal(problem, configuration)
         if reason is not None:
             raise TransformError(f"space '{self.name}' refuses {dict(configuration)}: {reason}")
+        t_unit = load("feinsum.match").sign_lengths(t_unit)
         if match.makes_more:
             return self._finished(t_unit, match, configuration, problem)
         return self._transformed(t_unit, match, configuration, problem)
