@@ -39,7 +39,7 @@ def add_loop(
 
     :param iname: the name of the loop, which the kernel must not have.
     :param length: how often the loop runs: a number, or an affine expression of value arguments (``"E"``); those that the
-        kernel lacks are added, as 32-bit integers, and unsigned ones become signed, as :func:`feinsum.transform` makes them.
+        kernel lacks are added, as 32-bit integers; others are signed as by :func:`feinsum.transform`.
     :param arrays: arguments ``(i, j, ...)`` of the kernel, contiguous, that become ``(length, i, j, ...)``.  All that the
         kernel writes must be among them.
     :raises MatchError: if a name is taken or not there, the kernel has barriers, or an array is not contiguous, is read

@@ -15,13 +15,18 @@ from feinsum.match.expressions import find_uses
 
 
 class _PythonNumbers(IdentityMapper[[]]):  # type: ignore[misc]
-    """``numpy.int64(2)*j`` as ``2*j``: a number in an index has no type of its own."""
+    """``numpy.int64(2)*j`` as ``2*j``: a number in an index has no type of its own.
+
+    :ivar found: whether there was one; as they are equal, comparing says nothing.
+    """
+
+    found = False
 
     def map_constant(self, expr: Any) -> Any:
-        return int(expr) if isinstance(expr, np.integer) else expr
-
-
-_python_numbers = _PythonNumbers()
+        if not isinstance(expr, np.integer):
+            return expr
+        self.found = True
+        return int(expr)
 
 
 class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
@@ -30,6 +35,11 @@ class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__()
         self._names = names
+        self._numbers = _PythonNumbers()
+
+    @property
+    def has_changed_numbers(self) -> bool:
+        return self._numbers.found
 
     def map_subscript(self, expr: Any) -> Any:
         index = tuple(self._simplify(entry) for entry in expr.index_tuple)
@@ -38,7 +48,8 @@ class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
         return Subscript(expr.aggregate, index)
 
     def _simplify(self, entry: Any) -> Any:
-        entry = _python_numbers(entry)
+        plain = self._numbers(entry)
+        entry = plain if self._numbers.found else entry
         if isinstance(entry, (int, Variable)):
             return entry
         terms = collect_affine(entry, self._names)
@@ -47,7 +58,9 @@ class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
 
 def simplify_indices(value: Any, names: frozenset[str]) -> Any:
     """An expression with the indices that are affine in some names in one form; itself where they are so already."""
-    return _Indices(names)(value)
+    indices = _Indices(names)
+    made = indices(value)
+    return made if indices.has_changed_numbers or made != value else value
 
 
 def collect_affine(entry: Any, names: frozenset[str]) -> Mapping[str, int] | None:

@@ -36,7 +36,9 @@ def fix_bounds(source: Source, notes: MutableMapping[str, str]) -> Source:
         for name, (_, value) in values.items():
             if name in domain.get_var_names(PARAM):
                 used = ", ".join((name, *sorted(find_parameters(value))))
-                domain = domain.intersect_params(isl.BasicSet(f"[{used}] -> {{ : {name} = {value} }}"))
+                equal = isl.BasicSet(f"[{used}] -> {{ : {name} = {value} }}")
+                domain = domain.align_params(equal.get_space())
+                domain = domain.intersect_params(equal.align_params(domain.get_space().params()))
                 domain = domain.project_out(PARAM, domain.get_var_names(PARAM).index(name), 1)
         domains.append(domain)
     before = frozenset[str]().union(*(kernel.id_to_insn[insn_id].depends_on for insn_id in dropped)) - dropped
