@@ -20,7 +20,7 @@ from feinsum.compile.realize import finishing_items
 from feinsum.database import Database, open_stores
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.errors import TransformError
+from feinsum.errors import SpaceError, TransformError
 from feinsum.generate import expected_sizes
 from feinsum.match import (
     Match,
@@ -141,11 +141,12 @@ def transform(
     unproved = given_builds = None
     for choice, road in product(candidates(here, open_stores(database)), roads):
         problem = choice.space.problem(e, expected, chosen.profile)
+        made = False
         try:
             with deprecations_paused:
                 start, own = road.start
                 transformed = road.end(choice.space.transform(start, own, choice.configuration, problem), chosen)
-                transformed = type_limits(transformed, match.kernel_name)
+                transformed, made = type_limits(transformed, match.kernel_name), True
                 unproved = unproved or transformed
                 if not is_for_opencl(t_unit):
                     return transformed  # this device says nothing of it
@@ -158,7 +159,9 @@ def transform(
                         raise failure
             return transformed
         except TransformError as error:
-            level = logging.INFO if road is not roads[-1] else logging.WARNING
+            # A kernel may have what a space refuses, such as operands behind index arrays; the rest are faults.
+            is_fault = made or isinstance(error, SpaceError)
+            level = logging.WARNING if is_fault and road is roads[-1] else logging.INFO
             logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
     if unproved is not None:
         return unproved  # what keeps every kernel from being built here may not do so where the compiler builds it

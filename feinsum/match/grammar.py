@@ -19,7 +19,7 @@ The rules, by which a refusal names its reason:
     (:mod:`feinsum.match.neighbours`).
 
 A predicate may guard an instruction if it depends on no iname but those of the loops around it.  It is carried along;
-the rows of one batched einsum have equal predicates.
+the rows of one batched einsum have equal predicates.  Searches pass over instructions with predicates.
 """
 
 from __future__ import annotations
@@ -238,6 +238,14 @@ def _check_coverage(
             raise refuse(insn.id, Rule.READING, f"it sums over '{iname}' but no operand depends on it")
     if len(used) > len(INDEX_LETTERS):
         raise refuse(insn.id, Rule.READING, f"it has {len(used)} indices, more than the {len(INDEX_LETTERS)} letters")
+
+
+def refuse_guarded(insn: Any) -> None:
+    """:raises MatchError: if an instruction has a predicate: most transformations refuse those, so no search offers them."""
+    if insn.predicates:
+        guard = " and ".join(sorted(map(str, insn.predicates)))
+        reason = f"it has the predicate {_shorten(guard)}; drop the condition, or choose the instruction with insn_match"
+        raise refuse(insn.id, Rule.SINGLE_ASSIGNMENT, reason)
 
 
 def _read_predicates(source: Source, insn: Any) -> frozenset[str]:

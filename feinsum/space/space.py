@@ -281,6 +281,9 @@ class TransformSpace:
             result = self.apply(t_unit, match.relabel(letters, roles.operands), problem, configuration)
         except FeinsumError:
             raise
+        except load("loopy.diagnostic").ExpressionNotAffineError as error:
+            # Constraints judge einsums, which do not say that a rule reads through an index array.
+            raise TransformError(f"space '{self.name}' takes no operand read through an index array: {error}") from error
         except Exception as error:  # a bug of a space is a miss, never the end of a program
             raise SpaceError(
                 f"space '{self.name}' fails on {dict(configuration)}: {type(error).__name__}: {error}"
