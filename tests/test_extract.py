@@ -15,7 +15,7 @@ from loopy.library.reduction import SumReductionOperation
 from loopy.symbolic import Reduction, SubstitutionRuleExpander
 from numpy.testing import assert_allclose
 from pymbolic import evaluate, parse
-from pymbolic.primitives import Power, Product, Quotient, Sum
+from pymbolic.primitives import Power, Product, Quotient, Sum, Variable
 
 from feinsum.errors import MatchError
 from feinsum.match import extract_operands, find_einsums, match_einsum
@@ -271,3 +271,51 @@ def test_instructions_that_are_not_there_are_named() -> None:
     """Rather than nothing done in silence."""
     with pytest.raises(MatchError, match="no instruction of kernel 'loopy_kernel' is chosen by id:aply; there are apply"):
         extract_operands(make_kernel("y[e, i] = sum(j, D[i, j]*u[e, j]) {id=apply}"), insn_match="id:aply")
+
+
+def test_numbers_of_numpy_in_indices_are_as_good_as_pythons() -> None:
+    """Form compilers compute strides with numpy; a number in an index has no type of its own."""
+    found = []
+    for number in (int, np.int64, np.int32):
+        at = Variable("A")[number(0) + Variable("j") * number(2) + Variable("k") * number(1)]
+        t_unit = make_kernel(
+            "A[2*j + k] = sum(i, D[j, i]*D[k, i])", "{[i, j, k]: 0 <= i < 4 and 0 <= j, k < 2}", arrays={"A": (4,)}
+        )
+        kernel = t_unit.default_entrypoint
+        (insn,) = kernel.instructions
+        t_unit = t_unit.with_kernel(kernel.copy(instructions=[insn.copy(assignee=at)]))
+        found.append([str(match) for match in find_einsums(extract_operands(t_unit))])
+    assert found[0]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("bound", ["4", "m", "2*m - 1"])
+def test_bounds_may_be_temporaries_that_hold_value_arguments(bound: str) -> None:
+    """Array libraries write bounds of sums as instructions."""
+    t_unit = make_kernel(
+        "hi = " + bound + " {id=bound}\nt[e] = sum(j, a[e, j]) {id=sums, dep=bound}",
+        ["[n] -> {[e]: 0 <= e < n}", "[hi] -> {[j]: 0 <= j < hi}"],
+        rules="",
+        arrays={"a": ("n", bound)},
+        more=[lp.ValueArg("m", np.int32), lp.TemporaryVariable("hi", np.int32, shape=())],
+    )
+    (match,) = find_einsums(extract_operands(t_unit))
+    assert match.einsum.index_sizes[match.einsum.indexing.summed[0]] == 4 if bound == "4" else bound in match.axes.values()
+
+
+def test_predicates_and_rows_of_data_are_reasons() -> None:
+    """Neither is offered as an einsum and refused by every space afterwards."""
+    reasons: dict[str, str] = {}
+    guarded = extract_operands(make_kernel("t[e] = sum(j, u[e, j]*x[j]) {id=guarded, if=e > 3}", rules=""), reasons=reasons)
+    assert not find_einsums(guarded)
+    assert "has the predicate e > 3" in reasons["guarded"]
+    sparse = make_kernel(
+        "for e\n<> hi = p[e] {id=hi}\nt[e] = sum(j, w[j]*x[c[j]]) {id=sparse, dep=hi}\nend",
+        ["[n] -> {[e]: 0 <= e < n}", "[hi] -> {[j]: 0 <= j < hi}"],
+        rules="",
+        arrays={"p": ("n",), "c": ("n",)},
+        dtypes={"p": "int32", "c": "int32"},
+    )
+    extract_operands(sparse, reasons=reasons)
+    assert "'hi' = p[e] of its sum over 'j' differs for each 'e'" in reasons["sparse"]
+    assert "reads 'x' through the index array 'c'" in reasons["sparse"]
