@@ -100,7 +100,7 @@ def test_lengths_of_any_type_keep_moves_within_their_arrays(
         check_rows(transformed, int(n), dtype, cpu)
 
 
-@cases(8)
+@cases(4)
 @given(dtype=st.sampled_from(TYPES), length=st.integers(1, 2**16), seed=st.integers(0, 2**32 - 1))
 def test_lengths_of_any_type_keep_any_configuration_within_its_arrays(
     dtype: str, length: int, seed: int, cpu: Device, tmp_path_factory: pytest.TempPathFactory

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SAID = 400
+"""Characters of a reason in the log."""
+
 
 @dataclass(frozen=True)
 class _Road:
@@ -118,6 +121,8 @@ def transform(
     The kernel that is returned has been built on `device`; a transformation with which it does not build is passed over.
     If the rest of the kernel does not build here, whatever the transformation, the einsum alone is built instead.
 
+    Value arguments that are lengths become ``int32``, or ``int64`` where they have 64 bits, whatever integers they are.
+
     :param t_unit: a kernel that follows the grammar of :func:`feinsum.match_einsum`.
     :param insn_match: the instructions, as loopy's ``within`` takes them; None for all.
     :param sizes: lengths expected of parameters of the kernel, on which long axes depend.
@@ -162,7 +167,8 @@ def transform(
             # A kernel may have what a space refuses, such as operands behind index arrays; the rest are faults.
             is_fault = made or isinstance(error, SpaceError)
             level = logging.WARNING if is_fault and road is roads[-1] else logging.INFO
-            logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), error)
+            reason = " ".join(str(error).split())[:_SAID]  # compilers list every candidate of an overloaded function
+            logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), reason)
     if unproved is not None:
         return unproved  # what keeps every kernel from being built here may not do so where the compiler builds it
     raise TransformError(f"no transformation applies to '{e.subscripts}' in kernel '{match.kernel_name}'")
