@@ -244,7 +244,7 @@ def _check_rows_of_data(
 
 def _describe_gathers(source: Source, calls: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
     reads = [read for rule, _ in calls for read in source.rule(rule).uses.reads]
-    pairs = [(array, inner) for array, index in reads for inner, _ in find_uses(*index).reads]
+    pairs = [(array, inner) for array, index in reads for inner, _ in find_uses(*(index or ())).reads]
     return "".join(f", and it reads '{array}' through the index array '{inner}'" for array, inner in pairs)
 
 
