@@ -18,7 +18,7 @@ from pymbolic import evaluate, parse
 from pymbolic.primitives import Power, Product, Quotient, Sum, Variable
 
 from feinsum.errors import MatchError
-from feinsum.match import extract_operands, find_einsums, match_einsum
+from feinsum.match import add_loop, extract_operands, find_einsums, match_einsum
 
 MORE = {"r": (4,), "q": (4, 4), "c": (), "h": ("n",), "m": (4,), "yf": ("n", 4), "uf": ("n", 4), "xf": (4,)}
 SINGLE = {"m": "int32", "yf": "float32", "uf": "float32", "xf": "float32"}
@@ -319,3 +319,34 @@ def test_predicates_and_rows_of_data_are_reasons() -> None:
     extract_operands(sparse, reasons=reasons)
     assert "'hi' = p[e] of its sum over 'j' differs for each 'e'" in reasons["sparse"]
     assert "reads 'x' through the index array 'c'" in reasons["sparse"]
+
+
+def test_point_values_may_be_read_by_two_outputs() -> None:
+    """What the first output makes parts of an array, the second reads there; each is a sum over directions."""
+    text = """
+    g0 = g[1] - g[0]
+    g1 = g[2] - g[0]
+    h0 = g[3] - g[0]
+    h1 = g[4] - g[0]
+    for q
+        w0 = 0
+        w1 = 0
+        for i
+            w0 = w0 + P[i, q]*b[i, 0]
+            w1 = w1 + P[i, q]*b[i, 1]
+        end
+        for j
+            A[j, 0] = A[j, 0] + P[j, q]*(w0*g0 + w1*g1)
+            A[j, 1] = A[j, 1] + P[j, q]*(w0*h0 + w1*h1)
+        end
+    end
+    """
+    arrays: dict[str, tuple[Any, ...]] = {"P": (4, 3), "b": (4, 2), "A": (4, 2), "g": (5,)}
+    points = [lp.TemporaryVariable(name, "float64", shape=()) for name in ("w0", "w1", "g0", "g1", "h0", "h1")]
+    domain = "{[q, i, j]: 0 <= q < 3 and 0 <= i, j < 4}"
+    t_unit = make_kernel(text, domain, rules="", arrays=arrays, more=points, seq_dependencies=True)
+    rng = np.random.default_rng(0)
+    P, b, A, g = (rng.normal(size=arrays[name]) for name in "PbAg")
+    cells = add_loop(lp.remove_unused_arguments(t_unit), "e", "n", ["A", "b", "g"])
+    found = run(extract_operands(cells), P=P, b=b[None], A=A[None].copy(), g=g[None], n=1)
+    assert_allclose(found["A"][0], A + np.einsum("jq,iq,ic,dc->jd", P, P, b, (g[1:] - g[0]).reshape(2, 2)), rtol=1e-12)
