@@ -33,6 +33,7 @@ SUBJECTS = {
         "tests/test_fuzz.py::test_a_limit_of_the_caller_reaches_it[{runtime}]",
         "tests/test_fuzz.py::test_threads_lose_no_candidate_to_warnings[{runtime}]",
     ],
+    "transforms": ["tests/test_transform_lengths.py::test_lengths_of_any_type_keep_any_configuration_within_its_arrays"],
     "epilogues": ["tests/test_epilogue_kernels.py::test_any_epilogue_of_any_configuration_is_right[{runtime}]"],
     "tensor": ["tests/test_languages_tensor_devices.py::test_random_programs_give_what_the_interpreter_gives"],
     "immediate": [

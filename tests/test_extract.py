@@ -15,10 +15,10 @@ from loopy.library.reduction import SumReductionOperation
 from loopy.symbolic import Reduction, SubstitutionRuleExpander
 from numpy.testing import assert_allclose
 from pymbolic import evaluate, parse
-from pymbolic.primitives import Power, Product, Quotient, Sum
+from pymbolic.primitives import Power, Product, Quotient, Sum, Variable
 
 from feinsum.errors import MatchError
-from feinsum.match import extract_operands, find_einsums, match_einsum
+from feinsum.match import add_loop, extract_operands, find_einsums, match_einsum
 
 MORE = {"r": (4,), "q": (4, 4), "c": (), "h": ("n",), "m": (4,), "yf": ("n", 4), "uf": ("n", 4), "xf": (4,)}
 SINGLE = {"m": "int32", "yf": "float32", "uf": "float32", "xf": "float32"}
@@ -271,3 +271,82 @@ def test_instructions_that_are_not_there_are_named() -> None:
     """Rather than nothing done in silence."""
     with pytest.raises(MatchError, match="no instruction of kernel 'loopy_kernel' is chosen by id:aply; there are apply"):
         extract_operands(make_kernel("y[e, i] = sum(j, D[i, j]*u[e, j]) {id=apply}"), insn_match="id:aply")
+
+
+def test_numbers_of_numpy_in_indices_are_as_good_as_pythons() -> None:
+    """Form compilers compute strides with numpy; a number in an index has no type of its own."""
+    found = []
+    for number in (int, np.int64, np.int32):
+        at = Variable("A")[number(0) + Variable("j") * number(2) + Variable("k") * number(1)]
+        t_unit = make_kernel(
+            "A[2*j + k] = sum(i, D[j, i]*D[k, i])", "{[i, j, k]: 0 <= i < 4 and 0 <= j, k < 2}", arrays={"A": (4,)}
+        )
+        kernel = t_unit.default_entrypoint
+        (insn,) = kernel.instructions
+        t_unit = t_unit.with_kernel(kernel.copy(instructions=[insn.copy(assignee=at)]))
+        found.append([str(match) for match in find_einsums(extract_operands(t_unit))])
+    assert found[0]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("bound", ["4", "m", "2*m - 1"])
+def test_bounds_may_be_temporaries_that_hold_value_arguments(bound: str) -> None:
+    """Array libraries write bounds of sums as instructions."""
+    t_unit = make_kernel(
+        "hi = " + bound + " {id=bound}\nt[e] = sum(j, a[e, j]) {id=sums, dep=bound}",
+        ["[n] -> {[e]: 0 <= e < n}", "[hi] -> {[j]: 0 <= j < hi}"],
+        rules="",
+        arrays={"a": ("n", bound)},
+        more=[lp.ValueArg("m", np.int32), lp.TemporaryVariable("hi", np.int32, shape=())],
+    )
+    (match,) = find_einsums(extract_operands(t_unit))
+    assert match.einsum.index_sizes[match.einsum.indexing.summed[0]] == 4 if bound == "4" else bound in match.axes.values()
+
+
+def test_predicates_and_rows_of_data_are_reasons() -> None:
+    """Neither is offered as an einsum and refused by every space afterwards."""
+    reasons: dict[str, str] = {}
+    guarded = extract_operands(make_kernel("t[e] = sum(j, u[e, j]*x[j]) {id=guarded, if=e > 3}", rules=""), reasons=reasons)
+    assert not find_einsums(guarded)
+    assert "has the predicate e > 3" in reasons["guarded"]
+    sparse = make_kernel(
+        "for e\n<> hi = p[e] {id=hi}\nt[e] = sum(j, w[j]*x[c[j]]) {id=sparse, dep=hi}\nend",
+        ["[n] -> {[e]: 0 <= e < n}", "[hi] -> {[j]: 0 <= j < hi}"],
+        rules="",
+        arrays={"p": ("n",), "c": ("n",)},
+        dtypes={"p": "int32", "c": "int32"},
+    )
+    extract_operands(sparse, reasons=reasons)
+    assert "'hi' = p[e] of its sum over 'j' differs for each 'e'" in reasons["sparse"]
+    assert "reads 'x' through the index array 'c'" in reasons["sparse"]
+
+
+def test_point_values_may_be_read_by_two_outputs() -> None:
+    """What the first output makes parts of an array, the second reads there; each is a sum over directions."""
+    text = """
+    g0 = g[1] - g[0]
+    g1 = g[2] - g[0]
+    h0 = g[3] - g[0]
+    h1 = g[4] - g[0]
+    for q
+        w0 = 0
+        w1 = 0
+        for i
+            w0 = w0 + P[i, q]*b[i, 0]
+            w1 = w1 + P[i, q]*b[i, 1]
+        end
+        for j
+            A[j, 0] = A[j, 0] + P[j, q]*(w0*g0 + w1*g1)
+            A[j, 1] = A[j, 1] + P[j, q]*(w0*h0 + w1*h1)
+        end
+    end
+    """
+    arrays: dict[str, tuple[Any, ...]] = {"P": (4, 3), "b": (4, 2), "A": (4, 2), "g": (5,)}
+    points = [lp.TemporaryVariable(name, "float64", shape=()) for name in ("w0", "w1", "g0", "g1", "h0", "h1")]
+    domain = "{[q, i, j]: 0 <= q < 3 and 0 <= i, j < 4}"
+    t_unit = make_kernel(text, domain, rules="", arrays=arrays, more=points, seq_dependencies=True)
+    rng = np.random.default_rng(0)
+    P, b, A, g = (rng.normal(size=arrays[name]) for name in "PbAg")
+    cells = add_loop(lp.remove_unused_arguments(t_unit), "e", "n", ["A", "b", "g"])
+    found = run(extract_operands(cells), P=P, b=b[None], A=A[None].copy(), g=g[None], n=1)
+    assert_allclose(found["A"][0], A + np.einsum("jq,iq,ic,dc->jd", P, P, b, (g[1:] - g[0]).reshape(2, 2)), rtol=1e-12)

@@ -141,10 +141,11 @@ def test_whatever_a_transformation_raises_is_an_error_of_the_space() -> None:
         def failing(*_: Any, error: Exception = raised, **__: Any) -> Any:
             raise error
 
-        match = fe.match_einsum(fe.generate_loopy(PRODUCT))
+        t_unit = fe.generate_loopy(PRODUCT)
+        match = fe.match_einsum(t_unit)
         problem = failing.problem(match.einsum, dict.fromkeys(match.einsum.long_axes, 11), CPU)
         with pytest.raises(kind) as error:
-            failing.transform(None, match, {"tile": 1}, problem)
+            failing.transform(t_unit, match, {"tile": 1}, problem)
         assert type(error.value) is kind
         assert str(error.value) in ("space 'failing' fails on {'tile': 1}: ValueError: a bug", "too small")
 

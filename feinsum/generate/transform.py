@@ -20,7 +20,7 @@ from feinsum.compile.realize import finishing_items
 from feinsum.database import Database, open_stores
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.errors import TransformError, reason
+from feinsum.errors import SpaceError, TransformError, reason
 from feinsum.generate import expected_sizes
 from feinsum.generate.workshop import KernelJob
 from feinsum.match import (
@@ -32,6 +32,7 @@ from feinsum.match import (
     match_einsum,
     part_match,
     set_aside,
+    sign_lengths,
     without_others,
 )
 from feinsum.match.domain import evaluate_lengths
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     import loopy as lp
 
 logger = logging.getLogger(__name__)
+
+_SAID = 400
+"""Characters of a reason in the log."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,8 @@ def transform(
     The kernel that is returned has been built on `device`; a transformation with which it does not build is passed over.
     If the rest of the kernel does not build here, whatever the transformation, the einsum alone is built instead.
 
+    Value arguments that are lengths become ``int32``, or ``int64`` where they have 64 bits, whatever integers they are.
+
     :param t_unit: a kernel that follows the grammar of :func:`feinsum.match_einsum`.
     :param insn_match: the instructions, as loopy's ``within`` takes them; None for all.
     :param sizes: lengths expected of parameters of the kernel, on which long axes depend.
@@ -139,6 +145,8 @@ def _transform(
     epilogues: bool,
 ) -> lp.TranslationUnit:
     given = t_unit
+    match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)  # its reasons name what was given
+    t_unit = sign_lengths(t_unit)
     match = match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)
     roads = _roads(fence(t_unit, match), match)
     # A record of the sums serves their epilogues; if these make one output, the space has to have all sums together.
@@ -153,13 +161,14 @@ def _transform(
         subject = ("transformation", choice.space.name, canonical.key)
         if is_overdue(subject):
             continue
+        made = False
         try:
             key = job.key(choice.origin, choice.space, False, "transformation")
             question = Question(subject, f"transforming '{match.kernel_name}' by '{choice.space.name}'")
             with deprecations_paused, question, job.trying(key, choice.origin):
                 start, own = road.start
                 transformed = road.end(choice.space.transform(start, own, choice.configuration, problem), chosen)
-                transformed = type_limits(transformed, match.kernel_name)
+                transformed, made = type_limits(transformed, match.kernel_name), True
                 unproved = unproved or transformed
                 if not is_for_opencl(t_unit):
                     return transformed  # this device says nothing of it
@@ -174,8 +183,11 @@ def _transform(
         except MemoryError:
             raise
         except Exception as error:  # whatever a space makes us do
-            level = logging.INFO if road is not roads[-1] else logging.WARNING
-            logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), reason(error))
+            # A kernel may have what a space refuses, such as operands behind index arrays; the rest are faults.
+            is_fault = made or isinstance(error, SpaceError) or not isinstance(error, TransformError)
+            level = logging.WARNING if is_fault and road is roads[-1] else logging.INFO
+            why = " ".join(reason(error).split())[:_SAID]  # compilers list every candidate of an overloaded function
+            logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), why)
     if unproved is not None:
         return unproved  # what keeps every kernel from being built here may not do so where the compiler builds it
     raise TransformError(f"no transformation applies to '{e.subscripts}' in kernel '{match.kernel_name}'")

@@ -18,6 +18,7 @@ from feinsum.match.isolate import isolate, without_others
 from feinsum.match.match import Match
 from feinsum.match.parting import leave_together, part_match
 from feinsum.match.returned import why_another
+from feinsum.match.signed import sign_lengths
 from feinsum.match.spread import spread_loops
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "match_t_unit_to_einsum",
     "part_match",
     "set_aside",
+    "sign_lengths",
     "spread_loops",
     "why_another",
     "without_others",

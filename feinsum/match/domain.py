@@ -106,10 +106,10 @@ def _length(domain: Any, k: int, iname: str, assumed: Any) -> Length:
     if last.dim(isl.dim_type.div) or last.get_denominator_val().to_python() != 1:
         raise MatchError(f"the length of iname '{iname}' is a quotient ({last}); make it a parameter of its own")
     terms = {last.get_dim_name(PARAM, p): last.get_coefficient_val(PARAM, p).to_python() for p in range(last.dim(PARAM))}
-    return _write_affine({name: c for name, c in terms.items() if c}, last.get_constant_val().to_python() + 1)
+    return write_affine({name: c for name, c in terms.items() if c}, last.get_constant_val().to_python() + 1)
 
 
-def _write_affine(coefficients: Mapping[str, int], constant: int) -> Length:
+def write_affine(coefficients: Mapping[str, int], constant: int) -> Length:
     """``2*n + m - 1``, names in alphabetical order; a number where there are none."""
     if not coefficients:
         return constant

@@ -22,6 +22,7 @@ from pymbolic.primitives import Subscript, Variable
 
 from feinsum.errors import MatchError
 from feinsum.match.domain import Length, find_parameters, write_cube
+from feinsum.match.signed import sign_lengths
 from feinsum.match.source import Source
 
 
@@ -38,7 +39,7 @@ def add_loop(
 
     :param iname: the name of the loop, which the kernel must not have.
     :param length: how often the loop runs: a number, or an affine expression of value arguments (``"E"``); those that the
-        kernel lacks are added, as 32-bit integers.
+        kernel lacks are added, as 32-bit integers; others are signed as by :func:`feinsum.transform`.
     :param arrays: arguments ``(i, j, ...)`` of the kernel, contiguous, that become ``(length, i, j, ...)``.  All that the
         kernel writes must be among them.
     :raises MatchError: if a name is taken or not there, the kernel has barriers, or an array is not contiguous, is read
@@ -60,7 +61,7 @@ def add_loop(
     changed = kernel.copy(
         args=arguments, instructions=instructions, temporary_variables=temporaries, domains=[cube, *kernel.domains]
     )
-    return t_unit.with_kernel(changed)
+    return sign_lengths(t_unit.with_kernel(changed))
 
 
 def _check(source: Source, iname: str, arrays: Collection[str]) -> None:

@@ -24,6 +24,7 @@ from feinsum.errors import MatchError
 from feinsum.match.domain import write_cube
 from feinsum.match.epilogues import match_einsum
 from feinsum.match.factors import Factors
+from feinsum.match.grammar import refuse_guarded
 from feinsum.match.group import Reader
 from feinsum.match.match import choose_instructions
 from feinsum.match.normalize import normalize
@@ -139,6 +140,8 @@ def _accept(
         try:
             if wanted and insn_id in refused:
                 raise MatchError(refused[insn_id])
+            if not wanted:
+                refuse_guarded(source.kernel.id_to_insn[insn_id])
             calls = [rule for einsum in made.einsums for rule, _ in reader.read(einsum).row.calls]
             for insn in made.rest if made.finished else ():
                 seen = match_einsum(t_unit, changed.name, f"id:{insn.id}", epilogues=True)

@@ -10,6 +10,7 @@ import loopy as lp
 from feinsum.errors import MatchError
 from feinsum.match.epilogues import find_whole, set_all_aside, with_epilogues
 from feinsum.match.finished import with_finishing
+from feinsum.match.grammar import refuse_guarded
 from feinsum.match.group import Group, Reader, Seen
 from feinsum.match.match import Match, choose_instructions, to_match
 from feinsum.match.source import Source
@@ -36,7 +37,8 @@ def find_einsums(
     rows = _find(Source.of(bare, source.kernel.name))
     found = [with_epilogues(t_unit, with_finishing(source, match, finishing)) for match in rows]
     place = {insn.id: k for k, insn in enumerate(source.kernel.instructions)}
-    return tuple(sorted([*found, *find_whole(source)], key=lambda match: place[match.insn_ids[0]]))
+    whole = [match for match in find_whole(source) if not source.kernel.id_to_insn[match.insn_ids[0]].predicates]
+    return tuple(sorted([*found, *whole], key=lambda match: place[match.insn_ids[0]]))
 
 
 def _find(source: Source) -> tuple[Match, ...]:
@@ -45,6 +47,7 @@ def _find(source: Source) -> tuple[Match, ...]:
     groups: list[Group] = []
     for insn in choose_instructions(source, None):
         try:
+            refuse_guarded(insn)
             seen = reader.read(insn)
             alone = Group(reader, seen)
         except MatchError:

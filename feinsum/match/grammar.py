@@ -19,7 +19,7 @@ The rules, by which a refusal names its reason:
     (:mod:`feinsum.match.neighbours`).
 
 A predicate may guard an instruction if it depends on no iname but those of the loops around it.  It is carried along;
-the rows of one batched einsum have equal predicates.
+the rows of one batched einsum have equal predicates.  Searches pass over instructions with predicates.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+import islpy as isl
 import loopy as lp
 from loopy.library.reduction import SumReductionOperation
 from loopy.symbolic import Reduction
@@ -106,6 +107,7 @@ def read_row(source: Source, insn: Any) -> Row:
     if looped:
         raise refuse(insn.id, Rule.ONE_SUM, f"it sums over '{looped[0]}', which is also a loop around it")
     calls = tuple(_read_operand(source, insn, factor, around.union(summed)) for factor in find_factors(insn, body))
+    _check_rows_of_data(source, insn, summed, calls)
     _check_coverage(insn, free, summed, calls)
     try:
         lengths = find_lengths(source, around.union(summed))
@@ -225,6 +227,27 @@ def _invocation(source: Source, factor: Any) -> tuple[str | None, tuple[Any, ...
     return None, ()
 
 
+def _check_rows_of_data(
+    source: Source, insn: Any, summed: tuple[str, ...], calls: tuple[tuple[str, tuple[str, ...]], ...]
+) -> None:
+    """No bound of a sum may differ from row to row, as those of sparse products do; their gathers are named, too."""
+    setters = {name: other for other in source.kernel.instructions for name in other.assignee_var_names()}
+    for iname in summed:
+        domain = source.kernel.domains[source.kernel.get_home_domain_index(iname)]
+        for name in sorted(setters.keys() & domain.get_var_dict(isl.dim_type.param)):
+            loops = sorted(setters[name].within_inames)
+            if loops:
+                value = _shorten(getattr(setters[name], "expression", name))
+                bound = f"the bound '{name}' = {value} of its sum over '{iname}' differs for each '{loops[0]}'"
+                raise refuse(insn.id, Rule.HYPERCUBE, f"{bound}{_describe_gathers(source, calls)}; pad rows to one length")
+
+
+def _describe_gathers(source: Source, calls: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+    reads = [read for rule, _ in calls for read in source.rule(rule).uses.reads]
+    pairs = [(array, inner) for array, index in reads for inner, _ in find_uses(*(index or ())).reads]
+    return "".join(f", and it reads '{array}' through the index array '{inner}'" for array, inner in pairs)
+
+
 def _check_coverage(
     insn: Any, free: tuple[str, ...], summed: tuple[str, ...], calls: tuple[tuple[str, tuple[str, ...]], ...]
 ) -> None:
@@ -238,6 +261,14 @@ def _check_coverage(
             raise refuse(insn.id, Rule.READING, f"it sums over '{iname}' but no operand depends on it")
     if len(used) > len(INDEX_LETTERS):
         raise refuse(insn.id, Rule.READING, f"it has {len(used)} indices, more than the {len(INDEX_LETTERS)} letters")
+
+
+def refuse_guarded(insn: Any) -> None:
+    """:raises MatchError: if an instruction has a predicate; searches offer none, as most transformations refuse them."""
+    if insn.predicates:
+        guard = " and ".join(sorted(map(str, insn.predicates)))
+        reason = f"it has the predicate {_shorten(guard)}; drop the condition, or choose the instruction with insn_match"
+        raise refuse(insn.id, Rule.SINGLE_ASSIGNMENT, reason)
 
 
 def _read_predicates(source: Source, insn: Any) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from loopy.symbolic import IdentityMapper, SubstitutionMapper
 from pymbolic.mapper.coefficient import CoefficientCollector
 from pymbolic.mapper.substitutor import make_subst_func
@@ -13,12 +14,32 @@ from pymbolic.primitives import Product, Subscript, Sum, Variable
 from feinsum.match.expressions import find_uses
 
 
+class _PythonNumbers(IdentityMapper[[]]):  # type: ignore[misc]
+    """``numpy.int64(2)*j`` as ``2*j``: a number in an index has no type of its own.
+
+    :ivar found: whether there was one; as they are equal, comparing says nothing.
+    """
+
+    found = False
+
+    def map_constant(self, expr: Any) -> Any:
+        if not isinstance(expr, np.integer):
+            return expr
+        self.found = True
+        return int(expr)
+
+
 class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
     """Writes affine indices in one form: ``0 + j*1`` as ``j``."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__()
         self._names = names
+        self._numbers = _PythonNumbers()
+
+    @property
+    def has_changed_numbers(self) -> bool:
+        return self._numbers.found
 
     def map_subscript(self, expr: Any) -> Any:
         index = tuple(self._simplify(entry) for entry in expr.index_tuple)
@@ -27,6 +48,8 @@ class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
         return Subscript(expr.aggregate, index)
 
     def _simplify(self, entry: Any) -> Any:
+        plain = self._numbers(entry)
+        entry = plain if self._numbers.found else entry
         if isinstance(entry, (int, Variable)):
             return entry
         terms = collect_affine(entry, self._names)
@@ -35,7 +58,9 @@ class _Indices(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
 
 def simplify_indices(value: Any, names: frozenset[str]) -> Any:
     """An expression with the indices that are affine in some names in one form; itself where they are so already."""
-    return _Indices(names)(value)
+    indices = _Indices(names)
+    made = indices(value)
+    return made if indices.has_changed_numbers or made != value else value
 
 
 def collect_affine(entry: Any, names: frozenset[str]) -> Mapping[str, int] | None:
@@ -47,9 +72,9 @@ def collect_affine(entry: Any, names: frozenset[str]) -> Mapping[str, int] | Non
         found = CoefficientCollector(sorted(names))(entry)
     except (RuntimeError, NotImplementedError):
         return None
-    if not all(isinstance(c, int) for c in found.values()):
+    if not all(isinstance(c, (int, np.integer)) for c in found.values()):
         return None
-    return {"" if key == 1 else key.name: c for key, c in found.items() if c}
+    return {"" if key == 1 else key.name: int(c) for key, c in found.items() if c}
 
 
 def _write(terms: Mapping[str, int], entry: Any) -> Any:

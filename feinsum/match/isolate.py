@@ -19,7 +19,6 @@ from typing import Any
 
 import islpy as isl
 import loopy as lp
-import numpy as np
 from loopy.kernel.array import ArrayBase
 from loopy.kernel.data import ArrayArg, InameImplementationTag
 from loopy.preprocess import make_args_for_offsets_and_strides
@@ -30,7 +29,7 @@ from pymbolic.primitives import Call, Product, Variable
 
 from feinsum.errors import MatchError
 from feinsum.lower.rules import keep_apart, rule_value
-from feinsum.match.domain import find_lengths, find_parameters, write_cube
+from feinsum.match.domain import find_lengths, write_cube
 from feinsum.match.expressions import find_uses
 from feinsum.match.grammar import find_factors
 from feinsum.match.match import Match
@@ -49,7 +48,7 @@ def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUni
     :param match: a match in this translation unit.
     :returns: the translation unit, and the match in its new names.
     """
-    t_unit = _with_offsets(_with_types(_index_like_lengths(t_unit, match), match), match)
+    t_unit = _with_offsets(_with_types(t_unit, match), match)
     source = Source(t_unit, t_unit[match.kernel_name])
     kernel = source.kernel
     others = [insn for insn in kernel.instructions if insn.id not in match.insn_ids]
@@ -79,16 +78,6 @@ def without_others(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUn
     rows = [kernel.id_to_insn[insn_id] for insn_id in match.insn_ids]
     rows = [row.copy(depends_on=row.depends_on.intersection(match.insn_ids), no_sync_with=frozenset()) for row in rows]
     return t_unit.with_kernel(kernel.copy(instructions=rows)).with_entrypoints(frozenset([kernel.name]))
-
-
-def _index_like_lengths(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
-    """The kernel with indices of 64 bits where a length has as many: ``min(e, n - 1)`` takes two of one type in OpenCL."""
-    kernel = t_unit[match.kernel_name]
-    lengths = {name for length in match.axes.values() for name in find_parameters(length)}
-    wide = kernel.index_dtype.numpy_dtype != np.int64 and any(
-        arg.name in lengths and arg.dtype == NumpyType(np.dtype(np.int64)) for arg in kernel.args
-    )
-    return t_unit.with_kernel(kernel.copy(index_dtype=NumpyType(np.dtype(np.int64)))) if wide else t_unit
 
 
 def _with_types(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:

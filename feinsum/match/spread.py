@@ -25,6 +25,7 @@ from feinsum.match.domain import Length, find_lengths
 from feinsum.match.expressions import plain_names
 from feinsum.match.fence import fence
 from feinsum.match.neighbours import Neighbours
+from feinsum.match.signed import sign_lengths
 from feinsum.match.source import Source
 
 _log = logging.getLogger(__name__)
@@ -61,8 +62,9 @@ def spread_loops(
     :param kernel_name: an entry point; None for the only one.
     :param reasons: takes, by its id, why an assignment in sequential loops is left alone; the log has it, too.
     """
-    source = Source.of(t_unit, kernel_name)
-    name = source.kernel.name
+    name = Source.of(t_unit, kernel_name).kernel.name
+    t_unit = sign_lengths(t_unit)
+    source = Source(t_unit, t_unit[name])
     for nest in _find_nests(source) if name in t_unit.entrypoints else ():
         try:
             t_unit = _spread(t_unit, nest, kind)

@@ -269,6 +269,7 @@ class TransformSpace:
         reason = self.refusal(problem, configuration)
         if reason is not None:
             raise TransformError(f"space '{self.name}' refuses {dict(configuration)}: {reason}")
+        t_unit = load("feinsum.match").sign_lengths(t_unit)
         if match.makes_more:
             return self._finished(t_unit, match, configuration, problem)
         return self._transformed(t_unit, match, configuration, problem)
@@ -292,6 +293,9 @@ class TransformSpace:
             result = self.apply(t_unit, match.relabel(letters, roles.operands), problem, configuration)
         except (FeinsumError, MemoryError):
             raise
+        except load("loopy.diagnostic").ExpressionNotAffineError as error:
+            # Constraints judge einsums, which do not say that a rule reads through an index array.
+            raise TransformError(f"space '{self.name}' takes no operand read through an index array: {error}") from error
         except Exception as error:  # a bug of a space is a miss, never the end of a program
             raise SpaceError(f"space '{self.name}' fails on {dict(configuration)}: {told(error)}") from error
         if (reason := load("feinsum.match").why_another(result, t_unit, match)) is not None:

@@ -76,7 +76,7 @@ def _with_plain_indices(source: Source, notes: MutableMapping[str, str]) -> Sour
         made = insn
         if isinstance(insn, lp.Assignment):
             target, value = (simplify_indices(part, names) for part in (insn.assignee, insn.expression))
-            if (target, value) != (insn.assignee, insn.expression):
+            if target is not insn.assignee or value is not insn.expression:  # numpy's numbers equal Python's
                 made = insn.copy(assignee=target, expression=value)
                 notes[insn.id] = "has its indices simplified"
         instructions.append(made)

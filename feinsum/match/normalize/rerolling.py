@@ -48,8 +48,12 @@ def reroll(region: Region, statements: list[KernelStatement], temporaries: set[s
     Temporaries that become parts of one array are no longer among those of the region; arrays are added to
     :attr:`Region.made`.
     """
-    for k, statement in enumerate(statements):
-        roller = _Roller(region, temporaries)
+    for insn_id in [statement.insn_id for statement in statements]:
+        # An earlier one may have put what this one reads into an array, or have merged it with others.
+        k = next((k for k, statement in enumerate(statements) if statement.insn_id == insn_id), None)
+        if k is None:
+            continue
+        statement, roller = statements[k], _Roller(region, temporaries)
         value = roller.roll(statement.value) if statement.summed else None
         if value is None:
             continue
