@@ -23,7 +23,7 @@ from players import UNOPTIMISED
 import feinsum as fe
 from feinsum.compile import executable
 from feinsum.devices import build_program
-from feinsum.errors import ValidationError
+from feinsum.errors import DTypeError, ShapeError, ValidationError
 from feinsum.generate import looping
 from feinsum.generate.workshop import KernelJob
 from feinsum.languages.immediate import running
@@ -254,7 +254,7 @@ def test_loops_become_indices() -> None:
         ({"A": None}, "needs an argument for %A"),
         ({"X": np.zeros(1)}, "has no parameter %X"),
         ({"B": np.zeros((8, 8))}, "holds f32"),
-        ({"B": np.zeros((8, 7), np.float32)}, "shape 8x8"),
+        ({"B": np.zeros((8, 7), np.float32)}, "in place of 8x8"),
         ({"D": [np.zeros((16, 16), np.float32)]}, "axis of items in front"),
         ({"A": (np.zeros(100, np.float32), [0])}, "of 128 elements, in a pool of 100"),
         ({"count": 3}, "has 2 items"),
@@ -265,8 +265,10 @@ def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
     program = fe.program(SAMPLE_TEXT)
     arguments = arguments_for(program.function(), np.random.default_rng(0), 2) | change
     arguments = {name: value for name, value in arguments.items() if value is not None}
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises((ValidationError, ShapeError, DTypeError), match=words) as caught:
         program.interpret(**arguments)
+    with pytest.raises(caught.type, match=words):
+        fe.build(program)(**arguments)
 
 
 def test_written_memory_is_nobody_elses() -> None:

@@ -26,6 +26,7 @@ from feinsum.generate.kernel import Kernel
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.printing import show_function
 from feinsum.languages.tensor.recognising import Contraction, Step
 from feinsum.languages.tensor.recognising.combinations import BATCH
 from feinsum.languages.tensor.recognising.operands import Operand, name_of
@@ -109,6 +110,15 @@ class EinsumKernel:
         """The OpenCL C source of all kernels."""
         made = (kernel for kernels in self._made.values() for kernel in kernels)
         return "\n".join(dict.fromkeys(kernel.source for kernel in (*self.kernels, *made)))
+
+    def ir(self, name: str | None = None) -> str:
+        """The function as it was read.
+
+        :raises ValidationError: if a pass is named: einsums have none.
+        """
+        if name is not None:
+            raise ValidationError(f"there is no pass {name!r} on the einsum route; leave the name out")
+        return show_function(self.function)
 
     def explain(self) -> str:
         """Which einsums, by lines of the program, and what their kernels come from."""
