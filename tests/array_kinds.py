@@ -87,8 +87,10 @@ OF_OTHERS: Mapping[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 """Arrays of other libraries that may be written."""
 FIXED: Mapping[str, Callable[[Any], Any]] = {"read-only": read_only, "jax": of_jax}
-LIBRARIES = {"numpy": ("order C", "order F", "gaps", "backwards", "misaligned", "read-only"), "torch": ("torch", "torch transposed"),
-             "jax": ("jax",), "DLPack": ("DLPack",), "pyopencl": ("device C", "device F", "device gaps")}  # fmt: skip
+LIBRARIES = {
+    "numpy": (*ON_HOST, "read-only"), "torch": ("torch", "torch transposed"), "jax": ("jax",), "DLPack": ("DLPack",),
+    "pyopencl": ("device C", "device F", "device gaps"),
+}  # fmt: skip
 """Kinds that go together in a call."""
 KINDS = {name: library for library, names in LIBRARIES.items() for name in names}
 

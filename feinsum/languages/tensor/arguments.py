@@ -118,12 +118,17 @@ def instances(
             said = ", ".join(f"{size} by {what}" for what, size in sizes.items())
             raise ValidationError(f"how often @{function.name} runs is not clear: {said}; say count=")
         return next(iter(sizes.values()), 1)
-    if count < 0:
-        raise ValidationError(f"count is {count}, and cannot be negative")
+    check_count(count)
     for what, size in sizes.items():
         if size < count:
             raise ValidationError(f"count is {count}, and {what} has the size {size}, of which the group id is an index")
     return count
+
+
+def check_count(count: int) -> None:
+    """:raises ValidationError: if a number of instances is negative."""
+    if count < 0:
+        raise ValidationError(f"count is {count}, and cannot be negative")
 
 
 def indexed_by_group(function: Function) -> list[tuple[Value, int]]:
