@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyopencl.array as cla
+from hypothesis import strategies as st
 
 
 def in_order_f(value: Any) -> Any:
@@ -96,13 +97,23 @@ KINDS = {name: library for library, names in LIBRARIES.items() for name in names
 
 
 def make(kind: str, value: Any, queue: Any) -> Any:
-    """An array of a kind with the elements of one of numpy."""
+    """An array of a kind with the elements of one of numpy; of one without axes only the library differs."""
+    if not value.ndim and kind in ON_HOST:
+        return np.copy(value)
     if not kind.startswith("device"):
         return {**ON_HOST, **OF_OTHERS, **FIXED}[kind](value)
     if kind == "device gaps":
         whole = cla.to_device(queue, with_gaps(value).base)
         return whole[tuple(slice(1, None, 2) for _ in value.shape)] if value.ndim else cla.to_device(queue, value)
     return cla.to_device(queue, np.array(value, order=kind[-1]))
+
+
+def made(draw: Callable[[st.SearchStrategy[str]], str], libraries: Sequence[str], value: Any, queue: Any) -> Any:
+    """An array of a kind that is drawn, of one of these libraries; each array of a list; anything else as it is."""
+    if isinstance(value, list):
+        return [made(draw, libraries, one, queue) for one in value]
+    kinds = [kind for library in libraries for kind in LIBRARIES[library] if kind != "read-only"]
+    return make(draw(st.sampled_from(kinds)), value, queue) if isinstance(value, np.ndarray) else value
 
 
 def shown(value: Any) -> Any:

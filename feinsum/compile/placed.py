@@ -173,6 +173,8 @@ def _place_device_arrays(
             return Placed(first.base_data, devices=tuple(arrays), events=events), begins
     if not any(array.size for array in arrays):
         return Placed(_empty(queue)), [0] * len(arrays)
+    if written and fits and len(arrays) > 1:
+        raise ValidationError(f"{name} is written, and its arrays lie in several buffers; make them parts of one")
     if written:
         wanted = tuple(stride * size for stride in strides[0])
         raise ValidationError(

@@ -82,6 +82,8 @@ class Built:
         if out is not None and not self._puts:  # then it is an argument as any other
             given, out = {**given, "out": out}, None
 
+        if isinstance(out, (list, tuple)):
+            out = out[0] if len(out) == 1 else tuple(out)
         if not has_guests(given):
             self._copied = ()
             return self._run(given, out, count, queue, wait_for)
@@ -89,7 +91,6 @@ class Built:
         def run(seen: Mapping[str, Any], into: Any) -> Any:
             return self._run(seen, into, count, queue, wait_for)
 
-        out = tuple(out) if isinstance(out, list) else out
         results, self._copied = call_with_guests(run, given, out, self._written, self.device)
         return results
 

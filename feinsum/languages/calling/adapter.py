@@ -55,6 +55,11 @@ def call_with_guests(
     :raises ValidationError, DTypeError: naming an array that cannot be taken.
     """
     arrays = dict(_arrays(arguments))
+    numbers = {key: value for key, value in arrays.items() if not value.shape}
+    if len(numbers) < len(arrays) and not has_guests({k: value for k, value in arrays.items() if k not in numbers}):
+        # numbers go with arrays of any library, and do not decide of which one the results are
+        received = receive(numbers, None, None, device)
+        return run(arguments if received is None else _Seen(received, arguments, numbers, ()).arguments, out), ()
     keys = {key for key in arrays if key.partition("[")[0] in written}
     received = receive(arrays, out, None, device, keys)
     if received is None:
