@@ -98,8 +98,8 @@ KINDS = {name: library for library, names in LIBRARIES.items() for name in names
 
 def make(kind: str, value: Any, queue: Any) -> Any:
     """An array of a kind with the elements of one of numpy; of one without axes only the library differs."""
-    if not value.ndim and kind in ON_HOST:
-        return np.copy(value)
+    if not value.ndim:
+        kind = "device C" if kind.startswith("device") else "order C" if kind in ON_HOST else kind
     if not kind.startswith("device"):
         return {**ON_HOST, **OF_OTHERS, **FIXED}[kind](value)
     if kind == "device gaps":

@@ -112,10 +112,12 @@ def result_array(value: Any, queue: Any, alignment: int = _ALIGNMENT) -> tuple[A
     """An array on the device for what is to come into an array of the caller, C-contiguous, and what brings it there.
 
     :param alignment: as of :func:`device_array`.
-    :returns: None as the second where there is nothing to bring.
+    :returns: None as the second where there is nothing to bring, as kernels write the array itself.
     """
     import pyopencl.array as cla
 
+    if isinstance(value, cla.Array) and not value.offset:
+        return value, None
     if not value.size:
         return new_device_array(value.shape, value.dtype, queue), None
     place = output(value, queue, alignment)

@@ -82,7 +82,7 @@ class Built:
         if out is not None and not self._puts:  # then it is an argument as any other
             given, out = {**given, "out": out}, None
 
-        if isinstance(out, (list, tuple)):
+        if out is not None and isinstance(out, (list, tuple)):
             out = out[0] if len(out) == 1 else tuple(out)
         if not has_guests(given):
             self._copied = ()

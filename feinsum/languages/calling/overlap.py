@@ -21,6 +21,9 @@ def check_apart(pieces: Sequence[Piece]) -> None:
     :param pieces: all arrays of a call, of one library.
     :raises ValidationError: naming the arguments that do.
     """
+    arrays = [piece[1] for piece in pieces]
+    if arrays and not isinstance(arrays[0], np.ndarray) and have_own_buffers(arrays):
+        return
     pieces = [piece for piece in pieces if piece[1].size]
     written = [piece for piece in pieces if piece[2]]
     on_host = bool(pieces) and isinstance(pieces[0][1], np.ndarray)
@@ -34,6 +37,14 @@ def check_apart(pieces: Sequence[Piece]) -> None:
         if np.shares_memory(array, another) if on_host else share_memory(array, another):
             names = " and ".join(sorted({name, other}))
             raise ValidationError(f"arguments of {names} share memory that is written; pass a copy of one of them")
+
+
+def have_own_buffers(arrays: Sequence[Any]) -> bool:
+    """Whether each of some device arrays, none of them empty, has a whole buffer to itself."""
+    buffers = [array.base_data for array in arrays]
+    if None in buffers or len({buffer.int_ptr for buffer in buffers}) < len(buffers):
+        return False
+    return not any(map(is_part, buffers))
 
 
 def _pairs(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:

@@ -77,7 +77,9 @@ class DeclarativeKernel:
         :raises ValidationError: if arguments are missing or do not fit.
         :raises LanguageError: if something is not lowered, an index is not proved to be inside, or alternatives differ.
         """
-        return self.call_into(None, arguments, count, queue, wait_for)
+        if count is not None:
+            refuse_keywords({"count": count})
+        return self._called(arguments, queue, wait_for, None)
 
     def call_into(self, out: Any, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
         """Like :meth:`call`, with the arrays that results go to: one, or a tuple of them.
@@ -86,7 +88,7 @@ class DeclarativeKernel:
         """
         if count is not None:
             refuse_keywords({"count": count})
-        return self._called(arguments, queue, wait_for, out if out is None or isinstance(out, tuple) else (out,))
+        return self._called(arguments, queue, wait_for, out if isinstance(out, tuple) else (out,))
 
     def _called(self, arguments: Mapping[str, Any], queue: Any, wait_for: Any, out: tuple[Any, ...] | None) -> Any:
         if (repeat := self._repeats.get(like := _likeness(arguments))) is not None:
@@ -96,8 +98,11 @@ class DeclarativeKernel:
             if out is not None and not (len(out) == 1 and call.takes(out[0])):
                 check_results(made, out, arguments)
             return call([arguments[name] for name in names], out and out[0], chosen, events)
-        arguments = {n: np.asarray(value) if isinstance(value, (list, tuple)) else value for n, value in arguments.items()}
         key = _key(arguments)
+        if key is None:
+            arguments = {
+                n: np.asarray(value) if isinstance(value, (list, tuple)) else value for n, value in arguments.items()
+            }
         arrays, contents = self._examine(key, arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         if require_one_library(arrays.items()) == "pyopencl":
@@ -237,9 +242,11 @@ class DeclarativeKernel:
                 buffers = [held[name].base_data for name in made.texts[index].arrays]
                 done = made.sequence.enqueue(index, queue, buffers, events)
                 events = [done]
-        for _, place in places:
+        for array, place in places:
             if place is not None:
                 place.deliver(queue, done)
+            elif done is not None:
+                array.add_event(done)
         if out is not None:
             return out if len(out) > 1 else out[0]
         found = []
@@ -321,7 +328,9 @@ def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> dict[str, str] | 
 def _kind(value: Any) -> Any:
     """The kind of an argument: of an array its shape and type, of anything else its value."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    return value if not shape or dtype is None else (shape, dtype)
+    if not shape or dtype is None:
+        return [] if isinstance(value, tuple) else value  # a tuple is an array to be made, as a list is
+    return (shape, dtype)
 
 
 def _taken(step: EinsumStep) -> dict[str, str]:

@@ -267,9 +267,8 @@ def check_results(made: Made, out: Sequence[Any], arrays: Mapping[str, Any]) -> 
             raise DTypeError(f"out is {array.dtype}, and the result {dtype}")
         if not array.flags.c_contiguous:
             raise ValidationError("out is not C-contiguous; pass a contiguous array")
-    pieces = [(name, array, False) for name, array in arrays.items()] + [("out", array, True) for array in out]
-    require_one_library((name, array) for name, array, _ in pieces)
-    check_apart(pieces)
+    require_one_library([*list(arrays.items())[:1], *(("out", array) for array in out)])
+    check_apart([*((name, array, False) for name, array in arrays.items()), *(("out", array, True) for array in out)])
 
 
 def describe(step: Step) -> str:
