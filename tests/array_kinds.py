@@ -70,7 +70,7 @@ def of_torch(value: Any) -> Any:
 def of_torch_transposed(value: Any) -> Any:
     import torch
 
-    return torch.from_numpy(value.T.copy()).permute(*reversed(range(value.ndim)))
+    return torch.from_numpy(value.T.copy()).permute(tuple(reversed(range(value.ndim))))
 
 
 def of_jax(value: Any) -> Any:
