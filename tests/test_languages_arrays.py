@@ -56,7 +56,7 @@ def given(name: str) -> dict[str, Any]:
 
 
 def kind_of_written(kind: str) -> str:
-    """The kind of what is written beside arrays of a kind: device arrays lie in the order of the language."""
+    """The kind of written arrays in a call with arrays of a kind: on devices they lie in the order of the language."""
     return {"read-only": "order C", "device C": "device F", "device gaps": "device F"}.get(kind, kind)
 
 
@@ -90,7 +90,7 @@ def items(cpu: fe.Device) -> fe.Built:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("jax", "device gaps")])
 def test_immediate_programs_take_arrays_of_any_kind(cpu: fe.Device, items: fe.Built, kind: str) -> None:
-    """Items of a group lie behind one another in an array, or are a list of arrays."""
+    """The items of a group are one array, or a list of arrays."""
     arguments = {"A": numbers(6, 5, 4), "B": numbers(4, 3), "C": np.zeros((6, 5, 3), np.float32)}
     wanted = arguments["A"] @ arguments["B"]
     for scattered in (False, True) if KINDS[kind] != "pyopencl" else (False,):

@@ -46,7 +46,7 @@ def check_array(name: str, type_: Any, argument: Any, wanted: np.dtype[Any], sha
 
     :param type_: as errors show it, with the type of its elements.
     :param shape: the length of each axis; None for any.
-    :raises ValidationError: if it is no array.
+    :raises ValidationError: if it is not an array.
     :raises DTypeError, ShapeError: if its elements are of another type than `wanted`, or it has another shape.
     """
     if not is_array(argument):
@@ -63,7 +63,7 @@ def take_number(name: str, type_: Any, argument: Any, kinds: str) -> Any:
     """A number as an array of numpy without axes.
 
     :param kinds: the kinds of numpy's types that go.
-    :raises ValidationError: if it is no number.
+    :raises ValidationError: if it is not a number.
     :raises DTypeError: if it is of another kind.
     """
     number = np.asarray(argument)

@@ -48,7 +48,7 @@ def have_own_buffers(arrays: Sequence[Any]) -> bool:
 
 
 def _pairs(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
-    """Pairs of device arrays that may share a buffer, one of which is written."""
+    """Pairs of a written device array and another that may share its buffer."""
     for a, b in combinations(pieces, 2):
         one, other = a[1].base_data, b[1].base_data
         if (a[2] or b[2]) and (one is other or is_part(one) or is_part(other) or one == other):
@@ -56,7 +56,7 @@ def _pairs(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
 
 
 def _neighbours(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
-    """Pairs of arrays that may overlap, one of which is written; in order of address only neighbours need comparing."""
+    """Pairs of a written array and another that may overlap it; in order of address only neighbours need comparing."""
     extents = sorted((*_addresses(piece[1]), k) for k, piece in enumerate(pieces))
     open_ones: list[tuple[int, int]] = []
     for begin, end, k in extents:
@@ -68,7 +68,7 @@ def _neighbours(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
 
 
 def _addresses(array: Any) -> tuple[int, int]:
-    """The first byte of an array, and the one behind its last."""
+    """The first byte of an array, and the one after its last."""
     reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
     first = array.ctypes.data + sum(min(step, 0) for step in reach)
     return first, array.ctypes.data + sum(max(step, 0) for step in reach) + array.itemsize
