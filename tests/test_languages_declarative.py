@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import feinsum as fe
-from feinsum.errors import LanguageError, ValidationError
+from feinsum.errors import DTypeError, LanguageError, ShapeError, ValidationError
 from feinsum.languages.declarative.rules import ALL, RULES
 
 Numbers = Callable[..., Any]
@@ -289,13 +289,13 @@ def test_arguments_that_do_not_fit(numbers: Numbers) -> None:
     with pytest.raises(LanguageError, match=r"1:5|axis 0 of B is 6 long, and 7 by other arguments") as caught:
         program.interpret(A=A, B=B[:6])
     assert caught.value.rule == "run-sizes"
-    with pytest.raises(ValidationError, match="argument 'B' is of float32; it is float64"):
+    with pytest.raises(DTypeError, match="argument 'B' is of float32; it is float64"):
         program.interpret(A=A, B=B.astype(np.float32))
     with pytest.raises(ValidationError, match="there is no argument for B"):
         program.interpret(A=A)
     with pytest.raises(ValidationError, match="no parameter 'C'; it has A, B, K, M, N"):
         program.interpret(A=A, B=B, C=B)
-    with pytest.raises(ValidationError, match="argument 'A' has 1 axes; it is declared with 2"):
+    with pytest.raises(ShapeError, match="argument 'A' has 1 axes; it is declared with 2"):
         program.interpret(A=A[0], B=B)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from array_kinds import made, shown
 from fuzzing import cases
 from hypothesis import given, reject
 from hypothesis import strategies as st
@@ -183,15 +184,16 @@ def test_programs_with_an_empty_axis(cpu: Device, random: RandomProgram, axis: s
 
 @pytest.mark.parametrize("route", ["auto", "general"])
 @cases(3)
-@given(random=programs())
-def test_programs_on_a_device(cpu: Device, route: str, random: RandomProgram) -> None:
-    """The same by kernels."""
+@given(random=programs(), library=st.sampled_from(["numpy", "torch", "DLPack", "pyopencl"]), data=st.data())
+def test_programs_on_a_device(cpu: Device, route: str, random: RandomProgram, library: str, data: st.DataObject) -> None:
+    """The same by kernels, of arrays of all kinds of a library."""
     program = fe.program(random.text, language="declarative")
     kernel = fe.build(program, device=cpu, route=route)
     try:
-        found = kernel(**random.arguments)
+        found = kernel({n: made(data.draw, [library], value, cpu.queue) for n, value in random.arguments.items()})
     except LanguageError as error:
         if error.rule != "lowering":  # what is not lowered is refused, and never anything else
             raise
         reject()
-    require_same(results(program, found), random.wanted, random)
+    by_name = {name: shown(value) for name, value in results(program, found).items()}
+    require_same(by_name, random.wanted, random)

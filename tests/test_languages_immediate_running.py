@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cla
 import pytest
+from array_kinds import made, shown
 from fuzzing import EXAMPLES, cases
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from players import UNOPTIMISED
 import feinsum as fe
 from feinsum.compile import executable
 from feinsum.devices import build_program
-from feinsum.errors import ValidationError
+from feinsum.errors import DTypeError, ShapeError, ValidationError
 from feinsum.generate import looping
 from feinsum.generate.workshop import KernelJob
 from feinsum.languages.immediate import running
@@ -90,19 +91,18 @@ def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> 
                 np.testing.assert_array_equal(given_[name], value, err_msg=f"%{name} of\n{program}")
 
 
-def run_like_the_interpreter(program: fe.Program, device: fe.Device, routes: Iterable[str], items: int = 5) -> None:
-    """Run a program with device arrays, and compare all of them with what the interpreter leaves."""
+def run_like_the_interpreter(
+    program: fe.Program, device: fe.Device, routes: Iterable[str], draw: Any, items: int = 5, library: str = "pyopencl"
+) -> None:
+    """Run a program with arrays of all kinds of a library, and compare them with what the interpreter leaves."""
     arguments = arguments_for(program.function(), np.random.default_rng(0), items)
     wanted = copies(arguments)
     program.interpret(**wanted)
     for route in routes:
-        given_ = {
-            name: cla.to_device(device.queue, np.array(value, order="C")) if isinstance(value, np.ndarray) else value
-            for name, value in arguments.items()
-        }
+        given_ = {name: made(draw, [library], value, device.queue) for name, value in arguments.items()}
         fe.build(program, device=device, route=route)(given_)
         for name, value in wanted.items():
-            got = given_[name].get() if isinstance(value, np.ndarray) else given_[name]
+            got = shown(given_[name]) if isinstance(value, np.ndarray) else given_[name]
             np.testing.assert_array_equal(got, value, err_msg=f"%{name} by route {route} of\n{program}")
 
 
@@ -113,7 +113,7 @@ def test_random_programs_with_one_kernel(cpu: fe.Device, data: st.DataObject) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "generate", OneKernel)
         program = fe.program(Writer(data.draw).function(), "immediate")
-        run_like_the_interpreter(program, cpu, ("auto", "general"), data.draw(st.sampled_from([1, 5])))
+        run_like_the_interpreter(program, cpu, ("auto", "general"), data.draw, data.draw(st.sampled_from([1, 5])))
 
 
 @settings(cases(3), phases=[Phase.generate])
@@ -129,7 +129,9 @@ def test_random_programs_on_a_device(cpu: fe.Device, data: st.DataObject) -> Non
             patch.setattr(KernelJob, "check", lambda *_: None)
             patch.setattr(looping, "_SECONDS", 0.1)
         program = fe.program(Writer(data.draw).function(), "immediate")
-        run_like_the_interpreter(program, cpu, ("auto", "general") if EXAMPLES else ("auto",))
+        library = data.draw(st.sampled_from(["numpy", "torch", "DLPack", "pyopencl"]))
+        routes = ("auto", "general") if EXAMPLES else ("auto",)
+        run_like_the_interpreter(program, cpu, routes, data.draw, library=library)
 
 
 def test_the_sample_of_the_document(cpu: fe.Device) -> None:
@@ -254,7 +256,7 @@ def test_loops_become_indices() -> None:
         ({"A": None}, "needs an argument for %A"),
         ({"X": np.zeros(1)}, "has no parameter %X"),
         ({"B": np.zeros((8, 8))}, "holds f32"),
-        ({"B": np.zeros((8, 7), np.float32)}, "shape 8x8"),
+        ({"B": np.zeros((8, 7), np.float32)}, "in place of 8x8"),
         ({"D": [np.zeros((16, 16), np.float32)]}, "axis of items in front"),
         ({"A": (np.zeros(100, np.float32), [0])}, "of 128 elements, in a pool of 100"),
         ({"count": 3}, "has 2 items"),
@@ -265,8 +267,10 @@ def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
     program = fe.program(SAMPLE_TEXT)
     arguments = arguments_for(program.function(), np.random.default_rng(0), 2) | change
     arguments = {name: value for name, value in arguments.items() if value is not None}
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises((ValidationError, ShapeError, DTypeError), match=words) as caught:
         program.interpret(**arguments)
+    with pytest.raises(caught.type, match=words):
+        fe.build(program)(**arguments)
 
 
 def test_written_memory_is_nobody_elses() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from array_kinds import made
 from fuzzing import cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -120,8 +121,10 @@ def whole_arguments(function: Any, seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("target", ["one", "eight"])
 @cases(12)
-@given(text=exact_programs(), seed=st.integers(0, 2**32 - 1))
-def test_random_programs_give_what_the_interpreter_gives(cpu: fe.Device, target: str, text: str, seed: int) -> None:
+@given(text=exact_programs(), seed=st.integers(0, 2**32 - 1), data=st.data())
+def test_random_programs_give_what_the_interpreter_gives(
+    cpu: fe.Device, target: str, text: str, seed: int, data: st.DataObject
+) -> None:
     """Every bit of it, for numbers that need no rounding."""
     program, chosen = fe.program(text), TARGETS[target]
     function = program.function()
@@ -135,7 +138,7 @@ def test_random_programs_give_what_the_interpreter_gives(cpu: fe.Device, target:
     for value in wanted.values():
         found = numbers_of(value)
         assume(found.dtype.kind not in "fc" or bool((np.abs([found.real, found.imag]) <= 2**8).all()))
-    given_ones = whole_arguments(function, seed)
+    given_ones = {n: made(data.draw, ["numpy"], value, None) for n, value in whole_arguments(function, seed).items()}
     kernel = GeneralKernel(function, program.source, cpu, target=chosen)
     kernel.call(given_ones, 1, None, None)
     for name, value in wanted.items():

@@ -12,7 +12,7 @@ import pytest
 from tensor_programs import in_function, numbers
 
 import feinsum as fe
-from feinsum.errors import LanguageError, ValidationError
+from feinsum.errors import DTypeError, LanguageError, ShapeError, ValidationError
 from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
 from feinsum.languages.tensor.types import BF16, F16, SCALARS
 
@@ -532,7 +532,7 @@ def test_how_often_a_function_runs() -> None:
     [
         ("%A: memref<f32x4>", {}, "needs an argument for %A"),
         ("%A: memref<f32x4>", {"A": np.zeros(4, "f"), "B": 1}, "has no parameter %B"),
-        ("%A: memref<f32x4>", {"A": [0.0] * 4}, "no numpy array but a list"),
+        ("%A: memref<f32x4>", {"A": [0.0] * 4}, "not a list"),
         ("%A: memref<f32x4>", {"A": np.zeros(4)}, "holds f32, and its argument float64"),
         ("%A: memref<f32x4>", {"A": np.zeros(5, "f")}, r"the shape \(5,\)"),
         ("%A: memref<f32x4>", {"A": np.zeros((4, 1), "f")}, r"the shape \(4, 1\)"),
@@ -549,9 +549,12 @@ def test_how_often_a_function_runs() -> None:
     ],
 )
 def test_arguments_that_do_not_fit(parameters: str, arguments: dict[str, Any], message: str) -> None:
-    """The message names the parameter and what it is."""
-    with pytest.raises(ValidationError, match=message):
-        fe.program(in_function(parameters, "")).interpret(**arguments)
+    """The message names the parameter and what it is, and the error has one class, interpreted or built."""
+    program = fe.program(in_function(parameters, ""))
+    with pytest.raises((ValidationError, ShapeError, DTypeError), match=message) as caught:
+        program.interpret(**arguments)
+    with pytest.raises(caught.type, match=message):
+        fe.build(program, route="general")(**arguments)
 
 
 def test_arguments_do_not_share_what_is_written() -> None:

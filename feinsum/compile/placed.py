@@ -8,12 +8,12 @@ that does not is laid out anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from feinsum.compile.buffers import library_of, whole_buffer
+from feinsum.compile.buffers import fetched, library_of, whole_buffer
 from feinsum.compile.hosted import show_to_host, wrap
 from feinsum.compile.strided import copy_strided
 from feinsum.errors import ValidationError
@@ -150,6 +150,12 @@ def _laid_out(
     )
 
 
+def _is_packed(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether strides are those of order F, without gaps."""
+    packed = np.cumprod([1, *shape])
+    return all(n <= 1 or own == step for n, own, step in zip(shape, strides, packed, strict=False))
+
+
 def _place_device_arrays(
     arrays: Sequence[Any], strides: Sequence[Any], fits: bool, queue: Any, written: bool, name: str
 ) -> tuple[Placed, list[int]]:
@@ -167,12 +173,19 @@ def _place_device_arrays(
             return Placed(first.base_data, devices=tuple(arrays), events=events), begins
     if not any(array.size for array in arrays):
         return Placed(_empty(queue)), [0] * len(arrays)
-    if written or len(arrays) > 1:
+    if written and fits and len(arrays) > 1:
+        raise ValidationError(f"{name} is written, and its arrays lie in several buffers; make them parts of one")
+    if written:
         wanted = tuple(stride * size for stride in strides[0])
         raise ValidationError(
             f"{name} lies with strides of {first.strides} bytes, and the kernel wants {wanted}: make it in order F, "
             "as pyopencl.array.empty(queue, shape, dtype, order='F') does"
             + (", all of one buffer" if len(arrays) > 1 else "")
         )
+    if len(arrays) > 1 or not _is_packed(first.shape, strides[0]):
+        lengths = [span(array.shape, own) for array, own in zip(arrays, strides, strict=True)]
+        why = "lie apart" if fits else "lies in another order"
+        placed, begins = _laid_out([fetched(array, queue) for array in arrays], strides, lengths, queue, why)
+        return replace(placed, hosts=()), begins
     copy = copy_strided(first.T, queue)
     return Placed(copy.base_data, kept=(copy,), copied="lies in another order", events=tuple(copy.events)), [0]

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from feinsum.compile.buffers import check_queue, checked_events
+from feinsum.compile.buffers import Output, check_queue, checked_events, output
 from feinsum.compile.hosted import LEAST_RESULT_BYTES, computes_in_host_memory, new_array, show_to_host, wrap
 from feinsum.compile.pages import large_pages
+from feinsum.compile.strided import copy_strided
 from feinsum.devices import Device
 from feinsum.devices.opencl import build_program
 from feinsum.ending import calling
@@ -79,7 +80,7 @@ def device_array(value: Any, queue: Any, alignment: int = _ALIGNMENT) -> Any:
     import pyopencl.array as cla
 
     if isinstance(value, cla.Array):
-        return value if value.flags.c_contiguous and value.offset == 0 else cla.to_device(queue, value.get(queue))
+        return value if value.flags.c_contiguous and value.offset == 0 else copy_strided(value, queue)
     value = np.ascontiguousarray(value)
     buffer = wrap(value, queue.context, alignment) if value.size else None
     if buffer is None:
@@ -105,6 +106,22 @@ def new_device_array(shape: tuple[int, ...], dtype: Any, queue: Any, *, for_host
     if pages.pay(size):
         return cla.Array(queue, shape, dtype, data=pages.new_buffer(size))
     return cla.empty(queue, shape, dtype) if size else cla.empty(queue, shape or (1,), dtype)
+
+
+def result_array(value: Any, queue: Any, alignment: int = _ALIGNMENT) -> tuple[Any, Output | None]:
+    """An array on the device for what is to come into an array of the caller, C-contiguous, and what brings it there.
+
+    :param alignment: as of :func:`device_array`.
+    :returns: None as the second where there is nothing to bring, as kernels write the array itself.
+    """
+    import pyopencl.array as cla
+
+    if isinstance(value, cla.Array) and not value.offset:
+        return value, None
+    if not value.size:
+        return new_device_array(value.shape, value.dtype, queue), None
+    place = output(value, queue, alignment)
+    return cla.Array(queue, value.shape, value.dtype, data=place.buffer, events=getattr(value, "events", None)), place
 
 
 def host_array(array: Any, queue: Any, done: Any) -> Any:

@@ -6,7 +6,7 @@ of numpy and pyopencl do not wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -128,15 +128,18 @@ def called(key: str | int) -> str:
     return f"operand {key}" if isinstance(key, int) else f"'{key}'"
 
 
-def receive(inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | None) -> Reception | None:
+def receive(
+    inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | None, written: Collection[Any] = ()
+) -> Reception | None:
     """Take arrays of another library in; None where there are none, whatever else there is.
 
     :param inputs: by name, or by number.
     :param like: an array or the name of a library that the results are to be of.
     :param device: where they are computed with; None if that follows from the arrays.
+    :param written: the keys of inputs that are written, too.
     :raises ValidationError, DTypeError: naming one that cannot be taken, or if arrays of two libraries are mixed.
     """
-    found: Reception | None = load(_RECEPTION).receive(inputs, out, like, device)
+    found: Reception | None = load(_RECEPTION).receive(inputs, out, like, device, written)
     return found
 
 

@@ -6,7 +6,7 @@ CUDA devices kernels are launched on them (:mod:`feinsum.interop.cuda`).  What h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -104,7 +104,7 @@ class HostReception:
         raise AssertionError("arrays on the host are contracted by the equation")
 
 
-def receive(inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | None) -> Any:
+def receive(inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | None, written: Collection[Any] = ()) -> Any:
     """See :func:`feinsum.generate.guests.receive`."""
     libraries = {key: find_library(value) for key, value in inputs.items()}
     guests = {key: one for key, one in libraries.items() if one is not None and one.name != "numpy"}
@@ -122,7 +122,7 @@ def receive(inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | Non
         return receive_cuda(inputs, out, owner, wanted, int(place.partition(":")[2]), device)
     if place != "cpu":
         raise ValidationError(_elsewhere(next(iter(places)), place))
-    return _on_host(inputs, guests, out, owner, wanted)
+    return _on_host(inputs, guests, out, owner, wanted, written)
 
 
 def _check_one_library(
@@ -167,11 +167,16 @@ def _elsewhere(label: str, place: str) -> str:
 
 
 def _on_host(
-    inputs: Mapping[Any, Any], guests: Mapping[Any, Library], out: Any, owner: Library, wanted: Library
+    inputs: Mapping[Any, Any],
+    guests: Mapping[Any, Library],
+    out: Any,
+    owner: Library,
+    wanted: Library,
+    written: Collection[Any],
 ) -> HostReception:
     seen, copied = {}, []
     for key, value in inputs.items():
-        seen[key], why = owner.borrow(called(key), value) if key in guests else (value, "")
+        seen[key], why = owner.borrow(called(key), value, written=key in written) if key in guests else (value, "")
         if why:
             copied.append(Copied(called(key), why, int(seen[key].nbytes)))
     shown = None

@@ -37,7 +37,8 @@ class Jax:
     def borrow(self, label: str, value: Any, *, written: bool = False) -> tuple[np.ndarray[Any, Any], str]:
         """See :meth:`Library.borrow`."""
         if written:
-            raise ValidationError(f"{label} is an array of JAX, which nobody writes to; leave out out=")
+            way_out = "omit out=" if label == "out" else "pass an array that can be written"
+            raise ValidationError(f"{label} is an array of JAX, which is immutable; {way_out}")
         return np.asarray(value), ""
 
     def give(self, result: Any) -> tuple[Any, str]:

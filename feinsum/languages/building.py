@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from feinsum.devices import device as choose_device
 from feinsum.errors import FeinsumError
+from feinsum.generate.guests import Copied
+from feinsum.languages.calling.adapter import call_with_guests, has_guests
 from feinsum.languages.diagnostics import walkable
 from feinsum.languages.program import LANGUAGES, Program, program
 
@@ -41,8 +43,11 @@ class Built:
     def __init__(self, program: Program, function: str, device: Device, runner: Any) -> None:
         self.program, self.function, self.device = program, function, device
         self._runner = runner
-        takes = [p.name for p in program.function(function).parameters]
+        found = program.function(function)
+        takes = [p.name for p in found.parameters]
         self._puts = "out" not in takes and hasattr(runner, "call_into")
+        self._written = LANGUAGES[program.language].load().written(found)
+        self._copied: Sequence[Copied] = ()
 
     def __repr__(self) -> str:
         return f"Built({self.function!r}, device={self.device.id!r}, route={self.route!r})"
@@ -58,7 +63,9 @@ class Built:
         out: Any = None,
         **named: Any,
     ) -> Any:
-        """Run it on arrays, all of numpy or all of pyopencl; those that are written are updated in place.
+        """Run it on arrays of one library: numpy, pyopencl, torch, JAX, or another that speaks DLPack and is on the host.
+
+        Arrays that are written are updated in place; new ones are of the library of the arguments.
 
         :param named: an argument for each parameter; arrays have the shapes of their memrefs, a group is a list of them.
         :param arguments: the same as a mapping, for names that are also those of the parameters below.
@@ -66,19 +73,33 @@ class Built:
         :param queue: the queue to use; by default the device's.
         :param wait_for: events to wait for.
         :param out: of the declarative language, unless a parameter has this name: where to put the results, an array of
-            pyopencl or a tuple of them.
-        :returns: the arrays that were written: one of them, or a tuple in order of declaration.  Arrays of numpy have the
-            results on return, those of pyopencl when their events have happened.
+            the library of the arguments or a tuple of them, which share no memory with those.
+        :returns: the arrays that were written: one of them, or a tuple in order of declaration.  Arrays of the host have
+            the results on return, those of pyopencl when their events have happened.
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
         :raises LanguageError: if it was built with ``check="bounds"`` and an index is out of bounds, at its line.
         """
         given = named if not arguments else {**arguments, **named} if named else arguments
+        if out is not None and not self._puts:  # then it is an argument as any other
+            given, out = {**given, "out": out}, None
+
+        if out is not None and isinstance(out, (list, tuple)):
+            out = out[0] if len(out) == 1 else tuple(out)
+        if not has_guests(given):
+            self._copied = ()
+            return self._run(given, out, count, queue, wait_for)
+
+        def run(seen: Mapping[str, Any], into: Any) -> Any:
+            return self._run(seen, into, count, queue, wait_for)
+
+        results, self._copied = call_with_guests(run, given, out, self._written, self.device)
+        return results
+
+    def _run(self, given: Mapping[str, Any], out: Any, count: int | None, queue: Any, wait_for: Any) -> Any:
         with walkable(self.program.source):
             if out is None:
                 return self._runner.call(given, count, queue, wait_for)
-            if not self._puts:  # then it is an argument as any other
-                return self._runner.call({**given, "out": out}, count, queue, wait_for)
-            return self._runner.call_into(out, given, queue, wait_for)
+            return self._runner.call_into(out, given, count, queue, wait_for)
 
     @property
     def route(self) -> str:
@@ -108,7 +129,7 @@ class Built:
     def explain(self) -> str:
         """The route and its reasons, by lines of the program; the copies of the last call."""
         text: str = self._runner.explain()
-        return text
+        return "\n".join([text, *(f"copied: {one.name} {one.why}, {one.nbytes} bytes" for one in self._copied)])
 
 
 def build(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from os import PathLike, fspath
@@ -34,6 +34,9 @@ class Implementation(Protocol):
 
     def show(self, functions: Any) -> str:
         """The canonical text of functions."""
+
+    def written(self, function: Any) -> Collection[str]:
+        """The parameters that a function writes, by name."""
 
     def interpret(self, function: Any, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Any) -> Any:
         """Execute a function with numpy."""
@@ -147,15 +150,25 @@ class Program:
             of say, or 1.
         :param subgroup_size: work-items of a sub-group, where the function does not say.
         :param work_group_size: work-items of a work-group in two dimensions, where the function does not say.
-        :param arguments: a value for each parameter; arrays have the shapes of their memrefs, a group is a list of them.
+        :param arguments: a value for each parameter; arrays of the host of any library, with the shapes of their memrefs; a
+            group is a list of them.
         :returns: the arrays that were written, which are changed in place: one of them, or a tuple in order of declaration.
-        :raises ValidationError: if the arguments do not fit the parameters.
+        :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, as where it is built.
         :raises LanguageError: if the program does what its language leaves undefined.
         """
-        language = LANGUAGES[self.language].load()
+        from feinsum.languages.calling.adapter import call_with_guests, has_guests, refuse_device_arrays
+
+        language, found = LANGUAGES[self.language].load(), self.function(function)
         sizes = {"subgroup_size": subgroup_size, "work_group_size": work_group_size}
-        with walkable(self.source):
-            return language.interpret(self.function(function), self.source, arguments, count, sizes)
+
+        def run(given: Mapping[str, Any], out: Any = None) -> Any:
+            with walkable(self.source):
+                return language.interpret(found, self.source, given, count, sizes)
+
+        refuse_device_arrays(arguments)
+        if has_guests(arguments):
+            return call_with_guests(run, arguments, None, language.written(found))[0]
+        return run(arguments)
 
 
 def program(text_or_path: str | PathLike[str], language: str | None = None, strict: bool = False) -> Program:

@@ -16,7 +16,7 @@ from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.source import Source
 
-__all__ = ["build", "interpret", "read", "result_names", "sample_arguments", "show", "subject_at"]
+__all__ = ["build", "interpret", "read", "result_names", "sample_arguments", "show", "subject_at", "written"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -46,6 +46,11 @@ def subject_at(function: Function, source: Source, sizes: Mapping[str, int], nam
     return make(function, source, sizes, name)
 
 
+def written(function: Function) -> tuple[str, ...]:
+    """The names of parameters that a program writes: none."""
+    return ()
+
+
 def sample_arguments(
     function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -64,6 +69,8 @@ def interpret(
     function: Function, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
 ) -> Any:
     """Execute a program with numpy; see :meth:`feinsum.Program.interpret`."""
+    from feinsum.languages.calling.arguments import refuse_keywords
     from feinsum.languages.declarative.interpreting import execute
 
+    refuse_keywords({"count": count, **sizes})
     return execute(function, source, arguments)

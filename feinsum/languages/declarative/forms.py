@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from feinsum.errors import DTypeError
+
 
 @dataclass(frozen=True)
 class FormKind:
@@ -135,3 +137,14 @@ SCALARS: Final = {
 def numpy_type(dtype: str) -> np.dtype[Any]:
     """The type of an array in numpy."""
     return SCALARS[dtype] if dtype in SCALARS else np.dtype(np.float64)
+
+
+def type_name(dtype: Any) -> str:
+    """The type of this language that one of numpy is.
+
+    :raises DTypeError: if it is none.
+    """
+    for name, known in SCALARS.items():
+        if known == dtype and name != "int":
+            return name
+    raise DTypeError(f"arrays of {dtype} are none of this language: {', '.join(SCALARS)}")

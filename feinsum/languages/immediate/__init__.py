@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from feinsum.errors import ValidationError
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.immediate.initialized import check_initialized
 from feinsum.languages.immediate.notation import Notation
@@ -19,7 +18,7 @@ from feinsum.languages.immediate.rules import WAYS_OUT
 from feinsum.languages.immediate.syntax import Function
 from feinsum.languages.source import Source
 
-__all__ = ["build", "interpret", "read", "sample_arguments", "show"]
+__all__ = ["build", "interpret", "read", "sample_arguments", "show", "written"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -47,12 +46,18 @@ def interpret(
     function: Function, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
 ) -> Any:
     """Execute a function with numpy; see :meth:`feinsum.Program.interpret`."""
+    from feinsum.languages.calling.arguments import refuse_keywords
     from feinsum.languages.immediate.interpreting import execute
 
-    odd = [name for name, value in sizes.items() if value is not None]
-    if odd:
-        raise ValidationError(f"{odd[0]} means nothing in the immediate language; leave it out")
+    refuse_keywords(sizes)
     return execute(function, arguments, count)
+
+
+def written(function: Function) -> frozenset[str]:
+    """The names of parameters that a function writes."""
+    from feinsum.languages.immediate.arguments import written as found
+
+    return frozenset(found(function))
 
 
 def sample_arguments(

@@ -5,23 +5,17 @@ A group of pointers is a list of arrays, or a pool and an offset into it for eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from feinsum.compile.buffers import library_of, share_memory
 from feinsum.errors import ValidationError
-from feinsum.languages.arguments import check_names
+from feinsum.languages.calling.arguments import check_array, check_names, is_array, require_one_library, take_number
+from feinsum.languages.calling.overlap import check_apart
 from feinsum.languages.immediate.syntax import Fixed, Function, GetWorkItem, Parameter, Subview, Update
 from feinsum.languages.immediate.types import Group, Memref, Scalar, Type
-
-
-def is_array(value: Any) -> bool:
-    """Whether a value is an array of numpy or of pyopencl."""
-    return isinstance(value, np.ndarray) or library_of(value) == "pyopencl"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +53,7 @@ def bind(function: Function, arguments: Mapping[str, Any], changed: set[str] | N
     """A value for each parameter.
 
     :param changed: those that are written, if that is known.
-    :raises ValidationError: if there is none, one too many, or one that does not fit its type.
+    :raises ValidationError, ShapeError, DTypeError: if there is none, one too many, or one that does not fit its type.
     """
     check_names(str(function.name), [p.name.text for p in function.parameters], arguments)
     changed = written(function) if changed is None else changed
@@ -76,24 +70,14 @@ def _value(parameter: Parameter, argument: Any) -> Any:
     if isinstance(type_, Group):
         return _items(name, type_, argument)
     assert isinstance(type_, Scalar)
-    number = np.asarray(argument)
-    if number.size != 1 or number.dtype.kind not in ("biu" if type_.is_integer else "biuf"):
-        raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no such number")
+    number = take_number(name, type_, argument, "biu" if type_.is_integer else "biuf")
     if not type_.holds(number.item()):
         raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no value of this type")
     return int(number) if type_.is_integer else float(number)
 
 
 def _array(name: str, type_: Memref, argument: Any, shape: tuple[int | None, ...]) -> Any:
-    if not is_array(argument):
-        raise ValidationError(f"{name} is {type_}, and its argument no array but a {type(argument).__name__}")
-    wanted = type_.element.dtype
-    if argument.dtype != wanted:
-        raise ValidationError(f"{name} holds {type_.element}, and its argument {argument.dtype}; convert it to {wanted}")
-    fits = len(argument.shape) == len(shape) and all(b in (None, a) for a, b in zip(argument.shape, shape, strict=True))
-    if not fits:
-        said = "x".join("n" if length is None else str(length) for length in shape) or "()"
-        raise ValidationError(f"{name} takes an array of shape {said}, not {argument.shape}")
+    check_array(name, type_, argument, type_.element.dtype, shape)
     return argument
 
 
@@ -154,57 +138,24 @@ def _strided(pool: Any, first: int, shape: tuple[int, ...], strides: tuple[int, 
     )
 
 
-def check_apart(function: Function, bound: Sequence[Bound]) -> None:
-    """Check that what is written can be, and shares no memory with another argument or item.
+def check_memory(bound: Sequence[Bound]) -> str:
+    """Check that all arrays are of one library, and what is written can be and shares no memory with anything else.
 
-    :raises ValidationError: if it does.
+    :returns: the library, ``"numpy"`` or ``"pyopencl"``.
+    :raises ValidationError: if they do not.
     """
     for one in bound:
-        if one.is_written:
-            _check_items(one)
-    pieces = [(one, array) for one in bound for array in one.arrays]
-    if all(isinstance(array, np.ndarray) for _, array in pieces):
-        pairs = list(_neighbours(pieces))
-    else:
-        pairs = [(a, b) for a, b in combinations(pieces, 2) if a[0].is_written or b[0].is_written]
-    for (one, array), (other, another) in pairs:
-        shared = np.shares_memory(array, another) if isinstance(array, np.ndarray) else share_memory(array, another)
-        if shared:
-            names = " and ".join(sorted({f"%{one.name}", f"%{other.name}"}))
-            raise ValidationError(f"arguments of {names} share memory that is written; pass a copy of one of them")
+        if one.is_written and isinstance(one.argument, tuple) and isinstance(one.type, Group):
+            _check_items(one.name, one.argument[1], one.type.memref.extent)
+    pieces = [(f"%{one.name}", array, one.is_written) for one in bound for array in one.arrays]
+    library = require_one_library((name, array) for name, array, _ in pieces)
+    check_apart(pieces)
+    return library
 
 
-def _check_items(one: Bound) -> None:
-    for array in one.arrays:
-        if isinstance(array, np.ndarray) and not array.flags.writeable:
-            raise ValidationError(f"%{one.name} is written, and its argument is read-only")
-    if isinstance(one.argument, tuple) and isinstance(one.type, Group):
-        places = np.sort(np.asarray(one.argument[1]))
-        extent = one.type.memref.extent
-        if (np.diff(places) < extent).any():
-            raise ValidationError(f"items of %{one.name} overlap, and are written: each takes {extent} elements")
-
-
-_Piece = tuple[Bound, Any]
-
-
-def _neighbours(pieces: Sequence[_Piece]) -> Iterator[tuple[_Piece, _Piece]]:
-    """Pairs of arrays that may overlap, one of which is written; in order of address only neighbours need comparing."""
-    extents = sorted((*_addresses(array), k) for k, (_, array) in enumerate(pieces) if array.size)
-    open_ones: list[tuple[int, int]] = []
-    for begin, end, k in extents:
-        open_ones = [(until, other) for until, other in open_ones if until > begin]
-        for _, j in open_ones:
-            if pieces[k][0].is_written or pieces[j][0].is_written:
-                yield pieces[k], pieces[j]
-        open_ones.append((end, k))
-
-
-def _addresses(array: Any) -> tuple[int, int]:
-    """The first byte of an array, and the one behind its last."""
-    reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
-    first = array.ctypes.data + sum(min(step, 0) for step in reach)
-    return first, array.ctypes.data + sum(max(step, 0) for step in reach) + array.itemsize
+def _check_items(name: str, offsets: Any, extent: int) -> None:
+    if (np.diff(np.sort(np.asarray(offsets))) < extent).any():
+        raise ValidationError(f"items of %{name} overlap, and are written: each takes {extent} elements")
 
 
 def written_arrays(bound: Sequence[Bound]) -> Any:
@@ -254,15 +205,3 @@ def check_numbers(function: Function, values: Mapping[str, Any]) -> None:
                 continue
             if not 0 <= values[name.text] < length:
                 raise ValidationError(f"{name} is {values[name.text]}, outside of [0, {length}) of {instruction.operand}")
-
-
-def require_one_library(bound: Sequence[Bound]) -> str:
-    """The library of all arrays: ``"numpy"`` or ``"pyopencl"``.
-
-    :raises ValidationError: if they are of two.
-    """
-    kinds = {one.name: "numpy" if isinstance(a, np.ndarray) else "pyopencl" for one in bound for a in one.arrays}
-    if len(set(kinds.values())) > 1:
-        shown = ", ".join(f"%{name}: {kind}" for name, kind in kinds.items())
-        raise ValidationError(f"arrays of two libraries are mixed ({shown}); pass all of one")
-    return next(iter(kinds.values()), "numpy")

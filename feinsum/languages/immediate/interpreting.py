@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.errors import ValidationError
-from feinsum.languages.immediate.arguments import bind, check_apart, instances, require_one_library, written_arrays
+from feinsum.languages.immediate.arguments import bind, check_memory, instances, written_arrays
 from feinsum.languages.immediate.syntax import (
     Alloca,
     Fixed,
@@ -30,9 +30,7 @@ _HIGHER = {"f": np.float64, "d": np.longdouble}
 def execute(function: Function, arguments: Mapping[str, Any], count: int | None = None) -> Any:
     """Execute a function for every work-item; see :meth:`feinsum.Program.interpret`."""
     bound = bind(function, arguments)
-    if require_one_library(bound) != "numpy":
-        raise ValidationError("the interpreter takes numpy arrays")
-    check_apart(function, bound)
+    check_memory(bound)
     for item in range(instances(function, bound, count)):
         values: dict[str, Any] = {one.name: one.value for one in bound}
         _region(function.body, values, item)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from feinsum.errors import ValidationError
+from feinsum.errors import FeinsumError, ValidationError
 from feinsum.languages.diagnostics import Findings
-from feinsum.languages.immediate.arguments import bind, check_apart, instances, require_one_library, written, written_arrays
+from feinsum.languages.immediate.arguments import bind, check_memory, instances, written, written_arrays
 from feinsum.languages.immediate.memory import arguments_in, lay_out, roots
 from feinsum.languages.immediate.notation import Notation
 from feinsum.languages.immediate.plan import Contraction, Plan, Repeat, Unit, Wish, as_written
@@ -54,8 +54,7 @@ class ImmediateKernel:
         if not wait_for and (done := self._repeated.enqueue(arguments, count, queue, self._device.context)) is not None:
             return done
         bound = bind(self.function, arguments, self._changed)
-        library = require_one_library(bound)
-        check_apart(self.function, bound)
+        library = check_memory(bound)
         items = instances(self.function, bound, count)
         for event in wait_for or ():
             event.wait()
@@ -167,6 +166,10 @@ def build(
 ) -> ImmediateKernel:
     """See :func:`feinsum.build`.
 
-    :param check: changes nothing, for every index is checked before anything runs.
+    :raises FeinsumError: if `check` is true.
     """
+    if check:
+        raise FeinsumError(
+            "check='bounds' is not needed: indices of the immediate language are checked before a kernel runs"
+        )
     return ImmediateKernel(function, source, route, Settings(device, database, sizes, tune))

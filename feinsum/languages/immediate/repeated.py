@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from feinsum.compile.buffers import is_part
+from feinsum.languages.calling.overlap import have_own_buffers
 from feinsum.languages.immediate.memory import Memory
 from feinsum.languages.immediate.plan import Contraction, Plan
 from feinsum.languages.immediate.running import Runner
@@ -83,7 +83,4 @@ def _key(arguments: Mapping[str, Any], count: int | None) -> Hashable:
 
 def _are_apart(arguments: Mapping[str, Any], context: Any) -> bool:
     """Whether every argument has a whole buffer of a context to itself."""
-    buffers = [value.base_data for value in arguments.values()]
-    if any(is_part(buffer) for buffer in buffers) or len({buffer.int_ptr for buffer in buffers}) < len(buffers):
-        return False
-    return all(value.context == context for value in arguments.values())
+    return have_own_buffers([*arguments.values()]) and all(value.context == context for value in arguments.values())

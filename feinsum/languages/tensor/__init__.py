@@ -15,7 +15,7 @@ from feinsum.languages.tensor.ir import Function
 from feinsum.languages.tensor.printing import show
 from feinsum.languages.tensor.reading import read as _read
 
-__all__ = ["build", "interpret", "read", "sample_arguments", "show"]
+__all__ = ["build", "interpret", "read", "sample_arguments", "show", "written"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -45,6 +45,13 @@ def build(function: Function, source: Source, device: Any, **request: Any) -> An
     from feinsum.languages.tensor.running import make
 
     return make(function, source, device, **request)
+
+
+def written(function: Function) -> tuple[str, ...]:
+    """The names of parameters that a function writes."""
+    from feinsum.languages.tensor.effects import written_parameters
+
+    return tuple(parameter.name for parameter in written_parameters(function))
 
 
 def sample_arguments(

@@ -41,6 +41,13 @@ def written_by(operation: Operation) -> list[Value]:
     return [operation.operands[named.roles.index(role)] for role in named.writes]
 
 
+def written_parameters(function: Function) -> list[Value]:
+    """The parameters that a function may write, in order."""
+    root = roots(function)
+    changed = {root[value] for op in function.body.walk() for value in written_by(op) if value in root}
+    return [parameter for parameter in function.parameters if parameter in changed]
+
+
 def has_effect(operation: Operation) -> bool:
     """Whether an operation, or one inside it, does more than to give its results."""
     return any(bool(written_by(inner)) or inner.name in _KEPT - {"yield"} for inner in everything((operation,)))

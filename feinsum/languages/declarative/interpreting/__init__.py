@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.errors import ValidationError
+from feinsum.errors import DTypeError, ShapeError, ValidationError
+from feinsum.languages.calling.arguments import take_number
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.forms import SCALARS, type_name
 from feinsum.languages.declarative.interpreting.functions import called, require_function
 from feinsum.languages.declarative.interpreting.threads import Storage, Threads
 from feinsum.languages.declarative.interpreting.values import Value
@@ -154,14 +155,16 @@ def _bind(machine: Threads, parameter: Declaration, argument: Any) -> None:
     word = type_.name if isinstance(type_, syntax.ScalarType) else type_.dtype or "dtype"
     rank = 0 if isinstance(type_, syntax.ScalarType) else len(type_.extents)
     if data.ndim != rank:
-        raise ValidationError(f"argument {name!r} has {data.ndim} axes; it is declared with {rank}")
+        raise ShapeError(f"argument {name!r} has {data.ndim} axes; it is declared with {rank}")
+    if isinstance(type_, syntax.ScalarType):
+        data = take_number(f"argument {name!r}", word, argument, "biuf")
+    else:
+        type_name(data.dtype)
     wanted = SCALARS.get(word) or machine.names.setdefault(f"dtype {word}", data.dtype)
     if isinstance(type_, syntax.ScalarType):
         data = data.astype(wanted)
     elif data.dtype != wanted:
-        raise ValidationError(
-            f"argument {name!r} is of {data.dtype}; it is {wanted} by its declaration, or by an array before"
-        )
+        raise DTypeError(f"argument {name!r} is of {data.dtype}; it is {wanted} by its declaration, or by an array before")
     machine.names[name] = Value(data, 0, "int" if word == "int" else "")
     for extent, length in zip(getattr(type_, "extents", ()), data.shape, strict=False):
         if isinstance(extent, syntax.Name) and extent.name not in machine.names:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.compile.sequence import device_array, host_array, new_device_array, queue_and_events
+from feinsum.compile.buffers import fetched
+from feinsum.compile.sequence import device_array, host_array, new_device_array, queue_and_events, result_array
 from feinsum.database import open_stores
 from feinsum.devices import Device
-from feinsum.errors import FeinsumError
+from feinsum.errors import FeinsumError, ValidationError
+from feinsum.generate.arguments import check_context
 from feinsum.generate.calls import Repeat
+from feinsum.languages.calling.arguments import refuse_keywords, require_one_library
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.choices import choices_of
 from feinsum.languages.declarative.forms import numpy_type
@@ -21,7 +24,7 @@ from feinsum.languages.declarative.interpreting import execute as interpret
 from feinsum.languages.declarative.lowering.steps import EinsumStep, TileStep, in_order
 from feinsum.languages.declarative.running.alternatives import compare
 from feinsum.languages.declarative.running.contents import Contents, examine
-from feinsum.languages.declarative.running.making import Made, Maker, describe, require_results
+from feinsum.languages.declarative.running.making import Made, Maker, check_results, describe
 from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.source import Source
 from feinsum.timing.races import Race
@@ -56,7 +59,12 @@ class DeclarativeKernel:
         return "\n".join(text.source for text in self._last.texts) if self._last else ""
 
     def ir(self, name: str | None = None) -> str:
-        """The program in the language itself."""
+        """The program in the language itself.
+
+        :raises ValidationError: if a pass is named: there are none.
+        """
+        if name is not None:
+            raise ValidationError(f"there is no pass {name!r}: declarative programs have none; leave the name out")
         from feinsum.languages.declarative.printing import show
 
         return show([self._function])
@@ -64,18 +72,22 @@ class DeclarativeKernel:
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
         """Run it on arrays, all of numpy or all of pyopencl.
 
-        :param count: of no use here.
+        :param count: has to be None, as programs have no instances.
         :returns: what the program computes: an array, or a tuple of them in the order of the text.
         :raises ValidationError: if arguments are missing or do not fit.
         :raises LanguageError: if something is not lowered, an index is not proved to be inside, or alternatives differ.
         """
+        if count is not None:
+            refuse_keywords({"count": count})
         return self._called(arguments, queue, wait_for, None)
 
-    def call_into(self, out: Any, arguments: Mapping[str, Any], queue: Any, wait_for: Any) -> Any:
-        """The same with arrays of pyopencl, where results go to: one, or a tuple of them.
+    def call_into(self, out: Any, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+        """Like :meth:`call`, with the arrays that results go to: one, or a tuple of them.
 
-        :raises ValidationError: if these do not fit the results.
+        :raises ValidationError, ShapeError, DTypeError: if these do not fit the results.
         """
+        if count is not None:
+            refuse_keywords({"count": count})
         return self._called(arguments, queue, wait_for, out if isinstance(out, tuple) else (out,))
 
     def _called(self, arguments: Mapping[str, Any], queue: Any, wait_for: Any, out: tuple[Any, ...] | None) -> Any:
@@ -84,16 +96,22 @@ class DeclarativeKernel:
             self._last = made
             chosen, events = queue_and_events(self.device, queue, wait_for)
             if out is not None and not (len(out) == 1 and call.takes(out[0])):
-                require_results(made, out, arguments)
+                check_results(made, out, arguments)
             return call([arguments[name] for name in names], out and out[0], chosen, events)
         key = _key(arguments)
+        if key is None:
+            arguments = {
+                n: np.asarray(value) if isinstance(value, (list, tuple)) else value for n, value in arguments.items()
+            }
         arrays, contents = self._examine(key, arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
+        if require_one_library(arrays.items()) == "pyopencl":
+            check_context(arrays, chosen)
         with self._lock:
             tunes = self._choices(contents, arrays, arguments, chosen)
             made = self._last = self._make(contents, tunes)
             if out is not None:
-                require_results(made, out, arrays)
+                check_results(made, out, arrays)
             one = _operands_of_one(made, arrays)
             if like is not None and one is not None and arrays.keys() == arguments.keys():
                 kernel = made.actions[0][0]
@@ -168,7 +186,7 @@ class DeclarativeKernel:
         if sum(np.size(array) for array in arrays.values()) > _MOST_EMULATED:
             self._emulated = "thread scopes were not emulated, as the arrays are long: races in them are not found"
             return
-        on_host = {name: value.get(queue) if hasattr(value, "get") else value for name, value in arrays.items()}
+        on_host = {n: value if isinstance(value, np.ndarray) else fetched(value, queue) for n, value in arrays.items()}
         interpret(self._function, self._text, {**arguments, **on_host})
         self._emulated = "thread scopes were emulated at these lengths: no race was found"
 
@@ -200,14 +218,15 @@ class DeclarativeKernel:
         if (operands := _operands_of_one(made, arrays)) is not None:
             named = {name: arrays[source] for name, source in operands.items()}
             return made.actions[0][0](named, out=out and out[0], queue=queue, wait_for=events)
-        to_host = on_host or not arrays or all(isinstance(value, (np.ndarray, list)) for value in arrays.values())
+        to_host = on_host or all(isinstance(value, np.ndarray) for value in arrays.values())
         held = {name: device_array(value, queue, *made.alignment) for name, value in arrays.items()}
         events = [*events, *(event for array in held.values() for event in array.events)]
+        places = [result_array(array, queue, *made.alignment) for array in out or ()]
+        for name, (array, _) in zip(made.results, places, strict=False):
+            held[name] = array
+            events = [*events, *array.events]
         for name, (shape, dtype) in made.arrays.items():
-            if name in made.results and out is not None:
-                held[name] = out[made.results.index(name)]
-                events = [*events, *held[name].events]
-            elif name in made.results:
+            if name in made.results and out is None:
                 held[name] = new_device_array(shape, numpy_type(dtype), queue, for_host=to_host)
             elif name not in held:
                 if name not in made.temporaries:
@@ -224,6 +243,13 @@ class DeclarativeKernel:
                 buffers = [held[names.get(name, name)].base_data for name in made.texts[index].arrays]
                 done = made.sequence.enqueue(index, queue, buffers, events)
                 events = [done]
+        for array, place in places:
+            if place is not None:
+                place.deliver(queue, done)
+            elif done is not None:
+                array.add_event(done)
+        if out is not None:
+            return out if len(out) > 1 else out[0]
         found = []
         for name, shape in zip(made.results, made.result_shapes, strict=True):
             array = held[name]
@@ -264,6 +290,10 @@ def build(function: Function, source: Source, device: Device, **request: Any) ->
 
     :raises FeinsumError: if the request is for what this language does not have.
     """
+    if request.get("sizes"):
+        raise ValidationError(
+            "sizes= means nothing in the declarative language: lengths are those of each call; leave it out"
+        )
     if request.get("check"):
         raise FeinsumError(
             "check='bounds' is not needed: indices of the declarative language are proved before a kernel runs"
@@ -299,7 +329,9 @@ def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> dict[str, str] | 
 def _kind(value: Any) -> Any:
     """The kind of an argument: of an array its shape and type, of anything else its value."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    return value if not shape or dtype is None else (shape, dtype)
+    if not shape or dtype is None:
+        return [] if isinstance(value, tuple) else value  # a tuple is an array to be made, as a list is
+    return (shape, dtype)
 
 
 def _taken(step: EinsumStep) -> dict[str, str]:

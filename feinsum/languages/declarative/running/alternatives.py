@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.running.contents import type_name
+from feinsum.languages.declarative.forms import type_name
 from feinsum.languages.diagnostics import broken_rule
 from feinsum.languages.source import Source
 from feinsum.timing.races import Race, run_race

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.errors import ValidationError
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.forms import type_name
 from feinsum.languages.declarative.interpreting import bind
 from feinsum.languages.declarative.interpreting.threads import Threads
 from feinsum.languages.declarative.interpreting.values import Value
@@ -61,11 +60,3 @@ def _like(value: Any) -> Any:
     if isinstance(value, (list, int, float)):
         return np.asarray(value)
     return np.broadcast_to(np.zeros((), value.dtype), value.shape) if hasattr(value, "dtype") else np.asarray(value)
-
-
-def type_name(dtype: Any) -> str:
-    """The type of this language that one of numpy is."""
-    for name, known in SCALARS.items():
-        if known == dtype and name != "int":
-            return name
-    raise ValidationError(f"arrays of {dtype} are none of this language: {', '.join(SCALARS)}")

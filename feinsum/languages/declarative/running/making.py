@@ -11,7 +11,9 @@ import numpy as np
 
 from feinsum.compile.sequence import KernelSequence
 from feinsum.devices import Device, DeviceProfile
-from feinsum.errors import DeviceError, ValidationError
+from feinsum.errors import DeviceError, DTypeError, ShapeError, ValidationError
+from feinsum.languages.calling.arguments import is_array, require_one_library
+from feinsum.languages.calling.overlap import check_apart
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.emitting.kernels import KernelText, Spread, flat_kernel
 from feinsum.languages.declarative.emitting.rows import row_kernel
@@ -265,20 +267,25 @@ def spread_of(profile: DeviceProfile) -> Spread:
     return Spread(256, profile.compute_units, tree=True)
 
 
-def require_results(made: Made, out: Sequence[Any], arrays: Mapping[str, Any]) -> None:
+def check_results(made: Made, out: Sequence[Any], arrays: Mapping[str, Any]) -> None:
     """Refuse arrays into which the results do not go.
 
-    :raises ValidationError: naming the first that does not fit.
+    :param arrays: what the program reads.
+    :raises ValidationError, ShapeError, DTypeError: naming the first that does not fit.
     """
     if len(out) != len(made.results):
         raise ValidationError(f"out has {len(out)} arrays; the program computes {len(made.results)}")
-    if any(isinstance(value, (np.ndarray, list)) for value in arrays.values()):
-        raise ValidationError("out goes with arguments that are arrays of pyopencl")
     for (shape, dtype), array in zip(made.room, out, strict=True):
-        if not hasattr(array, "base_data") or array.shape != shape or array.dtype != dtype:
-            raise ValidationError(f"out is not an array of pyopencl with the shape {list(shape)} and the type {dtype}")
-        if array.offset or not array.flags.c_contiguous:
-            raise ValidationError("out has its elements side by side, from the beginning of its buffer")
+        if not is_array(array):
+            raise ValidationError(f"out is a {type(array).__name__}; pass an array of the library of the arguments")
+        if array.shape != shape:
+            raise ShapeError(f"out has the shape {tuple(array.shape)}, and the result {shape}")
+        if array.dtype != dtype:
+            raise DTypeError(f"out is {array.dtype}, and the result {dtype}")
+        if not array.flags.c_contiguous:
+            raise ValidationError("out is not C-contiguous; pass a contiguous array")
+    require_one_library([*list(arrays.items())[:1], *(("out", array) for array in out)])
+    check_apart([*((name, array, False) for name, array in arrays.items()), *(("out", array, True) for array in out)])
 
 
 def describe(step: Step) -> str:

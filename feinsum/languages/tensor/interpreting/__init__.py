@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from feinsum.errors import ValidationError
+from feinsum.languages.calling.overlap import check_apart
 from feinsum.languages.source import Source
+from feinsum.languages.tensor.arguments import indexed_by_group, instances, pieces
+from feinsum.languages.tensor.effects import written_parameters
 from feinsum.languages.tensor.interpreting import linear_algebra, machine, scalars, sub_groups
-from feinsum.languages.tensor.interpreting.arguments import bind, check_apart, instances, written
+from feinsum.languages.tensor.interpreting.arguments import bind
 from feinsum.languages.tensor.interpreting.machine import Machine
 from feinsum.languages.tensor.ir import Function
 
@@ -36,12 +39,9 @@ def execute(
     Sizes that the function itself gives prevail; by default a work-group has two sub-groups of 16.
     """
     items, columns = _sizes(function, subgroup_size, work_group_size)
-    bound, changed = bind(function, arguments), written(function)
-    check_apart(bound, changed)
-    if count is None:
-        count = instances(function, bound)
-    if count < 0:
-        raise ValidationError(f"count is {count}, and cannot be negative")
+    bound, changed = bind(function, arguments), written_parameters(function)
+    check_apart(pieces(bound, changed))
+    count = instances(function, bound, indexed_by_group(function), count)
     for instance in range(count):
         one = Machine(source, instance, count, items, columns, INSTRUCTIONS)
         one.values.update((parameter.parameter, parameter.value) for parameter in bound)

@@ -24,8 +24,10 @@ from feinsum.generate import generate
 from feinsum.generate.arguments import check_context
 from feinsum.generate.kernel import Kernel
 from feinsum.languages.source import Source
+from feinsum.languages.tensor.arguments import check_count
 from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.printing import show_function
 from feinsum.languages.tensor.recognising import Contraction, Step
 from feinsum.languages.tensor.recognising.combinations import BATCH
 from feinsum.languages.tensor.recognising.operands import Operand, name_of
@@ -109,6 +111,15 @@ class EinsumKernel:
         """The OpenCL C source of all kernels."""
         made = (kernel for kernels in self._made.values() for kernel in kernels)
         return "\n".join(dict.fromkeys(kernel.source for kernel in (*self.kernels, *made)))
+
+    def ir(self, name: str | None = None) -> str:
+        """The function as it was read.
+
+        :raises ValidationError: if a pass is named: einsums have none.
+        """
+        if name is not None:
+            raise ValidationError(f"there is no pass {name!r} on the einsum route; leave the name out")
+        return show_function(self.function)
 
     def explain(self) -> str:
         """Which einsums, by lines of the program, and what their kernels come from."""
@@ -263,7 +274,9 @@ class EinsumKernel:
 
     def _check_count(self, given: Mapping[Value, Given], count: int | None) -> None:
         """All instances there are, no more and no less."""
-        named = {value.name: found for value, found in given.items()}
+        if count is not None:
+            check_count(count)
+        named, counted = {value.name: found for value, found in given.items()}, False
         for one in self.steps:
             for name, axis in one.axes.items():
                 parameter, _, mode = name.partition(".")
@@ -275,7 +288,9 @@ class EinsumKernel:
                     raise UnsuitedError(
                         f"count is {count}, and %{parameter} has {size} instances, which an einsum takes all"
                     )
-                count = size
+                count, counted = size, True
+        if not counted and count not in (None, 1):
+            raise UnsuitedError(f"count is {count}, and an einsum without instances is computed once")
 
 
 def _lengths(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int] | None:

@@ -14,9 +14,9 @@ from feinsum.devices import Device
 from feinsum.errors import DeviceError, ValidationError
 from feinsum.languages.diagnostics import broken_rule
 from feinsum.languages.source import Source
-from feinsum.languages.tensor.effects import roots, written_by
+from feinsum.languages.tensor.arguments import indexed_by_group, instances
+from feinsum.languages.tensor.effects import written_parameters
 from feinsum.languages.tensor.emitting import Emitted, Slot, emit
-from feinsum.languages.tensor.interpreting.arguments import _indexed
 from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.lowering import lower, stages
@@ -63,13 +63,11 @@ class GeneralKernel:
         most = max(device.profile.static_local_memory_bytes, device.profile.local_memory_bytes) - (4 << 10)
         self.emitted: Emitted = emit(lower(function, self.target), self.target, check, most)
         _check_device(function, self.emitted, device)
-        root = roots(function)
-        changed = {root[value] for op in function.body.walk() for value in written_by(op) if value in root}
-        self.written = [parameter for parameter in function.parameters if parameter in changed]
+        self.written = written_parameters(function)
         self.copied: tuple[str, ...] = ()
         self.why = ""
         self._known_layouts: dict[Any, Layout] = {}
-        self._counted = _counted(function)
+        self._counted = indexed_by_group(function)
         entries = [rows * columns for rows, columns in results(function)]
         self._is_small = bool(entries) and max(entries) <= _SMALL_ENTRIES
         dtypes = [_dtype_of(slot) for slot in self.emitted.slots]
@@ -111,7 +109,7 @@ class GeneralKernel:
     def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
         """Run it; the arrays that were written."""
         given = examine(self.function, arguments, self.written, self._known_layouts)
-        call = _Call(given, self.instances(given, count))
+        call = _Call(given, instances(self.function, given, self._counted, count))
         queue, events = self._launcher.queue_and_events(queue, wait_for)
         for one in given:
             if one.arrays or isinstance(one.parameter.type, Group):
@@ -144,31 +142,6 @@ class GeneralKernel:
         if self.target.is_alone or any(slot.kind == "spill" for slot in self.emitted.slots):
             return max(-(-count // (_GROUPS_PER_UNIT * units)), 1)
         return min(_SMALL_TOGETHER, max(count // (_MANY_GROUPS_PER_UNIT * units), 1)) if self._is_small else 1
-
-    def instances(self, given: Sequence[Given], count: int | None) -> int:
-        """How often the function runs: as often as sizes say that the group id is an index of, or as was asked.
-
-        :raises ValidationError: if these differ, or one is smaller.
-        """
-        sizes: dict[str, int] = {}
-        known = {one.parameter: one for one in given}
-        for value, mode in self._counted:
-            grouped = isinstance(value.type, Group)
-            what = f"%{value.name}" if grouped else f"mode {mode} of %{value.name}"
-            sizes[what] = len(known[value].arrays) if grouped else known[value].arrays[0].shape[mode]
-        if count is None:
-            if len(set(sizes.values())) > 1:
-                said = ", ".join(f"{size} by {what}" for what, size in sizes.items())
-                raise ValidationError(f"how often @{self.function.name} runs is not clear: {said}; say count=")
-            return next(iter(sizes.values()), 1)
-        if count < 0:
-            raise ValidationError(f"count is {count}, and cannot be negative")
-        for what, size in sizes.items():
-            if size < count:
-                raise ValidationError(
-                    f"count is {count}, and {what} has the size {size}, of which the group id is an index"
-                )
-        return count
 
     def _argument(self, slot: Slot, call: _Call, queue: Any, chunk: int, keep: list[Any]) -> Any:
         """What the kernel gets for a slot."""
@@ -217,13 +190,6 @@ class GeneralKernel:
         (number,) = read_words(queue, fault, 1)
         if number:
             raise broken_rule(self.text, "run-bounds", self.emitted.spans[number - 1], "an index is out of bounds here")
-
-
-def _counted(function: Function) -> list[tuple[Value, int]]:
-    """Parameters and modes of which the group id is the index."""
-    ids = {op.results[0] for op in function.body.walk() if op.attributes.get("builtin") == "group_id"}
-    found = (place for operation in function.body.walk() for place in _indexed(operation, ids))
-    return list(dict.fromkeys(place for place in found if place[0] in function.parameters))
 
 
 def _dtype_of(slot: Slot) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from feinsum.errors import ValidationError
-from feinsum.languages.tensor.interpreting.arguments import _indexed
+from feinsum.languages.tensor.arguments import indexed_by_group
 from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
 from feinsum.languages.tensor.ir import Function, Operation, Value
 from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
@@ -54,12 +54,10 @@ def _expected_sizes(function: Function, sizes: Mapping[str, int], count: int | N
             unknown = (mode for mode, size in enumerate(memref.shape) if size is None)
             found.update((f"{parameter.name}.{mode}", UNKNOWN_SIZE) for mode in unknown)
     if count is not None:
-        ids = {op.results[0] for op in function.body.walk() if op.attributes.get("builtin") == "group_id"}
-        for operation in function.body.walk():
-            for value, mode in _indexed(operation, ids):
-                name = value.name if isinstance(value.type, Group) else f"{value.name}.{mode}"
-                if name in found:
-                    found[name] = count
+        for value, mode in indexed_by_group(function):
+            name = value.name if isinstance(value.type, Group) else f"{value.name}.{mode}"
+            if name in found:
+                found[name] = count
     for name, size in sizes.items():
         if name not in found:
             known = ", ".join(found) or "none"

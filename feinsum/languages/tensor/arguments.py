@@ -1,0 +1,157 @@
+"""Arguments of the tensor language, as the interpreter and compiled functions check them.
+
+An array has the shape of its memref, and a group is a list of them; bf16 is `ml_dtypes.bfloat16`, or its bits as `uint16`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from feinsum.errors import DTypeError, ShapeError, ValidationError
+from feinsum.languages.calling import arguments
+from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
+from feinsum.languages.tensor.ir import Function, Operation, Value
+from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
+
+
+class HasArrays(Protocol):
+    """An argument with the array of its memref, or those of its group."""
+
+    @property
+    def parameter(self) -> Value: ...
+    @property
+    def arrays(self) -> Sequence[Any]: ...
+
+
+def check_array(type_: Memref, argument: Any, name: str) -> None:
+    """Check that an array fits a memref.
+
+    :raises ValidationError, DTypeError, ShapeError: if it does not.
+    """
+    wanted = dtype_of(type_.element)
+    if type_.element == BF16 and arguments.is_array(argument):
+        if argument.dtype.name not in ("bfloat16", "uint16"):
+            raise DTypeError(f"{name} holds bf16: pass ml_dtypes.bfloat16, or bits as uint16, not {argument.dtype}")
+        wanted = argument.dtype
+    arguments.check_array(name, type_, argument, wanted, type_.shape)
+
+
+def check_group(type_: Group, argument: Any, name: str) -> None:
+    """Check that a list of arrays fits a group.
+
+    :raises ValidationError, DTypeError, ShapeError: if it does not, or an array in it.
+    """
+    if not isinstance(argument, Sequence) or isinstance(argument, str):
+        raise ValidationError(f"{name} is a group: pass a list of arrays, each of the shape of {type_.memref}")
+    if type_.size not in (None, len(argument)):
+        raise ShapeError(f"{name} is a group of {type_.size}, and its argument a list of {len(argument)}")
+    for number, array in enumerate(argument):
+        check_array(type_.memref, array, f"{name}[{number}]")
+
+
+def take_number(type_: Scalar | Boolean, argument: Any, name: str) -> Any:
+    """A number, rounded to its type.
+
+    :raises ValidationError, DTypeError: if it is none, or of another kind.
+    """
+    if isinstance(type_, Boolean):
+        kinds = "b"
+    elif type_.is_integer:
+        kinds = "biu"
+    else:
+        kinds = "biufc" if type_.is_complex else "biuf"
+    return rounded(arguments.take_number(name, type_, argument, kinds), type_)
+
+
+def check_sizes(shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> None:
+    """Check the divisors that a parameter promises of its sizes.
+
+    :raises ValidationError: if one does not divide its size.
+    """
+    for mode, (size, divisor) in enumerate(zip(shape, attributes.get("shape_gcd", ()), strict=False)):
+        if size % divisor:
+            raise ValidationError(f"{name} promises that {divisor} divides the size of mode {mode}, which is {size}")
+
+
+def wanted_strides(type_: Memref, shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """The strides of a type, packed where it says nothing.
+
+    :raises ShapeError: if they overlap at the sizes of the argument.
+    """
+    strides, least = [], 1
+    for size, extent, multiple in zip(shape, type_.strides, stride_divisors(type_, attributes), strict=True):
+        stride = -(-max(least, 1) // multiple) * multiple if extent is None else extent
+        if stride < least:
+            raise ShapeError(f"{name} has the stride {stride}, below {least}, with an argument of the shape {tuple(shape)}")
+        strides.append(stride)
+        least = stride * size
+    return tuple(strides)
+
+
+def stride_divisors(type_: Memref, attributes: Mapping[str, Any]) -> list[int]:
+    """What a parameter promises to divide the stride of each mode."""
+    return [*attributes.get("stride_gcd", ()), *[1] * type_.order][: type_.order]
+
+
+def pieces(given: Sequence[HasArrays], written: Sequence[Value]) -> list[tuple[str, Any, bool]]:
+    """The arrays of arguments, for :func:`feinsum.languages.calling.overlap.check_apart`."""
+    return [(f"%{one.parameter.name}", array, one.parameter in written) for one in given for array in one.arrays]
+
+
+def instances(
+    function: Function, given: Sequence[HasArrays], counted: Sequence[tuple[Value, int]], count: int | None
+) -> int:
+    """How often the function runs: as often as sizes say that the group id is an index of, or as was asked.
+
+    :param counted: the :func:`indexed_by_group` of the function.
+    :raises ValidationError: if sizes differ, or one is smaller than `count`.
+    """
+    sizes: dict[str, int] = {}
+    known = {one.parameter: one for one in given}
+    for value, mode in counted:
+        grouped, arrays = isinstance(value.type, Group), known[value].arrays
+        what = f"%{value.name}" if grouped else f"mode {mode} of %{value.name}"
+        sizes[what] = len(arrays) if grouped else arrays[0].shape[mode]
+    if count is None:
+        if len(set(sizes.values())) > 1:
+            said = ", ".join(f"{size} by {what}" for what, size in sizes.items())
+            raise ValidationError(f"how often @{function.name} runs is not clear: {said}; say count=")
+        return next(iter(sizes.values()), 1)
+    check_count(count)
+    for what, size in sizes.items():
+        if size < count:
+            raise ValidationError(f"count is {count}, and {what} has the size {size}, of which the group id is an index")
+    return count
+
+
+def check_count(count: int) -> None:
+    """:raises ValidationError: if a number of instances is negative."""
+    if count < 0:
+        raise ValidationError(f"count is {count}, and cannot be negative")
+
+
+def indexed_by_group(function: Function) -> list[tuple[Value, int]]:
+    """Parameters and modes of which the group id is the index."""
+    ids = {op.results[0] for op in function.body.walk() if op.attributes.get("builtin") == "group_id"}
+    found = (place for operation in function.body.walk() for place in _indexed(operation, ids))
+    return list(dict.fromkeys(place for place in found if place[0] in function.parameters))
+
+
+def _indexed(operation: Operation, ids: set[Value]) -> list[tuple[Value, int]]:
+    """Memrefs and modes of which a group id is the index."""
+    if operation.name == "load":
+        return [(operation.operands[0], mode) for mode, value in enumerate(operation.operands[1:]) if value in ids]
+    if operation.name == "store":
+        return [(operation.operands[1], mode) for mode, value in enumerate(operation.operands[2:]) if value in ids]
+    if operation.name != "subview":
+        return []
+    dynamic = iter(operation.operands[1:])
+    found = []
+    for mode, (offset, size) in enumerate(zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True)):
+        value = next(dynamic) if offset is None else None
+        if size is None:
+            next(dynamic)
+        if value in ids and size in (0, 1):
+            found.append((operation.operands[0], mode))
+    return found
