@@ -8,6 +8,7 @@ import sys
 COMMANDS = {
     "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
     "wide": "einsums that nobody tuned beside the peers, on benchmarks/wide/cases.csv: python -m benchmarks wide --limit 2",
+    "gate": "whether this checkout is slower than the last release, in pairs: python -m benchmarks gate --base REV",
     "races": "what races say of kernels whose times are known, on simulated machines",
     "declarative": "programs of the declarative language beside torch, JAX and numba",
     "arrays": "arrays of torch, JAX and CuPy beside the bare kernels, and training steps beside torch",

@@ -87,9 +87,8 @@ def print_results(rows: Sequence[Row]) -> None:
     print()
     print_table(MEANS, means(rows), left=["family", "type"])
     print()
-    print(
-        f"times     the time of the best peer over ours, {headline(rows)}; by cpu: of processor time, which a busy machine spoils less"
-    )
+    print("times     the time of the best peer over ours; by cpu: of processor time, which a busy machine spoils less")
+    print(f"peers     {headline(rows)}")
     print("roofline  max(operations / measured rate, least bytes / measured copy bandwidth) over our time;")
     print("          vector: by the rate without matrix units; peer's: of the best peer")
 

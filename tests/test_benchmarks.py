@@ -23,7 +23,7 @@ from benchmarks.peers.base import Engine
 from benchmarks.peers.loops import loops_source
 from benchmarks.peers.matrices import Libxsmm, Matrices, Onemkl
 from benchmarks.report import write_report
-from benchmarks.results import Row, best_peer, fraction, geometric_mean, read_results, speed_up, summary
+from benchmarks.results import Row, best_peer, fraction, geometric_mean, headline, read_results, speed_up, summary
 from benchmarks.seissol.cases import WORKLOADS, seissol_cases
 from benchmarks.seissol.table import bound, missed, write_page
 from benchmarks.selection import select
@@ -169,6 +169,7 @@ def test_figures() -> None:
     assert fraction(row) == 0.5
     assert fraction(row, "jax") == 0.2
     assert geometric_mean([1.0, None, 4.0]) == 2.0
+    assert headline([row]) == "best of jax (in 1), numpy (in 0)"
 
 
 def test_rows_without_ours_or_a_peer() -> None:
