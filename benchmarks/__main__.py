@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+
+from benchmarks import HANDICAPS
 
 COMMANDS = {
     "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
@@ -37,6 +40,8 @@ def main() -> None:
     if command not in COMMANDS:
         known = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
         sys.exit(f"usage: python -m benchmarks COMMAND [--help | ...]\n\n{known}")
+    for name in HANDICAPS:  # before numpy is imported, as commands may run peers in their own process
+        os.environ.pop(name, None)
     sys.argv = [f"python -m benchmarks {command}", *arguments]
     runpy.run_module(f"benchmarks.{command.replace('-', '_')}", run_name="__main__")
 

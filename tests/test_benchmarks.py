@@ -83,6 +83,23 @@ def test_loops_are_right(problem: Problem) -> None:
     assert problem.error(outputs) <= 1
 
 
+ROUND_TRIP = """
+import numpy as np
+from benchmarks.peers import installed_here
+for name, peer in installed_here(["numpy", "torch", "jax"]):
+    for dtype in ("float32", "float64"):
+        given = np.arange(6, dtype=dtype).reshape(2, 3)
+        fetched = peer.fetch(peer.adopt(given.copy(), "cpu"))
+        assert fetched.dtype == given.dtype and (fetched == given).all(), (name, dtype)
+"""
+
+
+def test_peers_hand_back_the_arrays_that_they_were_given() -> None:
+    """Programs that are no einsums use the arrays of a peer directly; in a new process, as peers configure libraries."""
+    done = subprocess.run([sys.executable, "-c", ROUND_TRIP], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("problem", ["dg_grad_p3_m1"], indirect=True)
 def test_errors_are_found(problem: Problem) -> None:
     """One entry that is off by more than rounding, or is not a number, is an error."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from benchmarks import HANDICAPS
 from benchmarks.peers import PEERS
 
 _ROOT = Path(__file__).parents[2]
@@ -28,8 +29,6 @@ _KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000
 """glibc keeps what is freed, so that no peer pays for fresh pages at every result: feinsum is given its output too."""
 _MODEST = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """All engines share the memory of one GPU."""
-_HANDICAPS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-"""Settings for old versions of OpenBLAS, under which one that knows the processor runs at half its speed."""
 
 
 class CutOffError(Exception):
@@ -134,7 +133,7 @@ class EngineProcess:
 
 def engine_environment(engine: str) -> dict[str, str]:
     """What the process of an engine has in its environment: all cores, and no settings that slow a library down."""
-    inherited = {name: value for name, value in os.environ.items() if name not in _HANDICAPS}
+    inherited = {name: value for name, value in os.environ.items() if name not in HANDICAPS}
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     cores = dict.fromkeys(_THREADS, str(len(os.sched_getaffinity(0))))
     own = PEERS[engine].environment if engine in PEERS else {}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 from benchmarks.peers.arrays import Numba, Numpy, OptEinsum, Tblis
 from benchmarks.peers.base import Engine
 from benchmarks.peers.cuda import Cupy, Cutensor
@@ -26,3 +29,12 @@ PEERS: dict[str, type[Engine]] = {
 def peers_for(side: str) -> list[str]:
     """The names of the peers that run on such a device."""
     return [name for name, peer in PEERS.items() if side in peer.sides]
+
+
+def installed_here(names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Those of some peers that this process can import, for what is no einsum; the others are left out with a reason."""
+    for name in names:
+        try:
+            yield name, PEERS[name]()
+        except ImportError as error:
+            print(f"{name} is left out: {error}", flush=True)

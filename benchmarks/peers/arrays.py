@@ -65,9 +65,14 @@ class Numba(Engine):
 
     packages = ("numba", "numpy")
 
-    def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
+    def __init__(self) -> None:
+        super().__init__()
         import numba
 
+        self._numba = numba
+
+    def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
+        numba = self._numba
         scope: dict[str, Any] = {"np": np, "prange": numba.prange}
         exec(compile(loops_source(problem), "<loops>", "exec"), scope)
         shape = tuple(problem.lengths[letter] for letter in problem.output)

@@ -105,10 +105,18 @@ class Engine:
 
     def outputs(self) -> list[Values]:
         """The results of the last evaluation."""
-        return [np.asarray(values) for values in self._result]
+        return [self.fetch(values) for values in self._result]
+
+    def fetch(self, values: Any) -> Values:
+        """An array of this engine as one of numpy."""
+        return np.asarray(values)
 
     def runs_per_sample(self) -> int:
         return 1
+
+    def has_device(self, side: str) -> bool:
+        """Whether it can compute on such a device here."""
+        return side in self.sides
 
     def adopt(self, values: Values, side: str) -> Any:
         """An input as this engine wants it."""

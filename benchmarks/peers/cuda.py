@@ -51,8 +51,8 @@ class Cupy(Engine):
         end.synchronize()
         return float(self._cupy.cuda.get_elapsed_time(begin, end)) * 1e-3 / runs
 
-    def outputs(self) -> list[Values]:
-        return [self._cupy.asnumpy(values) for values in self._result]
+    def fetch(self, values: Any) -> Values:
+        return self._cupy.asnumpy(values)  # type: ignore[no-any-return]
 
 
 class Cutensor(Cupy):

@@ -32,6 +32,9 @@ class Torch(Engine):
         blas = [line.strip(" -") for line in self._torch.__config__.show().splitlines() if "Math Kernel Library" in line]
         return [f"{name} ({CORES} threads)" for name in blas] or super().libraries()
 
+    def has_device(self, side: str) -> bool:
+        return side == "cpu" or bool(self._torch.cuda.is_available())
+
     def adopt(self, values: Values, side: str) -> Any:
         self._cuda = side == "gpu"
         tensor = self._torch.from_numpy(values)
@@ -62,8 +65,8 @@ class Torch(Engine):
         end.synchronize()
         return float(begin.elapsed_time(end)) * 1e-3 / runs
 
-    def outputs(self) -> list[Values]:
-        return [values.cpu().numpy() for values in self._result]
+    def fetch(self, values: Any) -> Values:
+        return values.cpu().numpy()  # type: ignore[no-any-return]
 
 
 class TorchCompile(Torch):
@@ -88,8 +91,12 @@ class Jax(Engine):
         import jax
 
         jax.config.update("jax_enable_x64", True)
+        jax.config.update("jax_default_matmul_precision", "highest")
         self._jax = jax
         self._on_gpu = False
+
+    def has_device(self, side: str) -> bool:
+        return side == "cpu" or bool(self._jax.default_backend() == side)
 
     def adopt(self, values: Values, side: str) -> Any:
         self._on_gpu = side == "gpu"
@@ -111,6 +118,16 @@ class Jax(Engine):
 
     def wait(self) -> None:
         self._jax.block_until_ready(self._result)
+
+    def following(self, function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
+        """A function compiled, whose last result :meth:`wait` waits for."""
+        compiled = self._jax.jit(function, **how)
+
+        def run(*arguments: Any) -> Any:
+            self._result = compiled(*arguments)
+            return self._result
+
+        return run
 
     def runs_per_sample(self) -> int:
         return self._batch() if self._on_gpu else 1
