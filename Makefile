@@ -9,6 +9,7 @@
 # make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: doc/benchmarks-cpu.rst
 # make bench-pocl the same cases with PoCL, where that is installed: doc/benchmarks-pocl.rst
 # make bench-gpu  the same at the sizes for GPUs, with what $(PYTHON) has installed: doc/benchmarks-gpu.rst
+# make bench-gate  whether this checkout is slower than the last release, exit code 1 if so; GATE="--base main" for another
 #
 # make bench-wide  einsums that nobody tuned, untuned and tuned, beside the same: hours; WIDE="--limit 2 --tune 0" for less
 # make bench-wide-gpu  the same at the sizes for GPUs; CuPy is beside it with cuTENSOR where that is installed
@@ -21,7 +22,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test quick fuzz check doc readme notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu clean
+.PHONY: demo test quick fuzz check doc readme notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu bench-gate clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -81,6 +82,12 @@ bench-wide: $(VENV)/.installed-bench
 
 bench-wide-gpu:
 	PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks wide --side gpu --ahead 4 $(WIDE)
+
+# What to compare with and how long; best on a machine that is idle
+GATE ?=
+
+bench-gate: $(VENV)/.installed $(VENV)/.device
+	$(BIN)/python -m benchmarks gate $(GATE)
 
 clean:
 	rm -rf $(VENV) build dist doc/_build doc/notebooks *.egg-info

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+
+from benchmarks import HANDICAPS
 
 COMMANDS = {
     "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
     "wide": "einsums that nobody tuned beside the peers, on benchmarks/wide/cases.csv: python -m benchmarks wide --limit 2",
+    "gate": "whether this checkout is slower than the last release, in pairs: python -m benchmarks gate --base REV",
     "races": "what races say of kernels whose times are known, on simulated machines",
     "declarative": "programs of the declarative language beside torch, JAX and numba",
     "arrays": "arrays of torch, JAX and CuPy beside the bare kernels, and training steps beside torch",
@@ -36,6 +40,8 @@ def main() -> None:
     if command not in COMMANDS:
         known = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
         sys.exit(f"usage: python -m benchmarks COMMAND [--help | ...]\n\n{known}")
+    for name in HANDICAPS:  # before numpy is imported, as commands may run peers in their own process
+        os.environ.pop(name, None)
     sys.argv = [f"python -m benchmarks {command}", *arguments]
     runpy.run_module(f"benchmarks.{command.replace('-', '_')}", run_name="__main__")
 

@@ -14,14 +14,15 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 import feinsum as fe
+from benchmarks.peers import installed_here
 from benchmarks.table import list_table
 from feinsum.timing.races import Race, run_race
 
@@ -227,37 +228,35 @@ def peers(
     def require_same(name: str, value: Any) -> None:
         assert np.allclose(value, result, rtol=1e-2, atol=1e-2 * float(np.abs(result).max())), (case.name, name)
 
-    with suppress(ImportError):
+    side = "gpu" if gpu else "cpu"
+    for name, peer in installed_here(["torch", "jax"] if gpu else ["torch", "jax", "numba"]):
+        given = [peer.adopt(value, side) for value in arrays.values()]
+        for kind, called in _programs(case, name):
+            try:
+                require_same(kind, peer.fetch(called(*given)))
+            except (RuntimeError, AttributeError) as error:  # as where torch.compile finds no compiler
+                print(f"{kind}: {type(error).__name__}")
+                continue
+            yield kind, timed(partial(called, *given), peer.wait)
+
+
+def _programs(case: Case, peer: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The program as a peer has it, by the names of the ways in which the peer runs it."""
+    if peer == "torch":
         import torch
 
-        where = "cuda" if gpu else "cpu"
-        given = [torch.from_numpy(value).to(where) for value in arrays.values()]
-        function = _torch(case, torch)
-        compiled = torch.compile(function)
-        finish = torch.cuda.synchronize if gpu else (lambda: None)
-        for name, called in (("torch", function), ("torch.compile", compiled)):
-            try:
-                require_same(name, called(*given).cpu().numpy())
-            except (RuntimeError, AttributeError) as error:  # as where torch.compile finds no compiler
-                print(f"{name}: {type(error).__name__}")
-                continue
-            yield name, timed(lambda called=called: called(*given), finish)
-    with suppress(ImportError):
+        yield "torch", _torch(case, torch)
+        yield "torch.compile", torch.compile(_torch(case, torch))
+    elif peer == "jax":
         import jax
 
-        jax.config.update("jax_default_matmul_precision", "highest")
-        own = [jax.numpy.asarray(value) for value in arrays.values()]
         jitted = jax.jit(_jax(case, jax))
-        require_same("jax", np.asarray(jitted(*own)))
-        yield "jax", timed(lambda: jitted(*own).block_until_ready())
-    if not gpu:
-        with suppress(ImportError):
-            import numba
+        yield "jax", lambda *given: jitted(*given).block_until_ready()
+    else:
+        import numba
 
-            loops = _loops(numba).get(case.name)
-            if loops is not None:
-                require_same("numba", loops(*arrays.values()))
-                yield "numba", timed(lambda: loops(*arrays.values()))
+        if case.name in (known := _loops(numba)):
+            yield "numba", known[case.name]
 
 
 def _torch(case: Case, torch: Any) -> Callable[..., Any]:

@@ -19,8 +19,8 @@ from typing import Any
 import feinsum as fe
 from benchmarks.ahead import Ahead
 from benchmarks.cases import Case
-from benchmarks.engines.peers import PEERS
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
+from benchmarks.peers import PEERS
 from benchmarks.results import Row, read_results
 from benchmarks.suite import Options, installed, machine, measure
 

@@ -23,6 +23,7 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks.cases import describe
+from benchmarks.peers import installed_here
 from benchmarks.selection import select
 from feinsum.compile.executable import Executable, build
 from feinsum.compile.realize import realize
@@ -231,10 +232,9 @@ def peers(case: Case, arrays: Mapping[str, Any], kind: str) -> Iterator[Peer]:
     """What else is installed that computes it on such a device, with a name each."""
     if kind == "cpu" and case.updates:
         yield "numpy", _numpy(case, arrays)
-    with suppress(ImportError):
-        yield from _torch(case, arrays, kind)
-    with suppress(ImportError):
-        yield from _jax(case, arrays, kind)
+    for name, peer in installed_here(["torch", "jax"]):
+        if peer.has_device(kind):
+            yield from (_torch if name == "torch" else _jax)(case, arrays, kind, peer)
 
 
 def _at_once() -> None:
@@ -265,18 +265,13 @@ def _numpy(case: Case, arrays: Mapping[str, Any]) -> Callable[[], Callable[[], o
     return run
 
 
-def _torch(case: Case, arrays: Mapping[str, Any], kind: str) -> Iterator[Peer]:
+def _torch(case: Case, arrays: Mapping[str, Any], kind: str, peer: Any) -> Iterator[Peer]:
     """torch as it is called, with its own calls of a BLAS for updates, and compiled."""
     import torch
 
-    if kind == "gpu" and not torch.cuda.is_available():
-        return
-    where = "cuda" if kind == "gpu" else "cpu"
-    torch.backends.cuda.matmul.allow_tf32 = False
-    given = [torch.from_numpy(value).to(where) for value in case.operands(arrays)]
-    out, row = (torch.from_numpy(arrays[x].copy()).to(where) if x in arrays else None for x in ("out", "b"))
+    given = [peer.adopt(value, kind) for value in case.operands(arrays)]
+    out, row = (peer.adopt(arrays[x].copy(), kind) if x in arrays else None for x in ("out", "b"))
     alpha, beta = (case.scalars.get(name, 1) for name in ("alpha", "beta"))
-    wait = torch.cuda.synchronize if kind == "gpu" else _at_once
 
     def call(out: Any, row: Any, *given: Any) -> Any:
         if row is not None:
@@ -293,7 +288,7 @@ def _torch(case: Case, arrays: Mapping[str, Any], kind: str) -> Iterator[Peer]:
     def running(called: Callable[..., Any]) -> Callable[[], Callable[[], object]]:
         def run() -> Callable[[], object]:
             called(out, row, *given)
-            return wait
+            return peer.wait  # type: ignore[no-any-return]
 
         return run
 
@@ -304,16 +299,12 @@ def _torch(case: Case, arrays: Mapping[str, Any], kind: str) -> Iterator[Peer]:
         yield "torch.compile", running(compiled)
 
 
-def _jax(case: Case, arrays: Mapping[str, Any], kind: str) -> Iterator[Peer]:
+def _jax(case: Case, arrays: Mapping[str, Any], kind: str, peer: Any) -> Iterator[Peer]:
     import jax
 
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_default_matmul_precision", "highest")
-    if jax.default_backend() != kind:
-        return
-    given = [jax.numpy.asarray(value) for value in case.operands(arrays)]
-    row = jax.numpy.asarray(arrays["b"]) if case.row is not None else None
-    held = [jax.numpy.asarray(arrays["out"])]
+    given = [peer.adopt(value, kind) for value in case.operands(arrays)]
+    row = peer.adopt(arrays["b"], kind) if case.row is not None else None
+    held = [peer.adopt(arrays["out"], kind)]
     scalars = case.scalars
 
     def call(out: Any, row: Any, *given: Any) -> Any:

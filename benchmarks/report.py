@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.results import OURS, Row, read_results, seconds, speed_up
+from benchmarks.results import OURS, Row, headline, read_results, seconds, speed_up
 from benchmarks.table import MEANS, case_table, means
 from feinsum.report.plots import DOTS_PER_INCH, PlotError, Rooflines, rooflines, speedups
 
@@ -90,7 +90,8 @@ def _page(rows: Sequence[Row], pictures: Mapping[str, str]) -> Iterator[str]:
         f"Copy bandwidth {min(bandwidths):.0f} to {max(bandwidths):.0f} GB/s (median {median(bandwidths):.0f}), measured"
         f" around the samples of every case; load average of the machine {min(row['load'] for row in rows):.1f} to"
         f" {max(row['load'] for row in rows):.1f}.  Times are medians in milliseconds; ± is the median absolute deviation."
-        "  *times* is the time of the best peer over ours, *by cpu* the same for processor time; *roofline* is"
+        f"  *times* is the time of the best peer over ours, {headline(rows)};"
+        " *by cpu* the same for processor time; *roofline* is"
         " max(operations / measured rate, least bytes / measured copy bandwidth) over our time (*vector*: by the rate"
         " without matrix units), *peer's* over that of the best peer.  Every engine is a process with the same inputs and"
         " cores; they take turns.  Peers keep freed memory, so that their results cost no fresh pages, and do not pay for"

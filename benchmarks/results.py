@@ -68,6 +68,18 @@ def best_peer(row: Row) -> str | None:
     return min(times, key=lambda name: times[name]) if times else None
 
 
+def headline(rows: Iterable[Row]) -> str:
+    """The peers that "best of" means here, with the number of results in which each was the best.
+
+    >>> headline([{"engines": {"feinsum": {"median_s": 1.0}, "jax": {"median_s": 2.0}, "numpy": {"median_s": 3.0}}}])
+    'best of jax (in 1), numpy (in 0)'
+    """
+    rows = list(rows)
+    timed = sorted({name for row in rows for name, own in row["engines"].items() if name != OURS and "median_s" in own})
+    best = [best_peer(row) for row in rows]
+    return "best of " + (", ".join(f"{name} (in {best.count(name)})" for name in timed) or "no peer")
+
+
 def speed_up(row: Row, figure: str = "median_s") -> float | None:
     """The time of the best peer over ours; None without either.
 

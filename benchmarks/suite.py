@@ -30,9 +30,9 @@ from typing import Any
 
 import feinsum as fe
 from benchmarks.cases import Case, describe, long_sizes
-from benchmarks.engines.peers import PEERS
 from benchmarks.engines.problem import write_problem
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
+from benchmarks.peers import PEERS, peers_for
 from benchmarks.report import write_report
 from benchmarks.results import OURS, Row, read_results, summary
 from benchmarks.selection import select
@@ -76,7 +76,7 @@ def main() -> None:
     )
     with contextlib.ExitStack() as stack, open(arguments.out, "a", encoding="utf-8") as out:
         ours = stack.enter_context(EngineProcess(OURS, how={"database": arguments.database}))
-        names = arguments.peers.split(",") if arguments.peers else [n for n in PEERS if options.side in PEERS[n].sides]
+        names = arguments.peers.split(",") if arguments.peers else peers_for(options.side)
         engines = [ours, *(stack.enter_context(EngineProcess(name, arguments.python)) for name in names)]
         versions, engines = installed(engines)
         print(f"{device}, {len(cases)} cases beside {', '.join(e.name for e in engines[1:]) or 'nothing'}", flush=True)
@@ -226,12 +226,13 @@ def _rooflines(peaks: dict[str, float], flops: int, nbytes: int, dtype: str) -> 
 
 
 def installed(engines: list[EngineProcess]) -> tuple[dict[str, str], list[EngineProcess]]:
-    """The versions of all packages, and the engines that are installed."""
+    """The versions of all packages and of the BLAS of each engine, and the engines that are installed."""
     versions: dict[str, str] = {}
     found = []
     for engine in engines:
         try:
-            versions |= engine.ask(_START_S, "hello")["versions"]
+            told = engine.ask(_START_S, "hello")
+            versions |= told["versions"] | {f"BLAS of {engine.name}:": x for x in [", ".join(told["libraries"])] if x}
             found.append(engine)
         except (CutOffError, FailedError) as error:
             if engine.name == OURS:

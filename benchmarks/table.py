@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, seconds, speed_up
+from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, headline, seconds, speed_up
 from feinsum.cli.output import print_table
 
 HEADINGS = (
@@ -88,6 +88,7 @@ def print_results(rows: Sequence[Row]) -> None:
     print_table(MEANS, means(rows), left=["family", "type"])
     print()
     print("times     the time of the best peer over ours; by cpu: of processor time, which a busy machine spoils less")
+    print(f"peers     {headline(rows)}")
     print("roofline  max(operations / measured rate, least bytes / measured copy bandwidth) over our time;")
     print("          vector: by the rate without matrix units; peer's: of the best peer")
 

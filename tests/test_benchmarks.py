@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,16 @@ import pytest
 import feinsum as fe
 from benchmarks.cases import CASES, describe, long_sizes
 from benchmarks.declarative import page
-from benchmarks.engines.loops import loops_source
-from benchmarks.engines.peers import Engine, Numpy, OptEinsum
-from benchmarks.engines.problem import Problem, write_problem
-from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
+from benchmarks.engines.problem import Problem, Values, write_problem
+from benchmarks.engines.process import CutOffError, EngineProcess, FailedError, engine_environment
 from benchmarks.engines.programs import Language, in_program, plan_of_elements
+from benchmarks.peers import PEERS
+from benchmarks.peers.arrays import Numpy, OptEinsum, Tblis
+from benchmarks.peers.base import Engine
+from benchmarks.peers.loops import loops_source
+from benchmarks.peers.matrices import Libxsmm, Matrices, Onemkl
 from benchmarks.report import write_report
-from benchmarks.results import Row, best_peer, fraction, geometric_mean, read_results, speed_up, summary
+from benchmarks.results import Row, best_peer, fraction, geometric_mean, headline, read_results, speed_up, summary
 from benchmarks.seissol.cases import WORKLOADS, seissol_cases
 from benchmarks.seissol.table import bound, missed, write_page
 from benchmarks.selection import select
@@ -46,11 +50,22 @@ def problem(request: pytest.FixtureRequest, tmp_path: Path, cpu: fe.Device) -> P
 FLOATS = [case["name"] for case in CASES if "float64" in case["dtypes"]]
 
 
+class NumpyMatrices(Matrices):
+    """What peers of matrix products make of an einsum, where none of their libraries is installed."""
+
+    def multiply(self, a: Values, b: Values, c: Values) -> None:
+        assert all(values.flags.c_contiguous for values in (a, b, c))
+        np.matmul(a, b, out=c)
+
+
 @pytest.mark.parametrize("problem", FLOATS, indirect=True)
-@pytest.mark.parametrize("engine", [Numpy, OptEinsum])
+@pytest.mark.parametrize("engine", [Numpy, OptEinsum, Tblis, Onemkl, Libxsmm, NumpyMatrices])
 def test_peers_are_right(problem: Problem, engine: type[Engine]) -> None:
-    """numpy and opt_einsum give the expected outputs of every case, one array for each."""
-    peer = engine()
+    """Those that are installed give the expected outputs of every case, one array for each."""
+    try:
+        peer = engine()
+    except ImportError as error:
+        pytest.skip(str(error))
     peer.load(problem)
     peer.first()
     assert len(peer.outputs()) == len(problem.rows)
@@ -66,6 +81,23 @@ def test_loops_are_right(problem: Problem) -> None:
     outputs = [np.full(shape, np.nan) for _ in problem.rows]
     scope["run"](*problem.inputs().values(), *outputs)
     assert problem.error(outputs) <= 1
+
+
+ROUND_TRIP = """
+import numpy as np
+from benchmarks.peers import installed_here
+for name, peer in installed_here(["numpy", "torch", "jax"]):
+    for dtype in ("float32", "float64"):
+        given = np.arange(6, dtype=dtype).reshape(2, 3)
+        fetched = peer.fetch(peer.adopt(given.copy(), "cpu"))
+        assert fetched.dtype == given.dtype and (fetched == given).all(), (name, dtype)
+"""
+
+
+def test_peers_hand_back_the_arrays_that_they_were_given() -> None:
+    """Programs that are no einsums use the arrays of a peer directly; in a new process, as peers configure libraries."""
+    done = subprocess.run([sys.executable, "-c", ROUND_TRIP], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("problem", ["dg_grad_p3_m1"], indirect=True)
@@ -102,6 +134,28 @@ def test_a_run_of_the_suite(tmp_path: Path) -> None:
     assert "ml_bilinear" in page.read_text()
 
 
+def test_peers_start_without_settings_that_slow_them_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OPENBLAS_CORETYPE halves the speed of numpy; the BLAS in use is told with its kernels and threads."""
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    monkeypatch.setenv("OPENBLAS_L2_SIZE", "1")
+    assert not any(name.startswith("OPENBLAS_C") or "L2" in name for name in engine_environment("numpy"))
+    with EngineProcess("numpy") as engine:
+        libraries = engine.ask(60.0, "hello")["libraries"]
+    assert all("threads)" in name and "Prescott" not in name for name in libraries)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_that_are_absent_say_why(name: str) -> None:
+    """Each engine answers with its versions, or with what is missing; none is ended by an absent library."""
+    absent = "^(ImportError|ModuleNotFoundError|PackageNotFoundError|OSError): ."
+    with EngineProcess(name) as engine:
+        try:
+            assert engine.ask(120.0, "hello")["versions"]
+        except FailedError as error:
+            if not re.match(absent, str(error)):
+                pytest.fail(f"{name}: {error}")
+
+
 def test_processes_are_cut_off_and_come_back() -> None:
     """An engine that does not answer in time is killed; asked again, a new one answers; its errors are told."""
     with EngineProcess("numpy") as engine:
@@ -132,6 +186,7 @@ def test_figures() -> None:
     assert fraction(row) == 0.5
     assert fraction(row, "jax") == 0.2
     assert geometric_mean([1.0, None, 4.0]) == 2.0
+    assert headline([row]) == "best of jax (in 1), numpy (in 0)"
 
 
 def test_rows_without_ours_or_a_peer() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from benchmarks.engines.peers import BATCH_S, CORES, Engine
 from benchmarks.engines.problem import Problem, Values
+from benchmarks.peers.base import BATCH_S, CORES, Engine
 
 if TYPE_CHECKING:
     import feinsum as fe

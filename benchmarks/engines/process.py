@@ -8,10 +8,13 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
+
+from benchmarks import HANDICAPS
+from benchmarks.peers import PEERS
 
 _ROOT = Path(__file__).parents[2]
 _THREADS = (
@@ -26,8 +29,6 @@ _KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000
 """glibc keeps what is freed, so that no peer pays for fresh pages at every result: feinsum is given its output too."""
 _MODEST = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """All engines share the memory of one GPU."""
-_ACCELERATED = {"CUPY_ACCELERATORS": "cub,cutensor"}
-"""CuPy contracts with cuTENSOR where that is installed, but only if it is asked to."""
 
 
 class CutOffError(Exception):
@@ -44,16 +45,26 @@ class EngineProcess:
     :param python: the interpreter that has the engine installed.
     :param engine: that of :func:`benchmarks.engines.worker.make_engine`, where several processes have the same; by
         default `name`.
-    :param how: what to tell it with every problem, see :meth:`benchmarks.engines.peers.Engine.load`.
+    :param how: what to tell it with every problem, see :meth:`benchmarks.peers.base.Engine.load`.
+    :param command: what to run, if not that engine's worker.
+    :param environment: variables that differ from those of all engines.
     """
 
     def __init__(
-        self, name: str, python: str = sys.executable, engine: str | None = None, how: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        python: str = sys.executable,
+        engine: str | None = None,
+        how: Mapping[str, Any] | None = None,
+        *,
+        command: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.how = dict(how or {})
         self._engine = engine or name
-        self._python = python
+        self._command = command or [python, "-m", "benchmarks.engines.worker", self._engine]
+        self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -99,19 +110,10 @@ class EngineProcess:
         self._process = self._log = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        cores = str(len(os.sched_getaffinity(0)))
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        environment = {
-            **os.environ,
-            **dict.fromkeys(_THREADS, cores),
-            **_KEEP_MEMORY,
-            **_MODEST,
-            **_ACCELERATED,
-            "PYTHONPATH": path,
-        }
+        environment = engine_environment(self._engine) | dict(self._environment)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
-            [self._python, "-m", "benchmarks.engines.worker", self._engine],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -127,3 +129,12 @@ class EngineProcess:
         said = " ".join(self._log.read().decode(errors="replace").split())[-300:]
         self.close()
         return f"the process ended with code {code}: {said}"
+
+
+def engine_environment(engine: str) -> dict[str, str]:
+    """What the process of an engine has in its environment: all cores, and no settings that slow a library down."""
+    inherited = {name: value for name, value in os.environ.items() if name not in HANDICAPS}
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    cores = dict.fromkeys(_THREADS, str(len(os.sched_getaffinity(0))))
+    own = PEERS[engine].environment if engine in PEERS else {}
+    return {**inherited, **cores, **_KEEP_MEMORY, **_MODEST, **own, "PYTHONPATH": path}

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.engines.ours import einsum_of
-from benchmarks.engines.peers import CORES, Engine
 from benchmarks.engines.problem import Problem, Values
+from benchmarks.peers.base import CORES, Engine
 
 if TYPE_CHECKING:
     import feinsum as fe

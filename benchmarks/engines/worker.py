@@ -10,8 +10,8 @@ import os
 import sys
 from typing import Any
 
-from benchmarks.engines.peers import PEERS, Engine
 from benchmarks.engines.problem import Problem, read_problem
+from benchmarks.peers import PEERS, Engine
 
 
 def make_engine(name: str) -> Engine:
@@ -44,7 +44,7 @@ class Server:
 
     def _hello(self) -> dict[str, Any]:
         self._engine = make_engine(self._name)
-        return {"versions": self._engine.versions()}
+        return {"versions": self._engine.versions(), "libraries": self._engine.libraries()}
 
     def _load(self, directory: str, **how: Any) -> dict[str, Any]:
         self._problem = read_problem(directory)

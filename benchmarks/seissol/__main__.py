@@ -25,7 +25,7 @@ from benchmarks.results import OURS, Row
 from benchmarks.seissol.cases import DTYPES, MEGABYTES, ORDERS, WORKLOADS, seissol_cases
 from benchmarks.seissol.table import print_row, print_tables, write_page
 
-PEERS_OF = {"cpu": "numpy,opt_einsum,torch,jax", "gpu": "torch,torch_compile,jax,cupy"}
+PEERS_OF = {"cpu": "numpy,opt_einsum,torch,jax,tblis,onemkl,libxsmm", "gpu": "torch,torch_compile,jax,cupy,cutensor"}
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.engines.programs import LANGUAGE
-from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, seconds, speed_up
+from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, headline, seconds, speed_up
 from benchmarks.seissol.cases import WORKLOADS
 from feinsum.cli.output import print_table
 
@@ -142,7 +142,7 @@ def print_tables(rows: Sequence[Row]) -> None:
     print()
     print_table(HEADINGS, map(cells, _sorted(rows)), left=["workload", "type", "peer", "space", "rung"])
     print()
-    for line in (*LEGEND, "", *summaries(rows)):
+    for line in (*LEGEND, f"peers     {headline(rows)}", "", *summaries(rows)):
         print(line)
 
 
@@ -159,7 +159,7 @@ def write_page(rows: Sequence[Row], path: str | Path) -> None:
         f" driver {about['driver']}; host {about['processor']}, {about['cores']} cores, Python {about['python']};"
         f" {versions}.  Load average of the machine {min(loads):.1f} to {max(loads):.1f}.",
         "",
-        *(f"| {line}" for line in LEGEND),
+        *(f"| {line}" for line in (*LEGEND, f"peers     {headline(rows)}")),
         "",
         *(f"- {line}" for line in summaries(rows)),
         "",

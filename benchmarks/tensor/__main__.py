@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks.declarative import timed
+from benchmarks.peers import installed_here
 from benchmarks.tensor.cases import PERIOD, Case, cases
 from feinsum.languages.tensor.lowering.target import choose_target
 from feinsum.languages.tensor.running.kernel import GeneralKernel
@@ -83,52 +84,33 @@ def ours(case: Case, arrays: dict[str, Any], device: fe.Device) -> Iterator[tupl
 
 def peers(case: Case, arrays: dict[str, Any], on_gpu: bool) -> Iterator[tuple[str, Way]]:
     """torch, JAX and numpy, or CuPy on a GPU."""
-    batches = {name: value.T for name, value in arrays.items()}
-    with suppress(ImportError):
+    for name, peer in installed_here(["torch", "jax", "cupy" if on_gpu else "numpy"]):
+        held = {key: peer.adopt(value.T.copy(), "gpu" if on_gpu else "cpu") for key, value in arrays.items()}
+        run = _runner(case, name, peer, held)
+        yield name, (run, peer.wait, lambda run=run, peer=peer: peer.fetch(run()))
+
+
+def _runner(case: Case, name: str, peer: Any, held: dict[str, Any]) -> Callable[[], Any]:
+    """What runs a case once by a peer, on arrays of its own, in the fastest of its ways."""
+    there = SimpleNamespace(**held)
+    if name == "jax":  # its arrays do not change, so the output is given away to each run
+        inputs = {key: value for key, value in held.items() if key != case.output}
+        step = peer.following(
+            lambda out, given: case.compute(SimpleNamespace(**given, **{case.output: out})), donate_argnums=0
+        )
+
+        def run() -> Any:
+            held[case.output] = step(held[case.output], inputs)
+            return held[case.output]
+
+        return run
+    if name == "torch" and case.in_place:
         import torch
 
-        place = "cuda" if on_gpu else "cpu"
-        held = SimpleNamespace(**{name: torch.from_numpy(value.copy()).to(place) for name, value in batches.items()})
-
-        def run_torch() -> Any:
-            return case.in_place(torch, held) if case.in_place else case.compute(held)
-
-        yield "torch", (run_torch, torch.cuda.synchronize if on_gpu else _nothing, lambda: run_torch().cpu().numpy())
-    with suppress(ImportError):
-        import jax
-
-        jax.config.update("jax_enable_x64", True)
-        jax.config.update("jax_default_matmul_precision", "highest")
-        names = [name for name in batches if name != case.output]
-        inputs = {name: jax.numpy.asarray(batches[name]) for name in names}
-        called = jax.jit(lambda out, given: case.compute(SimpleNamespace(**given, **{case.output: out})), donate_argnums=0)
-        state = [jax.numpy.asarray(batches[case.output].copy())]
-
-        def run_jax() -> Any:
-            state[0] = called(state[0], inputs)
-            return state[0]
-
-        yield "jax", (run_jax, lambda: jax.block_until_ready(state[0]), lambda: np.asarray(run_jax()))
-    if on_gpu:
-        with suppress(ImportError):
-            import cupy
-
-            there = SimpleNamespace(**{name: cupy.asarray(value) for name, value in batches.items()})
-            stream = cupy.cuda.get_current_stream()
-            yield "cupy", (lambda: case.compute(there), stream.synchronize, lambda: case.compute(there).get())
-    else:
-        here = SimpleNamespace(**{name: value.copy() for name, value in batches.items()})
-
-        def run_numpy() -> Any:
-            if case.name.startswith("gemm") and case.name.endswith("0"):
-                return np.matmul(here.B, here.A, out=here.C)
-            return case.compute(here)
-
-        yield "numpy", (run_numpy, _nothing, run_numpy)
-
-
-def _nothing() -> None:
-    """Of a way that waits by itself."""
+        return partial(case.in_place, torch, there)
+    if name == "numpy" and case.name.startswith("gemm") and case.name.endswith("0"):
+        return lambda: np.matmul(there.B, there.A, out=there.C)
+    return partial(case.compute, there)
 
 
 def ways(case: Case, count: int, device: fe.Device) -> dict[str, Callable[[], float]]:
@@ -154,7 +136,7 @@ def ways(case: Case, count: int, device: fe.Device) -> dict[str, Callable[[], fl
     return made
 
 
-def told(case: Case, race: Race, count: int, device: fe.Device) -> dict[str, Any]:
+def told(case: Case, race: Race, count: int, device: fe.Device, versions: dict[str, str]) -> dict[str, Any]:
     """A line of results."""
     seconds = {name: float(np.median([r[name] for r in race.rounds if name in r])) for name in race.names}
     others = [name for name in race.names if name not in OURS]
@@ -172,7 +154,7 @@ def told(case: Case, race: Race, count: int, device: fe.Device) -> dict[str, Any
         "device": device.id,
         "driver": device.profile.driver,
         "machine": device.profile.name,
-        "versions": versions(),
+        "versions": versions,
         "seconds": seconds,
         "best_peer": best,
         "einsum_over_best": ratio("einsum", best),
@@ -182,15 +164,6 @@ def told(case: Case, race: Race, count: int, device: fe.Device) -> dict[str, Any
         "best_over_torch": ratio(mine, "torch"),
         "rounds": len(race.rounds),
     }
-
-
-def versions() -> dict[str, str]:
-    """Of the peers that are installed."""
-    found = {}
-    for name in ("numpy", "torch", "jax", "cupy"):
-        with suppress(ImportError):
-            found[name] = str(import_module(name).__version__)
-    return found
 
 
 WAYS = ("general", "items", "einsum", "torch", "jax", "cupy", "numpy")
@@ -274,6 +247,8 @@ def main() -> None:
         Path(arguments.page).write_text(page(known), encoding="utf-8")
         return
     device = fe.device(arguments.device)
+    last = "cupy" if device.profile.kind == "gpu" else "numpy"
+    versions = dict(pair for _, peer in installed_here(["torch", "jax", last]) for pair in peer.versions().items())
     lines = []
     for case in cases():
         if not any(text in case.name for text in arguments.only.split(",")):
@@ -281,7 +256,7 @@ def main() -> None:
         count = max(int(arguments.mib * 2**20) // case.instance_bytes, 1)
         # all ways are timed in all rounds: which one is the fastest is not the question
         race = run_race(ways(case, count, device), seconds=arguments.seconds, looks=(64,))
-        lines.append(told(case, race, count, device))
+        lines.append(told(case, race, count, device, versions))
         print(f"{case.name}: " + ", ".join(f"{k} {v * 1e3:.2f}" for k, v in lines[-1]["seconds"].items()), flush=True)
         if arguments.out:
             with open(os.path.expanduser(arguments.out), "a", encoding="utf-8") as file:

@@ -22,8 +22,8 @@ from functools import partial
 import feinsum as fe
 from benchmarks.cases import Case
 from benchmarks.driver import Command, add_options, drive, present
-from benchmarks.engines.peers import PEERS
 from benchmarks.engines.process import EngineProcess
+from benchmarks.peers import peers_for
 from benchmarks.results import OURS, Row
 from benchmarks.wide.cases import CLASSES, DTYPES, LAYOUTS, base, wide_cases
 from benchmarks.wide.table import ORDERED, TUNED, print_row, print_tables, write_page
@@ -73,7 +73,7 @@ def _engines(arguments: argparse.Namespace, stores: str, untuned: dict[str, obje
     yield EngineProcess(OURS, how=untuned)
     if arguments.tune:
         yield EngineProcess(TUNED, engine=OURS, how={"database": f"{stores}/tuned.sqlite", "tune_s": arguments.tune})
-    asked = arguments.peers.split(",") if arguments.peers else [n for n in PEERS if arguments.side in PEERS[n].sides]
+    asked = arguments.peers.split(",") if arguments.peers else peers_for(arguments.side)
     for name in asked:
         yield EngineProcess(name, arguments.python, how={"ordered": arguments.ordered})
 

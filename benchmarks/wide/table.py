@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, seconds, speed_up
+from benchmarks.results import OURS, Row, best_peer, fraction, geometric_mean, headline, seconds, speed_up
 from benchmarks.wide.cases import CLASSES, base
 from feinsum.cli.output import print_table
 
@@ -138,7 +138,7 @@ def print_tables(rows: Sequence[Row]) -> None:
     print()
     print_table(MEANS, means(rows), left=["class", "type"])
     print()
-    for line in LEGEND:
+    for line in (*LEGEND, f"peers     {headline(rows)}"):
         print(line)
 
 
@@ -167,7 +167,7 @@ def write_page(rows: Sequence[Row], path: str | Path) -> None:
             else []
         ),
         "",
-        *(f"| {line}" for line in LEGEND),
+        *(f"| {line}" for line in (*LEGEND, f"peers     {headline(rows)}")),
         "",
         *_table("By class", MEANS, list(means(rows))),
         *_table("Every result, the worst first", HEADINGS, list(map(cells, _worst_first(rows)))),

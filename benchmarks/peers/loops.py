@@ -13,7 +13,7 @@ from benchmarks.engines.problem import Problem
 
 
 @dataclass(frozen=True)
-class _Term:
+class Term:
     """A variable and its indices; `axis` has those that are axes, the others being given by a loop around it."""
 
     name: str
@@ -25,11 +25,11 @@ class _Term:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """``result = Σ Π factors``, over the letters that the result lacks."""
 
-    result: _Term
-    factors: tuple[_Term, ...]
+    result: Term
+    factors: tuple[Term, ...]
 
     @property
     def letters(self) -> str:
@@ -61,7 +61,7 @@ def loops_source(problem: Problem) -> str:
     parallel = max(problem.output, key=lambda letter: lengths[letter])
     before: list[str] = []
     inside: list[str] = []
-    for step in _steps(problem, parallel):
+    for step in steps_of(problem, parallel):
         result = step.result
         given = parallel if parallel in step.letters else ""
         block, indent = (inside, "        ") if given else (before, "    ")
@@ -83,11 +83,14 @@ def loops_source(problem: Problem) -> str:
     return "\n".join([*head, *inside]) + "\n"
 
 
-def _steps(problem: Problem, parallel: str) -> list[_Step]:
-    """The pairwise contractions of all outputs, equal ones once."""
-    steps: dict[tuple[object, ...], _Step] = {}
+def steps_of(problem: Problem, parallel: str = "") -> list[Step]:
+    """The pairwise contractions of all outputs, equal ones once.
+
+    :param parallel: an index that is no axis of results, as a loop around all steps gives it.
+    """
+    steps: dict[tuple[object, ...], Step] = {}
     for i, row in enumerate(problem.rows):
-        pool = [_Term(f"in_{name}", term, term) for name, term in zip(row, problem.terms, strict=True)]
+        pool = [Term(f"in_{name}", term, term) for name, term in zip(row, problem.terms, strict=True)]
         for positions in problem.path:
             taken = tuple(pool[k] for k in positions)
             pool = [term for k, term in enumerate(pool) if k not in positions]
@@ -96,8 +99,8 @@ def _steps(problem: Problem, parallel: str) -> list[_Step]:
                 # As in the factor with most indices, which is likely the one that is read most often.
                 longest_first = sorted(taken, key=lambda term: -len(term.letters))
                 letters = "".join(x for x in dict.fromkeys("".join(t.letters for t in longest_first)) if x in needed)
-                result = _Term(f"t{len(steps)}", letters, letters.replace(parallel, ""))
-                pool.append(steps.setdefault((taken, letters), _Step(result, taken)).result)
+                result = Term(f"t{len(steps)}", letters, letters.replace(parallel, ""))
+                pool.append(steps.setdefault((taken, letters), Step(result, taken)).result)
             else:
-                steps[taken, i] = _Step(_Term(f"out_{i}", problem.output, problem.output), taken)
+                steps[taken, i] = Step(Term(f"out_{i}", problem.output, problem.output), taken)
     return list(steps.values())

@@ -1,0 +1,137 @@
+"""One side of a gate: a process with one version of feinsum that answers requests, a line of JSON each.
+
+It is run as a text (``python -c``), so that the old version needs no part of this directory, and uses public names alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+Answer = dict[str, Any]
+_LONG_S = 5e-3
+"""Calls are repeated for so long in one sample."""
+_way: list[Callable[[], object]] = []
+
+
+def _device(word: str) -> Any:
+    import feinsum as fe
+
+    return fe.device(word)
+
+
+def kernel(device: str, subscripts: str, rows: list[list[str]], axes: dict[str, Any], sizes: Any, dtype: str) -> Answer:
+    """Take the kernel that `generate` gives for an einsum, with arrays on the device."""
+    import pyopencl.array as cla
+
+    import feinsum as fe
+
+    _way.clear()
+    terms, output = subscripts.partition("->")[0].split(","), subscripts.partition("->")[2]
+    used = {name: term for row in rows for name, term in zip(row, terms, strict=True)}
+    arrays = {name: fe.array(name, [axes[x] for x in term], dtype) for name, term in used.items()}
+    there = _device(device)
+    made = fe.generate(fe.batched_einsum(subscripts, [[arrays[name] for name in row] for row in rows]), there, sizes=sizes)
+    lengths, rng = {x: sizes.get(n, n) for x, n in axes.items()}, np.random.default_rng(0)
+    given = {
+        name: cla.to_device(there.queue, rng.random([lengths[x] for x in term]).astype(dtype))
+        for name, term in used.items()
+    }
+    out = [cla.empty(there.queue, tuple(lengths[x] for x in output), np.dtype(dtype)) for _ in rows]
+
+    def run() -> None:
+        made(given, out=out if len(out) > 1 else out[0])
+
+    def finished() -> None:
+        for _ in range(runs):
+            run()
+        there.queue.finish()
+
+    runs = 1
+    finished()
+    start = time.perf_counter()
+    finished()
+    runs = max(1, min(200, round(_LONG_S / (time.perf_counter() - start))))
+    _way.append(finished)
+    import feinsum.transforms
+
+    return {"runs": runs, "feinsum": fe.__file__, "transforms": str(next(iter(feinsum.transforms.__path__)))}
+
+
+def sample() -> Answer:
+    """Seconds of the kernel's runs."""
+    start = time.perf_counter()
+    _way[0]()
+    return {"seconds": time.perf_counter() - start}
+
+
+def call(device: str, what: str, count: int) -> Answer:
+    """Seconds of this thread for a call with arrays of 4 x 4, which other programs disturb little."""
+    import pyopencl.array as cla
+
+    import feinsum as fe
+
+    there = _device(device)
+    a, b = np.ones((4, 4)), np.ones((4, 4))
+    if what == "kernel":
+        made = fe.generate(fe.einsum("ij,jk->ik", fe.array("a", (4, 4)), fe.array("b", (4, 4))), there)
+        given = {"a": cla.to_device(there.queue, a), "b": cla.to_device(there.queue, b)}
+        out = cla.empty(there.queue, (4, 4), a.dtype)
+        way: Callable[[], object] = partial(made, given, out=out)
+    elif what == "expression":
+        expression = fe.contract_expression("ij,jk->ik", (4, 4), (4, 4), device=there)
+        way = partial(expression, a, b)
+    else:
+        way = partial(fe.contract, "ij,jk->ik", a, b, device=there)
+    way()
+    start = time.thread_time()
+    for _ in range(count):
+        way()
+    taken = time.thread_time() - start
+    there.queue.finish()
+    return {"seconds": taken / count}
+
+
+def first(device: str) -> Answer:
+    """Seconds of the first `generate` of this process, once the device is there."""
+    import feinsum as fe
+
+    there = _device(device)
+    _ = there.context  # made when it is first asked for
+    arrays = [fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20))]
+    start = time.perf_counter()
+    fe.generate(fe.einsum("xre,rij,ej->xei", *arrays), there, sizes={"E": 100_000})
+    return {"seconds": time.perf_counter() - start}
+
+
+def imported() -> Answer:
+    """Seconds of ``import feinsum``."""
+    start = time.perf_counter()
+    import feinsum
+
+    return {"seconds": time.perf_counter() - start, "feinsum": feinsum.__file__}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # compilers write to the standard output
+    known = {f.__name__: f for f in (kernel, sample, call, first, imported)}
+    for line in sys.stdin:
+        how = json.loads(line)
+        try:
+            answer = known[how.pop("do")](**how)
+        except Exception as error:  # whatever it is, this side cannot do it
+            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

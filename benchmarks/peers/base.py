@@ -1,0 +1,152 @@
+"""What every engine is: one protocol, answered in a process of its own (benchmarks/engines/worker.py).
+
+Each is used as its manual advises for speed: arrays stay where it wants them, compilation and the search for an order of
+contraction are done beforehand, and float32 means float32 (no TF32).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from benchmarks.engines.problem import Problem, Values
+
+CORES = len(os.sched_getaffinity(0))
+BATCH_S = 5e-3
+"""Runs on a GPU are enqueued together for about so long, so that their launches overlap."""
+
+
+class Engine:
+    """Something that evaluates batched einsums.
+
+    A subclass gives :meth:`prepare`, which takes the inputs and returns a function of them, and what else it needs.
+    """
+
+    packages: ClassVar[tuple[str, ...]] = ()
+    sides: ClassVar[tuple[str, ...]] = ("cpu",)
+    environment: ClassVar[Mapping[str, str]] = {}
+    """What its process has in the environment besides what all have."""
+
+    def __init__(self) -> None:
+        self._sets: list[dict[str, Any]] = []
+        self._evaluate: Callable[[dict[str, Any]], list[Any]] = lambda _: []
+        self._result: list[Any] = []
+        self._turn = 0
+        self._run_s = 0.0
+
+    def versions(self) -> dict[str, str]:
+        """The versions of its packages."""
+        return {name: importlib.metadata.version(name) for name in self.packages}
+
+    def libraries(self) -> list[str]:
+        """The BLAS libraries that this process has loaded, with their kernel sets and numbers of threads."""
+        with contextlib.suppress(ImportError):
+            import threadpoolctl
+
+            return [described(found) for found in threadpoolctl.threadpool_info() if found["user_api"] == "blas"]
+        return []
+
+    def load(self, problem: Problem, *, ordered: bool = False, **_: Any) -> dict[str, Any]:
+        """Take a problem, and do all that needs doing once; returns what is worth telling.
+
+        :param ordered: whether results shall lie in memory as their axes stand in the subscripts; torch, numpy and CuPy
+            hand views of products out, whose axes lie in another order.
+        """
+        self._result = []
+        self._sets = []
+        inputs = problem.inputs()
+        self._sets = [{name: self.adopt(values, problem.side) for name, values in inputs.items()}]
+        for _copy in range(problem.copies - 1):
+            self._sets.append({name: self.adopt(values.copy(), problem.side) for name, values in inputs.items()})
+        evaluate = self.prepare(problem, self._sets[0])
+        if ordered or problem.moves_only:  # a view of the operand would be no result
+            self._evaluate = lambda a: [self.contiguous(values) for values in evaluate(a)]
+        else:
+            self._evaluate = evaluate
+        return {}
+
+    def first(self) -> float:
+        """Seconds of the first evaluation."""
+        start = time.perf_counter()
+        self._run()
+        self.wait()
+        self._run_s = time.perf_counter() - start
+        return self._run_s
+
+    def turn(self, seconds: float) -> dict[str, Any]:
+        """Samples for so many seconds, after one evaluation that counts not; at least one.
+
+        :returns: the samples in seconds, and the processor time of this process for an evaluation over the cores.
+        """
+        self._run()
+        self.wait()
+        runs = self.runs_per_sample()
+        samples: list[float] = []
+        start, start_cpu = time.perf_counter(), time.process_time()
+        while not samples or time.perf_counter() - start < seconds:
+            samples.append(self.sample(runs))
+        cpu_s = (time.process_time() - start_cpu) / (runs * len(samples)) / CORES
+        return {"samples_s": samples, "cpu_s": cpu_s}
+
+    def sample(self, runs: int) -> float:
+        """Seconds of one of so many evaluations in a row."""
+        start = time.perf_counter()
+        for _ in range(runs):
+            self._run()
+        self.wait()
+        return (time.perf_counter() - start) / runs
+
+    def outputs(self) -> list[Values]:
+        """The results of the last evaluation."""
+        return [self.fetch(values) for values in self._result]
+
+    def fetch(self, values: Any) -> Values:
+        """An array of this engine as one of numpy."""
+        return np.asarray(values)
+
+    def runs_per_sample(self) -> int:
+        return 1
+
+    def has_device(self, side: str) -> bool:
+        """Whether it can compute on such a device here."""
+        return side in self.sides
+
+    def adopt(self, values: Values, side: str) -> Any:
+        """An input as this engine wants it."""
+        return values
+
+    def contiguous(self, values: Any) -> Any:
+        """An output whose axes lie in memory as they stand in the subscripts."""
+        return np.ascontiguousarray(values)
+
+    def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Wait until all is done that was asked for."""
+
+    def _run(self) -> None:
+        self._turn += 1
+        self._result = []  # so that its memory can be used again
+        self._result = self._evaluate(self._sets[self._turn % len(self._sets)])
+
+    def _batch(self) -> int:
+        return max(1, math.ceil(BATCH_S / max(self._run_s, 1e-5)))
+
+
+def described(library: Mapping[str, Any]) -> str:
+    """A library that threadpoolctl has found, in words.
+
+    >>> described({"internal_api": "openblas", "version": "0.3.31", "architecture": "Haswell", "num_threads": 2})
+    'openblas 0.3.31 (Haswell kernels, 2 threads)'
+    """
+    kernels = [f"{library['architecture']} kernels"] if library.get("architecture") else []
+    details = ", ".join([*kernels, f"{library['num_threads']} threads"])
+    return f"{library['internal_api']} {library['version']} ({details})"
