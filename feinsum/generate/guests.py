@@ -100,8 +100,8 @@ def shape_of(key: str | int, value: Any) -> tuple[int, ...]:
         return tuple(value.shape)
     if hasattr(value, "__dlpack__"):
         receive({key: value}, None, None, None)
-        return np.from_dlpack(value).shape
-    return as_numbers(key, value).shape
+        return tuple(np.from_dlpack(value).shape)
+    return tuple(as_numbers(key, value).shape)
 
 
 def as_numbers(key: str | int, value: Any) -> np.ndarray[Any, Any]:
