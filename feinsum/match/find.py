@@ -10,6 +10,7 @@ import loopy as lp
 from feinsum.errors import MatchError
 from feinsum.match.epilogues import find_whole, set_all_aside, with_epilogues
 from feinsum.match.finished import with_finishing
+from feinsum.match.flat import FlatStore
 from feinsum.match.grammar import refuse_guarded
 from feinsum.match.group import Group, Reader, Seen
 from feinsum.match.match import Match, choose_instructions, to_match
@@ -23,7 +24,8 @@ def find_einsums(
 
     Rows go together if they compute the same einsum on other arrays and are independent, so a global barrier between
     two instructions keeps them apart.  Rows are also kept apart where one batched einsum could then come neither before
-    nor after another.  Instructions that are no einsum are passed over; :func:`match_einsum` says why.
+    nor after another.  Instructions that are no einsum are passed over; :func:`match_einsum` says why.  So are those by which
+    :func:`extract_operands` adds a sum to a flat array, ``A[9*i + 3*j + k]``.
 
     :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
     :param epilogues: as for :func:`match_einsum`; an instruction that makes one output of several sums is an einsum by
@@ -46,6 +48,8 @@ def _find(source: Source) -> tuple[Match, ...]:
     reader = Reader(source)
     groups: list[Group] = []
     for insn in choose_instructions(source, None):
+        if insn.tags_of_type(FlatStore):
+            continue
         try:
             refuse_guarded(insn)
             seen = reader.read(insn)

@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pymbolic.primitives import FloorDiv, Remainder, Variable
+from pytools.tag import Tag
 
 from feinsum.match.domain import Length
 from feinsum.match.indices import collect_affine
+
+
+class FlatStore(Tag):
+    """Marks the instruction that adds a sum to a flat array: part of the storage of that sum, no einsum of its own."""
 
 
 @dataclass

@@ -23,7 +23,7 @@ from feinsum.errors import MatchError
 from feinsum.match.domain import find_lengths
 from feinsum.match.expressions import find_uses
 from feinsum.match.factors import Factors, is_sum
-from feinsum.match.flat import unflatten
+from feinsum.match.flat import FlatStore, unflatten
 from feinsum.match.indices import collect_affine, rename
 from feinsum.match.merging import merge_sums
 from feinsum.match.source import Source
@@ -188,7 +188,8 @@ class Sums:
         if find_uses(value).variables & (rest.within_inames - set(inames)):
             return None
         kept = rest.within_inames & set(inames)
-        return rest.copy(assignee=target, expression=value, within_inames=kept.union(flat.lengths)), flat.lengths
+        stored = rest.copy(assignee=target, expression=value, within_inames=kept.union(flat.lengths))
+        return stored.tagged(FlatStore()), flat.lengths
 
     def _find_index(self, insn: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
         """The index and the shape of arrays for sums of an instruction: those of its result, of ``y[9*i + j]`` [i, j]."""
