@@ -12,12 +12,11 @@ The lock is the kernel's (``flock``), so it goes with the process that holds it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from feinsum.devices.store import opened
+from feinsum.devices.store import lock_now, opened
 
 SUFFIX = ".trying"
 
@@ -51,7 +50,7 @@ def _lock(path: Path) -> int | None:
     if note is None:
         return None
     try:
-        fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_now(note)
     except OSError:
         os.close(note)
         return None
