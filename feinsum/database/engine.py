@@ -15,6 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
+from feinsum._checkout import how_to_install
 from feinsum.database import sqlite
 from feinsum.database.faults import one_line
 from feinsum.database.location import VARIABLE, Location
@@ -49,7 +50,7 @@ def _postgresql(location: Location) -> sa.Engine:
         return sa.create_engine(url, pool_pre_ping=True, connect_args={} if hurried else {"connect_timeout": 10})
     except ModuleNotFoundError as error:
         raise DatabaseError(
-            f"PostgreSQL needs the package {error.name}, which is not here: pip install 'feinsum[postgres]'"
+            f"PostgreSQL needs the package {error.name}, which is not here: {how_to_install('postgres')}"
         ) from None
     except (SQLAlchemyError, ValueError) as error:
         raise DatabaseError(f"{location} is no URL of a database: {one_line(error)}") from None
