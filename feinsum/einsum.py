@@ -224,7 +224,7 @@ class BatchedEinsum:
         """
         if self.epilogues:
             raise SubscriptError(
-                f"'{self.subscripts}' has an epilogue already; write both as one, of {self.subscripts}.bare"
+                f"'{self.subscripts}' has an epilogue already; call .then() on the einsum's .bare with one text for both"
             )
         texts = [text] * self.b if isinstance(text, str) else list(text)
         if len(texts) != self.b:

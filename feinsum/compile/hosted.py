@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.pages import LEAST_BYTES, large_page_bytes
+from feinsum.compile.shortage import array_shortage, new_device_buffer
 
 LEAST_RESULT_BYTES = 32 << 10
 """Smaller results are copied from a buffer of the device."""
@@ -48,12 +49,9 @@ def wrap(value: np.ndarray[Any, Any], context: Any, alignment: int) -> Any:
 
     :param alignment: kernels take it for granted that the buffer begins at a multiple of so many bytes.
     """
-    import pyopencl as cl
-
     if not computes_in_host_memory(context) or not value.flags.c_contiguous or not is_aligned(value, alignment):
         return None
-    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
-    return cl.Buffer(context, flags, hostbuf=value if value.flags.writeable else _writable(value))
+    return new_device_buffer(context, value.nbytes, value if value.flags.writeable else _writable(value))
 
 
 def is_aligned(value: np.ndarray[Any, Any], alignment: int) -> bool:
@@ -82,7 +80,15 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], alignment: int) -> n
 
     :param alignment: a power of two up to the size of a page; the array begins at a multiple of so many bytes if it is not
         so small that it is copied.
+    :raises MemoryError: naming the size, if there is not so much memory.
     """
+    try:
+        return _new_array(shape, dtype, alignment)
+    except (MemoryError, OSError, OverflowError, ValueError):  # OSError: of mmap; ValueError: numpy's, beyond 2⁶³ bytes
+        raise array_shortage(shape, dtype) from None
+
+
+def _new_array(shape: tuple[int, ...], dtype: np.dtype[Any], alignment: int) -> np.ndarray[Any, Any]:
     size = dtype.itemsize
     for length in shape:
         size *= length

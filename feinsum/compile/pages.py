@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.compile.shortage import new_device_buffer
+
 LEAST_BYTES = 4 << 20
 """Smaller buffers have few large pages, and the driver may take them from memory that is in use already."""
 _MOST_BYTES = 32 << 20
@@ -49,9 +51,9 @@ class LargePages:
         import pyopencl as cl
 
         if not self.pay(size):
-            return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)
+            return new_device_buffer(self._context, size)
         length = -(-size // self._page) * self._page
-        buffer = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, length)
+        buffer = new_device_buffer(self._context, length)
         view, _ = cl.enqueue_map_buffer(self._queue, buffer, cl.map_flags.WRITE, 0, (length,), np.uint8)
         first = -(-view.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (view.ctypes.data + length) // mmap.PAGESIZE * mmap.PAGESIZE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -94,7 +95,7 @@ def new_device_array(shape: tuple[int, ...], dtype: Any, queue: Any, *, for_host
     """An array without content; where it is wanted as one of numpy, in the memory of the host if the device can."""
     import pyopencl.array as cla
 
-    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     if for_host and size >= LEAST_RESULT_BYTES and computes_in_host_memory(queue.context):
         value = new_array(shape, np.dtype(dtype), _ALIGNMENT)
         buffer = wrap(value, queue.context, _ALIGNMENT)

@@ -15,6 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
+from feinsum._checkout import how_to_install
 from feinsum.database import sqlite
 from feinsum.database.faults import one_line
 from feinsum.database.location import FORMS, VARIABLE, Location
@@ -53,7 +54,7 @@ def _postgresql(location: Location) -> sa.Engine:
         return sa.create_engine(url, pool_pre_ping=True, connect_args=ours)
     except ModuleNotFoundError as error:
         raise DatabaseError(
-            f"PostgreSQL needs the package {error.name}, which is not here: pip install 'feinsum[postgres]'"
+            f"PostgreSQL needs the package {error.name}, which is not here: {how_to_install('postgres')}"
         ) from None
     except ValueError:  # whose message repeats what was taken for a port
         raise DatabaseError(f"{location} is no URL of a database; {FORMS}") from None

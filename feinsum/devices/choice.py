@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from feinsum._checkout import how_to_install
 from feinsum.apart import apart
 from feinsum.devices.handle import Device, invisible
 from feinsum.devices.icd import activate
@@ -99,7 +100,7 @@ def way_out() -> str:
     full = unwritable()
     if full:
         return f"{full}, and drivers need room for what they compile: make some, or set XDG_CACHE_HOME and TMPDIR"
-    return "`pip install feinsum[cpu]` brings one for x86-64 CPUs that needs no root and no system package"
+    return f"{how_to_install('cpu')} brings one for x86-64 CPUs that needs no root and no system package"
 
 
 def _probed(refresh: bool, before: Iterable[Device]) -> tuple[Device, ...]:

@@ -107,7 +107,9 @@ def processor() -> Processor:
 
 def processors_allowed() -> int:
     """Processors that this process may run on, which CPU drivers count as their compute units."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS and Windows do not say which
 
 
 def _cache_sizes() -> dict[int, int]:

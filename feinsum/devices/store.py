@@ -7,7 +7,7 @@ lock is the kernel's (``flock``), so it goes with the process that holds it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import json
 import logging
 import os
@@ -112,15 +112,28 @@ def opened(path: Path) -> int | None:
     """A descriptor of a file to lock, made if there is none; None if it cannot be had."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError:
         return None
+
+
+def lock_now(descriptor: int) -> None:
+    """Take the lock of an open file, which goes with the process.
+
+    :raises BlockingIOError: if another process has it.
+    :raises OSError: if the file system or the operating system (Windows) has no such locks.
+    """
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        raise OSError(errno.ENOSYS, "there is no flock") from None
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _taken(lock: int, end: float, pause_s: float) -> bool:
     while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_now(lock)
         except BlockingIOError:
             if time.monotonic() > end:
                 return False
@@ -144,6 +157,8 @@ def _writable(path: Path) -> Path:
 @lru_cache(maxsize=1)
 def private_temporary_directory() -> Path:
     """The same for every process of this user; a new one if somebody else made it, who could plant a library there."""
+    if not hasattr(os, "getuid"):  # on Windows the temporary directory is the user's own
+        return Path(tempfile.mkdtemp(prefix="feinsum-"))
     path = Path(tempfile.gettempdir()) / f"feinsum-{os.getuid()}"
     with contextlib.suppress(OSError):
         path.mkdir(mode=0o700, exist_ok=True)

@@ -13,13 +13,12 @@ The lock is the kernel's (``flock``), so it goes with the process that holds it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from feinsum.devices.store import opened
+from feinsum.devices.store import lock_now, opened
 
 SUFFIX = ".trying"
 _LONGEST = 4096
@@ -74,7 +73,7 @@ def _lock(path: Path) -> int | None:
     if note is None:
         return None
     try:
-        fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_now(note)
     except OSError:
         os.close(note)
         return None

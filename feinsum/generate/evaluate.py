@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.buffers import Room
-from feinsum.compile.hosted import computes_in_host_memory
+from feinsum.compile.hosted import computes_in_host_memory, new_array
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.products import DTYPES as PRODUCT_DTYPES
@@ -34,6 +34,8 @@ _WORTH_COMPILING = 1 << 20
 """Products from which a kernel is made for lengths of its own; below, one kernel serves all lengths."""
 _WORTH_A_KERNEL = 1 << 24
 """Products from which a kernel has at most one long axis among indices that spaces treat as one."""
+_WORTH_ASKING_BYTES = 1 << 30
+"""Arrays of so many bytes may not fit."""
 _EXPECTED_POINTS, _EXPECTED_BITS = 1 << 20, 5
 """Long axes are expected to be 2⁵ long at least, shorter where an array or the loop nest would have more than 2²⁰ points;
 so small arrays of all shapes share a kernel."""
@@ -323,8 +325,13 @@ def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed
 def prepare_steps(
     recipe: Recipe, chosen: Sequence[StepChoice], how: How, device: Device, *, on_host: bool, constants: frozenset[int]
 ) -> list[PreparedStep]:
-    """The steps with their kernels, made where no library does them."""
+    """The steps with their kernels, made where no library does them.
+
+    :raises MemoryError: naming the size, if a result, or an intermediate one, does not fit into memory.
+    """
     plan, n = recipe.plan, len(recipe.orders)
+    if on_host:
+        _check_room(recipe)
     tuned = measured_times(device)
     wanted = [
         (e, e.sizes_from(step.lengths) if step_name(e, step.lengths) in tuned else sizes)
@@ -348,6 +355,16 @@ def prepare_steps(
         room = None if on_host else Room(device.queue, plan.shape if is_last else step.shape, e.dtype)
         tasks.append(PreparedStep(step, slots, e, choice, kernel, bound, product, constant[-1], room))
     return tasks
+
+
+def _check_room(recipe: Recipe) -> None:
+    """Ask the system for each large array that steps make, and give it back: kernels take seconds to make.
+
+    :raises MemoryError: naming the size, if it refuses.
+    """
+    for step, (e, _) in zip(recipe.plan.steps, recipe.einsums, strict=True):
+        if math.prod(step.shape) * e.dtype.itemsize >= _WORTH_ASKING_BYTES:
+            new_array(step.shape, e.dtype, e.dtype.alignment)
 
 
 def _layout(recipe: Recipe, k: int, value: Any) -> OperandLayout:

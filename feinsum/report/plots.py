@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from feinsum._checkout import how_to_install
 from feinsum.errors import FeinsumError
 from feinsum.report.insight import influences
 from feinsum.report.units import bandwidth, rate
@@ -299,5 +300,5 @@ def _picture(width: float, height: float) -> Picture:
     try:
         from feinsum.report.picture import Picture
     except ModuleNotFoundError:
-        raise PlotError("plots need matplotlib, which is not here: pip install 'feinsum[report]'") from None
+        raise PlotError(f"plots need matplotlib, which is not here: {how_to_install('report')}") from None
     return Picture(width, height)

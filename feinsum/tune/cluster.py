@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from feinsum._checkout import how_to_install
 from feinsum.devices import DeviceProfile
 from feinsum.errors import DeviceError, FeinsumError
 from feinsum.tune.budget import Budget
@@ -214,7 +215,7 @@ def connect(address: str) -> Any:
         from distributed import Client
     except ModuleNotFoundError as error:
         raise DeviceError(
-            f"a scheduler needs the package {error.name}, which is not here: pip install 'feinsum[cluster]'"
+            f"a scheduler needs the package {error.name}, which is not here: {how_to_install('cluster')}"
         ) from None
     try:
         return Client(address, timeout=_CONNECT_S, set_as_default=False)

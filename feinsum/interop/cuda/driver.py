@@ -6,6 +6,7 @@ import contextlib
 from functools import lru_cache
 from typing import Any
 
+from feinsum._checkout import how_to_install
 from feinsum.errors import DeviceError
 from feinsum.interrupts import load
 
@@ -27,7 +28,7 @@ def bindings() -> Any:
         driver = load("cuda.bindings.driver")
         check(driver.cuInit(0))
     except ImportError:
-        raise DeviceError("CUDA arrays need NVIDIA's cuda-bindings: pip install 'feinsum[cuda]'") from None
+        raise DeviceError(f"CUDA arrays need NVIDIA's cuda-bindings: {how_to_install('cuda')}") from None
     except RuntimeError as error:  # of cuda.pathfinder
         raise DeviceError(f"CUDA's driver cannot be used: {error}") from None
     return driver
