@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cla
 import pytest
 from einsums import check_against_numpy, inputs
 
@@ -214,5 +215,8 @@ def test_what_does_not_fit_is_a_memory_error_that_names_the_size(cpu: Device, le
     x = np.ones(length)
     with pytest.raises(MemoryError, match=r"cannot allocate [\d.]+ [TPEZ]iB for "):
         fe.contract("i,j,k->ijk", x, x, x, device=cpu)
+    there = cla.to_device(cpu.queue, x)
+    with pytest.raises(MemoryError, match=r"cannot allocate [\d.]+ [TPEZ]iB for a buffer on "):
+        fe.contract("i,j,k->ijk", there, there, there)
     with pytest.raises(MemoryError, match=r"cannot allocate [\d.]+ [TPEZ]iB for a buffer on "):
         large_pages(cpu.context).new_buffer(8 * length**3)

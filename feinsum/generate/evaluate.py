@@ -16,6 +16,7 @@ import numpy as np
 
 from feinsum.compile.buffers import Room
 from feinsum.compile.hosted import computes_in_host_memory, new_array
+from feinsum.compile.shortage import new_device_buffer
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.products import DTYPES as PRODUCT_DTYPES
@@ -330,8 +331,7 @@ def prepare_steps(
     :raises MemoryError: naming the size, if a result, or an intermediate one, does not fit into memory.
     """
     plan, n = recipe.plan, len(recipe.orders)
-    if on_host:
-        _check_room(recipe)
+    _check_room(recipe, device, on_host)
     tuned = measured_times(device)
     wanted = [
         (e, e.sizes_from(step.lengths) if step_name(e, step.lengths) in tuned else sizes)
@@ -357,14 +357,17 @@ def prepare_steps(
     return tasks
 
 
-def _check_room(recipe: Recipe) -> None:
-    """Ask the system for each large array that steps make, and give it back: kernels take seconds to make.
+def _check_room(recipe: Recipe, device: Device, on_host: bool) -> None:
+    """Ask the system, or the device, for each large array that steps make, and give it back: kernels take seconds to make.
 
     :raises MemoryError: naming the size, if it refuses.
     """
     for step, (e, _) in zip(recipe.plan.steps, recipe.einsums, strict=True):
-        if math.prod(step.shape) * e.dtype.itemsize >= _WORTH_ASKING_BYTES:
+        size = math.prod(step.shape) * e.dtype.itemsize
+        if size >= _WORTH_ASKING_BYTES and on_host:
             new_array(step.shape, e.dtype, e.dtype.alignment)
+        elif size >= _WORTH_ASKING_BYTES:
+            new_device_buffer(device.context, size)
 
 
 def _layout(recipe: Recipe, k: int, value: Any) -> OperandLayout:
