@@ -19,6 +19,7 @@ import ctypes
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable
 from types import TracebackType
@@ -38,7 +39,8 @@ DEFAULT_S = 60.0
 _ANSWER_SHARE = 3
 """A space has to answer a question in a third of that time."""
 _TICK_S = 0.05
-"""Waiting is counted in these, so that a process that was stopped meanwhile has not waited."""
+"""Waiting is counted in these, so that a process that was stopped meanwhile has not waited.  Of each tick only that part
+counts in which the thread did not wait for a processor, so that other processes make nobody late."""
 
 
 class Abandoned(BaseException):
@@ -191,10 +193,14 @@ class _Work:
 
     def wait(self) -> Question | None:
         """Wait for the end; the question that takes too long if there is one."""
+        before, delayed = time.monotonic(), _delay_s(self._thread)
         while not self._done.wait(_TICK_S):
             asked = list(self.questions)
+            now, delay = time.monotonic(), _delay_s(self._thread)
+            share = min(1.0, max(0.0, 1 - (delay - delayed) / (now - before)))
+            before, delayed = now, delay
             for question in asked:
-                question.waited_s += _TICK_S
+                question.waited_s += _TICK_S * share
             if any(question.waited_s > question.limit_s for question in asked):
                 # The innermost is to blame, unless it has only just begun.
                 return next(question for question in reversed(asked) if question.waited_s > question.limit_s / 2)
@@ -221,6 +227,15 @@ class _Work:
         for free in _ways_out:
             free(thread)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Abandoned))
+
+
+def _delay_s(thread: threading.Thread) -> float:
+    """The seconds that a thread has waited for a processor, where Linux tells; else 0."""
+    try:
+        with open(f"/proc/self/task/{thread.native_id}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _abandon_all() -> None:

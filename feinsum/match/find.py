@@ -24,8 +24,8 @@ def find_einsums(
 
     Rows go together if they compute the same einsum on other arrays and are independent, so a global barrier between
     two instructions keeps them apart.  Rows are also kept apart where one batched einsum could then come neither before
-    nor after another.  Instructions that are no einsum are passed over; :func:`match_einsum` says why.  So are those by which
-    :func:`extract_operands` adds a sum to a flat array, ``A[9*i + 3*j + k]``.
+    nor after another.  Instructions that are no einsum are passed over; :func:`match_einsum` says why.
+    So are those by which :func:`extract_operands` adds a sum to a flat array, ``A[9*i + 3*j + k]``.
 
     :param kernel_name: an entry point or a kernel that others call; None for the only entry point.
     :param epilogues: as for :func:`match_einsum`; an instruction that makes one output of several sums is an einsum by
