@@ -7,8 +7,9 @@ thread of the caller only waits::
     caller    waits ........................ result, or what a handler raised
     apart     space A? | space B? | write | build | prove
 
-What a space answers, and each step of making a kernel, is a :class:`Question` with a time limit.  A subject that exceeds it
-is left out from then on: its thread is left behind, and the work begins again without it.
+What a space answers, and each step of making a kernel, is a :class:`TimedStep` with a time limit.  A
+subject that exceeds it is left out from then on: its thread is left behind, and the work begins again
+without it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Abandoned(BaseException):
     """Ends a thread whose result is not wanted any more."""
 
 
-class Question:
+class TimedStep:
     """A context in which a subject answers, or is made, within a time limit.
 
     :param subject: what is left out if it takes longer.
@@ -62,7 +63,7 @@ class Question:
         self.waited_s = 0.0
         self._work: _Work | None = None
 
-    def __enter__(self) -> Question:
+    def __enter__(self) -> TimedStep:
         self._work = getattr(_here, "work", None)
         if self._work is not None:
             if self._work.abandoned:
@@ -167,7 +168,7 @@ class _Work:
         self._done = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
-        self.questions: list[Question] = []
+        self.questions: list[TimedStep] = []
         self.abandoned = False
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._do,), daemon=True, name="feinsum-apart")
@@ -191,7 +192,7 @@ class _Work:
             return False
         return True
 
-    def wait(self) -> Question | None:
+    def wait(self) -> TimedStep | None:
         """Wait for the end; the question that takes too long if there is one."""
         before, delayed = time.monotonic(), _delay_s(self._thread)
         while not self._done.wait(_TICK_S):
@@ -219,7 +220,7 @@ class _Work:
         finally:
             del error  # whose traceback holds this frame
 
-    def leave_behind(self, late: Question) -> None:
+    def leave_behind(self, late: TimedStep) -> None:
         """Let the thread end where it next runs Python, and the process end without it."""
         self.abandoned, thread = True, self._thread.ident
         if thread is None or late not in self.questions:  # it ends by itself

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from feinsum.apart import Question, apart, is_overdue
+from feinsum.apart import TimedStep, apart, is_overdue
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.interrupts import load
@@ -169,7 +169,7 @@ def _loaded(name: str, load: Callable[[], Any]) -> Any:
     if is_overdue(subject := ("module", name)):
         return None
     try:
-        with Question(subject, f"loading the transform spaces of '{name}'"):
+        with TimedStep(subject, f"loading the transform spaces of '{name}'"):
             return load()
     except MemoryError:
         raise

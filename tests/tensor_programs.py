@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function
+from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
 
 

@@ -18,7 +18,7 @@ from plugins import install, installing
 
 import feinsum as fe
 from feinsum import apart as apart_module
-from feinsum.apart import VARIABLE, Question, apart, is_overdue
+from feinsum.apart import VARIABLE, TimedStep, apart, is_overdue
 from feinsum.compile.pause import Pause
 from feinsum.devices import Device
 from feinsum.errors import FeinsumError, SpaceError
@@ -138,7 +138,7 @@ def test_what_a_handler_raises_ends_the_wait(alarm: Callable[[float, BaseExcepti
     def task() -> None:
         try:
             while True:
-                with Question("a space", "asking it"):
+                with TimedStep("a space", "asking it"):
                     try:
                         time.sleep(0.01)
                     except BaseException:
@@ -181,7 +181,7 @@ def test_a_question_without_end_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
     def task() -> str:
         if is_overdue("inner"):
             return "the others"
-        with Question("outer", "asking the outer one"), pause, Question("inner", "asking the inner one", answer=True):
+        with TimedStep("outer", "asking the outer one"), pause, TimedStep("inner", "asking the inner one", answer=True):
             free.wait(60)
         return "the inner one"
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_left_out_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(VARIABLE, "0.3")
 
     def task() -> None:
-        with Question("needed", "asking what is needed"):
+        with TimedStep("needed", "asking what is needed"):
             threading.Event().wait(60)
 
     with pytest.raises(SpaceError, match=rf"asking what is needed took longer than 0\.3 s.*{VARIABLE}"):

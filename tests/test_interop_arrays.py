@@ -270,6 +270,8 @@ def test_the_package_imports_none_of_them():
 class BareDlpack:
     """An array that speaks DLPack and has neither shape nor type."""
 
+    __module__ = "bare"  # libraries are told apart by module, and another class of this one has from_dlpack
+
     def __init__(self, value):
         self._value = value
 

@@ -13,7 +13,7 @@ from tensor_programs import in_function, numbers
 
 import feinsum as fe
 from feinsum.errors import DTypeError, LanguageError, ShapeError, ValidationError
-from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
+from feinsum.languages.tensor.numbers import dtype_of, rounded
 from feinsum.languages.tensor.types import BF16, F16, SCALARS
 
 RNG = np.random.default_rng(17)

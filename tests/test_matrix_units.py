@@ -18,7 +18,7 @@ import feinsum as fe
 from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices.opencl import build_program
-from feinsum.devices.ptx import SUB_GROUP, product_function, split_error, tile_error
+from feinsum.devices.ptx import BOUNDED, SUB_GROUP, product_function, split_error, tile_error
 from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
@@ -494,6 +494,7 @@ def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
     )
     source = f"""
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
+{BOUNDED}
 {defined}
 kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
     global const {kind} *A, global const {kind} *B, global {kind} *D, int K) {{

@@ -485,7 +485,7 @@ def test_numbers_out_of_range_are_refused(name: str, value: float, cpu: Device, 
 
 def test_missing_records_are_tuned_for_on_demand(cpu: Device, store: str) -> None:
     """Once: the second time the record is there, and tuning is not begun."""
-    first = fe.generate(CALM, cpu, store, SIZES, tune="missing", timeout=1)
+    first = fe.generate(CALM, cpu, store, SIZES, tune="missing", timeout=8)
     assert first.rung == "exact"
     with fe.Database(store) as database:
         count = len(database.query(status=None))

@@ -101,9 +101,8 @@ def matrix_unit(name: str) -> MatrixUnit:
     return next(unit for unit in (*MATRIX_UNITS, *HALF_UNITS) if unit.name == name)
 
 
-BOUNDED = """#ifndef FEINSUM_BOUNDED
-#define FEINSUM_BOUNDED
-static inline float feinsum_bounded(float x)
+BOUNDED_NAME = "feinsum_bounded"
+BOUNDED = """static inline float feinsum_bounded(float x)
 {
 #if FEINSUM_COMPUTE_CAPABILITY >= 86
   float bounded;
@@ -112,8 +111,7 @@ static inline float feinsum_bounded(float x)
 #else
   return fmin(fmax(x, -0x1.ffcp127f), 0x1.ffcp127f);
 #endif
-}
-#endif"""
+}"""
 """The OpenCL C function that replaces infinities, NaN and numbers near the largest by the largest of 11 bits.
 
 The first bits of a number have to be finite: what is left of an infinity is infinite then, and makes the products with
@@ -165,6 +163,8 @@ def product_name(unit: MatrixUnit, *, summed: bool = False) -> str:
 def product_function(unit: MatrixUnit, *, summed: bool = False) -> str:
     """The OpenCL C function ``D + A B`` of fragments; D comes back as its value and through pointers.
 
+    That of split numbers calls :data:`BOUNDED`.
+
     :param summed: whether the unit adds split numbers to D, not the ordinary adder.
     """
     na, nb, nd = unit.registers
@@ -177,8 +177,7 @@ def product_function(unit: MatrixUnit, *, summed: bool = False) -> str:
     stores = " ".join(f"*r{i} = d{i};" for i in range(1, nd))
     lines = "\n  ".join([*body, stores, "return d0;"])
     name = product_name(unit, summed=summed)
-    needed = "" if unit.dtype == "double" or unit in HALF_UNITS else f"{BOUNDED}\n"
-    return f"{needed}static inline {unit.dtype} {name}({', '.join(inputs + outputs)})\n{{\n  {lines}\n}}"
+    return f"static inline {unit.dtype} {name}({', '.join(inputs + outputs)})\n{{\n  {lines}\n}}"
 
 
 def _product(unit: MatrixUnit, d: str = "d", a: str = "a", b: str = "b") -> list[str]:

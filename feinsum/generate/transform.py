@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from feinsum.apart import Question, apart, is_overdue
+from feinsum.apart import TimedStep, apart, is_overdue
 from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.codegen import generate_program, is_for_opencl, silenced, type_limits
@@ -164,7 +164,7 @@ def _transform(
         made = False
         try:
             key = job.key(choice.origin, choice.space, False, "transformation")
-            question = Question(subject, f"transforming '{match.kernel_name}' by '{choice.space.name}'")
+            question = TimedStep(subject, f"transforming '{match.kernel_name}' by '{choice.space.name}'")
             with deprecations_paused, question, job.trying(key, choice.origin):
                 start, own = road.start
                 transformed = road.end(choice.space.transform(start, own, choice.configuration, problem), chosen)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from feinsum.apart import Question, is_overdue, limit_s
+from feinsum.apart import TimedStep, is_overdue, limit_s
 from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import CanonicalEinsum
 from feinsum.compile.executable import Executable, build
@@ -221,9 +221,9 @@ class Making:
         self._program: Program | None = None
         self._proved = False
 
-    def _question(self, step: str) -> Question:
+    def _question(self, step: str) -> TimedStep:
         what = f"{self._space.name} {dict(self._origin.configuration)}"
-        return Question(self._subject, f"{step} the kernel of {what} for '{self._job.canonical.einsum.subscripts}'")
+        return TimedStep(self._subject, f"{step} the kernel of {what} for '{self._job.canonical.einsum.subscripts}'")
 
     def write(self) -> None:
         """Write the source; not to be done by two threads at a time.

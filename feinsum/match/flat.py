@@ -17,7 +17,7 @@ from feinsum.match.domain import Length
 from feinsum.match.indices import collect_affine
 
 
-class FlatStore(Tag):
+class FlatStore(Tag):  # type: ignore[misc]  # pytools is not typed
     """Marks the instruction that adds a sum to a flat array: part of the storage of that sum, no einsum of its own."""
 
 

@@ -1,4 +1,4 @@
-"""Whether what a transformation returns is the kernel that it was given: one with the same arguments."""
+"""Whether what a transformation returns is the kernel that it was given: one that takes no other arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def why_another(result: Any, given: lp.TranslationUnit, match: Match) -> str | N
     if match.kernel_name not in result.callables_table:
         return f"a translation unit without kernel '{match.kernel_name}'"
     ours, own = _arguments(given, match), _arguments(result, match)
-    differing = sorted(name for name in ours.keys() | own.keys() if ours.get(name) != own.get(name))
+    # Sums of which one output is made are arguments before, and none after.
+    differing = sorted(name for name, argument in own.items() if ours.get(name) != argument)
+    if not own:
+        return "a kernel without arguments"
     return f"a kernel with another argument '{differing[0]}'" if differing else None
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Hashable
 from types import TracebackType
 
-from feinsum.apart import Question
+from feinsum.apart import TimedStep
 from feinsum.errors import told
 from feinsum.space.space import TransformSpace
 
@@ -44,7 +44,7 @@ class Missed:
     ) -> None:
         self._space, self._question, self._expected, self._passing = space, question, expected, passing
         self.error: Exception | None = None
-        self._asked = Question(subject or space.name, f"asking space '{space.name}' {question}", answer=answer)
+        self._asked = TimedStep(subject or space.name, f"asking space '{space.name}' {question}", answer=answer)
 
     def __enter__(self) -> Missed:
         self._asked.__enter__()

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from feinsum.errors import DTypeError, ShapeError, ValidationError
 from feinsum.languages.calling import arguments
-from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
 from feinsum.languages.tensor.ir import Function, Operation, Value
+from feinsum.languages.tensor.numbers import dtype_of, rounded
 from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
 
 

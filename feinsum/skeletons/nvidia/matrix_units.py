@@ -32,7 +32,16 @@ from loopy.kernel.instruction import CallInstruction, CInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
 
-from feinsum.devices.ptx import MATRIX_UNITS, SCHEDULERS, MatrixUnit, matrix_unit, product_function, product_name
+from feinsum.devices.ptx import (
+    BOUNDED,
+    BOUNDED_NAME,
+    MATRIX_UNITS,
+    SCHEDULERS,
+    MatrixUnit,
+    matrix_unit,
+    product_function,
+    product_name,
+)
 from feinsum.errors import TransformError
 
 ROWS, COLUMNS, DEPTH = 16, 8, 4
@@ -143,6 +152,8 @@ class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
         unit, summed = self._unit
+        if unit.dtype == "float":
+            yield f"40_{BOUNDED_NAME}", BOUNDED
         yield f"60_{self.name}", product_function(unit, summed=summed)
 
     @property

@@ -18,7 +18,7 @@ from loopy.kernel.instruction import CallInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, Variable
 
-from feinsum.devices.ptx import BOUNDED, MATRIX_UNITS, MatrixUnit
+from feinsum.devices.ptx import BOUNDED, BOUNDED_NAME, MATRIX_UNITS, MatrixUnit
 from feinsum.devices.ptx import first_bits as first_bits_of
 from feinsum.errors import TransformError
 from feinsum.skeletons.nvidia.matrix_units import ROWS
@@ -110,7 +110,7 @@ def summing_definition(unit: MatrixUnit, kind: str) -> str:
 def first_bits_definition() -> str:
     """The OpenCL C function behind :func:`first_bits`."""
     value = first_bits_of("x", rounded=True)
-    return f"{BOUNDED}\nstatic inline float {_FIRST_BITS}(float x)\n{{\n  return {value};\n}}"
+    return f"static inline float {_FIRST_BITS}(float x)\n{{\n  return {value};\n}}"
 
 
 def _function_name(unit: MatrixUnit, kind: str) -> str:
@@ -129,6 +129,7 @@ class _FirstBits(lp.ScalarCallable):  # type: ignore[misc]
         return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict({0: _FLOAT, -1: _FLOAT})), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
+        yield f"40_{BOUNDED_NAME}", BOUNDED
         yield f"50_{_FIRST_BITS}", first_bits_definition()
 
 
@@ -142,5 +143,6 @@ class _MultiplyAndSum(lp.ScalarCallable):  # type: ignore[misc]
         return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict(dict.fromkeys(ids, _FLOAT))), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
+        yield f"40_{BOUNDED_NAME}", BOUNDED
         yield f"50_{_FIRST_BITS}", first_bits_definition()
         yield f"60_{self.name}", summing_definition(*_unit_and_kind(self.name))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import cgen
 
-from feinsum.devices.ptx import HALF_UNITS, MATRIX_UNITS, product_function, product_name
+from feinsum.devices.ptx import BOUNDED, BOUNDED_NAME, HALF_UNITS, MATRIX_UNITS, product_function, product_name
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.checking.uniformity import levels
 from feinsum.languages.tensor.emitting import (
@@ -256,6 +256,7 @@ _FUNCTIONS: Final = {
     **atomics.HELPERS,
     **sub_groups.SHUFFLES,
     "any_of": control.ANY_OF,
+    BOUNDED_NAME: BOUNDED,
     **{product_name(unit): product_function(unit) for unit in (*MATRIX_UNITS, *HALF_UNITS)},
 }
 

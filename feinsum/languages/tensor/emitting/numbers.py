@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from feinsum.languages.tensor.interpreting.numbers import rounded
+from feinsum.languages.tensor.numbers import rounded
 from feinsum.languages.tensor.types import BF16, F16, F64, Boolean, Scalar
 
 _COMPUTED: Final = {

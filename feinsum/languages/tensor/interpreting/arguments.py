@@ -15,8 +15,8 @@ import numpy as np
 from feinsum.languages.calling.arguments import check_names
 from feinsum.languages.tensor.arguments import check_array, check_group, check_sizes, take_number, wanted_strides
 from feinsum.languages.tensor.interpreting.memory import GroupOfViews, Memory, View
-from feinsum.languages.tensor.interpreting.numbers import Numbers, dtype_of
 from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.numbers import Numbers, dtype_of
 from feinsum.languages.tensor.types import Boolean, Group, Memref, Scalar
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from feinsum.languages.tensor.interpreting.machine import Instruction, Machine
-from feinsum.languages.tensor.interpreting.numbers import Numbers, rounded, wide
 from feinsum.languages.tensor.ir import Operation
+from feinsum.languages.tensor.numbers import Numbers, rounded, wide
 
 
 def run_update(machine: Machine, operation: Operation) -> None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from feinsum.languages.diagnostics import broken_rule
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.interpreting.memory import OutOfBoundsError
-from feinsum.languages.tensor.interpreting.numbers import component, dtype_of, rounded
 from feinsum.languages.tensor.ir import Operation, Region, Value
+from feinsum.languages.tensor.numbers import component, dtype_of, rounded
 from feinsum.languages.tensor.types import Coopmatrix
 
 Mask = NDArray[np.bool_]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from feinsum.languages.tensor.interpreting.numbers import Numbers, poison
+from feinsum.languages.tensor.numbers import Numbers, poison
 from feinsum.languages.tensor.types import Scalar
 
 Integers: TypeAlias = NDArray[np.int64]

@@ -10,8 +10,8 @@ import numpy as np
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.interpreting.machine import Instruction, Machine
 from feinsum.languages.tensor.interpreting.memory import GroupOfViews, Memory, View
-from feinsum.languages.tensor.interpreting.numbers import component, compute, dtype_of, poison, rounded
 from feinsum.languages.tensor.ir import Operation
+from feinsum.languages.tensor.numbers import component, compute, dtype_of, poison, rounded
 from feinsum.languages.tensor.types import Coopmatrix, Memref, Scalar
 
 

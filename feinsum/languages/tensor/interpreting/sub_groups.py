@@ -8,9 +8,9 @@ import numpy as np
 
 from feinsum.languages.tensor.interpreting.machine import Instruction, Machine
 from feinsum.languages.tensor.interpreting.memory import View
-from feinsum.languages.tensor.interpreting.numbers import Numbers, component, compute, extreme, rounded, wide
 from feinsum.languages.tensor.interpreting.scalars import add_one_by_one
 from feinsum.languages.tensor.ir import Operation
+from feinsum.languages.tensor.numbers import Numbers, component, compute, extreme, rounded, wide
 from feinsum.languages.tensor.types import Coopmatrix, Scalar
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.languages.tensor.interpreting.numbers import component, compute, dtype_of, rounded
 from feinsum.languages.tensor.ir import Function, Operation, Value
+from feinsum.languages.tensor.numbers import component, compute, dtype_of, rounded
 from feinsum.languages.tensor.rewriting import Builder, Rewriter
 from feinsum.languages.tensor.types import Coopmatrix, Group, Memref, Scalar, Type
 

@@ -15,8 +15,8 @@ import numpy as np
 from feinsum.einsum import Array, BatchedEinsum, array, einsum
 from feinsum.errors import FeinsumError
 from feinsum.languages.source import Span
-from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.passes import PASSES
 from feinsum.languages.tensor.recognising.combinations import BATCH, Combination, batch_modes, is_added
 from feinsum.languages.tensor.recognising.operands import Operand, readable, scaled

@@ -25,8 +25,8 @@ from feinsum.generate.arguments import check_context
 from feinsum.generate.kernel import Kernel
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.arguments import check_count
-from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.printing import show_function
 from feinsum.languages.tensor.recognising import Contraction, Step
 from feinsum.languages.tensor.recognising.combinations import BATCH

@@ -17,10 +17,10 @@ from feinsum.languages.source import Source
 from feinsum.languages.tensor.arguments import indexed_by_group, instances
 from feinsum.languages.tensor.effects import written_parameters
 from feinsum.languages.tensor.emitting import Emitted, Slot, emit
-from feinsum.languages.tensor.interpreting.numbers import dtype_of
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.lowering import lower, stages
 from feinsum.languages.tensor.lowering.target import Target, choose_target, results
+from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.printing import show_function
 from feinsum.languages.tensor.running.arguments import Given, Layout, examine
 from feinsum.languages.tensor.types import Boolean, Group, Memref, Scalar

@@ -9,8 +9,8 @@ import numpy as np
 
 from feinsum.errors import ValidationError
 from feinsum.languages.tensor.arguments import indexed_by_group
-from feinsum.languages.tensor.interpreting.numbers import dtype_of, rounded
 from feinsum.languages.tensor.ir import Function, Operation, Value
+from feinsum.languages.tensor.numbers import dtype_of, rounded
 from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
 
 UNKNOWN_SIZE: Final = 8
