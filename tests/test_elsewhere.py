@@ -41,8 +41,8 @@ assert processors_allowed() >= 1
 with locked(cache_directory() / "a.lock", 0, 0.1) as ours:
     assert not ours
 from feinsum.generate.attempts import attempt
-with attempt(cache_directory(), "key") as died:
-    assert not died
+with attempt(cache_directory(), "key") as attempted:
+    assert not attempted.died
 """
 
 

@@ -280,6 +280,7 @@ def prepare(
         )
     _check_result(out, recipe, operands.library, how.casting)
     device = find_device(how, operands.arrays)
+    _check_room(recipe, device, on_host)  # before anything is asked of spaces
     by_library = on_host and how.library and computes_in_host_memory(device.context)
     alternative = in_steps(text, operands, how, out, recipe) if by_library else None
     chosen = _chosen(recipe, how, device, by_library=by_library, timed=alternative is not None)
