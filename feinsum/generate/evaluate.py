@@ -271,6 +271,7 @@ def prepare(
 
     :param constants: the operands that are the same in every call.
     :param then: the epilogue of the result; empty if there is none.
+    :raises MemoryError: naming the size, if a result, or an intermediate one, does not fit into memory.
     """
     recipe = recipe_for(text, operands, how, out)
     wanted, on_host = recipe.types.result, operands.library == "numpy"
@@ -327,12 +328,8 @@ def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed
 def prepare_steps(
     recipe: Recipe, chosen: Sequence[StepChoice], how: How, device: Device, *, on_host: bool, constants: frozenset[int]
 ) -> list[PreparedStep]:
-    """The steps with their kernels, made where no library does them.
-
-    :raises MemoryError: naming the size, if a result, or an intermediate one, does not fit into memory.
-    """
+    """The steps with their kernels, made where no library does them."""
     plan, n = recipe.plan, len(recipe.orders)
-    _check_room(recipe, device, on_host)
     tuned = measured_times(device)
     wanted = [
         (e, e.sizes_from(step.lengths) if step_name(e, step.lengths) in tuned else sizes)
