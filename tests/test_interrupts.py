@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from feinsum.interrupts import deferred
+from feinsum.interrupts import deferred, load
 
 
 @pytest.fixture(autouse=True)
@@ -82,3 +85,22 @@ def test_an_interrupt_waits_for_the_end() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted(2)
     assert done == [1]
+
+
+def test_threads_that_import_parts_of_one_package_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would hold what the other waits for, and Python then gives one of them a module that is half imported."""
+    package = tmp_path / "slow_package"
+    package.mkdir()
+    (tmp_path / "slow_events.py").write_text("import threading\nbegun, go_on = threading.Event(), threading.Event()\n")
+    (package / "__init__.py").write_text(
+        "import time\nfrom slow_events import begun, go_on\n"
+        "begun.set()\ngo_on.wait(0.3)\ntime.sleep(0.1)\nfrom slow_package.first import one\n"
+    )
+    (package / "first.py").write_text("from slow_events import go_on\ngo_on.set()\nimport slow_package\none = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        whole = pool.submit(load, "slow_package")
+        assert import_module("slow_events").begun.wait(60)
+        assert load("slow_package.first").one == whole.result().one == 1

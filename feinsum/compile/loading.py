@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 from feinsum.compile.pause import Pause
@@ -45,8 +46,6 @@ _waiting_paused = Pause(_is_waiting, _wait)
 
 
 def load_loopy() -> None:
-    """Import loopy, which anybody may import afterwards."""
-    if "loopy" in sys.modules:
-        return
-    with _waiting_paused:
+    """Import loopy, or wait until another thread has; anybody may import it afterwards."""
+    with nullcontext() if "loopy" in sys.modules else _waiting_paused:
         load("loopy")

@@ -143,7 +143,6 @@ def expectation(
 def _expectation(
     e: BatchedEinsum, device: Device, database: Database | str | os.PathLike[str] | None, sizes: Mapping[str, int] | None
 ) -> tuple[str, float | None]:
-    from feinsum.candidates.ladder import candidates
     from feinsum.compile.loading import load_loopy
     from feinsum.compile.pause import collector_paused
     from feinsum.generate.answers import stored_answer
@@ -156,6 +155,8 @@ def _expectation(
         origin = answer.origin
     else:
         load_loopy()
+        from feinsum.candidates.ladder import candidates
+
         with collector_paused:
             found = next(candidates(job.instance, place.stores), None)
         if found is None:
@@ -191,14 +192,15 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
     for which a space took too long, or one that replaces an exact record's kernel: it was built here when it was tuned, so
     its present failure may pass.
     """
+    from feinsum.compile.loading import load_loopy
+
+    load_loopy()  # first, as the modules below import it or parts of it
     from feinsum.candidates.ladder import candidates
     from feinsum.candidates.records import Inquiry
-    from feinsum.compile.loading import load_loopy
     from feinsum.generate.answers import Answer
     from feinsum.generate.heats import entrants_of, run_heat
     from feinsum.registry import matching_spaces
 
-    load_loopy()
     stores, count = place.stores, place.count()
     inquiry = Inquiry(stores, job.device.profile)
     ours = none_overdue() and all(
