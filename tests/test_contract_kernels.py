@@ -28,6 +28,8 @@ CASES = {
     "kb,ck->bc": ({"k": 70000, "b": 66, "c": 65}, ["bc"]),
     # That of a vector is not, and has no rows to share.
     "ij,j->i": ({"i": 300, "j": 70000}, ["ij"]),
+    # Of many axes only long ones are.
+    "abcdefg->gfedcba": (dict.fromkeys("abcdef", 2) | {"g": 65}, ["g"]),
     # A copy fuses nothing.
     "abc->cba": ({"a": 300, "b": 310, "c": 320}, ["abc"]),
 }

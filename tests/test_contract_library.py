@@ -181,6 +181,23 @@ def test_a_kernel_that_is_guessed_to_be_quicker_is_compared_once(
     assert (again.kernels == (None,)) == (winner == "library")
 
 
+def test_no_kernel_is_made_to_compare_small_products_of_many_axes(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """It takes a second to make, and a call gains less than a millisecond."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    given = cycle([1e-3, 2e-3])
+    monkeypatch.setattr(tuning, "_seconds", lambda way: next(given))
+    monkeypatch.setattr(tuning, "_COMPARISON_S", 0.0)
+    monkeypatch.setattr(library.Product, "seconds", lambda *_: 3e-4)
+    monkeypatch.setattr(choice, "kernel_seconds", lambda *_, margin=False: 1.4e-4 if margin else 1e-4)
+    for text, is_made in (("abcd,bfad->fc", True), ("abcde,cfagb->dfge", False)):
+        a, b = draw(text, dict.fromkeys("abcdefg", 2), "complex128")
+        expression = fe.contract_expression(text, a.shape, b.shape, **how)
+        np.testing.assert_allclose(expression(a, b), np.einsum(text, a, b))
+        assert (expression.kernels != (None,)) == is_made
+
+
 def test_rates_of_a_busy_machine_are_those_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What others took of the processor meanwhile does not count."""
     own = iter([0.0, 2.0, 3.0, 4.5, 5.0, 8.0])

@@ -183,6 +183,17 @@ def test_there_is_no_heat_for_what_takes_no_time(cpu: Device, store: str, clock:
     assert not timed
 
 
+def test_there_is_no_heat_of_many_loops(cpu: Device, store: str, clock: Times) -> None:
+    """Each source takes longer than a heat; compilers are told not to unroll short loops level by level."""
+    timed = clock([4e-3, 3e-3, 1e-3, 2e-3])
+    reverse = fe.einsum("abcdefghijklmnop->ponmlkjihgfedcba", fe.array("x", (2,) * 16))
+    kernel = fe.generate(reverse, cpu, store)
+    assert not timed
+    assert kernel.source.count("opencl_unroll_hint(1)") >= 12
+    arrays = inputs(reverse, {})
+    check_against_numpy(reverse, arrays, kernel(arrays))
+
+
 def test_there_is_no_heat_where_arrays_have_no_room(
     cpu: Device, store: str, clock: Times, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,10 @@ _UNKNOWN_FACTOR = 2.0
 
 _FAR = 8.0
 """The factor by which a kernel has to be expected to be faster than the library to need no comparison."""
+FEW_AXES = 6
+"""With more, a kernel has lengths of its own, and takes a second and more to make."""
+_LEAST_TRIED_S = 1e-3
+"""The time of a product with more axes from which a kernel is made for a comparison."""
 _MOST_TRIED_S = 0.05
 """The longest that a product may be expected to take for a comparison, which takes a few of them."""
 
@@ -93,6 +97,8 @@ def choose(
     if guessed and (found := quicker(product, *known.get(untuned(name), (None, None)))) is not None:
         return found
     contested = guessed and library_s < min(_FAR * kernel_s, _MOST_TRIED_S)
+    if contested and len(lengths) > FEW_AXES and library_s < _LEAST_TRIED_S:
+        return StepChoice(product, library_s, kernel_s)
     return StepChoice(None, library_s, kernel_s, contested=contested)
 
 

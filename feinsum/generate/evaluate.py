@@ -22,7 +22,7 @@ from feinsum.devices import device as choose_device
 from feinsum.devices.products import DTYPES as PRODUCT_DTYPES
 from feinsum.einsum import Array, BatchedEinsum, einsum
 from feinsum.errors import ArgumentError, DTypeError, ShapeError, SubscriptError, ValidationError
-from feinsum.generate.choice import StepChoice, choose, measured_times, step_name
+from feinsum.generate.choice import FEW_AXES, StepChoice, choose, measured_times, step_name
 from feinsum.generate.evaluation import Evaluation, OperandLayout, PreparedStep, Results
 from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order
 from feinsum.generate.plan import Plan, PlannedStep, Shape, make_plan, split_strategy
@@ -173,9 +173,11 @@ def _compiled_in(step: PlannedStep) -> dict[str, int]:
     Contractions in blocks fuse the rows, the columns and the sums of a product, each to one index, of whose parts at most
     one may be long.  Of three and more operands any two may be multiplied first, so those of the output count as one.
     A sum with more terms than the result has entries is divided among groups, for which all its lengths are known.
+    Sources with many lengths take compilers seconds, and tensors of many axes rarely come with other lengths.
     """
     products = math.prod(step.lengths.values())
-    fixed = {x: n for x, n in step.lengths.items() if products >= _WORTH_COMPILING and n <= _COMPILED_IN_UP_TO}
+    own = products >= _WORTH_COMPILING or len(step.lengths) > FEW_AXES
+    fixed = {x: n for x, n in step.lengths.items() if own and n <= _COMPILED_IN_UP_TO}
     inputs, _, output = step.subscripts.partition("->")
     terms = inputs.split(",")
     if products < _WORTH_A_KERNEL or len(terms) == 1:
@@ -185,8 +187,8 @@ def _compiled_in(step: PlannedStep) -> dict[str, int]:
     groups: dict[Any, list[str]] = {}
     for x in step.lengths:
         if x not in fixed:
-            own = tuple(x in term for term in terms) if len(terms) == 2 else None
-            groups.setdefault((x in output, own), []).append(x)
+            held = tuple(x in term for term in terms) if len(terms) == 2 else None
+            groups.setdefault((x in output, held), []).append(x)
     for group in groups.values():
         stays = max(group, key=step.lengths.__getitem__)
         fixed |= {x: step.lengths[x] for x in group if x != stays}

@@ -57,6 +57,9 @@ _MOST_S = 0.25
 _MOST_BYTES = {"cpu": 512 << 20}
 """What arrays may take, by kind of device; long axes are cut to fit."""
 _MOST_BYTES_ELSEWHERE = 2 << 30
+_MOST_LOOPS = 12
+"""Indices of an einsum for which there are heats: with more, writing a source and compiling it take seconds.  On a Zen 5
+Intel's compiler takes 0.1 s for the first kernel that reverses 18 axes of length 2, and 5 s for another."""
 _MARGIN = 0.97
 """The share of the first one's time that another one has to stay below."""
 
@@ -65,9 +68,9 @@ def entrants_of(job: KernelJob, first: Choice, others: Iterator[Choice]) -> list
     """The choices to try against each other, the first of the ladder foremost; that alone where there is to be no heat."""
     known = first.record is not None and first.record.einsum_key == job.canonical.key and not first.is_doubted
     most, lengths = entrants_wanted(), None if known else _cut(job)
-    if most < 2 or lengths is None or first.expected_s is None or job.looped:
-        return [first]
     e = job.canonical.einsum
+    if most < 2 or lengths is None or first.expected_s is None or job.looped or len(e.indexing.indices) > _MOST_LOOPS:
+        return [first]
     share = e.array_bytes(e.sizes_from(lengths)) / e.array_bytes(e.sizes_from(job.lengths))
     found = entrants(first, others, most)
     times = [choice.expected_s * share for choice in found if choice.expected_s is not None]
