@@ -37,6 +37,8 @@ FEW_AXES = 6
 """With more, a kernel has lengths of its own, and takes a second and more to make."""
 _LEAST_TRIED_S = 1e-3
 """The time of a product with more axes from which a kernel is made for a comparison."""
+_LEAST_GAIN_S = 2e-5
+"""What a call has to gain for a comparison: a kernel that takes a second to make has repaid that after 50 000 calls."""
 _MOST_TRIED_S = 0.05
 """The longest that a product may be expected to take for a comparison, which takes a few of them."""
 
@@ -97,7 +99,8 @@ def choose(
     if guessed and (found := quicker(product, *known.get(untuned(name), (None, None)))) is not None:
         return found
     contested = guessed and library_s < min(_FAR * kernel_s, _MOST_TRIED_S)
-    if contested and len(lengths) > FEW_AXES and library_s < _LEAST_TRIED_S:
+    many = len(lengths) > FEW_AXES
+    if contested and (library_s - kernel_s < _LEAST_GAIN_S or (many and library_s < _LEAST_TRIED_S)):
         return StepChoice(product, library_s, kernel_s)
     return StepChoice(None, library_s, kernel_s, contested=contested)
 
