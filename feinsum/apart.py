@@ -68,12 +68,12 @@ class TimedStep:
         if self._work is not None:
             if self._work.abandoned:
                 raise Abandoned
-            self._work.questions.append(self)
+            self._work.steps.append(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._work is not None:
-            self._work.questions.remove(self)
+            self._work.steps.remove(self)
 
 
 _here = threading.local()
@@ -130,9 +130,9 @@ def when_left_behind(free: Callable[[int], None]) -> None:
 def apart(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of a task that a thread of its own does, while this one waits; what this one raises ends the wait at once.
 
-    The task begins anew if a question takes too long, so it asks :func:`is_overdue` first and can be done twice.
+    The task begins anew if a step takes too long, so it asks :func:`is_overdue` first and can be done twice.
 
-    :raises SpaceError: if a question takes too long whose subject is not left out.
+    :raises SpaceError: if a step takes too long whose subject is not left out.
     """
     if getattr(_here, "work", None) is not None or calling.is_ending:
         return task(*args, **kwargs)
@@ -159,7 +159,7 @@ def apart(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 class _Work:
     """A task on a thread of its own.
 
-    :ivar questions: those that it is in, outer ones first.
+    :ivar steps: those that it is in, outer ones first.
     :ivar abandoned: whether its result is not wanted any more.
     """
 
@@ -168,7 +168,7 @@ class _Work:
         self._done = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
-        self.questions: list[TimedStep] = []
+        self.steps: list[TimedStep] = []
         self.abandoned = False
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._do,), daemon=True, name="feinsum-apart")
@@ -193,18 +193,18 @@ class _Work:
         return True
 
     def wait(self) -> TimedStep | None:
-        """Wait for the end; the question that takes too long if there is one."""
+        """Wait for the end; the step that takes too long if there is one."""
         before, delayed = time.monotonic(), _delay_s(self._thread)
         while not self._done.wait(_TICK_S):
-            asked = list(self.questions)
+            asked = list(self.steps)
             now, delay = time.monotonic(), _delay_s(self._thread)
             share = min(1.0, max(0.0, 1 - (delay - delayed) / (now - before)))
             before, delayed = now, delay
-            for question in asked:
-                question.waited_s += _TICK_S * share
-            if any(question.waited_s > question.limit_s for question in asked):
+            for step in asked:
+                step.waited_s += _TICK_S * share
+            if any(step.waited_s > step.limit_s for step in asked):
                 # The innermost is to blame, unless it has only just begun.
-                return next(question for question in reversed(asked) if question.waited_s > question.limit_s / 2)
+                return next(step for step in reversed(asked) if step.waited_s > step.limit_s / 2)
         return None
 
     def result(self) -> Any:
@@ -223,7 +223,7 @@ class _Work:
     def leave_behind(self, late: TimedStep) -> None:
         """Let the thread end where it next runs Python, and the process end without it."""
         self.abandoned, thread = True, self._thread.ident
-        if thread is None or late not in self.questions:  # it ends by itself
+        if thread is None or late not in self.steps:  # it ends by itself
             return
         for free in _ways_out:
             free(thread)
