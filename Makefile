@@ -25,7 +25,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 .PHONY: demo test quick fuzz check doc readme notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu bench-gate clean
 
 demo: $(VENV)/.installed $(VENV)/.device
-	$(BIN)/python benchmarks/demo.py
+	$(BIN)/python -m benchmarks demo
 
 # A file stays in one process, for its tests share fixtures.  (Groups of pytest-xdist 3.8 have no effect under pytest 9.)
 # The longest files begin first: tests/processor_times.txt.
@@ -54,7 +54,7 @@ doc: $(VENV)/.installed-dev
 	@echo "see doc/_build/html/index.html"
 
 readme: $(VENV)/.installed $(VENV)/.device
-	$(BIN)/python benchmarks/readme.py
+	$(BIN)/python -m benchmarks readme
 
 notebooks: $(VENV)/.installed-notebooks $(VENV)/.device
 	$(BIN)/python notebooks/execute.py

@@ -2,48 +2,58 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import runpy
 import sys
+from typing import NamedTuple
 
 from benchmarks import HANDICAPS
 
+
+class Entry(NamedTuple):
+    """A command: what it says, and the module and function that run it."""
+
+    summary: str
+    module: str
+    function: str = "main"
+
+
 COMMANDS = {
-    "suite": "feinsum beside its peers on benchmarks/suite.json, in one run",
-    "wide": "einsums that nobody tuned beside the peers, on benchmarks/wide/cases.csv: python -m benchmarks wide --limit 2",
-    "gate": "whether this checkout is slower than the last release, in pairs: python -m benchmarks gate --base REV",
-    "races": "what races say of kernels whose times are known, on simulated machines",
-    "declarative": "programs of the declarative language beside torch, JAX and numba",
-    "arrays": "arrays of torch, JAX and CuPy beside the bare kernels, and training steps beside torch",
-    "epilogues": "functions of sums and updates, fused and in launches of their own, beside the bare kernels and the peers",
-    "tensor": "programs of the tensor language by both routes, beside peers",
-    "seissol": "kernels of SeisSol as programs of the immediate language, beside launches and the peers",
-    "forms": "kernels in the style of a form compiler, as given and transformed",
-    "job": "the cases of benchmarks/suite.json as a job file for `feinsum tune`",
-    "report": "the results of `suite` as a page of doc/ and a roofline plot",
-    "cost-model": "train the cost model, and measure how well it chooses",
-    "collect": "times of configurations for the cost model: built first, timed together",
-    "heats": "what it gains to try a few configurations of patterns that the cost model has not seen",
-    "ladder": "how well the ladder chooses for problems that were never tuned",
-    "costs": "import, generate and calls: what using feinsum costs besides the kernel",
-    "trials": "where the time of a trial goes in tuning, and how many variants a minute",
-    "canonical": "how long canonical forms take",
-    "lookup": "how long the look-up of a record takes",
-    "samplers": "how quickly each sampler finds fast configurations",
-    "demo": "tune three einsums and compare with numpy",
+    "suite": Entry("feinsum beside its peers on benchmarks/suite.json, in one run", "suite", "suite"),
+    "wide": Entry("einsums that nobody tuned beside the peers: python -m benchmarks wide --limit 2", "suite", "wide"),
+    "seissol": Entry("kernels of SeisSol as programs, beside launches and the peers", "suite", "seissol"),
+    "gate": Entry("whether this checkout is slower than the last release: python -m benchmarks gate --base REV", "gate"),
+    "declarative": Entry("programs of the declarative language beside torch, JAX and numba", "declarative"),
+    "tensor": Entry("programs of the tensor language by both routes, beside peers", "tensor"),
+    "epilogues": Entry("functions of sums and updates, fused and in launches of their own, beside peers", "epilogues"),
+    "forms": Entry("kernels in the style of a form compiler, as given and transformed", "forms"),
+    "arrays": Entry("arrays of torch, JAX and CuPy beside the bare kernels, training steps beside torch", "arrays.groups"),
+    "costs": Entry("import, generate and calls: what using feinsum costs besides the kernel", "costs"),
+    "report": Entry("the rows that any of these kept, as tables and as a page of doc/ with plots", "report"),
+    "job": Entry("the cases of benchmarks/suite.json as a job file for `feinsum tune`", "job"),
+    "races": Entry("what races say of kernels whose times are known, on simulated machines", "races"),
+    "cost-model": Entry("train the cost model, and measure how well it chooses", "cost_model"),
+    "collect": Entry("times of configurations for the cost model: built first, timed together", "collect"),
+    "heats": Entry("what a few configurations gain of patterns that the cost model has not seen", "heats"),
+    "ladder": Entry("how well the ladder chooses for problems that were never tuned", "ladder"),
+    "samplers": Entry("how quickly each sampler finds fast configurations", "samplers"),
+    "canonical": Entry("how long canonical forms take", "canonical"),
+    "demo": Entry("tune three einsums and compare with numpy", "demo"),
+    "readme": Entry("run the commands of the README and write down what they print", "readme"),
 }
 
 
 def main() -> None:
-    """Run the module of the command as a program of its own."""
+    """Run the function of the command."""
     command, *arguments = sys.argv[1:] or [""]
     if command not in COMMANDS:
-        known = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
+        known = "\n".join(f"  {name:<11} {entry.summary}" for name, entry in COMMANDS.items())
         sys.exit(f"usage: python -m benchmarks COMMAND [--help | ...]\n\n{known}")
     for name in HANDICAPS:  # before numpy is imported, as commands may run peers in their own process
         os.environ.pop(name, None)
     sys.argv = [f"python -m benchmarks {command}", *arguments]
-    runpy.run_module(f"benchmarks.{command.replace('-', '_')}", run_name="__main__")
+    entry = COMMANDS[command]
+    getattr(importlib.import_module(f"benchmarks.{entry.module}"), entry.function)()
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import contextlib
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,10 +16,18 @@ from typing import Any
 import feinsum as fe
 from benchmarks.cases import Case, describe, long_sizes
 from benchmarks.engines.problem import write_problem
-from benchmarks.processes import pool_of
-from benchmarks.suite import Options
 
 _WORKERS = "workers"
+
+
+def pool_of(count: int | None = None, begin: Callable[..., object] | None = None, *arguments: Any) -> ProcessPoolExecutor:
+    """A pool of so many processes; by default one for each core.
+
+    They begin anew: a fork would have the threads of JAX and of OpenCL runtimes, which do not survive it.
+
+    :param begin: what each of them calls first, with these arguments.
+    """
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=begin, initargs=arguments)
 
 
 class Ahead:
@@ -29,8 +38,10 @@ class Ahead:
     :param processes: 0 prepares nothing.
     """
 
-    def __init__(self, todo: Sequence[tuple[Case, str]], options: Options, how: Mapping[str, Any], processes: int) -> None:
-        self._todo, self._options, self._how, self._processes = todo, options, how, processes
+    def __init__(
+        self, todo: Sequence[tuple[Case, str]], side: str, device: str, how: Mapping[str, Any], processes: int
+    ) -> None:
+        self._todo, self._what, self._how, self._processes = todo, (side, device), how, processes
         self._futures: dict[int, tuple[Path, Future[None]]] = {}
         self._next = 0
 
@@ -81,10 +92,9 @@ class Ahead:
                 os.kill(worker, what)
 
     def _begin(self, number: int) -> None:
-        (case, dtype), options = self._todo[number], self._options
         directory = self._root / str(number)
         directory.mkdir()
-        what = (case, dtype, options.side, options.device.id, str(directory), dict(self._how))
+        what = (*self._todo[number], *self._what, str(directory), dict(self._how))
         self._futures[number] = directory, self._pool.submit(prepare, *what)
 
 

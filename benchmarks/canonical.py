@@ -1,7 +1,7 @@
 """How long a canonical form takes.
 
-    python -m benchmarks.canonical                # the table of doc/canonical-forms.rst
-    python -m benchmarks.canonical --samples 200
+    python -m benchmarks canonical                # the table of doc/canonical-forms.rst
+    python -m benchmarks canonical --samples 200
 
 Every sample canonicalizes an einsum that was not seen before (its arrays have new names), so no memory of earlier forms
 helps, except in the rows "again", which ask for the form of a known einsum.  Median, spread (median absolute deviation) and
@@ -10,13 +10,13 @@ minimum of the samples, in milliseconds.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from benchmarks import parser_of
 from feinsum.arrays import Array, array
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.einsum import BatchedEinsum, batched_einsum, einsum
@@ -119,7 +119,7 @@ def show(what: str, rows: int, seconds: list[float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--samples", type=int, default=50, help="samples for each line (default 50)")
     samples = parser.parse_args().samples
     start = time.perf_counter()
@@ -137,7 +137,3 @@ def main() -> None:
         make = partial(derivatives, rows=rows)
         show("again, the same object", rows, again(make, samples, same=True))
         show("again, an equal object", rows, again(make, samples, same=False))
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,6 @@ each are timed again, as a tuning run does, and these are records once they have
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -29,6 +28,7 @@ from statistics import median
 from typing import Any
 
 import feinsum as fe
+from benchmarks import parser_of
 from feinsum.candidates.predicted import favourites
 from feinsum.candidates.spread import spread
 from feinsum.canonicalization import parse_key
@@ -167,8 +167,7 @@ def show(task: Task, trials: list[Trial], times_s: list[list[float]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", help="see feinsum.device")
+    parser = parser_of(__doc__, "cpu")
     what = parser.add_subparsers(dest="what", required=True)
     building = what.add_parser("build", help="build configurations of the einsums of a job file")
     building.add_argument("job", type=Path)
@@ -187,7 +186,3 @@ def main() -> None:
         build_all(arguments.job, arguments.into, device, arguments.each, arguments.only, arguments.seed)
     else:
         time_all(arguments.begun, arguments.out, device, arguments.seconds, arguments.best)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ which less than three configurations were measured are not counted.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -23,11 +22,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import parser_of
+from benchmarks.ahead import pool_of
 from benchmarks.forest import Row, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_records, write_landscapes
-from benchmarks.processes import pool_of
+from benchmarks.report import list_table
 from benchmarks.starts import starts_of
-from benchmarks.table import list_table
 from feinsum.cost.model import FILE, CostModel
 from feinsum.devices import DeviceProfile
 
@@ -159,9 +159,9 @@ def gather(places: Sequence[str], profiles: Sequence[Path]) -> Evidence:
     return evidence
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Train, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("records", nargs="*", help="databases or files of JSON Lines whose records are learnt and kept")
     parser.add_argument(
         "--profile", type=Path, action="append", default=[], help="a device profile as JSON, for records of it"
@@ -199,7 +199,3 @@ def main(arguments: list[str]) -> None:
         model = CostModel({**shipped.forests, options.only: model.forests[options.only]})
     options.out.write_text(json.dumps(model.to_json(), separators=(",", ":")) + "\n", encoding="utf-8")
     print(f"{options.out}: {options.out.stat().st_size >> 10} KiB, in {time.monotonic() - start:.0f} s")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

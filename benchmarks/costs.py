@@ -8,18 +8,14 @@ einsum is the DG gradient ``xre,rij,ej->xei`` with p = 3.
 from __future__ import annotations
 
 import argparse
-import atexit
 import json
 import os
-import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,15 +23,17 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from feinsum.cli.output import print_table
+from benchmarks import ROOT, parser_of
+from benchmarks.gate import process_of
+from benchmarks.measure import in_turns, keep, sample_of, stamp
+from benchmarks.report import duration, show
+from benchmarks.rows import Row, spread
 
 ELEMENTS = 100_000
-_ROOT = Path(__file__).parents[1]
-_CACHES = ("XDG_CACHE_HOME", "CUDA_CACHE_PATH")
 _CALLS = 300
 _CALLS_S = 3.0
-"""Calls of kernels that take long are fewer, but 30 at least."""
-
+"""Calls of kernels that take long are fewer."""
+_LIMIT_S = 300.0
 _IMPORT = """
 import json, sys, time
 start = time.perf_counter()
@@ -43,60 +41,14 @@ import {package}
 print(json.dumps({{"seconds": time.perf_counter() - start, "heavy": sorted({{"loopy", "pyopencl"}} & set(sys.modules))}}))
 """
 
-_GENERATE = """
-import json, sys, time
-from benchmarks.costs import gradient, ELEMENTS
-import feinsum as fe
-device = fe.device(sys.argv[1])
-device.context
-start = time.perf_counter()
-fe.generate(gradient(20), device, sys.argv[2] or None, {"E": ELEMENTS})
-first = time.perf_counter() - start
-heavy = sorted({"loopy"} & set(sys.modules))
-again = []
-for _ in range(50):
-    start = time.perf_counter()
-    fe.generate(gradient(20), device, sys.argv[2] or None, {"E": ELEMENTS})
-    again.append(time.perf_counter() - start)
-start = time.perf_counter()
-fe.generate(gradient(10), device, sys.argv[2] or None, {"E": ELEMENTS})
-print(json.dumps({"first": first, "again": sorted(again)[25], "other": time.perf_counter() - start, "heavy": heavy}))
-"""
 
-_CONTRACT = """
-import json, sys, time
-import numpy as np
-import feinsum as fe
-a, b = np.ones((30, 40)), np.ones((40, 50))
-times = [time.perf_counter()]
-device = fe.device(sys.argv[1])
-device.context
-times.append(time.perf_counter())
-fe.contract("ij,jk->ik", a, b, device=device, database=sys.argv[2] or None)
-times.append(time.perf_counter())
-print(json.dumps({"probe": times[1] - times[0], "contract": times[2] - times[1]}))
-"""
+def cost(what: str, seconds: Sequence[float], most_s: float | None = None, remark: str = "") -> Row:
+    """A row of the table.
 
-
-@dataclass(frozen=True)
-class Cost:
-    """A line of the table.
-
-    :ivar seconds: the samples; several of them are one median and one spread.
-    :ivar most_s: the target of the median; None without one.
+    :param seconds: the samples; several of them are one median and one spread.
+    :param most_s: the target of the median; None without one.
     """
-
-    what: str
-    seconds: list[float]
-    most_s: float | None = None
-    remark: str = ""
-
-    def cells(self) -> list[str]:
-        middle = median(self.seconds)
-        spread = median(abs(s - middle) for s in self.seconds)
-        met = "" if self.most_s is None else "met" if middle <= self.most_s else "MISSED"
-        target = "" if self.most_s is None else _time(self.most_s)
-        return [self.what, _time(middle), _time(spread), _time(min(self.seconds)), target, met, self.remark]
+    return {"case": what, "figures": spread(seconds), "most_s": most_s, "remark": remark}
 
 
 def gradient(nodes: int) -> fe.BatchedEinsum:
@@ -106,98 +58,70 @@ def gradient(nodes: int) -> fe.BatchedEinsum:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", help="see feinsum.device (default: cpu)")
+    parser = parser_of(__doc__, "cpu")
     parser.add_argument("--database", default="", help="a store of records besides those that come with feinsum")
     parser.add_argument("--calls", action="store_true", help="calls only, no new processes")
     parser.add_argument("--small", action="store_true", help="calls of small products only, in processor time")
     parser.add_argument("--samples", type=int, default=7, help="new processes for each figure (default: 7)")
+    parser.add_argument("--out", help="a file to which the rows are added")
     options = parser.parse_args()
-    device = fe.device(options.device)
+    device, rows = fe.device(options.device), []
     print(f"{device}, load average {os.getloadavg()[0]:.1f}, medians of {options.samples} new processes\n")
-    processes = (
-        [] if options.calls or options.small else [*_imports(options.samples), *_generate(options), *_newcomer(options)]
-    )
+    for found in measured(device, options):
+        rows.append(stamp("costs", device, {}, found))
+        keep(options.out, rows[-1])
+    show(rows)
+
+
+def measured(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
+    """All that is asked for."""
     database = options.database or None
-    small = _small(device, database)
-    if options.small:
-        processes, rest = [], []
-    else:
-        rest = [*_calls(device, database), *_hosted(device, database), *_expressions(device, database)]
-    costs = [*processes, *rest, *small]
-    headings = ["what", "median", "±", "least", "target", "", "remark"]
-    print_table(headings, [cost.cells() for cost in costs], left=["what", "", "remark"])
+    if not options.small:
+        if not options.calls:
+            yield from _processes(options)
+        for group in (_calls, _hosted, _expressions):
+            yield from group(device, database)
+    yield from _small(device, database)
 
 
-def _imports(samples: int) -> list[Cost]:
-    costs = []
-    for package, most_s in (("feinsum", 0.150), ("numpy", None)):
-        script = _IMPORT.format(package=package)
-        answers = [_fresh(script, {}) for _ in range(samples + 1)][1:]  # the first makes byte code
-        remark = _loads(answers) if package == "feinsum" else "part of it"
-        costs.append(Cost(f"import {package}", [a["seconds"] for a in answers], most_s, remark))
-    return costs
+def _processes(options: argparse.Namespace) -> Iterator[Row]:
+    """Import, generate, and what a first line takes on a machine that never ran feinsum."""
+    with tempfile.TemporaryDirectory(prefix="feinsum-costs-") as byte_code:
+        environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": byte_code}
+        for package, most_s in (("feinsum", 0.150), ("numpy", None)):
+            command = [sys.executable, "-c", _IMPORT.format(package=package)]
+            run = partial(subprocess.run, command, env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True)
+            answers = [json.loads(run().stdout) for _ in range(options.samples + 1)][1:]
+            remark = _loads(answers) if package == "feinsum" else "part of it"
+            yield cost(f"import {package}", [a["seconds"] for a in answers], most_s, remark)
+
+        def fresh(cold: bool, **ask: Any) -> list[dict[str, Any]]:
+            """Answers of new processes, without the first, which makes byte code of what it imports, or caches."""
+            answers = []
+            for _ in range(options.samples + 1):
+                with tempfile.TemporaryDirectory() as empty:
+                    caches = Path(empty) if cold else None
+                    with process_of(ROOT, caches, PYTHONPYCACHEPREFIX=byte_code) as process:
+                        answers.append(process.ask(_LIMIT_S, device=options.device, database=options.database, **ask))
+            return answers[1:]
+
+        cold, warm = (fresh(cold, do="first", more=50) for cold in (True, False))
+        yield cost("generate, new process, cold caches", [a["seconds"] for a in cold], 0.5, _loads(cold))
+        yield cost("generate, new process, warm caches", [a["seconds"] for a in warm], 0.050, _loads(warm))
+        yield cost("generate, same process, cold, after another", [a["other"] for a in cold], 0.5)
+        yield cost("generate, same process, again", [a["again"] for a in warm], 100e-6)
+        new = fresh(True, do="newcomer")
+        yield cost("device, new machine: drivers probed", [a["probe"] for a in new])
+        yield cost("contract, new process, cold caches", [a["seconds"] for a in new], None, "after the device was chosen")
 
 
-def _generate(options: argparse.Namespace) -> list[Cost]:
-    cold = []
-    for _ in range(options.samples + 1):
-        with tempfile.TemporaryDirectory() as empty:
-            cold.append(_fresh(_GENERATE, dict.fromkeys(_CACHES, empty), options.device, options.database))
-    _fresh(_GENERATE, {}, options.device, options.database)
-    warm = [_fresh(_GENERATE, {}, options.device, options.database) for _ in range(options.samples)]
-    cold = cold[1:]  # the first makes byte code of what it imports
-    return [
-        Cost("generate, new process, cold caches", [a["first"] for a in cold], 0.5, _loads(cold)),
-        Cost("generate, new process, warm caches", [a["first"] for a in warm], 0.050, _loads(warm)),
-        Cost("generate, same process, cold, after another", [a["other"] for a in cold], 0.5),
-        Cost("generate, same process, again", [a["again"] for a in warm], 100e-6),
-    ]
-
-
-def _newcomer(options: argparse.Namespace) -> list[Cost]:
-    """What a first line takes on a machine that never ran feinsum."""
-    answers = []
-    for _ in range(options.samples + 1):
-        with tempfile.TemporaryDirectory() as empty:
-            answers.append(_fresh(_CONTRACT, dict.fromkeys(_CACHES, empty), options.device, options.database))
-    answers = answers[1:]  # as above
-    return [
-        Cost("device, new machine: drivers probed", [a["probe"] for a in answers]),
-        Cost("contract, new process, cold caches", [a["contract"] for a in answers], None, "after the device was chosen"),
-    ]
-
-
-def _loads(answers: list[dict[str, Any]]) -> str:
+def _loads(answers: Sequence[Mapping[str, Any]]) -> str:
     """Whether a library was imported that should not be."""
     heavy = sorted({name for answer in answers for name in answer["heavy"]})
     return f"imports {', '.join(heavy)}" if heavy else ""
 
 
-def _fresh(script: str, environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
-    """What a script prints in a new process."""
-    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        env={**inherited, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": _byte_code(), **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
-@lru_cache(maxsize=1)
-def _byte_code() -> str:
-    """A directory for byte code, removed at the end."""
-    directory = tempfile.mkdtemp(prefix="feinsum-costs-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return directory
-
-
-def _calls(device: fe.Device, database: str | None) -> list[Cost]:
+def _calls(device: fe.Device, database: str | None) -> Iterator[Row]:
     """Calls of a kernel on device arrays, from Python's side: until the call returns, and until the result is there."""
     import pyopencl.array as cla
     from pyopencl.tools import ImmediateAllocator, MemoryPool
@@ -211,7 +135,6 @@ def _calls(device: fe.Device, database: str | None) -> list[Cost]:
     pool = MemoryPool(ImmediateAllocator(queue))
     canonical = fe.canonicalize_einsum(e)
     executable = build(device.context, kernel.program)
-    costs = []
     for elements in (1, ELEMENTS):
         lengths = e.resolve({"E": elements})
         arrays = {
@@ -239,17 +162,15 @@ def _calls(device: fe.Device, database: str | None) -> list[Cost]:
             if elements > 1:
                 most, remark = 1.3 * raw_s if is_call else None, f"{ratio:.2f} of a raw launch"
             else:
-                most, remark = raw_s + 15e-6 if is_call else None, f"{_time(own_s)} of our own"
+                most, remark = raw_s + 15e-6 if is_call else None, f"{duration(own_s)} of our own"
             what = f"{name}, E = {elements}, {'done' if elements > 1 else 'returns'}"
-            costs.append(Cost(what, taken, most, "" if name == "raw launch" else remark))
-    return costs
+            yield cost(what, taken, most, "" if name == "raw launch" else remark)
 
 
-def _hosted(device: fe.Device, database: str | None) -> list[Cost]:
+def _hosted(device: fe.Device, database: str | None) -> Iterator[Row]:
     """Calls of kernels with large numpy arrays, beside the same with device arrays."""
     import pyopencl.array as cla
 
-    costs = []
     for text, shapes, dtype in (
         ("bij,bjk->bik", [(1_000_000, 8, 8), (1_000_000, 8, 8)], "float32"),
         ("xre,rij,ej->xei", [(3, 3, ELEMENTS), (3, 20, 20), (ELEMENTS, 20)], "float64"),
@@ -272,15 +193,14 @@ def _hosted(device: fe.Device, database: str | None) -> list[Cost]:
             beside = median(samples[name.replace("numpy", "device")])
             is_host = name.startswith("numpy")
             remark = f"{median(taken) / beside:.2f} of device arrays" if is_host else ""
-            costs.append(Cost(f"{text}, {name}", taken, 1.1 * beside if is_host else None, remark))
-    return costs
+            yield cost(f"{text}, {name}", taken, 1.1 * beside if is_host else None, remark)
 
 
-def _expressions(device: fe.Device, database: str | None) -> list[Cost]:
+def _expressions(device: fe.Device, database: str | None) -> Iterator[Row]:
     """A small product, and untuned contractions of several kinds, beside numpy and opt_einsum."""
     import opt_einsum
 
-    rng, costs = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
     for title, text, shapes, dtype in (
         ("4 x 4", "ij,jk->ik", [(4, 4), (4, 4)], "float64"),
         ("100 x 100 complex128", "ij,jk->ik", [(100, 100), (100, 100)], "complex128"),
@@ -309,11 +229,10 @@ def _expressions(device: fe.Device, database: str | None) -> list[Cost]:
             remark = f"{median(taken) / median(samples['its kernel']):.2f} of its kernel" if own else ""
             if name in ("contract", "expression"):
                 remark = f"{median(samples['numpy.einsum']) / median(taken):.2f} times as quick as numpy.einsum"
-            costs.append(Cost(f"{title}, {name}", taken, most, remark))
-    return costs
+            yield cost(f"{title}, {name}", taken, most, remark)
 
 
-def _small(device: fe.Device, database: str | None) -> list[Cost]:
+def _small(device: fe.Device, database: str | None) -> Iterator[Row]:
     """What the thread of the caller is busy for with a product of 4 x 4, which other programs disturb little."""
     import pyopencl.array as cla
 
@@ -338,26 +257,24 @@ def _small(device: fe.Device, database: str | None) -> list[Cost]:
         "expression, device arrays": lambda: of_device(*there),
         "contract, device arrays": lambda: fe.contract("ij,jk->ik", *there, **how),
     }
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(9):
-        for name, way in ways.items():
-            start = time.thread_time()
-            for _ in range(1000):
-                way()
-            samples[name].append((time.thread_time() - start) / 1000)
-            device.queue.finish()
+    clock = partial(sample_of, finish=lambda: None, runs=1000, clock=time.thread_time)
+    samples = in_turns({name: partial(_then, partial(clock, way), device.queue) for name, way in ways.items()}, 9)
     numpy_s, kernel_s = min(samples["numpy.einsum"]), min(samples["kernel, device arrays"])
-    return [
-        Cost(
-            f"4 x 4, {name}, busy for",
-            taken,
-            1.2 * kernel_s if name == "expression, device arrays" else None,
+    for name, taken in samples.items():
+        beside = (
             f"{min(taken) / kernel_s:.2f} of its kernel"
             if "device" in name
-            else f"{min(taken) / numpy_s:.2f} of numpy.einsum",
+            else f"{min(taken) / numpy_s:.2f} of numpy.einsum"
         )
-        for name, taken in samples.items()
-    ]
+        most_s = 1.2 * kernel_s if name == "expression, device arrays" else None
+        yield cost(f"4 x 4, {name}, busy for", taken, most_s, beside)
+
+
+def _then(sample: Callable[[], float], queue: Any) -> float:
+    """A sample, after which the queue is emptied."""
+    taken = sample()
+    queue.finish()
+    return taken
 
 
 def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values: Mapping[str, int]) -> Callable[[], None]:
@@ -383,30 +300,7 @@ def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values
 
 
 def _interleaved(ways: Mapping[str, Callable[[], object]], queue: Any, *, wait: bool) -> dict[str, list[float]]:
-    """Seconds of each way, all in turns; until the queue is empty with `wait`.
-
-    In another order each time: threads that the one before has woken are of use to the next.
-    """
-    order, rng = list(ways.items()), random.Random(0)
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    begin = time.perf_counter()
-    for k in range(_CALLS):
-        if k >= 30 and time.perf_counter() - begin > _CALLS_S:
-            break
-        rng.shuffle(order)
-        for name, way in order:
-            start = time.perf_counter()
-            way()
-            if wait:
-                queue.finish()
-            samples[name].append(time.perf_counter() - start)
-            queue.finish()
-    return {name: taken[10:] for name, taken in samples.items()}
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
-
-
-if __name__ == "__main__":
-    main()
+    """Seconds of each way, all in turns; until the queue is empty with `wait`."""
+    finish = queue.finish if wait else lambda: None
+    samplers = {name: partial(_then, partial(sample_of, way, finish, 1), queue) for name, way in ways.items()}
+    return {name: taken[10:] or taken for name, taken in in_turns(samplers, _CALLS, _CALLS_S).items()}

@@ -5,7 +5,6 @@ What the user's store knows already is not tuned again, so a second run only mea
 
 from __future__ import annotations
 
-import argparse
 import math
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from statistics import median
 import numpy as np
 
 import feinsum as fe
+from benchmarks import ROOT, parser_of
 from feinsum.cli.output import PERFORMANCE, performance, print_table
 from feinsum.database import locate
 from feinsum.report.units import duration, figure
@@ -61,7 +61,7 @@ def cases() -> list[Case]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--check", action="store_true", help="only generate, and compare with numpy")
     if parser.parse_args().check:
         sys.exit(check())
@@ -80,7 +80,7 @@ def main() -> None:
     print(f"records   {locate()}")
     print()
     print("the same kernels from a new process, against numpy:", flush=True)
-    sys.exit(subprocess.run([sys.executable, __file__, "--check"], check=False).returncode)
+    sys.exit(subprocess.run([sys.executable, "-m", "benchmarks", "demo", "--check"], cwd=ROOT, check=False).returncode)
 
 
 def tuned(case: Case, device: fe.Device) -> fe.Kernel:
@@ -147,7 +147,3 @@ def roundoff(case: Case) -> float:
     terms = math.prod(lengths[letter] for letter in e.indexing.summed) + e.n - 1
     u = float(np.finfo(e.dtype).eps) / 2
     return 2 * terms * u / (1 - terms * u)
-
-
-if __name__ == "__main__":
-    main()

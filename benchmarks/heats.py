@@ -8,13 +8,13 @@ default of the first one's space with them.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 
+from benchmarks import parser_of
 from benchmarks.cost_model import LEAST, left_out, predict
 from benchmarks.forest import Row, rows_of
 from benchmarks.landscapes import Evidence, read_landscapes
@@ -83,7 +83,7 @@ def expectations(rows: Sequence[Row]) -> dict[str, list[list[Expected]]]:
 
 def main() -> None:
     """Train, choose, compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.parse_args()
     evidence, lines = read_landscapes(), []
     for kind in ("gpu", "cpu"):
@@ -98,7 +98,3 @@ def main() -> None:
     print_table(
         ["device", "problems", "entrants", *counts, "worst of 1", f"of {ENTRANTS}"], lines, left=["device", "entrants"]
     )
-
-
-if __name__ == "__main__":
-    main()

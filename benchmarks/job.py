@@ -5,7 +5,6 @@ The winners of the job, curated, are what ``generate`` goes by on that device.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
@@ -13,12 +12,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import feinsum as fe
+from benchmarks import parser_of
 from benchmarks.cases import Case, describe, long_sizes
-from benchmarks.selection import select
+from benchmarks.cases.lists import select
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--side", choices=["cpu", "gpu"], default="cpu", help="whose sizes (default: cpu)")
     parser.add_argument(
         "--cases", default="all", help="names of cases with commas between; all, short or seissol (default: all)"
@@ -58,7 +58,3 @@ def _rows(e: fe.BatchedEinsum) -> list[list[str]]:
 def _text(value: Any) -> str:
     """A value as TOML writes it, which for texts, whole numbers and lists of them is what JSON writes."""
     return json.dumps(value, ensure_ascii=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,6 @@ ladder would try first is looked up among the hidden: *first pick* is its time o
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 from collections import Counter
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks import parser_of
 from benchmarks.cost_model import LEAST, left_out
 from benchmarks.forest import rows_of
 from benchmarks.landscapes import Evidence, read_landscapes, read_records, records_of
@@ -116,9 +116,9 @@ def lines(found: Sequence[Pick], hidden: str) -> Iterator[str]:
             yield f"{hidden:12} {device:30} {rung:12} {len(own):8} {len(losses):8} {figures}"
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("records", nargs="*", help="databases or files of JSON Lines (default: benchmarks/landscapes)")
     parser.add_argument("--profile", type=Path, action="append", default=[], help="a device profile as JSON")
     options = parser.parse_args(arguments)
@@ -133,9 +133,3 @@ def main(arguments: list[str]) -> None:
     print(f"{'hidden':12} {'device':30} {'rung':12} {'problems':>8} {'measured':>8} first pick 9 of 10 below   worst")
     for hidden in HIDDEN:
         print(*lines(list(picks(current, profiles, hidden)), hidden), sep="\n")
-
-
-if __name__ == "__main__":
-    import sys
-
-    main(sys.argv[1:])

@@ -11,7 +11,6 @@ Then two kernels of equal speed, for which a race takes longest, are raced on a 
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import time
@@ -21,7 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.table import list_table
+from benchmarks import parser_of
+from benchmarks.report import list_table
 from feinsum.timing.races import BAND, LOOKS, Race, median_interval, run_race
 
 RATIOS: Final = (1.0, 1.01, 1.03, 1.05, 1.1, 1.3)
@@ -174,7 +174,7 @@ def page(races: int, word: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--races", type=int, default=600, help="of each ratio")
     parser.add_argument("--device", default="cpu", help="on which one race is run")
     parser.add_argument("--page", help="write the tables to this file")
@@ -184,7 +184,3 @@ def main() -> None:
         Path(arguments.page).write_text(text, encoding="utf-8")
     else:
         print(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-README = Path(__file__).parents[1] / "README.md"
+from benchmarks import ROOT
+
+README = ROOT / "README.md"
 
 
 def main() -> None:
@@ -37,7 +39,3 @@ def printed(command: str, environment: dict[str, str]) -> str:
     print(command, file=sys.stderr, flush=True)
     arguments = shlex.split(command.replace("\\\n", " "), comments=True)
     return subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """How quickly each sampler finds fast configurations of recorded spaces.
 
-    python benchmarks/samplers.py                        # the landscapes of tests/landscapes and three synthetic ones
-    python benchmarks/samplers.py mine.json records.jsonl --seeds 40
-    python benchmarks/samplers.py --large --budgets 400 1000 3000 --seeds 3
+    python -m benchmarks samplers                        # the landscapes of tests/landscapes and three synthetic ones
+    python -m benchmarks samplers mine.json records.jsonl --seeds 40
+    python -m benchmarks samplers --large --budgets 400 1000 3000 --seeds 3
 
 For every landscape and sampler: the trials needed to come within 5% of the optimum (median over seeds), the quality
 (optimum / best found; mean over seeds) after 50, 100, 200 and 400 trials, and the time of the sampler itself.  ``.json``
@@ -12,16 +12,15 @@ a landscape for each einsum, device and version of a space.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import parser_of
 from feinsum.search.landscape import Landscape, replay
 from feinsum.search.sampler import SAMPLERS
 
@@ -96,9 +95,9 @@ def measure(landscape: Landscape, sampler: str, seeds: int, budgets: list[int], 
     return f"{sampler:12s}{near:>8s}{qualities}{elapsed_ms:9.2f}"
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table for each landscape."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("paths", nargs="*", type=Path, help="recorded landscapes (.json) or tuning records (.jsonl)")
     parser.add_argument("--seeds", type=int, default=20, help="runs of each sampler")
     parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS, help="trials after which quality is shown")
@@ -117,7 +116,3 @@ def main(arguments: list[str]) -> None:
         for sampler in SAMPLERS:
             seeds = 1 if sampler == "exhaustive" else options.seeds
             print(measure(landscape, sampler, seeds, options.budgets, options.ahead), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

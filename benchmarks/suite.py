@@ -1,288 +1,150 @@
-"""feinsum beside its peers: every engine on the same inputs and cores, in one run.
+"""feinsum beside its peers: every engine on the same inputs and cores, in one run.  Three commands, a list each.
 
     python -m benchmarks suite                                  # the short list on the CPU device, all peers installed
     python -m benchmarks suite --cases all --side gpu --device gpu --out h200.jsonl
     python -m benchmarks suite --cases sem_interp_p7 --peers numpy,jax --python /tmp/peers/bin/python
 
-Each engine is a process of its own.  Engines take turns, a few times round, and before each round the copy bandwidth and
-the rate of multiply-add are measured, as they drift: roofline = max(operations / rate, least bytes / bandwidth).  Times
-are medians over all turns.  An engine whose first evaluation takes longer than the cut-off is left out of the case.
+    python -m benchmarks wide --limit 2                         # einsums that nobody tuned: two of each class, on the CPU
+    python -m benchmarks wide --class rich --tune 20            # each tuned for 20 s as well
+    python -m benchmarks wide --cases tccg_0 dg_ --layout turned --out wide.jsonl
+    python -m benchmarks wide --side gpu --minutes 9 --ahead 8  # what 9 minutes suffice for; again for the next ones
+    python -m benchmarks wide --cases tccg_34 --ordered         # peers copy views into the order that is asked for
+
+    python -m benchmarks seissol                                # seven einsums, orders 4 to 7, two types, on the CPU
+    python -m benchmarks seissol --cases volume local --order 6 --dtypes float64 --peers numpy,torch
+    python -m benchmarks seissol --print volume --order 6       # the program
+
+The suite measures all that is asked for; the other two leave out what the file of results has already.  Untuned is what
+`generate` takes first where all records of the very einsum are hidden from it, those that come with feinsum among them.
+Programs of SeisSol are plans of their einsums (:func:`feinsum.plan`), for arrays as numpy has them: raised, as one launch
+for each instruction, and `generate` itself, they are called with device arrays in the same rounds, until results are there.
+How engines are timed: :mod:`benchmarks.measure`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import datetime
-import json
-import os
-import platform
-import sys
+import random
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from statistics import median
-from typing import Any
 
 import feinsum as fe
-from benchmarks.cases import Case, describe, long_sizes
-from benchmarks.engines.problem import write_problem
-from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
-from benchmarks.peers import PEERS, peers_for
-from benchmarks.report import write_report
-from benchmarks.results import OURS, Row, read_results, summary
-from benchmarks.selection import select
-from benchmarks.table import print_results, print_row
+from benchmarks import parser_of
+from benchmarks.cases import Case, describe
+from benchmarks.cases.lists import CLASSES, LAYOUTS, MEGABYTES, ORDERS, WORKLOADS, base, seissol_cases, select, wide_cases
+from benchmarks.engines.process import EngineProcess
+from benchmarks.engines.programs import plan_of_elements
+from benchmarks.measure import Command, add_options, drive
+from benchmarks.peers import peers_for
+from benchmarks.report import LANGUAGE, ORDERED, TUNED
+from benchmarks.rows import OURS, Row
 
-_REST_S = 0.01
-"""Before each turn, for the threads of the engine before it to go to sleep."""
-_START_S = 120.0
-_MIN_TURN_S = 0.01
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to measure.
-
-    :ivar seconds: of samples for each engine and case.
-    :ivar rounds: turns of each engine.
-    :ivar cutoff_s: the longest first evaluation.
-    :ivar prepare_s: the longest time to load and compile.
-    """
-
-    device: fe.Device
-    side: str
-    seconds: float
-    rounds: int
-    cutoff_s: float
-    prepare_s: float
+SEISSOL_PEERS = {
+    "cpu": "numpy,opt_einsum,torch,jax,tblis,onemkl,libxsmm",
+    "gpu": "torch,torch_compile,jax,cupy,cutensor",
+}
 
 
-def main() -> None:
-    arguments = _parser().parse_args()
-    cases = select(arguments.cases)
-    device = fe.device(arguments.device or arguments.side)
-    options = Options(
-        device,
-        arguments.side,
-        arguments.seconds,
-        arguments.rounds,
-        arguments.cutoff,
-        arguments.prepare,
-    )
-    with contextlib.ExitStack() as stack, open(arguments.out, "a", encoding="utf-8") as out:
-        ours = stack.enter_context(EngineProcess(OURS, how={"database": arguments.database}))
-        names = arguments.peers.split(",") if arguments.peers else peers_for(options.side)
-        engines = [ours, *(stack.enter_context(EngineProcess(name, arguments.python)) for name in names)]
-        versions, engines = installed(engines)
-        print(f"{device}, {len(cases)} cases beside {', '.join(e.name for e in engines[1:]) or 'nothing'}", flush=True)
-        rows = []
-        for case in cases:
-            for dtype in (d for d in arguments.dtypes.split(",") if d in case["dtypes"]):
-                row = {**measure(case, dtype, engines, options), "machine": machine(device), "versions": versions}
-                out.write(json.dumps(row) + "\n")
-                out.flush()
-                print_row(row)
-                rows.append(row)
-    print_results(rows)
-    if arguments.report:
-        write_report(read_results(arguments.out), arguments.report)
+def _beside(arguments: argparse.Namespace, **how: object) -> list[EngineProcess]:
+    """The peers that are asked for, or all for the side."""
+    names = arguments.peers.split(",") if arguments.peers else peers_for(arguments.side)
+    return [EngineProcess(name, arguments.python, how=how) for name in names]
 
 
-def measure(
-    case: Case,
-    dtype: str,
-    engines: list[EngineProcess],
-    options: Options,
-    written: str | None = None,
-    alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> Row:
-    """The row of a case in one element type; see :mod:`benchmarks.results`.
-
-    :param written: where its problem is, if it was written before.
-    :param alone: what stops all else that uses the device, for as long as engines are timed.
-    """
-    e, sizes = describe(case, options.side, dtype, long=True), long_sizes(case, options.side)
-    with tempfile.TemporaryDirectory(prefix="feinsum-benchmark-") as own:
-        directory = written or own
-        if written is None:
-            write_problem(directory, e, sizes, side=options.side, device=options.device)
-        told = _begin(engines, directory, options)
-        running = [engine for engine in engines if told[engine.name]["status"] == "ok"]
-        with alone():
-            turns, peaks = _take_turns(engines[0], running, told, options)
-    for name, taken in turns.items():
-        if told[name]["status"] == "ok":
-            told[name] |= summary(taken)
-    counts = case[options.side]
-    flops, nbytes = int(counts["flops"]["pairwise_shared"]), counts["min_bytes"][dtype]
-    return {
-        "case": case["name"],
-        "family": case["family"],
-        "einsum": case["einsum"],
-        "outputs": case["n_outputs"],
-        "dtype": dtype,
-        "side": options.side,
-        "sizes": counts["sizes"],
-        "flops": flops,
-        "bytes": nbytes,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "load": os.getloadavg()[0],
-        "peaks": peaks,
-        **_rooflines(peaks, flops, nbytes, dtype),
-        "engines": told,
-    }
-
-
-def _begin(engines: list[EngineProcess], directory: str, options: Options) -> dict[str, dict[str, Any]]:
-    """Load a problem, evaluate it once, and check the result, in every engine.
-
-    Nothing is timed but the first evaluation, so all load at once, and check at once, where there is a core for each.
-    """
-
-    def load(engine: EngineProcess) -> dict[str, Any]:
-        return engine.ask(options.prepare_s, "load", directory=directory, **engine.how)
-
-    def check(engine: EngineProcess) -> dict[str, Any]:
-        return engine.ask(options.prepare_s, "check")
-
-    def first(engine: EngineProcess) -> dict[str, Any]:
-        started = time.perf_counter()
-        # feinsum is not let off: what it does is what is asked about.
-        engine.ask(options.prepare_s if engine.how else options.cutoff_s, "first")
-        return {"first_s": round(time.perf_counter() - started, 4)}
-
-    told: dict[str, dict[str, Any]] = {engine.name: {"status": "ok"} for engine in engines}
-    at_once = len(engines) if len(os.sched_getaffinity(0)) > len(engines) else 1
-    with ThreadPoolExecutor(at_once) as pool:
-        for ask, run in ((load, pool.map), (first, map), (check, pool.map)):
-            left = [engine for engine in engines if told[engine.name]["status"] == "ok"]
-            for engine, answer in zip(left, run(partial(_answer, ask), left), strict=True):
-                told[engine.name] |= answer
-    for own in told.values():
-        if own["status"] == "ok" and own["error_of_bound"] > 1:
-            own |= {"status": "wrong", "message": f"{own['error_of_bound']:.3g} times the error of rounding"}
-    return told
-
-
-def _answer(ask: Callable[[EngineProcess], dict[str, Any]], engine: EngineProcess) -> dict[str, Any]:
-    """What an engine answers, or how it failed."""
-    try:
-        return ask(engine)
-    except CutOffError as error:
-        return {"status": "slow", "message": str(error)}
-    except FailedError as error:
-        return {"status": "failed", "message": str(error)}
-
-
-def _take_turns(
-    ours: EngineProcess, running: list[EngineProcess], told: dict[str, dict[str, Any]], options: Options
-) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
-    """The turns of each engine, and the peaks of the meantime; an engine that fails on the way is told so."""
-    turns: dict[str, list[dict[str, Any]]] = {engine.name: [] for engine in running}
-    peaks = []
-    for k in range(options.rounds):
-        peaks.append(_peaks(ours, options))
-        first = k % max(1, len(running))
-        for engine in running[first:] + running[:first]:
-            if told[engine.name]["status"] != "ok":
-                continue
-            time.sleep(_REST_S)
-            try:
-                limit = 5 * options.prepare_s + options.seconds
-                turns[engine.name].append(
-                    engine.ask(limit, "turn", seconds=max(_MIN_TURN_S, options.seconds / options.rounds))
-                )
-            except (CutOffError, FailedError) as error:
-                told[engine.name] = {"status": "failed", "message": str(error)}
-    peaks.append(_peaks(ours, options))
-    return turns, _together(peaks)
-
-
-def _together(peaks: list[dict[str, float]]) -> dict[str, float]:
-    """Of bandwidths, which drift, the median; of rates, which only other programs lower, the highest."""
-    return {name: float(f"{(max if 'flops' in name else median)(p[name] for p in peaks):.5g}") for name in peaks[0]}
-
-
-def _peaks(ours: EngineProcess, options: Options) -> dict[str, float]:
-    """By the process of ours, which is started again if the case has killed it."""
-    try:
-        return ours.ask(options.prepare_s, "peaks", device=options.device.id)
-    except (CutOffError, FailedError) as error:
-        sys.exit(f"the peaks of {options.device} cannot be measured: {error}")
-
-
-def _rooflines(peaks: dict[str, float], flops: int, nbytes: int, dtype: str) -> dict[str, float]:
-    """The least time by these peaks; ``vector_roofline_s`` leaves out the matrix units, where there are some."""
-    bits = 8 * fe.array("x", 1, dtype).dtype.itemsize
-    vector, memory_s = peaks[f"fp{bits}_flops_per_s"], nbytes / peaks["copy_bytes_per_s"]
-    matrix = peaks.get(f"fp{bits}_matrix_flops_per_s", 0.0)
-    rooflines = {"roofline_s": max(flops / max(vector, matrix), memory_s)}
-    return rooflines | ({"vector_roofline_s": max(flops / vector, memory_s)} if matrix else {})
-
-
-def installed(engines: list[EngineProcess]) -> tuple[dict[str, str], list[EngineProcess]]:
-    """The versions of all packages and of the BLAS of each engine, and the engines that are installed."""
-    versions: dict[str, str] = {}
-    found = []
-    for engine in engines:
-        try:
-            told = engine.ask(_START_S, "hello")
-            versions |= told["versions"] | {f"BLAS of {engine.name}:": x for x in [", ".join(told["libraries"])] if x}
-            found.append(engine)
-        except (CutOffError, FailedError) as error:
-            if engine.name == OURS:
-                sys.exit(f"feinsum does not start: {error}")
-            print(f"{engine.name} is left out: {error}", flush=True)
-            engine.close()
-    return versions, found
-
-
-def machine(device: fe.Device) -> dict[str, Any]:
-    """What was measured on, as plain data."""
-    profile = device.profile
-    return {
-        "device": profile.id,
-        "name": profile.name,
-        "driver": profile.driver,
-        "platform": profile.platform,
-        "processor": next(_processor(), platform.processor()),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-def _processor() -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                yield line.partition(":")[2].strip()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def suite() -> None:
+    """Cases of suite.json, with the records that come with feinsum."""
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--cases", nargs="+", default=["short"], help="names of cases, 'short', 'all' or 'seissol' (default: short)"
     )
-    parser.add_argument("--dtypes", default="float64,float32", help="separated by commas")
-    parser.add_argument("--side", choices=("cpu", "gpu"), default="cpu", help="whose sizes (default: cpu)")
-    parser.add_argument("--device", help="see feinsum.device; by default the side")
-    parser.add_argument("--peers", help=f"some of {','.join(PEERS)}; by default all for the side")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter that has the peers (default: this one)")
-    parser.add_argument("--database", help="a store of records besides those that come with feinsum")
-    parser.add_argument("--out", default="results.jsonl", help="results are appended here (default: results.jsonl)")
-    parser.add_argument("--report", metavar="FILE.rst", help="write all results of the file of --out as a page")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of samples for each engine and case (default: 1)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each engine (default: 5)")
-    parser.add_argument("--cutoff", type=float, default=3.0, help="seconds of the longest first run (default: 3)")
-    parser.add_argument("--prepare", type=float, default=120.0, help="seconds to load and compile (default: 120)")
-    return parser
+    add_options(parser, "results.jsonl", "by default all for the side", 1.0, 5, 3.0)
+    arguments = parser.parse_args()
+    dtypes = arguments.dtypes.split(",")
+    wanted = [(case, dtype) for case in select(arguments.cases) for dtype in dtypes if dtype in case["dtypes"]]
+    engines = [EngineProcess(OURS, how={"database": arguments.database}), *_beside(arguments)]
+    command = Command("suite", wanted, engines, is_whole=lambda _: False)
+    drive(command, fe.device(arguments.device or arguments.side), arguments)
 
 
-if __name__ == "__main__":
-    main()
+def wide() -> None:
+    """Einsums that nobody tuned."""
+    parser = parser_of(__doc__)
+    add = parser.add_argument
+    add("--class", dest="classes", nargs="+", choices=CLASSES, default=CLASSES, help="(default: all)")
+    add("--cases", nargs="+", default=(), help="names of cases, or what they begin with (default: all)")
+    add("--layout", dest="layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS, help="(default: both)")
+    add("--limit", type=int, help="so many cases of each class in each layout")
+    add("--share", type=_share, help="as 1/2: the first of two halves, for two machines or GPUs side by side")
+    add("--ordered", action="store_true", help="the results of peers lie in memory as their axes are asked for; no views")
+    add("--tune", type=float, default=0.0, metavar="SECONDS", help="tune each for so long, too (default: do not)")
+    add_options(parser, "wide.jsonl", "by default all for the side")
+    arguments = parser.parse_args()
+
+    def told(case: Case, row: Row) -> None:
+        row |= {"layout": case["layout"], **({ORDERED: True} if arguments.ordered else {})}
+        if TUNED in row["engines"]:
+            row[TUNED] = row["engines"].pop(TUNED)
+
+    with tempfile.TemporaryDirectory(prefix="feinsum-wide-") as stores:
+        untuned = {"database": f"{stores}/untuned.sqlite", "hidden": True}
+        tuned = {"database": f"{stores}/tuned.sqlite", "tune_s": arguments.tune}
+        engines = [EngineProcess(OURS, how=untuned)]
+        engines += [EngineProcess(TUNED, engine=OURS, how=tuned)] if arguments.tune else []
+        engines += _beside(arguments, ordered=arguments.ordered)
+        command = Command(
+            "wide",
+            [(case, dtype) for case in _sample(arguments) for dtype in arguments.dtypes.split(",")],
+            engines,
+            told,
+            ahead=untuned,
+            is_whole=lambda row: TUNED in row or not arguments.tune,
+            prepare_s=arguments.tune,
+        )
+        drive(command, fe.device(arguments.device or arguments.side), arguments)
+
+
+def _sample(arguments: argparse.Namespace) -> list[Case]:
+    """The cases; where the time may not suffice for all a fair sample, both layouts and types of a case together."""
+    cases = wide_cases(arguments.classes, arguments.layouts, arguments.cases, arguments.limit)
+    if not arguments.minutes and not arguments.share:
+        return cases
+    bases = sorted({base(case["name"]) for case in cases})
+    random.Random(0).shuffle(bases)
+    number, shares = arguments.share or (1, 1)
+    bases = bases[number - 1 :: shares]
+    return sorted((case for case in cases if base(case["name"]) in bases), key=lambda c: bases.index(base(c["name"])))
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, shares = (int(part) for part in text.split("/"))
+    if not 1 <= number <= shares:
+        raise ValueError(text)
+    return number, shares
+
+
+def seissol() -> None:
+    """Kernels of SeisSol as programs of the immediate language, too."""
+    parser = parser_of(__doc__)
+    add = parser.add_argument
+    add("--cases", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS), help="(default: all)")
+    add("--order", dest="orders", nargs="+", type=int, default=list(ORDERS), help="(default: 4 5 6 7), in turn")
+    add("--megabytes", type=float, help=f"of arrays in float64 (default: {MEGABYTES['cpu']}, on GPUs {MEGABYTES['gpu']})")
+    add("--print", dest="shown", choices=list(WORKLOADS), help="print the program and nothing else")
+    add_options(parser, "seissol.jsonl", f"default: {SEISSOL_PEERS['cpu']}, on GPUs {SEISSOL_PEERS['gpu']}")
+    arguments = parser.parse_args()
+    if arguments.shown:
+        for case in seissol_cases([arguments.shown], arguments.orders):
+            for dtype in arguments.dtypes.split(","):
+                print(plan_of_elements(describe(case, "cpu", dtype, long=True), arguments.shown))
+        return
+
+    def told(case: Case, row: Row) -> None:
+        row |= {"workload": case["workload"], "order": case["order"], LANGUAGE: row["engines"].pop(LANGUAGE)}
+
+    how = {"database": arguments.database}
+    arguments.peers = arguments.peers or SEISSOL_PEERS[arguments.side]
+    engines = [EngineProcess(name, how=how) for name in (OURS, LANGUAGE)] + _beside(arguments)
+    megabytes = MEGABYTES | ({arguments.side: arguments.megabytes} if arguments.megabytes else {})
+    cases = [case for order in arguments.orders for case in seissol_cases(arguments.cases, [order], megabytes)]
+    wanted = [(case, dtype) for dtype in arguments.dtypes.split(",") for case in cases]
+    command = Command("seissol", wanted, engines, told, {**how, "programs": True})
+    drive(command, fe.device(arguments.device or arguments.side), arguments)

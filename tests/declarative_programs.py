@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.declarative import ATTENTION as ATTENTION
-from benchmarks.declarative import GELU as GELU
-from benchmarks.declarative import LAYER_NORM as LAYER_NORM
+from benchmarks.cases.declarative import ATTENTION as ATTENTION
+from benchmarks.cases.declarative import GELU as GELU
+from benchmarks.cases.declarative import LAYER_NORM as LAYER_NORM
 
 MATMUL = """\
 A = Tensor<M, K; dtype>

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import feinsum as fe
-from benchmarks.arrays import __main__ as arrays
-from benchmarks.arrays.__main__ import read_lines
-from benchmarks.arrays.table import tables, write_page
+from benchmarks import report
+from benchmarks.arrays import groups
 from benchmarks.arrays.training import evaluated, random_einsum
+from benchmarks.rows import read_rows
 from feinsum.interop.derivatives import spell
 
 DOC = Path(__file__).parents[1] / "doc"
@@ -18,15 +18,15 @@ DOC = Path(__file__).parents[1] / "doc"
 
 def test_the_page_is_that_of_its_results(tmp_path: Path) -> None:
     """The tables of doc/arrays.rst are what the command makes of the results beside them."""
-    write_page(read_lines(DOC / "arrays-gpu.jsonl"), tmp_path / "page.rst")
+    report.write_page(read_rows(DOC / "arrays-gpu.jsonl"), tmp_path / "page.rst")
     assert (tmp_path / "page.rst").read_text() == (DOC / "arrays-gpu.rst").read_text()
 
 
 def test_what_fails_is_a_row_that_says_so() -> None:
     """An error of one group is told in a table of its own."""
-    [row] = arrays.measured("calls", None, arrays._parser().parse_args([]))
+    [row] = groups.measured("calls", None, groups.parser().parse_args([]))
     assert "AttributeError" in row["failed"]
-    [(title, _, [line])] = tables([{"group": "calls", **row}])
+    [(title, _, [line])] = report.arrays([{"group": "calls", **row}])
     assert title == "calls: failed"
     assert "AttributeError" in line[1]
 

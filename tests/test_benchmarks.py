@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -12,8 +13,11 @@ import numpy as np
 import pytest
 
 import feinsum as fe
+from benchmarks import report
+from benchmarks.__main__ import COMMANDS
 from benchmarks.cases import CASES, describe, long_sizes
-from benchmarks.declarative import page
+from benchmarks.cases.lists import WORKLOADS, seissol_cases, select
+from benchmarks.cases.tensor import cases as tensor_cases
 from benchmarks.engines.problem import Problem, Values, write_problem
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError, engine_environment
 from benchmarks.engines.programs import Language, in_program, plan_of_elements
@@ -22,14 +26,7 @@ from benchmarks.peers.arrays import Numpy, OptEinsum, Tblis
 from benchmarks.peers.base import Engine
 from benchmarks.peers.loops import loops_source
 from benchmarks.peers.matrices import Libxsmm, Matrices, Onemkl
-from benchmarks.report import write_report
-from benchmarks.results import Row, best_peer, fraction, geometric_mean, headline, read_results, speed_up, summary
-from benchmarks.seissol.cases import WORKLOADS, seissol_cases
-from benchmarks.seissol.table import bound, missed, write_page
-from benchmarks.selection import select
-from benchmarks.table import HEADINGS, case_table, cells
-from benchmarks.tensor.__main__ import page as tensor_page
-from benchmarks.tensor.cases import cases as tensor_cases
+from benchmarks.rows import Row, best_peer, fraction, geometric_mean, headline, modern, read_rows, speed_up, summary
 
 ROOT = Path(__file__).parents[1]
 
@@ -127,7 +124,7 @@ def test_a_run_of_the_suite(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "cupy is left out" in done.stdout
-    (row,) = read_results(out)
+    (row,) = read_rows(out)
     assert {name: engine["status"] for name, engine in row["engines"].items()} == {"feinsum": "ok", "numpy": "ok"}
     assert row["flops"] / row["peaks"]["fp32_flops_per_s"] <= row["roofline_s"] * 1.001
     assert row["bytes"] / row["peaks"]["copy_bytes_per_s"] <= row["roofline_s"] * 1.001
@@ -196,10 +193,20 @@ def test_rows_without_ours_or_a_peer() -> None:
     assert speed_up(alone) is None
     assert speed_up(without) is None
     assert fraction(without) is None
-    of_alone, of_without = (dict(zip(HEADINGS, cells(row), strict=True)) for row in (alone, without))
+    of_alone, of_without = (
+        dict(zip(report.SUITE, report.cells(row, report.SUITE), strict=True)) for row in (alone, without)
+    )
     assert [of_alone[x] for x in ("peer ms", "peer", "times", "by cpu", "peer's")] == ["-"] * 5
     assert [of_without[x] for x in ("ours ms", "times", "GFLOP/s", "GB/s", "roofline")] == ["-"] * 5
-    assert case_table([alone])[0] == ["case", "type", "ours ms", "±", "GFLOP/s", "GB/s", "roofline"]
+    assert report.row_table("", [alone], report.SUITE).headings == [
+        "case",
+        "type",
+        "ours ms",
+        "±",
+        "GFLOP/s",
+        "GB/s",
+        "roofline",
+    ]
 
 
 def test_summaries_are_medians() -> None:
@@ -214,10 +221,10 @@ def test_summaries_are_medians() -> None:
 def test_later_results_replace_earlier_ones(tmp_path: Path) -> None:
     """Of two rows for one case, type, side and device, the last counts; a page is made of it."""
     results, page = tmp_path / "r.jsonl", tmp_path / "page.rst"
-    rows = [made_row(feinsum=2.0, numpy=4.0), made_row(feinsum=1.0, numpy=4.0)]
+    rows = [modern(made_row(feinsum=t, numpy=4.0)) for t in (2.0, 1.0)]
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert read_results(results) == rows[1:]
-    write_report(rows[1:], page)
+    assert read_rows(results) == rows[1:]
+    report.write_page(rows[1:], page)
     assert '"c", "float64", "1000.000"' in page.read_text()
 
 
@@ -233,14 +240,13 @@ def test_elements_of_a_mesh_are_a_long_axis() -> None:
 
 
 def test_commands_are_listed() -> None:
-    """Without a command, all are listed, and every one of them is a module or a package that can be run."""
+    """Without a command, all are listed, and every one of them is a function of a module."""
     done = subprocess.run([sys.executable, "-m", "benchmarks"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     names = [line.split()[0] for line in done.stderr.splitlines() if line.startswith("  ")]
-    assert "suite" in names
-    for name in names:
-        stem = ROOT / "benchmarks" / name.replace("-", "_")
-        assert stem.with_suffix(".py").exists() or (stem / "__main__.py").exists(), name
+    assert names == list(COMMANDS)
+    for name, entry in COMMANDS.items():
+        assert callable(getattr(importlib.import_module(f"benchmarks.{entry.module}"), entry.function)), name
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -276,26 +282,27 @@ def test_programs_of_seissol_are_timed_beside_others(cpu: fe.Device, tmp_path: P
 def test_what_misses_a_bar_of_seissol(tmp_path: Path) -> None:
     """Is told by name; what has one instruction has no bar for launches, and low orders none for the rate."""
     row = made_row(feinsum=4.0, numpy=5.0) | {"workload": "volume", "order": 6, "einsum": "a,b,c->", "load": 1.0}
-    row |= {"language": {"times": {"generate": 0.9, "launches": 1.5}}, "date": "2026-11-22T00:00:00"}
-    assert missed(row) == ["language", "launches", "times", "peak"]
-    assert missed(row | {"order": 5, "einsum": "a,b->"}) == ["language", "times"]
-    write_page([row], tmp_path / "page.rst")
+    row |= {"language": {"times": {"generate": 0.9, "launches": 1.5}}, "date": "2026-11-22T00:00:00", "command": "seissol"}
+    assert report.missed(row) == ["language", "launches", "times", "peak"]
+    assert report.missed(row | {"order": 5, "einsum": "a,b->"}) == ["language", "times"]
+    report.write_page([row], tmp_path / "page.rst")
     text = (tmp_path / "page.rst").read_text()
     assert "language at most 1.03: 1.11 in geometric mean, missed by 1 of 1 (volume 1)" in text
     assert '"volume", "6", "float64", "4000.000"' in text
-    assert bound(row) == "rate"
+    assert report.bound(row) == "rate"
     moving = row | {"roofline_s": 2 * row["roofline_s"]}
-    assert bound(moving) == "bandwidth"
-    write_page([row, moving], tmp_path / "page.rst")
+    assert report.bound(moving) == "bandwidth"
+    report.write_page([row, moving], tmp_path / "page.rst")
     assert "missed by 2 of 2 (volume 2); 1 of these are bound by bandwidth" in (tmp_path / "page.rst").read_text()
 
 
 @pytest.mark.parametrize("results", sorted((ROOT / "doc").glob("tensor-*.jsonl")), ids=lambda path: path.stem)
-def test_tables_of_the_tensor_language_are_those_of_their_results(results: Path) -> None:
+def test_tables_of_the_tensor_language_are_those_of_their_results(results: Path, tmp_path: Path) -> None:
     """A page has what its command makes of the lines beside it, and every case of the command has a line or is named."""
-    lines = [json.loads(text) for text in results.read_text(encoding="utf-8").splitlines()]
-    assert tensor_page(lines) == results.with_suffix(".rst").read_text(encoding="utf-8")
-    assert {line["case"] for line in lines} <= {case.name for case in tensor_cases()}
+    rows = read_rows(results)
+    report.write_page(rows, tmp_path / "page.rst")
+    assert (tmp_path / "page.rst").read_text() == results.with_suffix(".rst").read_text(encoding="utf-8")
+    assert {row["case"] for row in rows} <= {case.name for case in tensor_cases()}
 
 
 def test_a_table_of_the_tensor_language_names_what_misses_a_bar() -> None:
@@ -303,16 +310,16 @@ def test_a_table_of_the_tensor_language_names_what_misses_a_bar() -> None:
     about = {"machine": "A", "device": "cpu:a", "driver": "1", "date": "2026-01-02", "versions": {"torch": "2"}}
     ratios = {"general_over_best": 0.5, "einsum_over_best": 1.5, "general_over_einsum": 0.33, "einsum_over_generate": None}
     row = {"case": "gemm 4^3 float32 beta 0", "seconds": {"general": 3e-6, "einsum": 1e-6, "torch": 1.5e-6}}
-    text = tensor_page([{**about, **ratios, **row, "best_over_torch": 1.5}])
-    assert (
-        "Made by ``python -m benchmarks tensor --page`` from 1 results of 2026-01-02, on A (``cpu:a``, driver 1); torch 2."
-        in text
+    rows = [modern({**about, **ratios, **row, "best_over_torch": 1.5})]
+    assert report.about(rows) == (
+        "Measured 2026-01-02 by ``python -m benchmarks tensor`` on A (``cpu:a``), driver 1; torch 2."
     )
-    assert "at least as fast as the best peer: 1 of 1\n" in text
-    assert "at least half as fast as einsums: 0 of 1 (not: gemm 4^3 float32 beta 0 0.33)" in text
+    _, *sentences = report.tensor(rows)
+    assert "batched products: the better route is at least as fast as the best peer: 1 of 1" in sentences
+    assert "the general route is at least half as fast as einsums: 0 of 1 (not: gemm 4^3 float32 beta 0 0.33)" in sentences
 
 
-def test_programs_are_measured_against_the_faster_copy() -> None:
+def test_programs_are_measured_against_the_faster_copy(tmp_path: Path) -> None:
     """A kernel that copies may be slower than the device; each device has a table, the newest lines count."""
     line = {
         "program": "softmax",
@@ -324,10 +331,11 @@ def test_programs_are_measured_against_the_faster_copy() -> None:
         "against": "copy",
         "bar": 0.8,
     }
-    text = page(
-        [line | {"times_as_fast_as": {"copy": 9.0}}, line, line | {"device": "cpu:some", "times_as_fast_as": {"copy": 0.7}}]
-    )
-    assert "0.80 (peak copy)" in text
-    assert "0.70 (copy)" in text
-    assert "9.0" not in text
-    assert text.index("On ``cpu:some``") < text.index("On ``gpu:some``")
+    other = {"device": "cpu:some", "times_as_fast_as": {"copy": 0.7}}
+    results = tmp_path / "declarative.jsonl"
+    lines = [line | {"times_as_fast_as": {"copy": 9.0}}, line, line | other]
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (of_cpu, of_gpu) = report.declarative(read_rows(results))
+    assert of_cpu.title == "On ``cpu:some``, 2026-11-23"
+    assert "0.70 (copy)" in of_cpu.lines[0]
+    assert [line[3] for line in of_gpu.lines] == ["0.80 (peak copy)"]

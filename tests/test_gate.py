@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks import gate
 from benchmarks.engines.process import FailedError
-from benchmarks.gate import __main__ as gate
-from benchmarks.gate.verdict import HEADINGS, Finding, mean_of
+from benchmarks.gate import HEADINGS, Finding, mean_of
 
 
 def noisy(ratio: float, noise: float = 0.1, count: int = 30, seed: int = 0) -> list[tuple[float, float]]:

@@ -11,7 +11,7 @@ from kernels import make_kernel, run
 from numpy.testing import assert_allclose
 
 import feinsum as fe
-from benchmarks.forms.kernels import FORMS, form_data, form_kernel
+from benchmarks.cases.forms import FORMS, form_data, form_kernel
 from feinsum.devices import Device
 from feinsum.errors import MatchError
 from feinsum.match.flat import FlatStore

@@ -1,4 +1,4 @@
-"""Samplers on recorded landscapes, which need no device: see benchmarks/samplers.py for the whole table."""
+"""Samplers on recorded landscapes, which need no device: see `python -m benchmarks samplers` for the whole table."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cases import describe, long_sizes
+from benchmarks.cases.lists import CLASSES, wide_cases
 from benchmarks.engines.ours import unseen
-from benchmarks.results import read_results
-from benchmarks.wide.cases import CLASSES, wide_cases
-from benchmarks.wide.table import means
+from benchmarks.report import Table, wide
+from benchmarks.rows import read_rows
 from feinsum.candidates.records import Inquiry, Question
 from feinsum.database.stores import open_stores
 from feinsum.registry import matching_spaces
@@ -43,7 +43,7 @@ def test_parts_of_the_list() -> None:
     """Some of each class, spread over it, and cases by what their names begin with."""
     assert Counter(case["family"] for case in wide_cases(limit=2)) == dict.fromkeys(CLASSES, 4)
     assert [case["name"] for case in wide_cases(["rich"], ["turned"], ["tccg_4", "experts"], 1)] == ["tccg_40.turned"]
-    with pytest.raises(ValueError, match=r"no case of benchmarks/wide/cases.csv is called nothing"):
+    with pytest.raises(ValueError, match=r"no case of benchmarks/cases/wide.csv is called nothing"):
         wide_cases(names=["nothing"])
 
 
@@ -80,12 +80,13 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
     assert "1 results beside tuned, numpy; 0 are there already" in run("float32")
     assert "1 results beside tuned, numpy; 1 are there already" in run("float32,float64")
-    rows = read_results(out)
+    rows = read_rows(out)
     assert [row["dtype"] for row in rows] == ["float32", "float64"]
     assert all(row["tuned"]["status"] == row["engines"]["feinsum"]["status"] == "ok" for row in rows)
     assert all(set(row["engines"]) == {"feinsum", "numpy"} for row in rows)
     assert all(row["engines"]["feinsum"]["rung"] != "exact" for row in rows)
-    assert [line[:3] for line in means(rows)] == [
+    [means, _] = [part for part in wide(rows) if isinstance(part, Table)]
+    assert [line[:3] for line in means.lines] == [
         ["streams", kind, n] for kind, n in zip(("float64", "float32", "both"), "112", strict=True)
     ]
     assert json.loads(out.read_text().splitlines()[0])["layout"] == "given"

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from benchmarks.arrays.clock import Side, Way
+from benchmarks.arrays.side import Side
+from benchmarks.measure import Way
 
 _FACES, _FACE_NODES = 4, 10
 _KEPT_BYTES_PER_CALL = 16

@@ -13,7 +13,7 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks.arrays.calls import gradient
-from benchmarks.arrays.clock import Side
+from benchmarks.arrays.side import Side
 from feinsum.tune.batch import Result, run_batch
 from feinsum.tune.jobs import Job
 from feinsum.tune.lanes import several

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from benchmarks.arrays.clock import Side, Way
-from benchmarks.processes import pool_of
+from benchmarks.ahead import pool_of
+from benchmarks.arrays.side import Side
+from benchmarks.measure import Way
 
 
 @dataclass(frozen=True)

@@ -38,3 +38,8 @@ def installed_here(names: Iterable[str]) -> Iterator[tuple[str, Any]]:
             yield name, PEERS[name]()
         except ImportError as error:
             print(f"{name} is left out: {error}", flush=True)
+
+
+def peer_versions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of what some of the peers need."""
+    return dict(pair for _, peer in installed_here(names) for pair in peer.versions().items())

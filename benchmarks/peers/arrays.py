@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.engines.problem import Problem
-from benchmarks.peers.base import CORES, Engine
+from benchmarks.peers.base import CORES, Engine, Offer, Work
 from benchmarks.peers.loops import loops_source
 
 
@@ -16,6 +18,9 @@ class Numpy(Engine):
     """numpy.einsum along the cheapest path; with BLAS where it sees a matrix product."""
 
     packages = ("numpy",)
+
+    def functions(self) -> Any:
+        return SimpleNamespace(einsum=partial(np.einsum, optimize=True))
 
     def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
         path = ["einsum_path", *problem.path]
@@ -85,3 +90,9 @@ class Numba(Engine):
             return results
 
         return evaluate
+
+    def offers(self, name: str, work: Work, side: str) -> Iterator[Offer]:
+        """Where there are loops for it, given by a function of numba."""
+        if name in work.special:
+            loops = self._numba.njit(parallel=True, fastmath=True)(work.special[name](self._numba))
+            yield self.offer(name, partial(loops, *work.arrays.values()))

@@ -11,8 +11,10 @@ import importlib.metadata
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +23,31 @@ from benchmarks.engines.problem import Problem, Values
 CORES = len(os.sched_getaffinity(0))
 BATCH_S = 5e-3
 """Runs on a GPU are enqueued together for about so long, so that their launches overlap."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is asked for that is no einsum, written once for all libraries.
+
+    :ivar arrays: the arguments by name.
+    :ivar compute: takes the functions of a library (:meth:`Engine.functions`) and its arrays by name; returns the result.
+    :ivar output: the argument that takes the result; "" where it is a new array.
+    :ivar special: the same by the name of a peer, in the quickest of its ways, and the loops that numba compiles.
+    """
+
+    arrays: Mapping[str, Values]
+    compute: Callable[..., Any]
+    output: str = ""
+    special: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+class Offer(NamedTuple):
+    """A way in which a peer does some work: what runs it once, what waits for it, and what does both for a numpy array."""
+
+    name: str
+    run: Callable[[], Any]
+    wait: Callable[[], object]
+    fetch: Callable[[], Values]
 
 
 class Engine:
@@ -97,9 +124,13 @@ class Engine:
 
     def sample(self, runs: int) -> float:
         """Seconds of one of so many evaluations in a row."""
+        return self.timed(self._run, runs)
+
+    def timed(self, run: Callable[[], object], runs: int) -> float:
+        """Seconds of one of so many runs of whatever uses this peer's arrays."""
         start = time.perf_counter()
         for _ in range(runs):
-            self._run()
+            run()
         self.wait()
         return (time.perf_counter() - start) / runs
 
@@ -125,6 +156,18 @@ class Engine:
     def contiguous(self, values: Any) -> Any:
         """An output whose axes lie in memory as they stand in the subscripts."""
         return np.ascontiguousarray(values)
+
+    def functions(self) -> Any:
+        """What :class:`Work` is written with besides operators: ``einsum`` and, of some, functions of networks."""
+        raise NotImplementedError
+
+    def offers(self, name: str, work: Work, side: str) -> Iterator[Offer]:
+        """The ways in which this peer, called `name`, does some work, on arrays of its own."""
+        held = {key: self.adopt(values.copy(), side) for key, values in work.arrays.items()}
+        yield self.offer(name, partial(work.special.get(name, work.compute), self.functions(), **held))
+
+    def offer(self, name: str, run: Callable[[], Any]) -> Offer:
+        return Offer(name, run, self.wait, lambda: self.fetch(run()))
 
     def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
         raise NotImplementedError

@@ -31,6 +31,9 @@ class Cupy(Engine):
     def contiguous(self, values: Any) -> Any:
         return self._cupy.ascontiguousarray(values)
 
+    def functions(self) -> Any:
+        return self._cupy
+
     def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
         path = ["einsum_path", *problem.path]
         einsum = self._cupy.einsum
@@ -42,11 +45,12 @@ class Cupy(Engine):
     def runs_per_sample(self) -> int:
         return self._batch()
 
-    def sample(self, runs: int) -> float:
+    def timed(self, run: Callable[[], object], runs: int) -> float:
+        """By events of the stream."""
         begin, end = self._cupy.cuda.Event(), self._cupy.cuda.Event()
         begin.record()
         for _ in range(runs):
-            self._run()
+            run()
         end.record()
         end.synchronize()
         return float(self._cupy.cuda.get_elapsed_time(begin, end)) * 1e-3 / runs

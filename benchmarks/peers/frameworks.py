@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.engines.problem import Problem, Values
-from benchmarks.peers.base import CORES, Engine
+from benchmarks.peers.base import CORES, Engine, Offer, Work
 
 
 class Torch(Engine):
@@ -47,6 +49,24 @@ class Torch(Engine):
         einsum = self._torch.einsum
         return lambda a: [einsum(problem.subscripts, *(a[x] for x in row)) for row in problem.rows]
 
+    def functions(self) -> Any:
+        """Its own, layer_norm over the last axis."""
+        own = self._torch.nn.functional
+        return SimpleNamespace(
+            torch=self._torch,
+            einsum=self._torch.einsum,
+            softmax=self._torch.softmax,
+            gelu=own.gelu,
+            layer_norm=lambda x, gamma, beta: own.layer_norm(x, x.shape[-1:], gamma, beta),
+        )
+
+    def offers(self, name: str, work: Work, side: str) -> Iterator[Offer]:
+        """As it is called, and compiled."""
+        yield from super().offers(name, work, side)
+        function = self._torch.compile(partial(work.special.get(name, work.compute), self.functions()))
+        held = {key: self.adopt(values.copy(), side) for key, values in work.arrays.items()}
+        yield self.offer("torch.compile", partial(function, **held))
+
     def wait(self) -> None:
         if self._cuda:
             self._torch.cuda.synchronize()
@@ -54,13 +74,14 @@ class Torch(Engine):
     def runs_per_sample(self) -> int:
         return self._batch() if self._cuda else 1
 
-    def sample(self, runs: int) -> float:
+    def timed(self, run: Callable[[], object], runs: int) -> float:
+        """By events of the stream, where there is one."""
         if not self._cuda:
-            return super().sample(runs)
+            return super().timed(run, runs)
         begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         for _ in range(runs):
-            self._run()
+            run()
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) * 1e-3 / runs
@@ -119,15 +140,34 @@ class Jax(Engine):
     def wait(self) -> None:
         self._jax.block_until_ready(self._result)
 
-    def following(self, function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
-        """A function compiled, whose last result :meth:`wait` waits for."""
-        compiled = self._jax.jit(function, **how)
+    def functions(self) -> Any:
+        """Its own, gelu by the error function, layer_norm over the last axis."""
 
-        def run(*arguments: Any) -> Any:
-            self._result = compiled(*arguments)
+        def layer_norm(x: Any, gamma: Any, beta: Any) -> Any:
+            mean = x.mean(-1, keepdims=True)
+            variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+            return (x - mean) * self._jax.lax.rsqrt(variance + 1e-5) * gamma + beta
+
+        return SimpleNamespace(
+            einsum=partial(self._jax.numpy.einsum, optimize="optimal"),
+            softmax=self._jax.nn.softmax,
+            gelu=partial(self._jax.nn.gelu, approximate=False),
+            layer_norm=layer_norm,
+        )
+
+    def offers(self, name: str, work: Work, side: str) -> Iterator[Offer]:
+        """Compiled; the output, which does not change, is given away to each run."""
+        held = {key: self.adopt(values.copy(), side) for key, values in work.arrays.items()}
+        outputs = {work.output: held.pop(work.output)} if work.output else {}
+        functions = self.functions()
+        step = self._jax.jit(lambda out, given: work.compute(functions, **out, **given), donate_argnums=0)
+
+        def run() -> Any:
+            self._result = step(outputs, held)
+            outputs.update(dict.fromkeys(outputs, self._result))
             return self._result
 
-        return run
+        yield self.offer(name, run)
 
     def runs_per_sample(self) -> int:
         return self._batch() if self._on_gpu else 1

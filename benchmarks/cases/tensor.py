@@ -6,8 +6,8 @@ so that ``C = A B`` of the program is ``c = b @ a`` of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import comb
 from typing import Any
 
@@ -28,8 +28,8 @@ class Case:
     :ivar numbers: scalars that are given at the call.
     :ivar einsum: the subscripts and operands that `generate` is asked for, in C order, and the epilogue; None for what is
         several einsums.
-    :ivar compute: the new output from C-contiguous batches, written with ``@`` and ``+``; any library's arrays.
-    :ivar in_place: the same by torch's functions that write a given array; None where `compute` is all there is.
+    :ivar compute: the new output from C-contiguous batches, written with ``@`` and ``+``, see :class:`Work`.
+    :ivar special: the same by functions that write a given array, by the name of a peer.
     """
 
     name: str
@@ -39,8 +39,8 @@ class Case:
     output: str
     numbers: Mapping[str, float]
     einsum: tuple[str, tuple[str, ...], str] | None
-    compute: Callable[[Any], Any]
-    in_place: Callable[[Any, Any], Any] | None = None
+    compute: Callable[..., Any]
+    special: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     @property
     def instance_bytes(self) -> int:
@@ -71,15 +71,16 @@ def gemm(n: int, dtype: str, beta: int) -> Case:
     parameters = ", ".join(f"%{x}: memref<{t}x{n}x{n}x?>" for x in "ABC")
     shapes = dict.fromkeys("ABC", (n, n, "E"))
 
-    def compute(x: Any) -> Any:
-        return x.B @ x.A + x.C if beta else x.B @ x.A
+    def compute(xp: Any, A: Any, B: Any, C: Any) -> Any:
+        return B @ A + C if beta else B @ A
 
-    def in_place(torch: Any, x: Any) -> Any:
-        return torch.baddbmm(x.C, x.B, x.A, out=x.C) if beta else torch.bmm(x.B, x.A, out=x.C)
+    def by_torch(xp: Any, A: Any, B: Any, C: Any) -> Any:
+        return xp.torch.baddbmm(C, B, A, out=C) if beta else xp.torch.bmm(B, A, out=C)
 
+    special = {"torch": by_torch} | ({} if beta else {"numpy": lambda xp, A, B, C: np.matmul(B, A, out=C)})
     einsum = "enk,ekm->enm", ("B", "A"), "v + out" if beta else ""
     name = f"gemm {n}^3 {dtype} beta {beta}"
-    return Case(name, _function(parameters, lines), dtype, shapes, "C", {}, einsum, compute, in_place)
+    return Case(name, _function(parameters, lines), dtype, shapes, "C", {}, einsum, compute, special)
 
 
 def unknown_gemm(n: int, dtype: str) -> Case:
@@ -113,8 +114,8 @@ def chain(dtype: str, rows: int = 56, columns: int = 9) -> Case:
         "Q",
         {},
         ("lk,eql,epq->epk", ("K", "P", "A"), "v + out"),
-        lambda x: x.Q + x.A @ (x.P @ x.K),
-        lambda torch, x: torch.baddbmm(x.Q, x.A, x.P @ x.K, out=x.Q),
+        lambda xp, K, P, A, Q: Q + A @ (P @ K),
+        {"torch": lambda xp, K, P, A, Q: xp.torch.baddbmm(Q, A, P @ K, out=Q)},
     )
 
 
@@ -133,16 +134,16 @@ def volume(dtype: str, rows: int = 56, columns: int = 9) -> Case:
     shapes: dict[str, tuple[int | str, ...]] = {f"K{d}": (m, m) for d in range(3)}
     shapes |= {f"A{d}": (q, q, "E") for d in range(3)} | dict.fromkeys("PQ", (m, q, "E"))
 
-    def compute(x: Any) -> Any:
-        return x.Q + x.A0 @ (x.P @ x.K0) + x.A1 @ (x.P @ x.K1) + x.A2 @ (x.P @ x.K2)
+    def compute(xp: Any, P: Any, Q: Any, **x: Any) -> Any:
+        return Q + x["A0"] @ (P @ x["K0"]) + x["A1"] @ (P @ x["K1"]) + x["A2"] @ (P @ x["K2"])
 
-    def in_place(torch: Any, x: Any) -> Any:
-        for A, K in ((x.A0, x.K0), (x.A1, x.K1), (x.A2, x.K2)):
-            torch.baddbmm(x.Q, A, x.P @ K, out=x.Q)
-        return x.Q
+    def by_torch(xp: Any, P: Any, Q: Any, **x: Any) -> Any:
+        for d in range(3):
+            xp.torch.baddbmm(Q, x[f"A{d}"], P @ x[f"K{d}"], out=Q)
+        return Q
 
     name = f"volume {m}x{q} {dtype}"
-    return Case(name, _function(", ".join(parameters), lines), dtype, shapes, "Q", {}, None, compute, in_place)
+    return Case(name, _function(", ".join(parameters), lines), dtype, shapes, "Q", {}, None, compute, {"torch": by_torch})
 
 
 def derivatives(dtype: str, order: int = 5, columns: int = 9) -> Case:
@@ -174,23 +175,17 @@ def derivatives(dtype: str, order: int = 5, columns: int = 9) -> Case:
     shapes |= {f"A{d}": (q, q, "E") for d in range(3)} | dict.fromkeys("QI", (m, q, "E"))
     numbers = {f"t{j}": 1 / (j + 1) ** 2 for j in range(order)}
 
-    def stages(x: Any) -> Iterator[tuple[int, Any]]:
-        last = x.Q
+    def compute(xp: Any, Q: Any, **x: Any) -> Any:
+        last, result = Q, numbers["t0"] * Q
         for j in range(1, order):
             above, here = rows[j - 1], rows[j]
-            kernels = (x.K0, x.K1, x.K2)
-            parts = [A @ (last @ K[:above, :here]) for A, K in zip((x.A0, x.A1, x.A2), kernels, strict=True)]
+            parts = [x[f"A{d}"] @ (last @ x[f"K{d}"][:above, :here]) for d in range(3)]
             last = parts[0] + parts[1] + parts[2]
-            yield here, numbers[f"t{j}"] * last
-
-    def compute(x: Any) -> Any:
-        result = numbers["t0"] * x.Q
-        if hasattr(result, "at"):
-            for here, part in stages(x):
+            part = numbers[f"t{j}"] * last
+            if hasattr(result, "at"):
                 result = result.at[..., :here].add(part)
-            return result
-        for here, part in stages(x):
-            result[..., :here] += part
+            else:
+                result[..., :here] += part
         return result
 
     name = f"derivatives {m}x{q} {dtype}"

@@ -12,27 +12,91 @@ beyond the bound of its row; then, or where only this checkout fails, the exit c
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import feinsum as fe
+from benchmarks import ROOT, parser_of
 from benchmarks.cases import SHORT_LIST, Case, describe, long_sizes
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
-from benchmarks.gate.verdict import HEADINGS, Finding, Pair, mean_of
+from benchmarks.report import TEXTS, duration
 from feinsum.cli.output import print_table
+from feinsum.timing.races import median_interval
 
-ROOT = Path(__file__).parents[2]
 _PACKAGES = ("transforms", "tuning_db")
 """Directories of a checkout that are packages inside feinsum, see setup.cfg."""
-_SCRIPT = Path(__file__).with_name("side.py")
+_SCRIPT = ROOT / "benchmarks" / "engines" / "side.py"
 _LIMIT_S = 120.0
 BOUNDS = {"kernel": 0.05, "mean": 0.02, "call": 0.05, "first": 0.1, "import": 0.1}
 """How much longer each may take, as a part of the base's time."""
+
+
+ERROR = 0.1
+"""Intervals miss the true ratio with this probability, on either side in equal parts."""
+
+Pair = tuple[float, float]
+"""Seconds of the base and of this checkout, measured one after the other."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A line of the gate.
+
+    :ivar pairs: none where one side failed, see `failure`.
+    :ivar bound: how much longer than the base it may take, 0.05 for 5%.
+    :ivar failure: why it was not measured.
+    :ivar is_regression: whether only this checkout failed.
+    """
+
+    what: str
+    pairs: Sequence[Pair]
+    bound: float
+    failure: str = ""
+    is_regression: bool = False
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the median of the ratios of this checkout's time to the base's."""
+        low, high = median_interval([math.log(new / old) for old, new in self.pairs], ERROR)
+        return math.exp(low), math.exp(high)
+
+    @property
+    def ratio(self) -> float:
+        """The median; above 1 is slower."""
+        return median(new / old for old, new in self.pairs)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether even the lower end of the interval is beyond the bound, or only this checkout fails."""
+        return self.is_regression if not self.pairs else self.interval[0] > 1 + self.bound
+
+    def cells(self) -> list[str]:
+        """A line under :data:`HEADINGS`."""
+        bound = f"{self.bound:.0%}"
+        if not self.pairs:
+            return [self.what, *"----", bound, "FAILS" if self.is_slower else "skipped", self.failure]
+        (low, high), (old, new) = self.interval, (median(side) for side in zip(*self.pairs, strict=True))
+        verdict = "SLOWER" if self.is_slower else "faster" if high < 1 else "ok"
+        interval = f"{low:.3f} to {high:.3f}" if math.isfinite(high) else "too few pairs"
+        return [self.what, duration(old), duration(new), f"{self.ratio:.3f}", interval, bound, verdict, self.failure]
+
+
+HEADINGS = ("what", "base", "this", "this/base", "interval", "may be", "verdict", "remark")
+
+
+def mean_of(findings: Iterable[Finding], bound: float) -> Finding:
+    """The geometric mean of several, round by round."""
+    rounds = zip(*(f.pairs for f in findings if f.pairs), strict=False)
+    pairs = [tuple(math.exp(fmean(math.log(pair[k]) for pair in own)) for k in (0, 1)) for own in rounds]
+    return Finding("kernels, geometric mean", [(old, new) for old, new in pairs], bound)
 
 
 class GateError(Exception):
@@ -40,7 +104,13 @@ class GateError(Exception):
 
 
 def main() -> None:
-    options = _parser().parse_args()
+    parser = parser_of(__doc__, "cpu")
+    parser.add_argument("--base", help="a git revision (default: the last tag v*)")
+    parser.add_argument("--kernels", type=int, default=12, help="of the short list (default: 12)")
+    parser.add_argument(
+        "--pairs", type=int, default=15, help="of calls and imports; kernels have twice as many (default: 15)"
+    )
+    options = parser.parse_args()
     try:
         base = options.base or last_release()
         with tempfile.TemporaryDirectory(prefix="feinsum-gate-") as folder:
@@ -49,7 +119,7 @@ def main() -> None:
     except GateError as error:
         sys.exit(f"gate: {error}")
     print(f"this checkout against {base} on {fe.device(options.device)}; ratios above 1 are slower\n")
-    print_table(HEADINGS, [finding.cells() for finding in findings], left=["what", "interval", "verdict", "remark"])
+    print_table(HEADINGS, [finding.cells() for finding in findings], left=TEXTS)
     slower = [finding.what for finding in findings if finding.is_slower]
     print(f"\nslower beyond the noise: {', '.join(slower) or 'nothing'}")
     sys.exit(1 if slower else 0)
@@ -93,16 +163,17 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, check=False)
 
 
-def process_of(side: Path, caches: Path) -> EngineProcess:
-    """A process with the feinsum of a folder, caches in another; byte code is kept in the first, as after installing."""
-    environment = {"PYTHONPATH": str(side), "XDG_DATA_HOME": str(caches), "PYTHONDONTWRITEBYTECODE": ""}
-    environment |= dict.fromkeys(("XDG_CACHE_HOME", "CUDA_CACHE_PATH"), str(caches))
-    command = [
-        sys.executable,
-        "-P",
-        "-c",  # without -P the directory where it starts comes before PYTHONPATH
-        _SCRIPT.read_text(encoding="utf-8"),
-    ]
+def process_of(side: Path, caches: Path | None, **more: str) -> EngineProcess:
+    """A process with the feinsum of a folder, caches in another or those of the user.
+
+    Byte code is kept in the first, as after installing.
+
+    :param more: of its environment.
+    """
+    environment = {"PYTHONPATH": str(side), "PYTHONDONTWRITEBYTECODE": "", **more}
+    environment |= dict.fromkeys(("XDG_DATA_HOME", "XDG_CACHE_HOME", "CUDA_CACHE_PATH"), str(caches)) if caches else {}
+    # Without -P the directory where it starts comes before PYTHONPATH.
+    command = [sys.executable, "-P", "-c", _SCRIPT.read_text(encoding="utf-8")]
     return EngineProcess(side.name, command=command, environment=environment)
 
 
@@ -189,18 +260,3 @@ def paired(
         return Finding(what, [], bound, f"failed on the way: {error}", is_regression=True)
     told = "; ".join(f"{('base', 'this')[k]}: {why}" for k, why in failed.items())
     return Finding(what, pairs, bound, told, is_regression=set(failed) == {1})
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", help="a git revision (default: the last tag v*)")
-    parser.add_argument("--device", default="cpu", help="see feinsum.device (default: cpu)")
-    parser.add_argument("--kernels", type=int, default=12, help="of the short list (default: 12)")
-    parser.add_argument(
-        "--pairs", type=int, default=15, help="of calls and imports; kernels have twice as many (default: 15)"
-    )
-    return parser
-
-
-if __name__ == "__main__":
-    main()

@@ -2,8 +2,7 @@
 
     python -m benchmarks arrays                                   # on the CPU, a minute or two
     python -m benchmarks arrays --groups calls host               # a part
-    python -m benchmarks arrays --side gpu --processes 14 --report doc/arrays-gpu.rst
-    python -m benchmarks arrays --read doc/arrays-gpu.jsonl       # the tables of what was measured
+    python -m benchmarks arrays --side gpu --processes 14
 
 calls: one kernel called in every way, beside its raw launch.  host: how long the caller is busy with small arrays.  copies:
 the memory that a call takes besides its result.  leaks: what stays of ten thousand calls.  streams: that nothing waits
@@ -14,59 +13,43 @@ devices: two equal GPUs told apart, each computing what lies on it, both tuned a
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.metadata
-import json
 import os
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import feinsum as fe
-from benchmarks.results import Row
-from benchmarks.suite import machine
+from benchmarks import parser_of
+from benchmarks.measure import keep, stamp
+from benchmarks.report import show
 
 GROUPS = ("calls", "host", "copies", "leaks", "streams", "gradcheck", "training", "devices")
 _PACKAGES = ("numpy", "torch", "jax", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "opt_einsum")
 
 
 def main() -> None:
-    arguments = _parser().parse_args()
-    from benchmarks.arrays.table import print_tables, write_page
-
-    rows = [row for path in arguments.read for row in read_lines(path)] if arguments.read else run(arguments)
-    print_tables(rows)
-    if arguments.report:
-        write_page(rows, arguments.report)
-    if any("failed" in row for row in rows):
-        sys.exit(1)
-
-
-def run(arguments: argparse.Namespace) -> list[Row]:
-    """Measure the groups that are asked for, and add their rows to the file of results; gives the rows."""
+    """Measure the groups that are asked for."""
+    arguments = parser().parse_args()
     # JAX takes three quarters of a GPU's memory at its first array unless it is told not to.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)  # torch 2.13, of itself
-    from benchmarks.arrays.clock import Side
+    from benchmarks.arrays.side import Side
 
     side = Side(arguments.side, fe.device(arguments.device or arguments.side), arguments.rounds)
-    about = {"side": side.name, "machine": machine(side.device), "versions": dict(_versions())}
-    rows = []
-    with open(arguments.out, "a", encoding="utf-8") as out:
-        for group in arguments.groups:
-            begin = time.monotonic()
-            for found in measured(group, side, arguments):
-                date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-                row = {"group": group, **found, "date": date, "load": round(os.getloadavg()[0], 1), **about}
-                out.write(json.dumps(row) + "\n")
-                out.flush()
-                rows.append(row)
-            print(f"{group}: {time.monotonic() - begin:.0f} s", flush=True)
-    return rows
+    versions, rows = dict(_versions()), []
+    for group in arguments.groups:
+        begin = time.monotonic()
+        for found in measured(group, side, arguments):
+            rows.append(stamp("arrays", side.device, versions, {"group": group, **found, "side": side.name}))
+            keep(arguments.out, rows[-1])
+        print(f"{group}: {time.monotonic() - begin:.0f} s", flush=True)
+    show(rows)
+    if any("failed" in row for row in rows):
+        sys.exit(1)
 
 
 def measured(group: str, side: Any, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -89,12 +72,6 @@ def measured(group: str, side: Any, arguments: argparse.Namespace) -> Iterator[d
         yield {"name": group, "failed": traceback.format_exc()}
 
 
-def read_lines(path: str | Path) -> list[Row]:
-    """The rows of a file; of several for one thing on one device the last."""
-    rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
-    return list({(row["group"], row["name"], row["machine"]["device"]): row for row in rows}.values())
-
-
 def _versions() -> Iterator[tuple[str, str]]:
     for name in _PACKAGES:
         try:
@@ -103,9 +80,10 @@ def _versions() -> Iterator[tuple[str, str]]:
             continue
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    made = parser_of(__doc__)
+    add = made.add_argument
     add("--groups", nargs="+", choices=GROUPS, default=GROUPS, help="(default: all)")
     add("--side", choices=("cpu", "gpu"), default="cpu", help="whose sizes (default: cpu)")
     add("--device", help="see feinsum.device; by default the side")
@@ -114,10 +92,4 @@ def _parser() -> argparse.ArgumentParser:
     add("--einsums", type=int, default=100, help="random einsums for gradcheck (default: 100)")
     add("--processes", type=int, default=1, help="for gradcheck, and to make kernels beforehand (default: 1)")
     add("--out", default="arrays.jsonl", help="results are appended here (default: arrays.jsonl)")
-    add("--read", nargs="+", metavar="FILE", help="only show the results of these files")
-    add("--report", metavar="FILE.rst", help="write the tables as a page")
-    return parser
-
-
-if __name__ == "__main__":
-    main()
+    return made

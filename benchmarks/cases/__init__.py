@@ -1,15 +1,15 @@
-"""The cases of benchmarks/suite.json as batched einsums."""
+"""The cases of benchmarks/suite.json as batched einsums; other lists and programs are modules of this package."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import feinsum as fe
+from benchmarks import ROOT
 
 Case = dict[str, Any]
-CASES: list[Case] = json.loads((Path(__file__).parent / "suite.json").read_text(encoding="utf-8"))["cases"]
+CASES: list[Case] = json.loads((ROOT / "benchmarks" / "suite.json").read_text(encoding="utf-8"))["cases"]
 SHORT_LIST = [case for case in CASES if case["cpu"].get("short_list")]
 
 _MESHES = ("dg", "ader", "sem")
@@ -25,16 +25,12 @@ def describe(case: Case, side: str, dtype: str, *, long: bool = False) -> fe.Bat
     if long:
         axes |= dict.fromkeys(_element_index(case), "E")
     terms = case["einsum"].partition("->")[0].split(",")
-    return fe.batched_einsum(
-        case["einsum"],
-        [
-            [
-                fe.array(name.replace("'", "_prime"), [axes[letter] for letter in term], dtype)
-                for name, term in zip(row, terms, strict=True)
-            ]
-            for row in case["arg_rows"]
-        ],
-    )
+    arrays = {
+        name: fe.array(name.replace("'", "_prime"), [axes[letter] for letter in term], dtype)
+        for row in case["arg_rows"]
+        for name, term in zip(row, terms, strict=True)
+    }
+    return fe.batched_einsum(case["einsum"], [[arrays[name] for name in row] for row in case["arg_rows"]])
 
 
 def long_sizes(case: Case, side: str) -> dict[str, int]:
@@ -45,3 +41,11 @@ def long_sizes(case: Case, side: str) -> dict[str, int]:
 
 def _element_index(case: Case) -> str:
     return str(case.get("long", "e" if case["family"] in _MESHES else ""))
+
+
+def count(case: Case, side: str) -> None:
+    """Add to the side of a case the operations and least bytes that suite.json has of its own."""
+    for dtype in case["dtypes"]:
+        e, sizes = describe(case, side, dtype, long=True), long_sizes(case, side)
+        case[side].setdefault("flops", {"pairwise_shared": e.flops(sizes)})
+        case[side].setdefault("min_bytes", {})[dtype] = e.min_bytes(sizes)

@@ -1,1 +1,0 @@
-"""Kernels in the style of a form compiler."""

@@ -1,1 +1,0 @@
-"""Whether this checkout is slower than the last release: paired measurements of both, and a verdict."""

@@ -1,1 +1,0 @@
-"""Kernels of SeisSol as programs of the immediate language."""

@@ -1,1 +1,0 @@
-"""Programs of the tensor language by both routes."""

@@ -1,1 +1,0 @@
-"""The wide list: einsums that nobody tuned."""
