@@ -11,12 +11,12 @@ minimum of the samples, in milliseconds.
 from __future__ import annotations
 
 import random
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from benchmarks import parser_of
+from benchmarks.rows import spread
 from feinsum.arrays import Array, array
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.einsum import BatchedEinsum, batched_einsum, einsum
@@ -113,9 +113,7 @@ def _times(einsums: Iterator[BatchedEinsum]) -> Iterator[float]:
 
 def show(what: str, rows: int, seconds: list[float]) -> None:
     """Print a line of the table."""
-    median = statistics.median(seconds)
-    spread = statistics.median(abs(s - median) for s in seconds)
-    print(f"{what:<34}{rows:>6}{median * 1e3:>12.4f}{spread * 1e3:>12.4f}{min(seconds) * 1e3:>12.4f}")
+    print(f"{what:<34}{rows:>6}" + "".join(f"{value * 1e3:>12.4f}" for value in spread(seconds).values()))
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from benchmarks.ahead import pool_of
 from benchmarks.forest import Row, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_records, write_landscapes
 from benchmarks.report import list_table
+from benchmarks.rows import lost
 from benchmarks.starts import starts_of
 from feinsum.cost.model import FILE, CostModel
 from feinsum.devices import DeviceProfile
@@ -71,14 +72,14 @@ def predict(model: CostModel, rows: Sequence[Row]) -> list[float]:
 
 def cross_validate(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> tuple[dict[Problem, float], dict[str, float]]:
     """What is lost by the first pick for each problem, and the median factor between prediction and truth by kind."""
-    lost: dict[Problem, float] = {}
+    first: dict[Problem, float] = {}
     errors: dict[str, list[float]] = {}
     for model, unseen in left_out(rows, by):
         predicted = predict(model, unseen)
-        lost |= losses(unseen, predicted)
+        first |= losses(unseen, predicted)
         for row, t in zip(unseen, predicted, strict=True):
             errors.setdefault(row.kind, []).append(abs(math.log(t / row.time_s)))
-    return lost, {kind: math.exp(statistics.median(values)) for kind, values in errors.items()}
+    return first, {kind: math.exp(statistics.median(values)) for kind, values in errors.items()}
 
 
 def by_default(rows: Sequence[Row]) -> dict[Problem, float]:
@@ -101,14 +102,11 @@ def table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], dict[str, float]]
         "default of the highest rank": by_default(rows),
     }
     lines = [("left out", "device", "problems", "first pick", "9 of 10 below", "worst")]
-    for name, lost in measured.items():
-        for device in sorted({row.problem.device for row in rows}):
-            values = sorted(value for problem, value in lost.items() if problem.device == device)
-            if values:
-                mean = math.exp(statistics.fmean(map(math.log, values)))
-                ninth = values[math.ceil(0.9 * len(values)) - 1]
-                told = (f"{mean:.2f}", f"{ninth:.2f}", f"{values[-1]:.1f}")
-                lines.append((name, f"``{device}``", str(len(values)), *told))
+    for name, found in measured.items():
+        by_device: dict[str, list[float]] = {}
+        for problem, value in found.items():
+            by_device.setdefault(problem.device, []).append(value)
+        lines += [(name, f"``{device}``", str(len(own)), *lost(own)) for device, own in sorted(by_device.items())]
     return lines, factors
 
 

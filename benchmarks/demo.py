@@ -1,14 +1,12 @@
-"""The demonstration that ``make demo`` runs: tune three einsums, compare with numpy, use the kernels in a new process.
+"""The demonstration that ``make demo`` runs: tune three einsums, compare, use the kernels in a new process.
 
 What the user's store knows already is not tuned again, so a second run only measures and checks.
 """
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,9 +14,11 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks import ROOT, parser_of
+from benchmarks.measure import in_turns, sampler
 from feinsum.cli.output import PERFORMANCE, performance, print_table
 from feinsum.database import locate
 from feinsum.report.units import duration, figure
+from feinsum.validate.reference import random_inputs, references
 
 TUNING_S = 36.0
 """Seconds of tuning for each einsum: with what follows, two minutes in all."""
@@ -31,17 +31,6 @@ class Case:
     name: str
     einsum: fe.BatchedEinsum
     sizes: dict[str, int]
-
-    def inputs(self) -> dict[str, np.ndarray]:
-        """Random arrays of mixed sign."""
-        rng = np.random.default_rng(0)
-        shapes = {a.name: [self.sizes.get(axis, axis) for axis in a.shape] for a in self.einsum.arrays}
-        return {a.name: rng.uniform(-1, 1, shapes[a.name]).astype(a.dtype) for a in self.einsum.arrays}
-
-    def by_numpy(self, arrays: dict[str, np.ndarray], optimize: bool) -> list[np.ndarray]:
-        """Every output by numpy.einsum."""
-        rows = [[arrays[a.name] for (a,) in row] for row in self.einsum.args]
-        return [np.einsum(self.einsum.subscripts, *operands, optimize=optimize) for operands in rows]
 
 
 def cases() -> list[Case]:
@@ -79,7 +68,7 @@ def main() -> None:
     print("numpy     numpy.einsum(optimize=True); plain numpy: numpy.einsum without it")
     print(f"records   {locate()}")
     print()
-    print("the same kernels from a new process, against numpy:", flush=True)
+    print("the same kernels from a new process, against references:", flush=True)
     sys.exit(subprocess.run([sys.executable, "-m", "benchmarks", "demo", "--check"], cwd=ROOT, check=False).returncode)
 
 
@@ -104,46 +93,30 @@ def measure(case: Case, kernel: fe.Kernel) -> list[str]:
     roof = fe.roofline(case.einsum, kernel.device, case.sizes)
     row = [case.name, *performance(timing.median_s, timing.spread_s, roof.flops, roof.bytes)]
     row.append(f"{roof.seconds / timing.median_s:.0%}")
-    arrays = case.inputs()
+    arrays = random_inputs(case.einsum, case.einsum.resolve(case.sizes), 0)
+    rows = [[arrays[a.name] for (a,) in row] for row in case.einsum.args]
     for optimize in (True, False):
-        seconds = numpy_s(case, arrays, optimize)
+
+        def by_numpy(optimize: bool = optimize) -> None:
+            for operands in rows:
+                np.einsum(case.einsum.subscripts, *operands, optimize=optimize)
+
+        seconds = median(in_turns({"numpy": sampler(by_numpy)}, 64, 0.5)["numpy"])
         row += [duration(seconds), f"{seconds / timing.median_s:.1f}x"]
     return row
 
 
-def numpy_s(case: Case, arrays: dict[str, np.ndarray], optimize: bool) -> float:
-    """The median time of numpy, over as many runs as fit in half a second."""
-    samples: list[float] = []
-    while sum(samples) < 0.5:
-        start = time.perf_counter()
-        case.by_numpy(arrays, optimize)
-        samples.append(time.perf_counter() - start)
-    return median(samples)
-
-
 def check() -> int:
-    """Generate each kernel, compare it with numpy, and return an exit code."""
+    """Generate each kernel, compare it with the reference, and return an exit code."""
     wrong = 0
     for case in cases():
-        kernel = fe.generate(case.einsum, sizes=case.sizes)
-        arrays = case.inputs()
+        e, lengths = case.einsum, case.einsum.resolve(case.sizes)
+        kernel, arrays = fe.generate(e, sizes=case.sizes), random_inputs(e, lengths, 0)
         found = kernel(**arrays)
-        expected = case.by_numpy(arrays, optimize=True)
-        sizes = case.by_numpy({name: abs(values) for name, values in arrays.items()}, optimize=True)
-        outputs = [found] if case.einsum.b == 1 else list(found)
         worst = max(
-            float((abs(ours - numpys) / (roundoff(case) * size)).max())
-            for ours, numpys, size in zip(outputs, expected, sizes, strict=True)
+            float((abs(ours[np.ix_(*reference.at)] - reference.expected) / reference.bound).max())
+            for ours, reference in zip([found] if e.b == 1 else found, references(e, lengths, arrays, 0), strict=True)
         )
         wrong += not worst <= 1
         print(f"{case.name}: {'right' if worst <= 1 else 'WRONG'}, largest error {worst:.1%} of its bound ({kernel.rung})")
     return 1 if wrong else 0
-
-
-def roundoff(case: Case) -> float:
-    """Twice γ_K = K u / (1 - K u), as numpy errs by as much (Higham, Accuracy and Stability, section 3.1)."""
-    e = case.einsum
-    lengths = e.resolve(case.sizes)
-    terms = math.prod(lengths[letter] for letter in e.indexing.summed) + e.n - 1
-    u = float(np.finfo(e.dtype).eps) / 2
-    return 2 * terms * u / (1 - terms * u)

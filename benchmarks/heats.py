@@ -8,8 +8,6 @@ default of the first one's space with them.
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -18,6 +16,7 @@ from benchmarks import parser_of
 from benchmarks.cost_model import LEAST, left_out, predict
 from benchmarks.forest import Row, rows_of
 from benchmarks.landscapes import Evidence, read_landscapes
+from benchmarks.rows import lost
 from feinsum.candidates.entrants import ENTRANTS, HOPELESS, with_default
 from feinsum.candidates.spread import spread
 from feinsum.canonicalization import parse_key
@@ -90,10 +89,9 @@ def main() -> None:
         own = {at: t for at, t in evidence.times_s.items() if evidence.profiles[at.device].kind == kind}
         for device, problems in sorted(expectations(rows_of(Evidence(evidence.profiles, own))).items()):
             for choose in (alike, unlike, with_its_default):
-                lost = [losses(problems, choose, most) for most in range(1, ENTRANTS + 1)]
-                means = [f"{math.exp(statistics.fmean(map(math.log, each))):.2f}" for each in lost]
-                told = [f"{max(each):.1f}" for each in (lost[0], lost[-1])]
-                lines.append([device, str(len(problems)), choose.__name__.replace("_its_", " "), *means, *told])
+                told = [lost(losses(problems, choose, most)) for most in range(1, ENTRANTS + 1)]
+                figures = [*(mean for mean, *_ in told), told[0][-1], told[-1][-1]]
+                lines.append([device, str(len(problems)), choose.__name__.replace("_its_", " "), *figures])
     counts = [str(most) for most in range(1, ENTRANTS + 1)]
     print_table(
         ["device", "problems", "entrants", *counts, "worst of 1", f"of {ENTRANTS}"], lines, left=["device", "entrants"]

@@ -8,7 +8,6 @@ ladder would try first is looked up among the hidden: *first pick* is its time o
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,10 @@ from benchmarks import parser_of
 from benchmarks.cost_model import LEAST, left_out
 from benchmarks.forest import rows_of
 from benchmarks.landscapes import Evidence, read_landscapes, read_records, records_of
+from benchmarks.rows import lost
 from feinsum.candidates.ladder import Choice, candidates
 from feinsum.canonicalization import canonicalize_einsum, parse_key
+from feinsum.cli.output import print_table
 from feinsum.cost.model import CostModel
 from feinsum.database import TuningRecord
 from feinsum.database.selection import Selection, order, winners
@@ -34,6 +35,7 @@ HIDDEN: Mapping[str, Callable[[TuningRecord], Hashable]] = {
     "one pattern": lambda r: r.pattern_key,
 }
 """What records have in common that are hidden together."""
+HEADINGS = ("hidden", "device", "rung", "problems", "measured", "first pick", "9 of 10 below", "worst")
 
 
 class Kept:
@@ -105,15 +107,12 @@ def _loss(choice: Choice, measured: Sequence[TuningRecord]) -> float | None:
     return None if found is None else found / min(times.values())
 
 
-def lines(found: Sequence[Pick], hidden: str) -> Iterator[str]:
-    """The rows of a table."""
+def lines(found: Sequence[Pick], hidden: str) -> Iterator[list[str]]:
+    """Lines of a table under :data:`HEADINGS`."""
     for device, rung in sorted(Counter((p.device, p.rung) for p in found)):
         own = [p for p in found if (p.device, p.rung) == (device, rung)]
-        losses = sorted(p.loss for p in own if p.loss is not None)
-        if losses:
-            mean, ninth = math.exp(statistics.fmean(map(math.log, losses))), losses[math.ceil(0.9 * len(losses)) - 1]
-            figures = f"{mean:10.2f} {ninth:13.2f} {losses[-1]:7.1f}"
-            yield f"{hidden:12} {device:30} {rung:12} {len(own):8} {len(losses):8} {figures}"
+        if losses := [p.loss for p in own if p.loss is not None]:
+            yield [hidden, device, rung, str(len(own)), str(len(losses)), *lost(losses)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -130,6 +129,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kept = () if options.records else records_of(read_landscapes())
     records = {r.id: r for r in (*kept, *(r for place in options.records for r in read_records(place)))}.values()
     current = [r for r in records if r.status == "ok" and versions.get(r.space) == r.space_version]
-    print(f"{'hidden':12} {'device':30} {'rung':12} {'problems':>8} {'measured':>8} first pick 9 of 10 below   worst")
-    for hidden in HIDDEN:
-        print(*lines(list(picks(current, profiles, hidden)), hidden), sep="\n")
+    found = [line for hidden in HIDDEN for line in lines(list(picks(current, profiles, hidden)), hidden)]
+    print_table(HEADINGS, found, left=HEADINGS[:3])

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import LANDSCAPES
 from feinsum.canonicalization import canonicalize_einsum, parse_key
 from feinsum.database import Database, TuningRecord, jsonl
 from feinsum.devices import DeviceProfile
 from feinsum.devices.naming import slug
 from feinsum.space.chain import STEPS
-
-FOLDER = Path(__file__).parent / "landscapes"
 
 Configuration = tuple[tuple[str, Any], ...]
 
@@ -70,7 +69,7 @@ class Evidence:
         return count
 
 
-def read_landscapes(folder: Path = FOLDER) -> Evidence:
+def read_landscapes(folder: Path = LANDSCAPES) -> Evidence:
     """What is kept in a folder."""
     evidence = Evidence()
     for path in sorted(folder.glob("*.jsonl")):
@@ -114,7 +113,7 @@ def records_of(evidence: Evidence) -> Iterator[TuningRecord]:
                 )
 
 
-def write_landscapes(evidence: Evidence, folder: Path = FOLDER) -> None:
+def write_landscapes(evidence: Evidence, folder: Path = LANDSCAPES) -> None:
     """Keep all that is known of devices whose profile is known."""
     folder.mkdir(exist_ok=True)
     for device, profile in evidence.profiles.items():

@@ -138,6 +138,13 @@ def geometric_mean(values: Iterable[float | None]) -> float | None:
     return math.exp(sum(map(math.log, known)) / len(known)) if known else None
 
 
+def lost(values: Iterable[float]) -> list[str]:
+    """Of factors that a choice loses, the geometric mean, the ninth decile and the worst."""
+    ordered = sorted(values)
+    ninth = ordered[math.ceil(0.9 * len(ordered)) - 1]
+    return [f"{geometric_mean(ordered):.2f}", f"{ninth:.2f}", f"{ordered[-1]:.1f}"]
+
+
 def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]

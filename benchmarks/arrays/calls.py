@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -65,24 +64,20 @@ class Problem:
             queue = self.side.device.queue
             found["pyopencl"] = {name: cla.to_device(queue, value) for name, value in self.values.items()}
             found["numpy"] = self.values
-        found["torch"] = {name: self.side.tensor(value) for name, value in self.values.items()}
-        for library, take in (("cupy", _cupy), ("jax", _jax)):
-            if importlib.util.find_spec(library) is not None and (library == "jax" or self.side.on_gpu):
-                found[library] = {name: take(value) for name, value in self.values.items()}
+        for library, peer in self.side.peers.items():
+            found[library] = {name: peer.adopt(value, self.side.name) for name, value in self.values.items()}
         return found
 
-
-def _cupy(value: Any) -> Any:
-    import cupy
-
-    return cupy.asarray(value)
-
-
-def _jax(value: Any) -> Any:
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    return jax.device_put(value)
+    def ways(self, tensors: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+        """The ways to call with tensors of torch."""
+        operands, kernel, device = list(tensors.values()), self.kernel, self.side.device
+        expression = fe.contract_expression(self.text, *(one.shape for one in operands), device=device)
+        return {
+            "kernel": lambda: kernel(tensors),
+            "contract": lambda: fe.contract(self.text, *operands, device=device),
+            "expression": lambda: expression(*operands),
+            "feinsum.torch.einsum": lambda: fe.torch.einsum(self.text, *operands),
+        }
 
 
 def gradient(side: Side, elements: int) -> Problem:
@@ -147,11 +142,9 @@ def _ways_of_few(problem: Problem) -> dict[str, Way]:
     kernel, libraries, text = problem.kernel, problem.arrays(), problem.text
     tensors = libraries["torch"]
     operands, room = list(tensors.values()), kernel(tensors)
-    expression = fe.contract_expression(text, *(one.shape for one in operands), device=problem.side.device)
-    ways = _ways(problem)
-    ways |= {
+    ways = _ways(problem) | {
         "contract, torch, out=": lambda: fe.contract(text, *operands, device=problem.side.device, out=room),
-        "expression, torch": lambda: expression(*operands),
+        "expression, torch": problem.ways(tensors)["expression"],
         "torch.empty": lambda: torch.empty(room.shape, dtype=room.dtype, device=room.device),
     }
     if problem.side.on_gpu:
@@ -244,16 +237,16 @@ def host(side: Side) -> Iterator[dict[str, Any]]:
             "contract, numpy": lambda: fe.contract("ij,jk->ik", a, b, device=side.device),
             "numpy.einsum": lambda: np.einsum("ij,jk->ik", a, b),
         }
-    if importlib.util.find_spec("jax") is not None:
-        ways |= _ways_of_jax(a, b)
+    if "jax" in side.peers:
+        ways |= _ways_of_jax(side, a, b)
     yield {"name": "products of 64 x 64", "einsum": "ij,jk->ik", "returned": side.compare(ways, side.returned)}
 
 
-def _ways_of_jax(a: Any, b: Any) -> dict[str, Way]:
+def _ways_of_jax(side: Side, a: Any, b: Any) -> dict[str, Way]:
     """The operator at once and compiled; until the result is there, for JAX may answer before it begins."""
     import jax
 
-    c, d = _jax(a), _jax(b)
+    c, d = (side.peers["jax"].adopt(value, side.name) for value in (a, b))
     ours = jax.jit(lambda x, y: fe.jax.einsum("ij,jk->ik", x, y))
     own = jax.jit(lambda x, y: jax.numpy.einsum("ij,jk->ik", x, y))
     return {
@@ -309,17 +302,12 @@ def leaks(side: Side, repeat: int) -> Iterator[dict[str, Any]]:
     import torch
 
     problem = gradient(side, 64)
-    kernel, tensors, text = problem.kernel, problem.arrays()["torch"], problem.text
+    tensors, text = problem.arrays()["torch"], problem.text
     operands = list(tensors.values())
     learnt = [one.clone().requires_grad_() for one in operands]
     ones = torch.ones_like(fe.torch.einsum(text, *operands))
-    expression = fe.contract_expression(text, *(one.shape for one in operands), device=side.device)
-    ways: dict[str, Way] = {
-        "kernel": lambda: kernel(tensors),
-        "contract": lambda: fe.contract(text, *operands, device=side.device),
-        "expression": lambda: expression(*operands),
-        "feinsum.torch.einsum and derivatives": lambda: torch.autograd.grad(fe.torch.einsum(text, *learnt), learnt, ones),
-    }
+    ways = problem.ways(tensors)
+    ways["feinsum.torch.einsum and derivatives"] = lambda: torch.autograd.grad(fe.torch.einsum(text, *learnt), learnt, ones)
     for name, way in ways.items():
         _repeat(side, way, repeat // 10)
         before = _held(side)
@@ -353,9 +341,8 @@ def streams(side: Side) -> Iterator[dict[str, Any]]:
 
     problem = gradient(side, 100_000)
     tensors, text, kernel = problem.arrays()["torch"], problem.text, problem.kernel
-    operands, last = list(tensors.values()), list(tensors)[-1]
-    expression = fe.contract_expression(text, *(one.shape for one in operands), device=side.device)
-    learnt = [one.clone().requires_grad_() for one in operands]
+    last = list(tensors)[-1]
+    learnt = [one.clone().requires_grad_() for one in tensors.values()]
 
     def gradient_of_first() -> Any:
         """The derivative in the first operand, in which the last, that is scaled, is a factor."""
@@ -364,14 +351,7 @@ def streams(side: Side) -> Iterator[dict[str, Any]]:
         result = fe.torch.einsum(text, *learnt)
         return torch.autograd.grad(result, learnt[0], torch.ones_like(result))[0]
 
-    ways: dict[str, Callable[[], Any]] = {
-        "kernel": lambda: kernel(tensors),
-        "contract": lambda: fe.contract(text, *operands),
-        "expression": lambda: expression(*operands),
-        "feinsum.torch.einsum": lambda: fe.torch.einsum(text, *operands),
-        "derivatives": gradient_of_first,
-    }
-    for name, way in ways.items():
+    for name, way in (problem.ways(tensors) | {"derivatives": gradient_of_first}).items():
         yield {"name": name, **_unhindered(way, tensors[last], kernel, tensors)}
     yield {"name": "CUDA graph", **_captured(kernel, tensors, last)}
 

@@ -12,7 +12,8 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks.measure import Way, in_turns, sample_of
-from benchmarks.peers.frameworks import Torch
+from benchmarks.peers import installed_here
+from benchmarks.peers.base import Engine
 from benchmarks.rows import spread
 
 _SAMPLE_S = 5e-3
@@ -37,24 +38,25 @@ class Side:
         return self.name == "gpu"
 
     @cached_property
-    def peer(self) -> Torch:
-        """torch, with derivatives."""
+    def peers(self) -> dict[str, Engine]:
+        """Libraries of arrays that are installed and have this side; torch with derivatives."""
         import torch
 
-        found = Torch()
+        found = {name: peer for name, peer in installed_here(("torch", "cupy", "jax")) if peer.has_device(self.name)}
         torch.set_grad_enabled(True)
-        found.adopt(np.zeros(1), self.name)  # which side it waits for
+        for peer in found.values():
+            peer.adopt(np.zeros(1), self.name)  # which side it waits for
         return found
 
     def wait(self) -> None:
         """Wait until all is done that was asked for."""
-        self.peer.wait()
+        self.peers["torch"].wait()
         if not self.on_gpu:
             self.device.queue.finish()
 
     def tensor(self, value: Any) -> Any:
         """A numpy array as a tensor of torch, on this side."""
-        return self.peer.adopt(value, self.name)
+        return self.peers["torch"].adopt(value, self.name)
 
     def compare(self, ways: Mapping[str, Way], sample: Callable[[Way], float]) -> dict[str, dict[str, float]]:
         """Median, spread and least seconds of each way; one sample of each in every round."""
@@ -65,7 +67,7 @@ class Side:
         """Seconds of each of some calls in a row: by the events of the stream on a GPU, until the last is done."""
         runs = self._runs(way)
         self.wait()
-        return self.peer.timed(way, runs) if self.on_gpu else sample_of(way, self.wait, runs)
+        return self.peers["torch"].timed(way, runs) if self.on_gpu else sample_of(way, self.wait, runs)
 
     def apart(self, way: Way) -> float:
         """Seconds from the call until its result is there, with nothing under way before it."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from benchmarks.engines.problem import Problem, Values
-from benchmarks.peers.base import BATCH_S, CORES, Engine
+from benchmarks.peers.base import CORES, Engine
 
 if TYPE_CHECKING:
     import feinsum as fe
@@ -107,6 +106,8 @@ class Feinsum(Engine):
         :param how: ``database``, see :func:`feinsum.generate`; ``hidden``, whether to hide the records of this very einsum;
             ``tune_s``, how many seconds to tune before, not at all if there are none.
         """
+        import pyopencl as cl
+
         import feinsum as fe
         from feinsum.compile.executable import build
         from feinsum.registry import find_space
@@ -125,6 +126,7 @@ class Feinsum(Engine):
         canonical = fe.canonicalize_einsum(e)
         self._values = length_values(canonical.einsum, canonical.renaming.lengths(problem.lengths))
         self._executable = _Counted(build(self._device.context, self._kernel.program))
+        self._queue = cl.CommandQueue(self._device.context)
         self._inputs = problem.inputs()
         self._sets = self._buffer_sets(problem, canonical)
         return {
@@ -150,9 +152,9 @@ class Feinsum(Engine):
         start, start_cpu = time.perf_counter(), time.process_time()
         if self._device.profile.kind == "cpu":
             timing = time_executable(self._executable, self._device.queue, self._sets, self._values, seconds=seconds)  # type: ignore[arg-type]
-            samples = timing.samples_s
+            samples = list(timing.samples_s)
         else:
-            samples = self._batches(seconds)
+            samples = super().turn(seconds)["samples_s"]
         runs = self._executable.runs
         return {
             "samples_s": samples,
@@ -160,27 +162,16 @@ class Feinsum(Engine):
             "wall_s": (time.perf_counter() - start) / runs,
         }
 
-    def _batches(self, seconds: float) -> tuple[float, ...]:
-        """The seconds of one run in each of some batches, after one run that counts not; at least one."""
-        import pyopencl as cl
+    def runs_per_sample(self) -> int:
+        self._run_s = self.sample(1)
+        return self._batch()
 
-        queue = cl.CommandQueue(self._device.context)
+    def wait(self) -> None:
+        self._queue.finish()
 
-        def batch(runs: int) -> float:
-            start = time.perf_counter()
-            for _ in range(runs):
-                self._turn += 1
-                self._executable.enqueue(queue, self._sets[self._turn % len(self._sets)], self._values)
-            queue.finish()
-            return (time.perf_counter() - start) / runs
-
-        batch(1)
-        runs = max(1, math.ceil(BATCH_S / max(batch(1), 1e-5)))
-        samples: list[float] = []
-        start = time.perf_counter()
-        while not samples or time.perf_counter() - start < seconds:
-            samples.append(batch(runs))
-        return tuple(samples)
+    def _run(self) -> None:
+        self._turn += 1
+        self._executable.enqueue(self._queue, self._sets[self._turn % len(self._sets)], self._values)
 
     def peaks(self, device: str) -> dict[str, float]:
         """One sample of the figures of :class:`feinsum.devices.Peaks`; the first call takes longer."""

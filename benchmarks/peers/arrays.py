@@ -22,10 +22,6 @@ class Numpy(Engine):
     def functions(self) -> Any:
         return SimpleNamespace(einsum=partial(np.einsum, optimize=True))
 
-    def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
-        path = ["einsum_path", *problem.path]
-        return lambda a: [np.einsum(problem.subscripts, *(a[x] for x in row), optimize=path) for row in problem.rows]
-
 
 class OptEinsum(Engine):
     """opt_einsum on numpy along the cheapest path; several outputs share their partial results."""
@@ -59,10 +55,8 @@ class Tblis(Engine):
         self._pytblis = pytblis
         pytblis.set_num_threads(CORES)
 
-    def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
-        path = ["einsum_path", *problem.path]
-        einsum = self._pytblis.einsum
-        return lambda a: [einsum(problem.subscripts, *(a[x] for x in row), optimize=path) for row in problem.rows]
+    def functions(self) -> Any:
+        return self._pytblis
 
 
 class Numba(Engine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.engines.problem import Problem, Values
+from benchmarks.engines.problem import Values
 from benchmarks.peers.base import Engine
 
 
@@ -33,11 +33,6 @@ class Cupy(Engine):
 
     def functions(self) -> Any:
         return self._cupy
-
-    def prepare(self, problem: Problem, inputs: dict[str, Any]) -> Callable[[dict[str, Any]], list[Any]]:
-        path = ["einsum_path", *problem.path]
-        einsum = self._cupy.einsum
-        return lambda a: [einsum(problem.subscripts, *(a[x] for x in row), optimize=path) for row in problem.rows]
 
     def wait(self) -> None:
         self._cupy.cuda.Device().synchronize()
