@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -25,7 +26,7 @@ import numpy as np
 import feinsum as fe
 from benchmarks import ROOT, parser_of
 from benchmarks.gate import process_of
-from benchmarks.measure import in_turns, keep, sample_of, stamp
+from benchmarks.measure import Way, in_turns, keep, sample_of, stamp
 from benchmarks.report import duration, show
 from benchmarks.rows import Row, spread
 
@@ -49,12 +50,6 @@ def cost(what: str, seconds: Sequence[float], most_s: float | None = None, remar
     :param most_s: the target of the median; None without one.
     """
     return {"case": what, "figures": spread(seconds), "most_s": most_s, "remark": remark}
-
-
-def gradient(nodes: int) -> fe.BatchedEinsum:
-    """The gradient on elements of so many nodes."""
-    arrays = [fe.array("J", (3, 3, "E")), fe.array("D", (3, nodes, nodes)), fe.array("u", ("E", nodes))]
-    return fe.einsum("xre,rij,ej->xei", *arrays)
 
 
 def main() -> None:
@@ -121,6 +116,40 @@ def _loads(answers: Sequence[Mapping[str, Any]]) -> str:
     return f"imports {', '.join(heavy)}" if heavy else ""
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What a way is compared with.
+
+    :ivar other: another way of the same samples.
+    :ivar words: the remark; ``ratio`` is the time over the other's, ``speed`` the reverse, ``more`` the difference.
+    :ivar factor: so many times as long, and `more_s` longer, it may take at most; None without a target.
+    """
+
+    other: str
+    words: str
+    factor: float | None = None
+    more_s: float = 0.0
+
+
+def compared(
+    title: str,
+    samples: Mapping[str, Sequence[float]],
+    beside: Mapping[str, Beside],
+    figure: Callable[[Sequence[float]], float] = median,
+) -> Iterator[Row]:
+    """A row for each way.
+
+    :param title: with the name of a way in braces.
+    """
+    for name, taken in samples.items():
+        most_s, remark = None, ""
+        if one := beside.get(name):
+            own_s, other_s = figure(taken), figure(samples[one.other])
+            most_s = None if one.factor is None else one.factor * other_s + one.more_s
+            remark = one.words.format(ratio=own_s / other_s, speed=other_s / own_s, more=duration(own_s - other_s))
+        yield cost(title.format(name), taken, most_s, remark)
+
+
 def _calls(device: fe.Device, database: str | None) -> Iterator[Row]:
     """Calls of a kernel on device arrays, from Python's side: until the call returns, and until the result is there."""
     import pyopencl.array as cla
@@ -130,47 +159,44 @@ def _calls(device: fe.Device, database: str | None) -> Iterator[Row]:
     from feinsum.devices import build_program
     from feinsum.validate import length_values
 
-    e, queue = gradient(20), device.queue
+    arrays_of = [fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20))]
+    e, queue = fe.einsum("xre,rij,ej->xei", *arrays_of), device.queue
     kernel = fe.generate(e, device, database, {"E": ELEMENTS})
     pool = MemoryPool(ImmediateAllocator(queue))
     canonical = fe.canonicalize_einsum(e)
     executable = build(device.context, kernel.program)
     for elements in (1, ELEMENTS):
         lengths = e.resolve({"E": elements})
-        arrays = {
-            a.name: cla.to_device(queue, np.ones([lengths[x] for x in letters])) for a, letters in e.array_indices.items()
-        }
+        ones = {a.name: np.ones([lengths[x] for x in letters]) for a, letters in e.array_indices.items()}
+        arrays = {name: cla.to_device(queue, value) for name, value in ones.items()}
         # A result is taken from the allocator of the first operand.
-        pooled = {name: cla.to_device(queue, value.get(), allocator=pool) for name, value in arrays.items()}
+        pooled = {name: cla.to_device(queue, value, allocator=pool) for name, value in ones.items()}
         out = cla.empty(queue, (3, elements, 20), np.float64)
         values = length_values(canonical.einsum, canonical.renaming.lengths(lengths))
         buffers = {canonical.renaming.arrays[name]: value.base_data for name, value in arrays.items()}
         buffers |= {canonical.einsum.output_names[0]: out.base_data, **executable.scratch(device.context, values)}
-        ways: dict[str, Callable[[], object]] = {
+        ways: dict[str, Way] = {
             "raw launch": _raw(build_program(device.context, kernel.source), kernel.program, queue, buffers, values),
-            "Executable.enqueue": lambda buffers=buffers, values=values: executable.enqueue(queue, buffers, values),  # type: ignore[misc]
-            "kernel(..., out=)": lambda arrays=arrays, out=out: kernel(arrays, out=out),  # type: ignore[misc]
-            "kernel(...), memory pool": lambda pooled=pooled: kernel(pooled),  # type: ignore[misc]
-            "kernel(...)": lambda arrays=arrays: kernel(arrays),  # type: ignore[misc]
+            "Executable.enqueue": partial(executable.enqueue, queue, buffers, values),
+            "kernel(..., out=)": partial(kernel, arrays, out=out),
+            "kernel(...), memory pool": partial(kernel, pooled),
+            "kernel(...)": partial(kernel, arrays),
         }
         # A large problem would take the processors from Python, so there only the end is of interest.
-        samples = _interleaved(ways, queue, wait=elements > 1)
-        raw_s = median(samples["raw launch"])
-        for name, taken in samples.items():
-            is_call = name.startswith("kernel")
-            ratio, own_s = median(taken) / raw_s, median(taken) - raw_s
-            if elements > 1:
-                most, remark = 1.3 * raw_s if is_call else None, f"{ratio:.2f} of a raw launch"
-            else:
-                most, remark = raw_s + 15e-6 if is_call else None, f"{duration(own_s)} of our own"
-            what = f"{name}, E = {elements}, {'done' if elements > 1 else 'returns'}"
-            yield cost(what, taken, most, "" if name == "raw launch" else remark)
+        large = elements > 1
+        words = "{ratio:.2f} of a raw launch" if large else "{more} of our own"
+        target = {"factor": 1.3} if large else {"factor": 1.0, "more_s": 15e-6}
+        beside = dict.fromkeys(list(ways)[2:], Beside("raw launch", words, **target))
+        beside["Executable.enqueue"] = Beside("raw launch", words)
+        samples = _interleaved(ways, queue, wait=large)
+        yield from compared(f"{{}}, E = {elements}, {'done' if large else 'returns'}", samples, beside)
 
 
 def _hosted(device: fe.Device, database: str | None) -> Iterator[Row]:
     """Calls of kernels with large numpy arrays, beside the same with device arrays."""
     import pyopencl.array as cla
 
+    beside = {f"numpy{x}": Beside(f"device{x}", "{ratio:.2f} of device arrays", 1.1) for x in (" arrays", " arrays, out=")}
     for text, shapes, dtype in (
         ("bij,bjk->bik", [(1_000_000, 8, 8), (1_000_000, 8, 8)], "float32"),
         ("xre,rij,ej->xei", [(3, 3, ELEMENTS), (3, 20, 20), (ELEMENTS, 20)], "float64"),
@@ -181,26 +207,21 @@ def _hosted(device: fe.Device, database: str | None) -> Iterator[Row]:
         host = {a.name: np.random.default_rng(0).uniform(-1, 1, a.shape).astype(dtype) for a in e.arrays}
         there = {name: cla.to_device(device.queue, value) for name, value in host.items()}
         out = kernel(host)
-        room = cla.to_device(device.queue, out)
-        ways: dict[str, Callable[[], object]] = {
-            "device arrays": lambda kernel=kernel, there=there: kernel(there),  # type: ignore[misc]
-            "numpy arrays": lambda kernel=kernel, host=host: kernel(host),  # type: ignore[misc]
-            "device arrays, out=": lambda kernel=kernel, there=there, room=room: kernel(there, out=room),  # type: ignore[misc]
-            "numpy arrays, out=": lambda kernel=kernel, host=host, out=out: kernel(host, out=out),  # type: ignore[misc]
+        ways: dict[str, Way] = {
+            "device arrays": partial(kernel, there),
+            "numpy arrays": partial(kernel, host),
+            "device arrays, out=": partial(kernel, there, out=cla.to_device(device.queue, out)),
+            "numpy arrays, out=": partial(kernel, host, out=out),
         }
-        samples = _interleaved(ways, device.queue, wait=True)
-        for name, taken in samples.items():
-            beside = median(samples[name.replace("numpy", "device")])
-            is_host = name.startswith("numpy")
-            remark = f"{median(taken) / beside:.2f} of device arrays" if is_host else ""
-            yield cost(f"{text}, {name}", taken, 1.1 * beside if is_host else None, remark)
+        yield from compared(f"{text}, {{}}", _interleaved(ways, device.queue, wait=True), beside)
 
 
 def _expressions(device: fe.Device, database: str | None) -> Iterator[Row]:
     """A small product, and untuned contractions of several kinds, beside numpy and opt_einsum."""
     import opt_einsum
 
-    rng = np.random.default_rng(0)
+    rng, how = np.random.default_rng(0), {"device": device, "database": database}
+    quick = Beside("numpy.einsum", "{speed:.2f} times as quick as numpy.einsum")
     for title, text, shapes, dtype in (
         ("4 x 4", "ij,jk->ik", [(4, 4), (4, 4)], "float64"),
         ("100 x 100 complex128", "ij,jk->ik", [(100, 100), (100, 100)], "complex128"),
@@ -208,66 +229,56 @@ def _expressions(device: fe.Device, database: str | None) -> Iterator[Row]:
         ("chain of four", "ab,bc,cd,de->ae", [(30, 40), (40, 50), (50, 60), (60, 20)], "float64"),
     ):
         operands = [(rng.uniform(-1, 1, shape) * (1j if dtype.startswith("c") else 1)).astype(dtype) for shape in shapes]
-        how: dict[str, Any] = {"device": device, "database": database}
         kernels = fe.contract_expression(text, *shapes, library=False, dtype=dtype, **how)
-        expression = fe.contract_expression(text, *shapes, dtype=dtype, **how)
-        ways: dict[str, Callable[[], object]] = {
-            "numpy.einsum": lambda text=text, x=operands: np.einsum(text, *x, optimize=len(x) > 3),  # type: ignore[misc]
-            "opt_einsum": lambda text=text, x=operands: opt_einsum.contract(text, *x),  # type: ignore[misc]
-            "contract": lambda text=text, x=operands, how=how: fe.contract(text, *x, **how),  # type: ignore[misc]
-            "expression": lambda f=expression, x=operands: f(*x),  # type: ignore[misc]
-            "expression, library=False": lambda f=kernels, x=operands: f(*x),  # type: ignore[misc]
+        ways: dict[str, Way] = {
+            "numpy.einsum": partial(np.einsum, text, *operands, optimize=len(operands) > 3),
+            "opt_einsum": partial(opt_einsum.contract, text, *operands),
+            "contract": partial(fe.contract, text, *operands, **how),
+            "expression": partial(fe.contract_expression(text, *shapes, dtype=dtype, **how), *operands),
+            "expression, library=False": partial(kernels, *operands),
         }
+        beside = {"contract": quick, "expression": quick}
         [kernel, *others] = kernels.kernels
         if kernel is not None and not others:
-            named = {f"a{k}": x for k, x in enumerate(operands)}
-            ways["its kernel"] = lambda kernel=kernel, x=named: kernel(x)  # type: ignore[misc]
-        samples = _interleaved(ways, device.queue, wait=True)
-        for name, taken in samples.items():
-            own = name == "expression, library=False" and "its kernel" in samples
-            most = 1.2 * median(samples["its kernel"]) if own else None
-            remark = f"{median(taken) / median(samples['its kernel']):.2f} of its kernel" if own else ""
-            if name in ("contract", "expression"):
-                remark = f"{median(samples['numpy.einsum']) / median(taken):.2f} times as quick as numpy.einsum"
-            yield cost(f"{title}, {name}", taken, most, remark)
+            ways["its kernel"] = partial(kernel, {f"a{k}": x for k, x in enumerate(operands)})
+            beside["expression, library=False"] = Beside("its kernel", "{ratio:.2f} of its kernel", 1.2)
+        yield from compared(f"{title}, {{}}", _interleaved(ways, device.queue, wait=True), beside)
 
 
 def _small(device: fe.Device, database: str | None) -> Iterator[Row]:
     """What the thread of the caller is busy for with a product of 4 x 4, which other programs disturb little."""
     import pyopencl.array as cla
 
-    how: dict[str, Any] = {"device": device, "database": database}
+    text, how = "ij,jk->ik", {"device": device, "database": database}
     a, b = (np.random.default_rng(seed).uniform(-1, 1, (4, 4)) for seed in (0, 1))
     there = [cla.to_device(device.queue, value) for value in (a, b)]
     by_library, by_kernel, of_device = (
-        fe.contract_expression("ij,jk->ik", (4, 4), (4, 4), library=library, **how) for library in (True, False, True)
+        fe.contract_expression(text, (4, 4), (4, 4), library=library, **how) for library in (True, False, True)
     )
     of_device(*there)
     [kernel] = of_device.kernels
     if kernel is None:
         raise AssertionError("device arrays are contracted by kernels")
     named = dict(zip([array.name for array in kernel.einsum.arrays], there, strict=True))
-    ways: dict[str, Callable[[], object]] = {
-        "numpy.einsum": lambda: np.einsum("ij,jk->ik", a, b),
-        "numpy.einsum, optimize=True": lambda: np.einsum("ij,jk->ik", a, b, optimize=True),
-        "contract": lambda: fe.contract("ij,jk->ik", a, b, **how),
+    ways: dict[str, Way] = {
+        "numpy.einsum": lambda: np.einsum(text, a, b),
+        "numpy.einsum, optimize=True": lambda: np.einsum(text, a, b, optimize=True),
+        "contract": lambda: fe.contract(text, a, b, **how),
         "expression": lambda: by_library(a, b),
         "expression, a kernel": lambda: by_kernel(a, b),
         "kernel, device arrays": lambda: kernel(named),
         "expression, device arrays": lambda: of_device(*there),
-        "contract, device arrays": lambda: fe.contract("ij,jk->ik", *there, **how),
+        "contract, device arrays": lambda: fe.contract(text, *there, **how),
     }
     clock = partial(sample_of, finish=lambda: None, runs=1000, clock=time.thread_time)
     samples = in_turns({name: partial(_then, partial(clock, way), device.queue) for name, way in ways.items()}, 9)
-    numpy_s, kernel_s = min(samples["numpy.einsum"]), min(samples["kernel, device arrays"])
-    for name, taken in samples.items():
-        beside = (
-            f"{min(taken) / kernel_s:.2f} of its kernel"
-            if "device" in name
-            else f"{min(taken) / numpy_s:.2f} of numpy.einsum"
-        )
-        most_s = 1.2 * kernel_s if name == "expression, device arrays" else None
-        yield cost(f"4 x 4, {name}, busy for", taken, most_s, beside)
+    of_kernel, of_numpy = "{ratio:.2f} of its kernel", "{ratio:.2f} of numpy.einsum"
+    beside = {
+        name: Beside("kernel, device arrays", of_kernel) if "device" in name else Beside("numpy.einsum", of_numpy)
+        for name in ways
+    }
+    beside["expression, device arrays"] = Beside("kernel, device arrays", of_kernel, 1.2)
+    yield from compared("4 x 4, {}, busy for", samples, beside, min)
 
 
 def _then(sample: Callable[[], float], queue: Any) -> float:
@@ -299,7 +310,7 @@ def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values
     return run
 
 
-def _interleaved(ways: Mapping[str, Callable[[], object]], queue: Any, *, wait: bool) -> dict[str, list[float]]:
+def _interleaved(ways: Mapping[str, Way], queue: Any, *, wait: bool) -> dict[str, list[float]]:
     """Seconds of each way, all in turns; until the queue is empty with `wait`."""
     finish = queue.finish if wait else lambda: None
     samplers = {name: partial(_then, partial(sample_of, way, finish, 1), queue) for name, way in ways.items()}
