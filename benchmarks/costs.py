@@ -25,6 +25,7 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks import ROOT, parser_of
+from benchmarks.cases import gradient
 from benchmarks.gate import process_of
 from benchmarks.measure import Way, in_turns, keep, sample_of, stamp
 from benchmarks.report import duration, show
@@ -159,8 +160,7 @@ def _calls(device: fe.Device, database: str | None) -> Iterator[Row]:
     from feinsum.devices import build_program
     from feinsum.validate import length_values
 
-    arrays_of = [fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20))]
-    e, queue = fe.einsum("xre,rij,ej->xei", *arrays_of), device.queue
+    e, queue = gradient(), device.queue
     kernel = fe.generate(e, device, database, {"E": ELEMENTS})
     pool = MemoryPool(ImmediateAllocator(queue))
     canonical = fe.canonicalize_einsum(e)

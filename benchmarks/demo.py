@@ -14,6 +14,7 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks import ROOT, parser_of
+from benchmarks.cases import gradient
 from benchmarks.measure import in_turns, sampler
 from feinsum.cli.output import PERFORMANCE, performance, print_table
 from feinsum.database import locate
@@ -34,12 +35,11 @@ class Case:
 
 
 def cases() -> list[Case]:
-    jacobian, derivatives, u = fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20))
     lift, faces = fe.array("R", (4, 4, 3)), fe.array("J", (4, "E"))
     fluxes = [fe.array(f"v{k}", (4, "E", 3)) for k in range(4)]
     a, b = fe.array("A", (1024, 1024)), fe.array("B", (1024, 1024))
     return [
-        Case("DG gradient, p = 3", fe.einsum("xre,rij,ej->xei", jacobian, derivatives, u), {"E": 100_000}),
+        Case("DG gradient, p = 3", gradient(), {"E": 100_000}),
         Case(
             "face mass, p = 1, 4 outputs",
             fe.batched_einsum("ifj,fe,fej->ei", [[lift, faces, flux] for flux in fluxes]),

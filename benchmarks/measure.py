@@ -199,24 +199,6 @@ def clock_of(arguments: argparse.Namespace) -> Callable[[], float]:
 
 
 @dataclass(frozen=True)
-class Options:
-    """How to measure beside engines.
-
-    :ivar seconds: of samples for each engine and case.
-    :ivar rounds: turns of each engine.
-    :ivar cutoff_s: the longest first evaluation.
-    :ivar prepare_s: the longest time to load and compile.
-    """
-
-    device: fe.Device
-    side: str
-    seconds: float
-    rounds: int
-    cutoff_s: float
-    prepare_s: float
-
-
-@dataclass(frozen=True)
 class Command:
     """What one command measures beside engines.
 
@@ -264,8 +246,7 @@ def add_options(
 
 def drive(command: Command, device: fe.Device, arguments: argparse.Namespace) -> None:
     """Measure what is not in the file of results yet, and show all rows of that file."""
-    prepare_s = arguments.prepare + command.prepare_s
-    options = Options(device, arguments.side, arguments.seconds, arguments.rounds, arguments.cutoff, prepare_s)
+    arguments.prepare += command.prepare_s
     done = _done(arguments, device, command.is_whole)
     todo = [(case, dtype) for case, dtype in command.cases if (case["name"], dtype) not in done]
     end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else float("inf")
@@ -273,13 +254,13 @@ def drive(command: Command, device: fe.Device, arguments: argparse.Namespace) ->
         versions, engines = _installed([stack.enter_context(engine) for engine in command.engines])
         names = ", ".join(engine.name for engine in engines[1:])
         print(f"{device}, {len(todo)} results beside {names or 'nothing'}; {len(done)} are there already", flush=True)
-        prepared = stack.enter_context(Ahead(todo, options.side, device.id, command.ahead, arguments.ahead))
+        prepared = stack.enter_context(Ahead(todo, arguments.side, device.id, command.ahead, arguments.ahead))
         for number, (case, dtype) in enumerate(todo):
             if time.monotonic() > end:
                 print(f"{len(todo) - number} are left; the same command goes on with them", flush=True)
                 break
             with prepared.take(number) as directory:
-                found = measure(case, dtype, engines, options, directory, prepared.paused)
+                found = measure(case, dtype, engines, device, arguments, directory, prepared.paused)
             row = stamp(command.name, device, versions, found)
             command.told(case, row)
             keep(arguments.out, row)
@@ -330,12 +311,14 @@ def measure(
     case: Case,
     dtype: str,
     engines: list[EngineProcess],
-    options: Options,
+    device: fe.Device,
+    options: argparse.Namespace,
     written: str | None = None,
     alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> dict[str, Any]:
     """What a case in one element type takes, see :mod:`benchmarks.rows`.
 
+    :param options: those of :func:`add_options`.
     :param written: where its problem is, if it was written before.
     :param alone: what stops all else that uses the device, for as long as engines are timed.
     """
@@ -343,11 +326,11 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="feinsum-benchmark-") as own:
         directory = written or own
         if written is None:
-            write_problem(directory, e, sizes, side=options.side, device=options.device)
+            write_problem(directory, e, sizes, side=options.side, device=device)
         told = _begin(engines, directory, options)
         running = [engine for engine in engines if told[engine.name]["status"] == "ok"]
         with alone():
-            turns, peaks = _take_turns(engines[0], running, told, options)
+            turns, peaks = _take_turns(partial(_peaks, engines[0], device, options), running, told, options)
     for name, taken in turns.items():
         if told[name]["status"] == "ok":
             told[name] |= summary(taken)
@@ -369,22 +352,22 @@ def measure(
     }
 
 
-def _begin(engines: list[EngineProcess], directory: str, options: Options) -> dict[str, dict[str, Any]]:
+def _begin(engines: list[EngineProcess], directory: str, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Load a problem, evaluate it once, and check the result, in every engine.
 
     Nothing is timed but the first evaluation, so all load at once, and check at once, where there is a core for each.
     """
 
     def load(engine: EngineProcess) -> dict[str, Any]:
-        return engine.ask(options.prepare_s, "load", directory=directory, **engine.how)
+        return engine.ask(options.prepare, "load", directory=directory, **engine.how)
 
     def check(engine: EngineProcess) -> dict[str, Any]:
-        return engine.ask(options.prepare_s, "check")
+        return engine.ask(options.prepare, "check")
 
     def first(engine: EngineProcess) -> dict[str, Any]:
         started = time.perf_counter()
         # No cut-off for feinsum itself.
-        engine.ask(options.cutoff_s if engine.name in PEERS else options.prepare_s, "first")
+        engine.ask(options.cutoff if engine.name in PEERS else options.prepare, "first")
         return {"first_s": round(time.perf_counter() - started, 4)}
 
     told: dict[str, dict[str, Any]] = {engine.name: {"status": "ok"} for engine in engines}
@@ -411,15 +394,18 @@ def _answer(ask: Callable[[EngineProcess], dict[str, Any]], engine: EngineProces
 
 
 def _take_turns(
-    ours: EngineProcess, running: list[EngineProcess], told: dict[str, dict[str, Any]], options: Options
+    ask_peaks: Callable[[], dict[str, float]],
+    running: list[EngineProcess],
+    told: dict[str, dict[str, Any]],
+    options: argparse.Namespace,
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, float]]:
     """The turns of each engine, and the peaks of the meantime; an engine that fails on the way is told so."""
     turns: dict[str, list[dict[str, Any]]] = {engine.name: [] for engine in running}
     peaks = []
-    limit = 5 * options.prepare_s + options.seconds
+    limit = 5 * options.prepare + options.seconds
     each = max(_MIN_TURN_S, options.seconds / options.rounds)
     for k in range(options.rounds):
-        peaks.append(_peaks(ours, options))
+        peaks.append(ask_peaks())
         first = k % max(1, len(running))
         for engine in running[first:] + running[:first]:
             if told[engine.name]["status"] != "ok":
@@ -429,7 +415,7 @@ def _take_turns(
                 turns[engine.name].append(engine.ask(limit, "turn", seconds=each))
             except (CutOffError, FailedError) as error:
                 told[engine.name] = {"status": "failed", "message": str(error)}
-    peaks.append(_peaks(ours, options))
+    peaks.append(ask_peaks())
     return turns, _together(peaks)
 
 
@@ -438,12 +424,12 @@ def _together(peaks: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(f"{(max if 'flops' in name else median)(p[name] for p in peaks):.5g}") for name in peaks[0]}
 
 
-def _peaks(ours: EngineProcess, options: Options) -> dict[str, float]:
+def _peaks(ours: EngineProcess, device: fe.Device, options: argparse.Namespace) -> dict[str, float]:
     """By the process of ours, which is started again if the case has killed it."""
     try:
-        return ours.ask(options.prepare_s, "peaks", device=options.device.id)
+        return ours.ask(options.prepare, "peaks", device=device.id)
     except (CutOffError, FailedError) as error:
-        sys.exit(f"the peaks of {options.device} cannot be measured: {error}")
+        sys.exit(f"the peaks of {device} cannot be measured: {error}")
 
 
 def _rooflines(peaks: dict[str, float], flops: int, nbytes: int, dtype: str) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
+from benchmarks import cases
 from benchmarks.arrays.side import Side
 from benchmarks.measure import Way
 
@@ -82,8 +83,7 @@ class Problem:
 
 def gradient(side: Side, elements: int) -> Problem:
     """The gradient of order 3."""
-    arrays = [fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20))]
-    return Problem("DG gradient, order 3", fe.einsum("xre,rij,ej->xei", *arrays), {"E": elements}, side)
+    return Problem("DG gradient, order 3", cases.gradient(), {"E": elements}, side)
 
 
 def face_mass(side: Side, elements: int) -> Problem:

@@ -49,3 +49,9 @@ def count(case: Case, side: str) -> None:
         e, sizes = describe(case, side, dtype, long=True), long_sizes(case, side)
         case[side].setdefault("flops", {"pairwise_shared": e.flops(sizes)})
         case[side].setdefault("min_bytes", {})[dtype] = e.min_bytes(sizes)
+
+
+def gradient(nodes: int = 20, elements: int | str = "E") -> fe.BatchedEinsum:
+    """The gradient of a discontinuous Galerkin method on elements of so many nodes, in float64."""
+    arrays = [fe.array("J", (3, 3, elements)), fe.array("D", (3, nodes, nodes)), fe.array("u", (elements, nodes))]
+    return fe.einsum("xre,rij,ej->xei", *arrays)

@@ -38,36 +38,31 @@ class Server:
     def answer(self, do: str, **how: Any) -> dict[str, Any]:
         """What :meth:`Engine` returns for `do`; ``{"error": ...}`` where that fails."""
         try:
-            return getattr(self, f"_{do}")(**how)  # type: ignore[no-any-return]
+            if self._engine is None or do == "hello":
+                self._engine = make_engine(self._name)
+            return getattr(self, f"_{do}")(self._engine, **how)  # type: ignore[no-any-return]
         except Exception as error:  # anything that a library may raise is a result of the benchmark
             return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
-    def _hello(self) -> dict[str, Any]:
-        self._engine = make_engine(self._name)
-        return {"versions": self._engine.versions(), "libraries": self._engine.libraries()}
+    def _hello(self, engine: Engine) -> dict[str, Any]:
+        return {"versions": engine.versions(), "libraries": engine.libraries()}
 
-    def _load(self, directory: str, **how: Any) -> dict[str, Any]:
+    def _load(self, engine: Engine, directory: str, **how: Any) -> dict[str, Any]:
         self._problem = read_problem(directory)
-        return self.engine.load(self._problem, **how)
+        return engine.load(self._problem, **how)
 
-    def _first(self) -> dict[str, Any]:
-        return {"first_s": self.engine.first()}
+    def _first(self, engine: Engine) -> dict[str, Any]:
+        return {"first_s": engine.first()}
 
-    def _check(self) -> dict[str, Any]:
+    def _check(self, engine: Engine) -> dict[str, Any]:
         assert self._problem is not None  # the parent loads first
-        return {"error_of_bound": self._problem.error(self.engine.outputs())}
+        return {"error_of_bound": self._problem.error(engine.outputs())}
 
-    def _turn(self, seconds: float) -> dict[str, Any]:
-        return self.engine.turn(seconds)
+    def _turn(self, engine: Engine, seconds: float) -> dict[str, Any]:
+        return engine.turn(seconds)
 
-    def _peaks(self, device: str) -> dict[str, Any]:
-        return self.engine.peaks(device)  # type: ignore[attr-defined, no-any-return]
-
-    @property
-    def engine(self) -> Engine:
-        if self._engine is None:
-            self._engine = make_engine(self._name)
-        return self._engine
+    def _peaks(self, engine: Any, device: str) -> dict[str, Any]:
+        return engine.peaks(device)  # type: ignore[no-any-return]
 
 
 def main() -> None:
