@@ -54,9 +54,6 @@ Way = Callable[[], object]
 Sampler = Callable[[], float]
 
 
-# Rows
-
-
 def stamp(command: str, device: fe.Device, versions: Mapping[str, str], found: Mapping[str, Any]) -> Row:
     """A row with what all rows have, see :mod:`benchmarks.rows`."""
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -91,9 +88,6 @@ def _processor() -> Iterator[str]:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 yield line.partition(":")[2].strip()
-
-
-# Ways in one process
 
 
 def sampler(run: Way, finish: Way = lambda: None, clock: Callable[[], float] = time.perf_counter) -> Sampler:
@@ -193,9 +187,6 @@ class Contest:
 def clock_of(arguments: argparse.Namespace) -> Callable[[], float]:
     """The clock of a contest: peers, whose threads wait by spinning, are timed only by that on the wall."""
     return time.process_time if arguments.busy else time.perf_counter
-
-
-# Engines in processes of their own
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from benchmarks import parser_of
+from benchmarks.measure import sample_of
 from benchmarks.report import list_table
 from feinsum.timing.races import BAND, LOOKS, Race, median_interval, run_race
 
@@ -132,19 +134,12 @@ def race_on(word: str) -> tuple[str, Race, float]:
     x = cla.to_device(device.queue, np.ones(count, np.float32))
     out = cla.empty_like(x)
 
-    def sampler(text: str) -> Callable[[], float]:
+    def timed(text: str) -> Callable[[], float]:
         kernel = fe.build(fe.program(f"x: Tensor<N; f32>\ny = {text}", "declarative"), device=device)
         kernel(x=x, out=out)
+        return partial(sample_of, lambda: kernel(x=x, out=out), device.queue.finish, 1)
 
-        def sample() -> float:
-            begin = time.perf_counter()
-            kernel(x=x, out=out)
-            device.queue.finish()
-            return time.perf_counter() - begin
-
-        return sample
-
-    samplers = {"sum": sampler("x + 2"), "difference": sampler("x - 2")}
+    samplers = {"sum": timed("x + 2"), "difference": timed("x - 2")}
     begin = time.perf_counter()
     race = run_race(samplers)
     return device.id, race, time.perf_counter() - begin

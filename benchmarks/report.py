@@ -73,9 +73,6 @@ Part = str | Table
 """A line or a table of a report."""
 
 
-# Cells
-
-
 def decimal(value: float | None, digits: int = 2) -> str:
     """A figure; a dash for one that is not there."""
     return "-" if value is None else f"{value:.{digits}f}"
@@ -213,9 +210,6 @@ def legend(rows: Sequence[Row], columns: Iterable[str]) -> Iterator[str]:
     yield f"{'peers':9} {headline(rows)}"
 
 
-# Means
-
-
 def _mean(of: Callable[[Row], float | None]) -> Callable[[Sequence[Row]], str]:
     return lambda rows: decimal(geometric_mean(map(of, rows)))
 
@@ -263,9 +257,6 @@ def mean_table(
             if own and (family == "all" or dtype != "all"):
                 lines.append([family, dtype, *(MEANS[name](own) for name in columns)])
     return Table(title, [group, "type", *columns], lines)
-
-
-# Commands with engines in processes of their own
 
 
 def suite(rows: Sequence[Row]) -> Iterator[Part]:
@@ -358,9 +349,6 @@ def print_row(row: Row) -> None:
         print(f"  {line}", flush=True)
 
 
-# Commands whose ways race in one process
-
-
 def declarative(rows: Sequence[Row]) -> Iterator[Part]:
     """A table for each device, the latest first; what was timed by its processors apart."""
     peers = ["torch", "torch.compile", "jax", "numba"]
@@ -431,9 +419,6 @@ def forms(rows: Sequence[Row]) -> Iterator[Part]:
     yield raced(rows, ("case", "einsums"))
     for name in ("call", "launches"):
         yield f"faster: {sum(row['ratios'][name] > 1 for row in rows)} of {len(rows)} by {name}"
-
-
-# Calls
 
 
 def costs(rows: Sequence[Row]) -> Iterator[Part]:
@@ -582,9 +567,6 @@ REPORTS: dict[str, Callable[[Sequence[Row]], Iterator[Part]]] = {
     "suite": suite, "wide": wide, "seissol": seissol, "declarative": declarative, "tensor": tensor,
     "epilogues": epilogues, "forms": forms, "costs": costs, "arrays": arrays,
 }  # fmt: skip
-
-
-# On the terminal and as pages
 
 
 def parts(rows: Sequence[Row]) -> Iterator[Part]:
