@@ -9,7 +9,6 @@ matrix product alone where more is made of it.
 from __future__ import annotations
 
 import argparse
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -17,9 +16,8 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from benchmarks import parser_of
 from benchmarks.cases.declarative import Case, cases
-from benchmarks.measure import Contest, Sampler, clock_of, peer_samplers, sampler
+from benchmarks.measure import Contest, Sampler, clock_of, hold, peer_samplers, sampler
 from benchmarks.peers import peer_versions
 from benchmarks.report import PEAK_COPY
 from feinsum.timing.races import Race
@@ -67,13 +65,11 @@ def told(device: fe.Device, case: Case, race: Race, seconds: Mapping[str, float]
     return {"lengths": case.lengths, "ratios": ratios, "against": case.against, "bar": case.bar}
 
 
-def main() -> None:
-    parser = parser_of(__doc__, "cpu")
-    parser.add_argument("--database", help="where records of einsums and programs are")
-    Contest.add_options(parser)
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    device = fe.device(arguments.device)
+def contest(device: fe.Device, _: argparse.Namespace) -> Contest:
+    """The programs at the sizes for a device."""
     kind = device.profile.kind
-    contest = Contest("declarative", cases(kind != "cpu"), samplers, partial(told, device), peer_versions(PEERS[kind]))
-    contest.run(device, arguments)
+    return Contest("declarative", cases(kind != "cpu"), samplers, partial(told, device), peer_versions(PEERS[kind]))
+
+
+def main() -> None:
+    hold(__doc__, contest, database={"help": "where records of einsums and programs are"})

@@ -10,16 +10,14 @@ the copy together.
 from __future__ import annotations
 
 import argparse
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 import feinsum as fe
-from benchmarks import parser_of
 from benchmarks.cases.epilogues import Case, cases
-from benchmarks.measure import Contest, Sampler, clock_of, peer_samplers, sampler
+from benchmarks.measure import Contest, Sampler, clock_of, hold, peer_samplers, sampler
 from benchmarks.peers import peer_versions
 from feinsum.compile.executable import Executable, build
 from feinsum.compile.realize import realize
@@ -108,10 +106,10 @@ def told(case: Case, race: Race, seconds: Mapping[str, float]) -> dict[str, Any]
     return {"epilogue": case.text, "of": case.of, "ratios": ratios | over}
 
 
+def contest(device: fe.Device, _: argparse.Namespace) -> Contest:
+    """All cases at the sizes for a device."""
+    return Contest("epilogues", cases(device.profile.kind), samplers, told, peer_versions(PEERS))
+
+
 def main() -> None:
-    parser = parser_of(__doc__, "cpu")
-    Contest.add_options(parser)
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    device = fe.device(arguments.device)
-    Contest("epilogues", cases(device.profile.kind), samplers, told, peer_versions(PEERS)).run(device, arguments)
+    hold(__doc__, contest)

@@ -9,7 +9,6 @@ temporaries, and once more as bare launches with buffers that are there.  Result
 from __future__ import annotations
 
 import argparse
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,9 +18,8 @@ import loopy as lp
 import numpy as np
 
 import feinsum as fe
-from benchmarks import parser_of
 from benchmarks.cases.forms import FORMS, form_data, form_kernel
-from benchmarks.measure import Contest, Sampler, clock_of, sampler
+from benchmarks.measure import Contest, Sampler, clock_of, hold, sampler
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.executable import build
 from feinsum.timing.races import Race
@@ -107,12 +105,10 @@ def told(case: FormCase, race: Race, seconds: Mapping[str, float]) -> dict[str, 
     return {"cells": case.cells, "einsums": " ".join(case.transformed[1]), "ratios": ratios}
 
 
+def contest(device: fe.Device, options: argparse.Namespace) -> Contest:
+    """All forms, with so many cells."""
+    return Contest("forms", (FormCase(form, device, options.cells) for form in FORMS), samplers, told)
+
+
 def main() -> None:
-    parser = parser_of(__doc__, "cpu")
-    parser.add_argument("--cells", type=int, default=20_000, help="(default: 20000)")
-    Contest.add_options(parser)
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    device = fe.device(arguments.device)
-    cases = (FormCase(form, device, arguments.cells) for form in FORMS)
-    Contest("forms", cases, samplers, told).run(device, arguments)
+    hold(__doc__, contest, cells={"type": int, "default": 20_000, "help": "(default: 20000)"})

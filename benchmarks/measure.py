@@ -20,6 +20,7 @@ import platform
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
+from benchmarks import parser_of
 from benchmarks.ahead import Ahead
 from benchmarks.cases import Case, describe, long_sizes
 from benchmarks.engines.problem import Values, write_problem
@@ -162,6 +164,7 @@ class Contest:
     def run(self, device: fe.Device, arguments: argparse.Namespace) -> None:
         """Race all cases that are asked for, and show the results."""
         rows = []
+        warnings.simplefilter("ignore")  # of libraries, at every case
         for case in self.cases:
             if not any(text in case.name for text in arguments.only.split(",")):
                 continue
@@ -174,14 +177,24 @@ class Contest:
             print(f"{case.name}: " + ", ".join(f"{k} {v * 1e3:.3f} ms" for k, v in seconds.items()), flush=True)
         show(rows)
 
-    @staticmethod
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        """The options of every contest."""
-        add = parser.add_argument
-        add("--seconds", type=float, default=5.0, help="for each case (default: 5)")
-        add("--only", default="", help="cases whose name has one of these texts in it, with commas between")
-        add("--busy", action="store_true", help="take the time of the processors, without peers, beside other work")
-        add("--out", help="a file to which a row is added for each case")
+
+def hold(doc: str | None, make: Callable[[fe.Device, argparse.Namespace], Contest], **more: Mapping[str, Any]) -> None:
+    """The command of a contest.
+
+    :param make: the contest for a device and the options.
+    :param more: options besides those of every contest, as ``add_argument`` takes them.
+    """
+    parser = parser_of(doc, "cpu")
+    add = parser.add_argument
+    for name, how in more.items():
+        add(f"--{name}", **how)
+    add("--seconds", type=float, default=5.0, help="for each case (default: 5)")
+    add("--only", default="", help="cases whose name has one of these texts in it, with commas between")
+    add("--busy", action="store_true", help="take the time of the processors, without peers, beside other work")
+    add("--out", help="a file to which a row is added for each case")
+    arguments = parser.parse_args()
+    device = fe.device(arguments.device)
+    make(device, arguments).run(device, arguments)
 
 
 def clock_of(arguments: argparse.Namespace) -> Callable[[], float]:

@@ -38,10 +38,7 @@ from benchmarks.peers import peers_for
 from benchmarks.report import LANGUAGE, ORDERED, TUNED
 from benchmarks.rows import OURS, Row
 
-SEISSOL_PEERS = {
-    "cpu": "numpy,opt_einsum,torch,jax,tblis,onemkl,libxsmm",
-    "gpu": "torch,torch_compile,jax,cupy,cutensor",
-}
+SEISSOL_PEERS = {"cpu": "numpy,opt_einsum,torch,jax,tblis,onemkl,libxsmm", "gpu": "torch,torch_compile,jax,cupy,cutensor"}
 
 
 def _beside(arguments: argparse.Namespace, **how: object) -> list[EngineProcess]:

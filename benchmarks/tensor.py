@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from benchmarks import parser_of
 from benchmarks.cases.tensor import PERIOD, Case, cases
 from benchmarks.engines.problem import Values
-from benchmarks.measure import Contest, Sampler, clock_of, peer_samplers, sampler
+from benchmarks.measure import Contest, Sampler, clock_of, hold, peer_samplers, sampler
 from benchmarks.peers import peer_versions
 from benchmarks.peers.base import Work
 from feinsum.languages.tensor.lowering.target import choose_target
@@ -103,10 +102,10 @@ def told(case: Case, race: Race, seconds: Mapping[str, float]) -> dict[str, Any]
     return {"best_peer": peer, "ratios": ratios}
 
 
+def contest(device: fe.Device, _: argparse.Namespace) -> Contest:
+    """All programs."""
+    return Contest("tensor", cases(), samplers, told, peer_versions(PEERS[device.profile.kind]))
+
+
 def main() -> None:
-    parser = parser_of(__doc__, "cpu")
-    parser.add_argument("--mib", type=float, default=64.0, help="of what the instances of a case read and write")
-    Contest.add_options(parser)
-    arguments = parser.parse_args()
-    device = fe.device(arguments.device)
-    Contest("tensor", cases(), samplers, told, peer_versions(PEERS[device.profile.kind])).run(device, arguments)
+    hold(__doc__, contest, mib={"type": float, "default": 64.0, "help": "of what the instances of a case read and write"})

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,14 @@ import feinsum as fe
 from benchmarks import report
 from benchmarks.__main__ import COMMANDS
 from benchmarks.cases import CASES, describe, long_sizes
+from benchmarks.cases.epilogues import STEP, UPDATE
+from benchmarks.cases.epilogues import Case as Updated
 from benchmarks.cases.lists import WORKLOADS, seissol_cases, select
 from benchmarks.cases.tensor import cases as tensor_cases
 from benchmarks.engines.problem import Problem, Values, write_problem
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError, engine_environment
 from benchmarks.engines.programs import Language, in_program, plan_of_elements
+from benchmarks.measure import in_turns
 from benchmarks.peers import PEERS
 from benchmarks.peers.arrays import Numpy, OptEinsum, Tblis
 from benchmarks.peers.base import Engine
@@ -83,18 +87,50 @@ def test_loops_are_right(problem: Problem) -> None:
 ROUND_TRIP = """
 import numpy as np
 from benchmarks.peers import installed_here
+from benchmarks.peers.base import Work
+x, y, z = np.random.default_rng(0).random((3, 4, 4))
+work = Work({"x": x, "y": y, "z": z}, lambda xp, x, y, z: xp.einsum("ij,jk->ik", x, y) + z, "z")
 for name, peer in installed_here(["numpy", "torch", "jax"]):
     for dtype in ("float32", "float64"):
         given = np.arange(6, dtype=dtype).reshape(2, 3)
         fetched = peer.fetch(peer.adopt(given.copy(), "cpu"))
         assert fetched.dtype == given.dtype and (fetched == given).all(), (name, dtype)
+    offer = next(peer.offers(name, work, "cpu"))
+    assert offer.name == name and np.allclose(offer.fetch(), x @ y + z), name
 """
 
 
-def test_peers_hand_back_the_arrays_that_they_were_given() -> None:
-    """Programs that are no einsums use the arrays of a peer directly; in a new process, as peers configure libraries."""
+def test_peers_do_what_is_no_einsum() -> None:
+    """Arrays come back as they were given, and a function written once gives the same; in a new process, as peers configure
+    libraries."""
     done = subprocess.run([sys.executable, "-c", ROUND_TRIP], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text", [UPDATE, STEP])
+@pytest.mark.parametrize("subscripts", ["ik,kj->ij", "ij,ej->ei", "eij,ej->ei", "ij,jk,kl->il"])
+def test_updates_by_hand_are_right(subscripts: str, text: str) -> None:
+    """What numpy is given for epilogues is what the function for all peers computes."""
+    terms = subscripts.partition("->")[0].split(",")
+    e = fe.einsum(subscripts, *(fe.array(f"a{k}", (3,) * len(term)) for k, term in enumerate(terms)))
+    work = Updated("small", e, text).work()
+    functions = Numpy().functions()
+    expected = work.compute(functions, **work.arrays)
+    found = work.special["numpy"](functions, **{name: value.copy() for name, value in work.arrays.items()})
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_samples_are_taken_in_turns() -> None:
+    """So many of each, without those of the first round; nobody drops out, however slow."""
+    asked: list[str] = []
+
+    def timed(name: str, seconds: float) -> float:
+        asked.append(name)
+        return seconds
+
+    samples = in_turns({name: partial(timed, name, s) for name, s in (("a", 1.0), ("b", 9.0))}, 20)
+    assert samples == {"a": [1.0] * 20, "b": [9.0] * 20}
+    assert asked[:6] == ["a", "b", "b", "a", "a", "b"]
 
 
 @pytest.mark.parametrize("problem", ["dg_grad_p3_m1"], indirect=True)

@@ -149,10 +149,7 @@ def _ways_of_few(problem: Problem) -> dict[str, Way]:
     }
     if problem.side.on_gpu:
         raw = ways["raw launch"]
-        ways["raw launch and torch.empty"] = lambda: (
-            torch.empty(room.shape, dtype=room.dtype, device=room.device),
-            raw(),
-        )
+        ways["raw launch and torch.empty"] = lambda: (torch.empty(room.shape, dtype=room.dtype, device=room.device), raw())
         if "cupy" in libraries:
             given = libraries["cupy"]
             there = kernel(given)

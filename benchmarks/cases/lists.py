@@ -125,9 +125,7 @@ def _wide_case(row: Mapping[str, str], layout: str) -> Case:
 
 
 def seissol_cases(
-    names: Collection[str] = tuple(WORKLOADS),
-    orders: Collection[int] = ORDERS,
-    megabytes: Mapping[str, float] = MEGABYTES,
+    names: Collection[str] = tuple(WORKLOADS), orders: Collection[int] = ORDERS, megabytes: Mapping[str, float] = MEGABYTES
 ) -> list[Case]:
     """The cases of some workloads at some orders, as ``benchmarks/suite.json`` has them.
 
