@@ -342,7 +342,7 @@ COLUMNS = {"suite": SUITE, "wide": WIDE, "seissol": SEISSOL}
 def print_row(row: Row) -> None:
     """A line of progress, and a line for each engine that did not finish."""
     headings = [name for name in COLUMNS[row["command"]] if CELLS[name](row) != "-"]
-    told = [f"{name} {CELLS[name](row)}" if name in LEGEND or "ms" in name else CELLS[name](row) for name in headings]
+    told = [CELLS[name](row) if name in TEXTS else f"{name} {CELLS[name](row)}" for name in headings]
     behind = [f"misses {', '.join(found)}"] if row["command"] == "seissol" and (found := missed(row)) else []
     print(", ".join(told + behind), flush=True)
     for line in messages(row):
