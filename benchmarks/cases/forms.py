@@ -8,6 +8,7 @@ hexahedra one sum for each direction, with local arrays in between.  Tables hold
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,7 +165,7 @@ def write_hexahedron(w: Writer, form: str, order: int) -> None:
         w.loops("j0", "j1", "j2")
         row = w.let(f"{rows}*{scale}")
         w.loops("k0", "k1", "k2")
-        at = f"A[{_flat('j', n)}, {_flat('k', n)}]"
+        at = f"A[0 + {_flat(['j0', 'j1', 'j2'], n)}, 0 + {_flat(['k0', 'k1', 'k2'], n)}]"
         w.lines.append(f"{at} = {at} + {row}*" + "*".join(f"{basis}[p{x}, k{x}]" for x in range(3)))
         w.end(*"9" * 9)
         return
@@ -175,34 +176,21 @@ def write_hexahedron(w: Writer, form: str, order: int) -> None:
         _integrate(w, tables, weights, coefficient, source, n, q)
 
 
-def _flat(letter: str, n: int, at: str = "") -> str:
-    return f"0 + {letter}0{at}*{n * n} + {letter}1{at}*{n} + {letter}2{at}*1"
+def _flat(inames: Sequence[str], n: int) -> str:
+    """The index of three in a flat array."""
+    return " + ".join(f"{iname}*{n ** (2 - k)}" for k, iname in enumerate(inames))
 
 
 def _interpolate(w: Writer, tables: list[str], n: int, q: int) -> str:
     """The values of ``w_0`` at the points, one direction after the other."""
-    unique = str(len(w.lines))
-    done: list[str] = []
-    source = ""
+    unique, source = str(len(w.lines)), ""
     for x in range(3):
         made = w.temporary(*[q if axis <= x else n for axis in range(3)])
-        inames = [f"{'q' if axis <= x else 'i'}{axis}_{x}_{unique}" for axis in range(3)]
-        summed = f"i{x}_{x}_{unique}"
-        at = [summed if axis == x else iname for axis, iname in enumerate(inames)]
-        value = (
-            f"{source}[{', '.join(at)}]"
-            if source
-            else f"w_0[{' + '.join(f'{i}*{n ** (2 - k)}' for k, i in enumerate(at))}]"
-        )
-        w.loops(*inames)
-        w.lines.append(f"{made}[{', '.join(inames)}] = 0.0")
-        w.loops(summed)
-        w.lines.append(
-            f"{made}[{', '.join(inames)}] = {made}[{', '.join(inames)}] + {tables[x]}[{inames[x]}, {summed}]*{value}"
-        )
-        w.end(*"4444")
+        inames, summed, at = _direction(x, "qi", unique)
+        value = f"{source}[{', '.join(at)}]" if source else f"w_0[{_flat(at, n)}]"
+        term = f"{tables[x]}[{inames[x]}, {summed}]*{value}"
+        _sum(w, inames, summed, f"{made}[{', '.join(inames)}]", term, is_new=True)
         source = made
-        done.append(made)
     return source
 
 
@@ -215,23 +203,33 @@ def _integrate(w: Writer, tables: list[str], weights: str, coefficient: str, sou
     value = f"{source}[{', '.join(inames)}]" if source else "c_0[0]"
     scale = "*".join(f"{weights}[{iname}]" for iname in inames)
     w.lines.append(f"{first}[{', '.join(inames)}] = {scale}*{coefficient}*{value}")
-    w.end(*"333")
+    w.end(*inames)
     for x in range(3):
-        inames = [f"{'i' if axis <= x else 'q'}{axis}_{x}_{unique}" for axis in range(3)]
-        summed = f"q{x}_{x}_{unique}"
-        at = ", ".join(summed if axis == x else iname for axis, iname in enumerate(inames))
-        if x < 2:
-            made = w.temporary(*[n if axis <= x else q for axis in range(3)])
-            target = f"{made}[{', '.join(inames)}]"
-        else:
-            made, target = "A", f"A[0 + {' + '.join(f'{i}*{n ** (2 - k)}' for k, i in enumerate(inames))}]"
-        w.loops(*inames)
-        if x < 2:
-            w.lines.append(f"{target} = 0.0")
-        w.loops(summed)
-        w.lines.append(f"{target} = {target} + {tables[x]}[{summed}, {inames[x]}]*{first}[{at}]")
-        w.end(*"4444")
+        inames, summed, at = _direction(x, "iq", unique)
+        made = w.temporary(*[n if axis <= x else q for axis in range(3)]) if x < 2 else ""
+        target = f"{made}[{', '.join(inames)}]" if made else f"A[0 + {_flat(inames, n)}]"
+        _sum(w, inames, summed, target, f"{tables[x]}[{summed}, {inames[x]}]*{first}[{', '.join(at)}]", is_new=x < 2)
         first = made
+
+
+def _direction(x: int, letters: str, unique: str) -> tuple[list[str], str, list[str]]:
+    """Loops over three axes, that of the sum over axis x, and the indices of what is summed.
+
+    :param letters: of axes that are done, up to x, and of the others.
+    """
+    inames = [f"{letters[axis > x]}{axis}_{x}_{unique}" for axis in range(3)]
+    summed = f"{letters[1]}{x}_{x}_{unique}"
+    return inames, summed, [summed if axis == x else iname for axis, iname in enumerate(inames)]
+
+
+def _sum(w: Writer, inames: list[str], summed: str, target: str, term: str, *, is_new: bool) -> None:
+    """Add up a term; what is added to is zero before where it is new."""
+    w.loops(*inames)
+    if is_new:
+        w.lines.append(f"{target} = 0.0")
+    w.loops(summed)
+    w.lines.append(f"{target} = {target} + {term}")
+    w.end(*inames, summed)
 
 
 def form_kernel(cell: str, form: str, order: int) -> lp.TranslationUnit:
