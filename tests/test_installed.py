@@ -1,4 +1,4 @@
-"""A release as users get it: its wheel is installed outside the checkout, runs the tutorial and works beside its neighbours.
+"""A release as users get it: its wheel, installed outside the checkout, runs the tutorial and works beside its neighbours.
 
 Each environment is made anew, and what the wheel requires is downloaded; the OpenCL drivers are those of this environment.
 """
@@ -15,7 +15,7 @@ from feinsum.devices.icd import find_libraries
 
 pytestmark = pytest.mark.slow
 NEIGHBOURS = ("cotengra", "fenics-ufl", "firedrake-fiat", "pytato")
-"""What users have beside feinsum.  TSFC itself is part of firedrake, which needs PETSc; its elements and GEM come with FIAT."""
+"""What users have beside feinsum.  TSFC itself is part of firedrake, which needs PETSc; FIAT has its elements and GEM."""
 
 _TUTORIAL = """
 import doctest, pathlib, sys, warnings
