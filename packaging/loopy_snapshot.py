@@ -3,7 +3,8 @@
 ``python3.12 packaging/loopy_snapshot.py ~/src/loopy [arguments of pytest]``
 
 The path is a source tree, with its submodules, or a wheel.  The snapshot brings the versions of islpy and pymbolic that it
-wants; what else feinsum requires is as in setup.cfg.  Without arguments the tests run that read or rewrite loopy's kernels.
+wants; what else feinsum requires is as in setup.cfg.  Unless arguments name files of tests, those run that read or rewrite
+kernels of loopy.
 The exit status is that of pytest.
 """
 
@@ -60,7 +61,8 @@ def main() -> int:
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "--force-reinstall", "--no-deps", options.loopy.resolve()], check=True)
         subprocess.run([*pip, options.loopy.resolve(), *requirements(), *TOOLS], check=True)
-        tests = arguments or [f"tests/{name}" for name in TESTS]
+        named = any((ROOT / one.partition("::")[0]).exists() for one in arguments)
+        tests = [*arguments, *(f"tests/{name}" for name in TESTS if not named)]
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         done = subprocess.run(
             [python, "-m", "pytest", *tests], cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False
