@@ -127,6 +127,13 @@ def test_one_version() -> None:
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
+def test_links_of_the_first_pages_lead_somewhere(page: Path) -> None:
+    """Pages move; a checkout and the sdist hold whatever these name beside them."""
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
 def conda_name(requirement: str) -> str:
     """A requirement of setup.cfg as conda writes it: `igraph>=1.0,<1.1` -> `python-igraph >=1.0,<1.1`."""
     name, bounds = re.fullmatch(r"([A-Za-z_]+)(.*)", requirement).groups()  # type: ignore[union-attr]
