@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--environment", type=Path, help="keep the environment in this directory, and use it again")
     options, arguments = parser.parse_known_args()
     if not options.loopy.exists():
-        parser.error(f"there is no {options.loopy}")
+        parser.error(f"{options.loopy} does not exist")
     with tempfile.TemporaryDirectory() as folder:
         where = options.environment or Path(folder)
         python = where / "bin" / "python"

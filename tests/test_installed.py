@@ -1,6 +1,6 @@
-"""A release as users get it: its wheel, installed outside the checkout, runs the tutorial and works beside its neighbours.
+"""A release as users get it: its wheel, installed outside the checkout, runs the tutorial and works with its neighbours.
 
-Each environment is made anew, and what the wheel requires is downloaded; the OpenCL drivers are those of this environment.
+Each environment is a new one, and what the wheel requires is downloaded; the OpenCL drivers are those of this environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from feinsum.devices.icd import find_libraries
 
 pytestmark = pytest.mark.slow
 NEIGHBOURS = ("cotengra", "fenics-ufl", "firedrake-fiat", "pytato")
-"""What users have beside feinsum.  TSFC itself is part of firedrake, which needs PETSc; FIAT has its elements and GEM."""
+"""What users install with feinsum.  TSFC itself is part of firedrake, which needs PETSc; FIAT has its elements and GEM."""
 
 _TUTORIAL = """
 import doctest, pathlib, sys, warnings

@@ -129,7 +129,7 @@ def test_one_version() -> None:
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
 def test_links_of_the_first_pages_lead_somewhere(page: Path) -> None:
-    """Pages move; a checkout and the sdist hold whatever these name beside them."""
+    """Pages move; a checkout and the sdist hold every file that these name."""
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / link).exists()] == []
 
