@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
+import runpy
 import subprocess
 import sys
 import sysconfig
@@ -12,13 +12,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+from distributions import ROOT, SETTINGS, Distributions, build, tracked
 from setuptools import find_packages
-from setuptools.config.setupcfg import read_configuration
 
 import feinsum as fe
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[1]
 
 _IMPORT = """
 import importlib, pathlib, sys, feinsum
@@ -75,7 +75,7 @@ def test_every_package_is_listed() -> None:
     """``setup.cfg`` lists every package of the checkout, and no other."""
     beside = find_packages(str(ROOT), include=["transforms", "transforms.*", "tuning_db"])
     found = {*find_packages(str(ROOT), include=["feinsum", "feinsum.*"]), *(f"feinsum.{name}" for name in beside)}
-    assert set(read_configuration(ROOT / "setup.cfg")["options"]["packages"]) == found
+    assert set(SETTINGS["options"]["packages"]) == found
 
 
 def test_a_checkout_on_the_path() -> None:
@@ -85,17 +85,23 @@ def test_a_checkout_on_the_path() -> None:
     assert "generic" in names
 
 
-def test_a_wheel(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    """What would be uploaded."""
+    return build(tmp_path_factory.mktemp("release"))
+
+
+def test_an_sdist(release: Distributions) -> None:
+    """It holds what git tracks, pages and changes among it, but for the settings of git and of CI."""
+    made = {"PKG-INFO", *(f"feinsum.egg-info/{path.name}" for path in (release.source / "feinsum.egg-info").iterdir())}
+    held = {path.relative_to(release.source).as_posix() for path in release.source.rglob("*") if path.is_file()}
+    assert {"CHANGELOG.md", "doc/index.rst", "packaging/recipe.yaml", "tests/test_packaging.py"} <= held
+    assert held - made == {name for name in tracked() if not name.startswith((".ci/", ".git"))}
+
+
+def test_a_wheel(release: Distributions, tmp_path: Path) -> None:
     """A wheel holds every module, the curated records and the type marker, and works without the checkout."""
-    source, out = tmp_path / "source", tmp_path / "out"
-    for name in ("feinsum", "transforms", "tuning_db"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--wheel-dir", str(out), str(source)], check=True, timeout=120)
-    (wheel,) = out.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(release.wheel) as archive:
         archive.extractall(tmp_path / "site")
     wanted = relative(ROOT / "feinsum", "*.py", "*.js", "py.typed", under="feinsum")
     wanted |= relative(ROOT / "transforms", "*.py", under="feinsum/transforms")
@@ -114,11 +120,47 @@ def relative(root: Path, *patterns: str, under: str) -> set[str]:
 
 def test_one_version() -> None:
     """The version, the change log and the citation file agree, and the licence is the one that is named."""
-    released = re.findall(r"^## \[?([0-9.]+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
-    assert cited is not None
-    assert released[0] == cited[1] == fe.__version__
+    released = re.findall(r"^## ([0-9.]+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert released[0] == (fe.__version__, *re.findall(r"^date-released: (\S+)$", cited, re.MULTILINE))
+    assert re.findall(r"^version: (\S+)$", cited, re.MULTILINE) == [fe.__version__]
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
+def test_links_of_the_first_pages_lead_somewhere(page: Path) -> None:
+    """Pages move; a checkout and the sdist hold every file that these name."""
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def conda_name(requirement: str) -> str:
+    """A requirement of setup.cfg as conda writes it: `igraph>=1.0,<1.1` -> `python-igraph >=1.0,<1.1`."""
+    name, bounds = re.fullmatch(r"([A-Za-z_]+)(.*)", requirement).groups()  # type: ignore[union-attr]
+    series = bounds.removeprefix("==") if bounds.endswith(".*") else bounds
+    return f"{ {'igraph': 'python-igraph'}.get(name, name) } {series}"  # igraph is the library in C
+
+
+def test_the_recipe_of_conda() -> None:
+    """Its version, its Python and what it requires are those of setup.cfg."""
+    recipe = yaml.safe_load((ROOT / "packaging" / "recipe.yaml").read_text(encoding="utf-8"))
+    least = recipe["context"]["python_min"]
+    assert recipe["context"]["version"] == fe.__version__
+    assert SETTINGS["options"]["python_requires"] == f">={least}"
+    python, *required = recipe["requirements"]["run"]
+    assert python == "python >=${{ python_min }}"
+    assert required == [conda_name(one) for one in SETTINGS["options"]["install_requires"]]
+    assert recipe["build"]["python"]["entry_points"] == SETTINGS["options"]["entry_points"]["console_scripts"]
+
+
+def test_a_snapshot_of_loopy_brings_its_own_versions() -> None:
+    """The script that tests with it requires what feinsum does but for these, and names tests that are there."""
+    script = runpy.run_path(str(ROOT / "packaging" / "loopy_snapshot.py"))
+    required = set(script["requirements"]())
+    decided = {one for one in SETTINGS["options"]["install_requires"] if one not in required}
+    assert {re.split("[=><]", one)[0] for one in decided} == set(script["OF_LOOPY"])
+    assert required > {*SETTINGS["options"]["install_requires"]} - decided
+    assert [name for name in script["TESTS"] if not (ROOT / "tests" / name).exists()] == []
 
 
 def test_nothing_else_of_a_checkout_is_part_of_the_package() -> None:
