@@ -20,7 +20,7 @@ COMMANDS = {
     "seissol": "kernels of SeisSol as programs of the immediate language, beside launches and the peers",
     "forms": "kernels in the style of a form compiler, as given and transformed",
     "job": "the cases of benchmarks/suite.json as a job file for `feinsum tune`",
-    "report": "the results of `suite` as a page of doc/ and a roofline plot",
+    "report": "the results of `suite` as a page with a roofline plot",
     "cost-model": "train the cost model, and measure how well it chooses",
     "collect": "times of configurations for the cost model: built first, timed together",
     "heats": "what it gains to try a few configurations of patterns that the cost model has not seen",

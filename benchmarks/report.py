@@ -1,6 +1,6 @@
 """The results of the suite as a page with plots: ``python -m benchmarks report RESULTS.jsonl FILE.rst``.
 
-The page is generated; a page with the story includes it with ``.. include::``.  The plots need matplotlib.
+It draws the plots of doc/explanation/results-*.rst from other comparisons, too.  The plots need matplotlib.
 """
 
 from __future__ import annotations

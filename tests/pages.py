@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 DOC = Path(__file__).parents[1] / "doc"
+PAGES = sorted(DOC.rglob("*.rst"))
 BLOCK = re.compile(r"\.\. code-block:: (\w+)\n((?:   :.*\n)*)\n((?:   .*\n|\n)+)")
 
 

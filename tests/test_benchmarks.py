@@ -30,8 +30,10 @@ from benchmarks.selection import select
 from benchmarks.table import HEADINGS, case_table, cells
 from benchmarks.tensor.__main__ import page as tensor_page
 from benchmarks.tensor.cases import cases as tensor_cases
+from benchmarks.wide.table import write_page as write_wide
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def small(name: str) -> fe.BatchedEinsum:
@@ -290,11 +292,29 @@ def test_what_misses_a_bar_of_seissol(tmp_path: Path) -> None:
     assert "missed by 2 of 2 (volume 2); 1 of these are bound by bandwidth" in (tmp_path / "page.rst").read_text()
 
 
-@pytest.mark.parametrize("results", sorted((ROOT / "doc").glob("tensor-*.jsonl")), ids=lambda path: path.stem)
-def test_tables_of_the_tensor_language_are_those_of_their_results(results: Path) -> None:
-    """A page has what its command makes of the lines beside it, and every case of the command has a line or is named."""
-    lines = [json.loads(text) for text in results.read_text(encoding="utf-8").splitlines()]
-    assert tensor_page(lines) == results.with_suffix(".rst").read_text(encoding="utf-8")
+def report_of(rows: Path, written: Path) -> str:
+    """What the command of a measurement makes of its rows."""
+    kind, lines = rows.stem, [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()]
+    if kind in ("tensor", "declarative"):
+        return tensor_page(lines) if kind == "tensor" else page(lines)
+    (write_page if kind == "seissol" else write_wide)(read_results(rows), written)
+    return written.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [path for path in sorted(RESULTS.glob("*/*.jsonl")) if not path.stem.startswith(("suite", "arrays"))],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_a_report_is_that_of_its_rows(rows: Path, tmp_path: Path) -> None:
+    """So that rows are not renewed without their report; that of arrays has a test of its own, the suite's has plots."""
+    assert report_of(rows, tmp_path / "page.rst") == rows.with_suffix(".rst").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rows", sorted(RESULTS.glob("*/tensor.jsonl")), ids=lambda path: path.parent.name)
+def test_rows_of_the_tensor_language_are_of_known_cases(rows: Path) -> None:
+    """A case that was renamed is measured again."""
+    lines = [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines()]
     assert {line["case"] for line in lines} <= {case.name for case in tensor_cases()}
 
 

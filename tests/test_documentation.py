@@ -11,9 +11,9 @@ import warnings
 from pathlib import Path
 
 import pytest
+from pages import PAGES
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "doc").glob("*.rst"))
 NEEDS = {"arrays": ("torch", "jax"), "coming-from": ("torch",)}
 """What pages have examples of that need not be installed."""
 MODULES = {

@@ -1,9 +1,9 @@
-"""Arrays of torch, JAX, CuPy and numpy beside the bare kernels, and derivatives beside torch's: what doc/arrays.rst states.
+"""Arrays of torch, JAX, CuPy and numpy beside the bare kernels, and derivatives beside torch's.
 
     python -m benchmarks arrays                                   # on the CPU, a minute or two
     python -m benchmarks arrays --groups calls host               # a part
-    python -m benchmarks arrays --side gpu --processes 14 --report doc/arrays-gpu.rst
-    python -m benchmarks arrays --read doc/arrays-gpu.jsonl       # the tables of what was measured
+    python -m benchmarks arrays --side gpu --processes 14 --report benchmarks/results/h200/arrays.rst
+    python -m benchmarks arrays --read benchmarks/results/h200/arrays.jsonl  # the tables of what was measured
 
 calls: one kernel called in every way, beside its raw launch.  host: how long the caller is busy with small arrays.  copies:
 the memory that a call takes besides its result.  leaks: what stays of ten thousand calls.  streams: that nothing waits

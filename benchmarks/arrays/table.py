@@ -1,4 +1,4 @@
-"""Results of ``python -m benchmarks arrays`` as tables, for the terminal and for doc/arrays.rst."""
+"""Results of ``python -m benchmarks arrays`` as tables, for the terminal and as a report."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def print_tables(rows: Sequence[Row]) -> None:
 
 
 def write_page(rows: Sequence[Row], path: str | Path) -> None:
-    """The tables as a page of doc/, which another one includes."""
+    """The tables as a report."""
     about: dict[str, Any] = rows[0]["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(rows[0]["versions"].items()))
     lines = [

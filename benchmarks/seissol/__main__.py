@@ -3,7 +3,7 @@
     python -m benchmarks seissol                                    # seven einsums, orders 4 to 7, two types, on the CPU
     python -m benchmarks seissol --case volume local --order 6 --dtypes float64 --peers numpy,torch
     python -m benchmarks seissol --minutes 2                        # what 2 minutes suffice for; again for the next ones
-    python -m benchmarks seissol --read seissol.jsonl --report doc/seissol-cpu.rst
+    python -m benchmarks seissol --read seissol.jsonl --report benchmarks/results/zen3/seissol.rst
     python -m benchmarks seissol --print volume --order 6           # the program
     python -m benchmarks job --cases seissol > seissol.toml         # what to tune them by
 

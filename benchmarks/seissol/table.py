@@ -147,7 +147,7 @@ def print_tables(rows: Sequence[Row]) -> None:
 
 
 def write_page(rows: Sequence[Row], path: str | Path) -> None:
-    """The table as a page of doc/, which another one includes."""
+    """The table as a report."""
     about = rows[0]["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(rows[0]["versions"].items()))
     dates = sorted({row["date"][:10] for row in rows})

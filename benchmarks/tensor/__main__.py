@@ -4,10 +4,10 @@ Of each case the *general* route, the *einsum* route and the einsum that a user 
 timed in turn with torch, JAX and numpy, or torch, JAX and CuPy on a GPU, where these are installed: a round times each of
 them once, and ratios are medians over rounds (:mod:`feinsum.timing.races`).  What a way computes is compared with numpy
 before it is timed.  On a device with matrix units the general route is timed without them too, as *items*.  ``--page FILE``
-writes a table of the lines of ``--out`` for doc/ and measures nothing::
+writes a table of the lines of ``--out`` and measures nothing::
 
-    python -m benchmarks tensor --out doc/tensor-cpu.jsonl
-    python -m benchmarks tensor --out doc/tensor-cpu.jsonl --page doc/tensor-cpu.rst
+    python -m benchmarks tensor --out benchmarks/results/zen3/tensor.jsonl
+    python -m benchmarks tensor --out benchmarks/results/zen3/tensor.jsonl --page benchmarks/results/zen3/tensor.rst
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def page(lines: list[dict[str, Any]]) -> str:
-    """A page of doc/, which another one includes."""
+    """The table as a report."""
     about = {f"{line['machine'].strip()} (``{line['device']}``, driver {line['driver']})": None for line in lines}
     peers_of = sorted({f"{name} {version}" for line in lines for name, version in line["versions"].items()})
     dates = sorted({line["date"] for line in lines})

@@ -151,7 +151,7 @@ LEGEND = (
 
 
 def write_page(rows: Sequence[Row], path: str | Path) -> None:
-    """The tables as a page of doc/, which another one includes."""
+    """The tables as a report."""
     about: dict[str, Any] = rows[0]["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(rows[0]["versions"].items()))
     lines = [
