@@ -175,7 +175,7 @@ class Rooms(Written):
 
 
 class Results(Written):
-    """The results of a device in benchmarks/results: a summary, a plot, and the five slowest beside the best peer.
+    """The results of a device in benchmarks/results: a summary, a plot, and the five slowest compared with the best peer.
 
     The content has a line for each of the five, ``case type: reason``; another set of cases is an error, so that a page
     never explains another run.  The option ``plot`` names the picture in the folder.
@@ -198,7 +198,7 @@ class Results(Written):
         reasons = dict(line.split(": ", 1) for line in self.content if line)
         if {_named(row) for row in slowest} != set(reasons):
             raise self.error(f"the five slowest are now {', '.join(map(_named, slowest))}: explain these")
-        yield from (".. csv-table:: The five slowest beside the best peer", f"   :header: {_SLOWEST}", "")
+        yield from (".. csv-table:: The five slowest compared with the best peer", f"   :header: {_SLOWEST}", "")
         for row in slowest:
             figures = (row["case"], f"``{row['einsum']}``", row["dtype"], _two(speed_up(row)), best_peer(row) or "")
             yield f"   {_csv((*figures, reasons[_named(row)]))}"
