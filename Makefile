@@ -4,7 +4,7 @@
 # make fuzz    random einsums, epilogues and programs of the three languages by the hundred: FUZZ="--of tensor"
 # make check   ruff, types, import rules
 # make doc     the pages of doc/, into doc/_build/html/index.html
-# make readme  what the commands of the README print on this machine, written into it
+# make tour    what the commands of doc/start/first-ten-minutes.rst print on this machine, written into it
 # make notebooks  the notebooks executed, and their outputs written into them; best on a machine that is idle
 # make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: $(RESULTS)/suite.rst
 # make bench-pocl the same cases with PoCL, where that is installed: $(RESULTS)/suite-pocl.rst
@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test quick fuzz check doc readme notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu bench-gate clean
+.PHONY: demo test quick fuzz check doc tour notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu bench-gate clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python benchmarks/demo.py
@@ -53,8 +53,8 @@ doc: $(VENV)/.installed-dev
 	$(BIN)/python -m sphinx -W --keep-going -q -b html doc doc/_build/html
 	@echo "see doc/_build/html/index.html"
 
-readme: $(VENV)/.installed $(VENV)/.device
-	$(BIN)/python benchmarks/readme.py
+tour: $(VENV)/.installed $(VENV)/.device
+	$(BIN)/python benchmarks/tour.py
 
 notebooks: $(VENV)/.installed-notebooks $(VENV)/.device
 	$(BIN)/python notebooks/execute.py

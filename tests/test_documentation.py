@@ -1,6 +1,6 @@
 """Every example is run: in the pages of doc/, and in docstrings of transforms/ and benchmarks/.
 
-pytest itself runs those in docstrings of feinsum/, test_readme.py those of the README, test_docs_pages.py the commands.
+pytest itself runs those in docstrings of feinsum/, test_readme.py that of the README, test_docs_pages.py the commands.
 """
 
 from __future__ import annotations
