@@ -24,9 +24,8 @@ def test_the_example_gives_what_it_shows() -> None:
 
 def test_the_results_are_those_of_the_reports() -> None:
     """The table has the geometric means of the rows that were measured last."""
-    lines = re.findall(
-        r"^\| (.*?) \| (tuned|untuned).*? \| (\d+) \| .*\*\*([\d.]+)\*\* \| ([\d.]+) \|$", README, re.MULTILINE
-    )
+    line = r"^\| (.*?) \| (tuned|untuned).*? \| (\d+) \| .*\*\*([\d.]+)\*\* \| ([\d.]+) \|$"
+    lines = re.findall(line, README, re.MULTILINE)
     assert len(lines) == 4
     for device, how, count, times, roofline in lines:
         report = "suite" if how == "tuned" else "wide"
