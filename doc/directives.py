@@ -190,21 +190,32 @@ class Results(Written):
         files = {path: _compared(path) for path in sorted(folder.glob("*.jsonl"))}
         for path in files:
             self.env.note_dependency(str(path))
-        yield from (".. csv-table::", f"   :header: {_RESULTS}", "")
-        yield from (f"   {_csv(line)}" for path, rows in files.items() for line in _summaries(path, rows))
+        yield from (_FIGURES, "", ".. csv-table::", f"   :header: {_RESULTS}", "   :class: results", "")
+        yield from (f"   {_csv(_summary(path, rows))}" for path, rows in files.items() if rows)
+        others = ", ".join(_report(path) for path, rows in files.items() if not rows)
+        yield from ("", f"Reports with other figures: {others}." if others else "")
         place = f"/../benchmarks/results/{self.arguments[0]}"
         yield from ("", f".. image:: {place}/{self.options['plot']}", f"   :alt: {_PLOT}", "")
         slowest = sorted((row for rows in files.values() for row in rows), key=lambda row: speed_up(row) or inf)[:5]
         reasons = dict(line.split(": ", 1) for line in self.content if line)
         if {_named(row) for row in slowest} != set(reasons):
             raise self.error(f"the five slowest are now {', '.join(map(_named, slowest))}: explain these")
-        yield from (".. csv-table:: The five slowest compared with the best peer", f"   :header: {_SLOWEST}", "")
+        yield from (
+            ".. csv-table:: The five slowest compared with the best peer",
+            f"   :header: {_SLOWEST}",
+            "   :class: results",
+            "",
+        )
         for row in slowest:
             figures = (row["case"], f"``{row['einsum']}``", row["dtype"], _two(speed_up(row)), best_peer(row) or "")
             yield f"   {_csv((*figures, reasons[_named(row)]))}"
 
 
-_RESULTS = '"report", "results", "measured", "times the best peer", "least", "below 0.9", "of the roofline", "peers"'
+_FIGURES = (
+    "*times* is the time of the best peer over ours and *roofline* our share of what the device can do, as geometric means;"
+    " a peer was the best in as many results as the number after its name says."
+)
+_RESULTS = '"report", "results", "measured", "times", "least", "below 0.9", "roofline", "peers"'
 _SLOWEST = '"case", "einsum", "type", "times", "best peer", "why"'
 _PLOT = "rate over operations per byte of feinsum and its peers, under the measured roofline"
 
@@ -215,14 +226,14 @@ def _compared(path: Path) -> list[Row]:
     return read_results(path) if all("engines" in json.loads(line) for line in lines) else []
 
 
-def _summaries(path: Path, rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    report = f":download:`{path.stem} </../{path.relative_to(ROOT).with_suffix('.rst')}>`"
-    if not rows:
-        yield (report, str(len(path.read_text(encoding="utf-8").splitlines())), *[""] * 6)
-        return
+def _report(path: Path) -> str:
+    return f":download:`{path.stem} </../{path.relative_to(ROOT).with_suffix('.rst')}>`"
+
+
+def _summary(path: Path, rows: Sequence[Row]) -> tuple[str, ...]:
     known = [times for row in rows if (times := speed_up(row)) is not None]
-    yield (
-        report,
+    return (
+        _report(path),
         str(len(rows)),
         max(row["date"] for row in rows)[:10],
         _two(geometric_mean(known)),
