@@ -187,7 +187,7 @@ class Results(Written):
 
     def write(self) -> Iterator[str]:
         folder = ROOT / "benchmarks" / "results" / self.arguments[0]
-        files = {path: _compared(path) for path in sorted(folder.glob("*.jsonl"))}
+        files = {path: _compared(path.with_suffix(".jsonl")) for path in sorted(folder.glob("*.rst"))}
         for path in files:
             self.env.note_dependency(str(path))
         yield from (_FIGURES, "", ".. csv-table::", f"   :header: {_RESULTS}", "   :class: results", "")
@@ -221,13 +221,13 @@ _PLOT = "rate over operations per byte of feinsum and its peers, under the measu
 
 
 def _compared(path: Path) -> list[Row]:
-    """The rows of a file that compares engines; none of one in another format."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return read_results(path) if all("engines" in json.loads(line) for line in lines) else []
+    """The rows of a file that compares engines; none of one in another format, and none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return read_results(path) if lines and "engines" in json.loads(lines[0]) else []
 
 
 def _report(path: Path) -> str:
-    return f":download:`{path.stem} </../{path.relative_to(ROOT).with_suffix('.rst')}>`"
+    return f":download:`{path.stem} </../{path.relative_to(ROOT)}>`"
 
 
 def _summary(path: Path, rows: Sequence[Row]) -> tuple[str, ...]:
