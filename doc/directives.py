@@ -190,7 +190,15 @@ class Results(Written):
         files = {path: _compared(path.with_suffix(".jsonl")) for path in sorted(folder.glob("*.rst"))}
         for path in files:
             self.env.note_dependency(str(path))
-        yield from (_FIGURES, "", ".. csv-table::", f"   :header: {_RESULTS}", "   :class: results", "")
+        handicapped = any(row["side"] == "cpu" and row["date"] < _REPEALED for rows in files.values() for row in rows)
+        yield from (
+            _FIGURES + handicapped * _HANDICAP,
+            "",
+            ".. csv-table::",
+            f"   :header: {_RESULTS}",
+            "   :class: results",
+            "",
+        )
         yield from (f"   {_csv(_summary(path, rows))}" for path, rows in files.items() if rows)
         others = ", ".join(_report(path) for path, rows in files.items() if not rows)
         yield from ("", f"Reports with other figures: {others}." if others else "")
@@ -214,6 +222,12 @@ class Results(Written):
 _FIGURES = (
     "*times* is the time of the best peer over ours and *roofline* our share of what the device can do, as geometric means;"
     " a peer was the best in as many results as the number after its name says."
+)
+_REPEALED = "2026-11-27"
+"""From this day on engines start without the variables of :data:`benchmarks.HANDICAPS`."""
+_HANDICAP = (
+    f"  numpy and opt_einsum of reports from before {_REPEALED} may have run with settings that slow OpenBLAS down"
+    " (:doc:`/explanation/measuring`)."
 )
 _RESULTS = '"report", "results", "measured", "times", "least", "below 0.9", "roofline", "peers"'
 _SLOWEST = '"case", "einsum", "type", "times", "best peer", "why"'
