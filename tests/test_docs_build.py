@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -160,3 +161,15 @@ def test_python_in_the_pages_is_an_example_or_a_file() -> None:
     assert [text for _, text in plain if text.startswith(">>>")] == []
     captioned = [block.text for page in PAGES for block in blocks(page) if block.file]
     assert [(name, text) for name, text in plain if text not in captioned] == []
+
+
+def test_pages_are_few_and_short() -> None:
+    """At most 20 in a folder, of 2500 words; the known limits in 1500, so that they are read."""
+    from pages import DOC, PAGES
+
+    folders = Counter(page.parent for page in PAGES)
+    assert {folder.name for folder in folders} == {"doc", "start", "guides", "reference", "explanation"}
+    assert max(folders.values()) <= 20
+    words = {page.stem: len(page.read_text(encoding="utf-8").split()) for page in DOC.rglob("*.rst")}
+    assert {name: count for name, count in words.items() if count > 2500} == {}
+    assert words["limits"] <= 1500
