@@ -1,14 +1,14 @@
 # make demo    look up or tune three einsums and compare with numpy
 # make test    the whole test suite, on all cores
-# make quick   what to run while editing: all tests but the slow ones, see doc/contributing.rst
+# make quick   what to run while editing: all tests but the slow ones, see doc/guides/contributing.rst
 # make fuzz    random einsums, epilogues and programs of the three languages by the hundred: FUZZ="--of tensor"
 # make check   ruff, types, import rules
 # make doc     the pages of doc/, into doc/_build/html/index.html
-# make readme  what the commands of the README print on this machine, written into it
+# make tour    what the commands of doc/start/first-ten-minutes.rst print on this machine, written into it
 # make notebooks  the notebooks executed, and their outputs written into them; best on a machine that is idle
-# make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: doc/benchmarks-cpu.rst
-# make bench-pocl the same cases with PoCL, where that is installed: doc/benchmarks-pocl.rst
-# make bench-gpu  the same at the sizes for GPUs, with what $(PYTHON) has installed: doc/benchmarks-gpu.rst
+# make bench   beside numpy, opt_einsum, torch, JAX and numba (2 GB to install) on the CPU: $(RESULTS)/suite.rst
+# make bench-pocl the same cases with PoCL, where that is installed: $(RESULTS)/suite-pocl.rst
+# make bench-gpu  the same at the sizes for GPUs, with what $(PYTHON) has installed: $(RESULTS)/suite.rst
 # make bench-gate  whether this checkout is slower than the last release, exit code 1 if so; GATE="--base main" for another
 #
 # make bench-wide  einsums that nobody tuned, untuned and tuned, beside the same: hours; WIDE="--limit 2 --tune 0" for less
@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 # -qq, as pip 26 passes on what setuptools has to say of every editable installation
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test quick fuzz check doc readme notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu bench-gate clean
+.PHONY: demo test quick fuzz check doc tour notebooks bench bench-pocl bench-gpu bench-wide bench-wide-gpu bench-gate clean
 
 demo: $(VENV)/.installed $(VENV)/.device
 	$(BIN)/python -m benchmarks demo
@@ -53,26 +53,31 @@ doc: $(VENV)/.installed-dev
 	$(BIN)/python -m sphinx -W --keep-going -q -b html doc doc/_build/html
 	@echo "see doc/_build/html/index.html"
 
-readme: $(VENV)/.installed $(VENV)/.device
-	$(BIN)/python -m benchmarks readme
+tour: $(VENV)/.installed $(VENV)/.device
+	$(BIN)/python -m benchmarks tour
 
 notebooks: $(VENV)/.installed-notebooks $(VENV)/.device
 	$(BIN)/python notebooks/execute.py
 
 # The cases and types to measure, e.g. make bench BENCH="--cases all --seconds 2"
 BENCH ?=
+# Where rows and reports go; those of a device that doc/ explains are in benchmarks/results/<device>
+RESULTS ?= benchmarks/results/this-machine
 
 bench: $(VENV)/.installed-bench
-	$(BIN)/python -m benchmarks suite --out doc/benchmarks-cpu.jsonl --report doc/benchmarks-cpu.rst $(BENCH)
+	mkdir -p $(RESULTS)
+	$(BIN)/python -m benchmarks suite --out $(RESULTS)/suite.jsonl --report $(RESULTS)/suite.rst $(BENCH)
 	$(BIN)/python -m benchmarks costs
 
 bench-pocl: $(VENV)/.installed-bench
-	$(BIN)/python -m benchmarks suite --device pocl --out doc/benchmarks-pocl.jsonl --report doc/benchmarks-pocl.rst $(BENCH)
+	mkdir -p $(RESULTS)
+	$(BIN)/python -m benchmarks suite --device pocl --out $(RESULTS)/suite-pocl.jsonl --report $(RESULTS)/suite-pocl.rst $(BENCH)
 
 # A machine with a GPU need not have a registry, so nothing is installed: the checkout is enough.
 bench-gpu:
+	mkdir -p $(RESULTS)
 	PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks suite --side gpu --cases all \
-	    --out doc/benchmarks-gpu.jsonl --report doc/benchmarks-gpu.rst $(BENCH)
+	    --out $(RESULTS)/suite.jsonl --report $(RESULTS)/suite.rst $(BENCH)
 
 # What to measure of the wide list, and for how long to tune each
 WIDE ?= --tune 20

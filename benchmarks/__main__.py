@@ -29,7 +29,7 @@ COMMANDS = {
     "forms": Entry("kernels in the style of a form compiler, as given and transformed", "forms"),
     "arrays": Entry("arrays of torch, JAX and CuPy beside the bare kernels, training steps beside torch", "arrays.groups"),
     "costs": Entry("import, generate and calls: what using feinsum costs besides the kernel", "costs"),
-    "report": Entry("the rows that any of these kept, as tables and as a page of doc/ with plots", "report"),
+    "report": Entry("the rows that any of these kept, as tables and as a page with plots", "report"),
     "job": Entry("the cases of benchmarks/suite.json as a job file for `feinsum tune`", "job"),
     "races": Entry("what races say of kernels whose times are known, on simulated machines", "races"),
     "cost-model": Entry("train the cost model, and measure how well it chooses", "cost_model"),
@@ -39,7 +39,7 @@ COMMANDS = {
     "samplers": Entry("how quickly each sampler finds fast configurations", "samplers"),
     "canonical": Entry("how long canonical forms take", "canonical"),
     "demo": Entry("tune three einsums and compare with numpy", "demo"),
-    "readme": Entry("run the commands of the README and write down what they print", "readme"),
+    "tour": Entry("run the commands of the first ten minutes and write down what they print", "tour"),
 }
 
 

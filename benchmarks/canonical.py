@@ -1,6 +1,6 @@
 """How long a canonical form takes.
 
-    python -m benchmarks canonical                # the table of doc/canonical-forms.rst
+    python -m benchmarks canonical                # the table of benchmarks/results/zen5/canonical-forms.rst
     python -m benchmarks canonical --samples 200
 
 Every sample canonicalizes an einsum that was not seen before (its arrays have new names), so no memory of earlier forms

@@ -2,7 +2,7 @@
 
     python -m benchmarks cost-model                                  # from benchmarks/landscapes; a quarter of an hour
     python -m benchmarks cost-model night.sqlite gpu.jsonl           # these records too, which are kept
-    python -m benchmarks cost-model --page doc/cost-model.rst        # and write the table into the page
+    python -m benchmarks cost-model --page benchmarks/results/cost-model.rst        # and write the table into the page
 
 *first pick* is the time of the configuration that the model would try first, of those measured, over the time of the
 best measured, for problems that were left out of the training: geometric mean, ninth decile and worst.  Problems of
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         evidence = Evidence(evidence.profiles, own)
     rows = rows_of(evidence)
     if not rows:
-        sys.exit("no record is of a space that still accepts it; tune first, see doc/cost-model.rst")
+        sys.exit("no record is of a space that still accepts it; tune first, see doc/guides/training.rst")
     lines, factors = table(rows)
     problems = len({row.problem for row in rows})
     about = (

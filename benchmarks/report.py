@@ -1,7 +1,7 @@
 """Tables of results, on the terminal and as pages: ``python -m benchmarks report RESULTS.jsonl ... [--page FILE.rst]``.
 
-The rows say which command they are of.  A page is generated; a page with the story includes it with ``.. include::``.  Of
-several results for one thing on one device the last counts.  Plots of the suite need matplotlib.
+The rows say which command they are of.  Of several results for one thing on one device the last counts.  Plots, of which
+doc/explanation/results-*.rst shows some, need matplotlib.
 """
 
 from __future__ import annotations

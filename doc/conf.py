@@ -9,7 +9,7 @@ from pathlib import Path
 from feinsum import __version__
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # where `directives` is
+sys.path[:0] = [str(HERE), str(HERE.parent)]  # where `directives` and `benchmarks` are
 
 # Sphinx takes no pages from elsewhere.  The notebooks come with their outputs and are not executed.
 (HERE / "notebooks").mkdir(exist_ok=True)
@@ -24,8 +24,7 @@ copyright = "2026, feinsum developers"
 version = release = __version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton", "myst_nb", "directives"]
-# The tables of measurements are parts of other pages; what begins with an underscore is no page.
-exclude_patterns = ["benchmarks-*.rst", "arrays-*.rst", "seissol-*.rst", "*-[cg]pu.rst", "_*"]
+exclude_patterns = ["_*"]
 default_role = "code"
 smartquotes_action = "D"  # dashes; quotes stay what they are in code
 highlight_language = "default"  # Python where it is, and plain where it is not

@@ -1,4 +1,4 @@
-"""Directives whose content writes itself: of commands, spaces, rooms, measurements, other pages, and languages.
+"""Directives whose content writes itself: of commands, spaces, rooms, results and languages.
 
 Each directive makes reStructuredText of what is registered or lies in a folder, so that what is new appears by itself.
 """
@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from configparser import ConfigParser
 from dataclasses import is_dataclass
-from fnmatch import fnmatch
 from itertools import groupby
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from benchmarks.rows import Row, best_peer, fraction, geometric_mean, headline, read_rows, speed_up
 from feinsum.parameters import described_fields
 
 if TYPE_CHECKING:
@@ -94,7 +97,7 @@ class TransformSpaces(Written):
             for space in sorted(group, key=lambda s: inspect.getsourcelines(s.function)[1]):
                 yield from _space(space)
             yield from (".. raw:: html", "", f"   <details><summary>Source of {file}</summary>", "")
-            yield from (f".. literalinclude:: ../{file}", "", ".. raw:: html", "", "   </details>", "")
+            yield from (f".. literalinclude:: /../{file}", "", ".. raw:: html", "", "   </details>", "")
 
 
 class Skeletons(Written):
@@ -171,45 +174,100 @@ class Rooms(Written):
                 yield from (f"``{name}``", f"    {' '.join(text.partition(chr(10) * 2)[0].split())}", "")
 
 
-class OtherPages(Written):
-    """A table of contents of the pages that the index does not name; those in folders belong to another page."""
+class Results(Written):
+    """The results of a device in benchmarks/results: a summary, a plot, and the five slowest compared with the best peer.
+
+    The content has a line for each of the five, ``case type: reason``; another set of cases is an error, so that a page
+    never explains another run.  The option ``plot`` names the picture in the folder.
+    """
+
+    required_arguments = 1
+    has_content = True
+    option_spec: ClassVar = {"plot": directives.unchanged_required}
 
     def write(self) -> Iterator[str]:
-        index = Path(self.env.doc2path(self.env.docname)).read_text(encoding="utf-8")
-        named = [self.env.docname, *(line.strip() for line in index.splitlines())]
-        others = [
-            page
-            for page in sorted(self.env.found_docs)
-            if "/" not in page and not any(fnmatch(page, name) for name in named)
-        ]
-        if others:
-            yield from (".. toctree::", "   :caption: More", "   :hidden:", "", *(f"   {page}" for page in others))
-
-
-_MEASURED = {
-    "cpu": "On CPUs",
-    "gpu": "On GPUs",
-    "pocl": "On CPUs, with PoCL",
-    "wide-cpu": "Einsums that nobody tuned, on a CPU (Zen 4)",
-    "wide-cpu-avx2": "Einsums that nobody tuned, on a CPU that plays AVX2",
-    "wide-cpu-zen5": "Einsums that nobody tuned, on a CPU (Zen 5)",
-    "wide-cpu-intel": "Einsums that nobody tuned, on a CPU of Intel's",
-    "wide-cpu-intel-ordered": "Einsums that nobody tuned, on a CPU of Intel's, beside results in the order asked for",
-    "wide-gpu": "Einsums that nobody tuned, on a GPU",
-    "wide-gpu-h100": "Einsums that nobody tuned, on a GPU that the cost model does not know",
-}
-"""Titles of measurements, by the name of their file."""
-
-
-class Measurements(Written):
-    """The tables that ``python -m benchmarks report`` writes, each under a title of its own."""
-
-    def write(self) -> Iterator[str]:
-        for path in sorted((ROOT / "doc").glob("benchmarks-*.rst")):
+        folder = ROOT / "benchmarks" / "results" / self.arguments[0]
+        files = {path: _compared(path.with_suffix(".jsonl")) for path in sorted(folder.glob("*.rst"))}
+        for path in files:
             self.env.note_dependency(str(path))
-            kind = path.stem.removeprefix("benchmarks-")
-            title = _MEASURED.get(kind, kind.replace("-", " ").capitalize())
-            yield from ("", title, "-" * len(title), "", f".. include:: {path.name}", "")
+        handicapped = any(row["side"] == "cpu" and row["date"] < _REPEALED for rows in files.values() for row in rows)
+        yield from (
+            _FIGURES + handicapped * _HANDICAP,
+            "",
+            ".. csv-table::",
+            f"   :header: {_RESULTS}",
+            "   :class: results",
+            "",
+        )
+        yield from (f"   {_csv(_summary(path, rows))}" for path, rows in files.items() if rows)
+        others = ", ".join(_report(path) for path, rows in files.items() if not rows)
+        yield from ("", f"Reports with other figures: {others}." if others else "")
+        place = f"/../benchmarks/results/{self.arguments[0]}"
+        yield from ("", f".. image:: {place}/{self.options['plot']}", f"   :alt: {_PLOT}", "")
+        slowest = sorted((row for rows in files.values() for row in rows), key=lambda row: speed_up(row) or inf)[:5]
+        reasons = dict(line.split(": ", 1) for line in self.content if line)
+        if {_named(row) for row in slowest} != set(reasons):
+            raise self.error(f"the five slowest are now {', '.join(map(_named, slowest))}: explain these")
+        yield from (
+            ".. csv-table:: The five slowest compared with the best peer",
+            f"   :header: {_SLOWEST}",
+            "   :class: results",
+            "",
+        )
+        for row in slowest:
+            figures = (row["case"], f"``{row['einsum']}``", row["dtype"], _two(speed_up(row)), best_peer(row) or "")
+            yield f"   {_csv((*figures, reasons[_named(row)]))}"
+
+
+_FIGURES = (
+    "*times* is the time of the best peer over ours and *roofline* our share of what the device can do, as geometric means;"
+    " a peer was the best in as many results as the number after its name says."
+)
+_REPEALED = "2026-11-27"
+"""From this day on engines start without the variables of :data:`benchmarks.HANDICAPS`."""
+_HANDICAP = (
+    f"  numpy and opt_einsum of reports from before {_REPEALED} may have run with settings that slow OpenBLAS down"
+    " (:doc:`/explanation/measuring`)."
+)
+_RESULTS = '"report", "results", "measured", "times", "least", "below 0.9", "roofline", "peers"'
+_SLOWEST = '"case", "einsum", "type", "times", "best peer", "why"'
+_PLOT = "rate over operations per byte of feinsum and its peers, under the measured roofline"
+
+
+def _compared(path: Path) -> list[Row]:
+    """The rows of a file that compares engines; none of one in another format, and none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return read_rows(path) if lines and "engines" in json.loads(lines[0]) else []
+
+
+def _report(path: Path) -> str:
+    return f":download:`{path.stem} </../{path.relative_to(ROOT)}>`"
+
+
+def _summary(path: Path, rows: Sequence[Row]) -> tuple[str, ...]:
+    known = [times for row in rows if (times := speed_up(row)) is not None]
+    return (
+        _report(path),
+        str(len(rows)),
+        max(row["date"] for row in rows)[:10],
+        _two(geometric_mean(known)),
+        _two(min(known)),
+        str(sum(times < 0.9 for times in known)),
+        _two(geometric_mean(map(fraction, rows))),
+        headline(rows).removeprefix("best of "),
+    )
+
+
+def _named(row: Row) -> str:
+    return f"{row['case']} {row['dtype']}"
+
+
+def _two(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _csv(cells: Iterable[str]) -> str:
+    return ", ".join(f'"{cell}"' for cell in cells)
 
 
 class TensorInstructions(Written):
@@ -275,8 +333,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "skeletons": Skeletons,
         "transform-spaces": TransformSpaces,
         "rooms": Rooms,
-        "other-pages": OtherPages,
-        "measurements": Measurements,
+        "results": Results,
         "tensor-instructions": TensorInstructions,
         "tensor-rules": TensorRules,
         "immediate-rules": ImmediateRules,

@@ -1,7 +1,7 @@
 """Batched einsums: ``R_i[out] = Σ Π_j A_ij[E_j]``, an indexing expression E over an m x n matrix A of sets of arrays.
 
 Row i of the matrix computes output i; the entry at column j is the set of arrays whose elementwise product is operand j
-(the definition of a batched einsum, doc/design).
+(the definition of a batched einsum, doc/explanation/design).
 """
 
 from __future__ import annotations

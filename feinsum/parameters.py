@@ -22,7 +22,7 @@ class Parameter:
     """The meaning of a field of a plan.
 
     :ivar prose: one or two sentences; with units, and what 0 or ``"none"`` stand for.
-    :ivar word: the entry of ``doc/glossary.rst`` under which other systems' names for it are found.
+    :ivar word: the entry of ``doc/reference/glossary.rst`` under which other systems' names for it are found.
     :ivar names: the parameters of configurations that decide the field; none where it follows from the einsum alone.
     """
 

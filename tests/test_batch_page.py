@@ -1,4 +1,4 @@
-"""doc/batch-tuning.rst is followed as written: its files are made, its commands executed, its output compared.
+"""doc/guides/batch-tuning.rst is followed as written: its files are made, its commands executed, its output compared.
 
 Only the number of processes that build is another one: a second is of no use to two trials, and takes as long to start.
 """
@@ -15,7 +15,7 @@ import pytest
 from pages import blocks
 from slurm import REASON, cluster, installed
 
-PAGE = Path(__file__).parents[1] / "doc" / "batch-tuning.rst"
+PAGE = Path(__file__).parents[1] / "doc" / "guides" / "batch-tuning.rst"
 FEINSUM = """#!/bin/bash
 if [ "$1" = tune ] && [[ "$*" != *--scheduler* ]]; then set -- "$@" --workers 1; fi
 exec {} -m feinsum "$@"

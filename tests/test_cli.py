@@ -233,7 +233,7 @@ def test_the_examples_of_help_are_understood(
 
 def test_exit_codes_are_told(run: Run) -> None:
     """In the help of the whole, and in the documentation."""
-    page = (Path(__file__).parents[1] / "doc" / "command-line.rst").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "doc" / "reference" / "command-line.rst").read_text(encoding="utf-8")
     told = run("--help").out.partition("Exit codes:")[2]
     for code in (0, FAILED, MISTAKE, INTERRUPTED):
         assert re.search(rf"^ +{code} ", told, re.MULTILINE)

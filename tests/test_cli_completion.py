@@ -16,7 +16,7 @@ from pages import DOC
 from feinsum.registry import spaces
 from feinsum.search import SAMPLERS
 
-PAGE = (DOC / "command-line.rst").read_text(encoding="utf-8")
+PAGE = (DOC / "reference" / "command-line.rst").read_text(encoding="utf-8")
 ACTIVATE = dict(re.findall(r"^   (bash|zsh|fish) +(.*)$", PAGE, re.MULTILINE))
 """The line that the page gives for each shell."""
 BASH = r"""

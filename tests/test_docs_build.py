@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_commands_say_what_they_do(path: str, command: click.Command) -> None:
 def test_environment_variables_are_told() -> None:
     """Every variable of ours that a module reads is in the page on installation."""
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "feinsum").rglob("*.py"))
-    page = (ROOT / "doc" / "install.rst").read_text(encoding="utf-8")
+    page = (ROOT / "doc" / "start" / "install.rst").read_text(encoding="utf-8")
     found = set(re.findall(r'"(FEINSUM_[A-Z_]+)"', sources))
     assert {"FEINSUM_DEVICE", "FEINSUM_DATABASE"} <= found
     assert {name for name in found if f"``{name}``" not in page} == set()
@@ -148,15 +149,27 @@ def test_the_citation_is_of_this_version() -> None:
 
 def test_the_rungs_of_the_ladder_are_told() -> None:
     """The page on the design says what each of them means."""
-    page = (ROOT / "doc" / "design.rst").read_text(encoding="utf-8")
+    page = (ROOT / "doc" / "explanation" / "design.rst").read_text(encoding="utf-8")
     assert [rung for rung in RUNGS if not re.search(rf"^``{rung}`` +\w", page, re.MULTILINE)] == []
 
 
 def test_python_in_the_pages_is_an_example_or_a_file() -> None:
     """Examples are written with >>>, which test_documentation.py runs, or are files that test_docs_pages.py writes."""
-    from pages import DOC, blocks
+    from pages import PAGES, blocks
 
-    plain = [(page.name, block.text) for page in DOC.glob("*.rst") for block in blocks(page) if block.language == "python"]
+    plain = [(page.name, block.text) for page in PAGES for block in blocks(page) if block.language == "python"]
     assert [text for _, text in plain if text.startswith(">>>")] == []
-    captioned = [block.text for page in DOC.glob("*.rst") for block in blocks(page) if block.file]
+    captioned = [block.text for page in PAGES for block in blocks(page) if block.file]
     assert [(name, text) for name, text in plain if text not in captioned] == []
+
+
+def test_pages_are_few_and_short() -> None:
+    """At most 20 in a folder, of 2500 words; the known limits in 1500, so that they are read."""
+    from pages import DOC, PAGES
+
+    folders = Counter(page.parent for page in PAGES)
+    assert {folder.name for folder in folders} == {"doc", "start", "guides", "reference", "explanation"}
+    assert max(folders.values()) <= 20
+    words = {page.stem: len(page.read_text(encoding="utf-8").split()) for page in DOC.rglob("*.rst")}
+    assert {name: count for name, count in words.items() if count > 2500} == {}
+    assert words["limits"] <= 1500

@@ -6,17 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pages import DOC, blocks, follow
+from pages import DOC, PAGES, blocks, follow
 
 pytestmark = pytest.mark.slow
 
-PAGES = [page for page in sorted(DOC.glob("*.rst")) if any(block.language == "console" for block in blocks(page))]
+FOLLOWED = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 ELSEWHERE = {"batch-tuning"}
 """Followed by test_batch_page.py, which needs a scheduler for it."""
 CHECKOUT = ("feinsum", "transforms", "tuning_db", "benchmarks", "tests", "pyproject.toml", "setup.cfg")
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.stem not in ELSEWHERE], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [p for p in FOLLOWED if p.stem not in ELSEWHERE], ids=lambda page: page.stem)
 def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
     """In an empty directory; or in a copy of the checkout, where the page writes to it."""
     if any(block.file.startswith("transforms/") for block in blocks(page)):
@@ -31,4 +31,4 @@ def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
 
 def test_there_are_commands() -> None:
     """So that a way of writing them that is not recognised does not pass for pages without any."""
-    assert {"batch-tuning", "tutorial-einsum", "tutorial-engineer"} <= {page.stem for page in PAGES}
+    assert {"batch-tuning", "tutorial-einsum", "tutorial-engineer"} <= {page.stem for page in FOLLOWED}

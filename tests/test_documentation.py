@@ -1,6 +1,6 @@
 """Every example is run: in the pages of doc/, and in docstrings of transforms/ and benchmarks/.
 
-pytest itself runs those in docstrings of feinsum/, test_readme.py those of the README, test_docs_pages.py the commands.
+pytest itself runs those in docstrings of feinsum/, test_readme.py that of the README, test_docs_pages.py the commands.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import warnings
 from pathlib import Path
 
 import pytest
+from pages import PAGES
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "doc").glob("*.rst"))
 NEEDS = {"arrays": ("torch", "jax"), "coming-from": ("torch",)}
 """What pages have examples of that need not be installed."""
 MODULES = {

@@ -29,7 +29,7 @@ MOVES = {"generic", "matrix_product", "dg_gradient"}
 
 def glossary() -> set[str]:
     """The words of kernels."""
-    text = (ROOT / "doc" / "glossary.rst").read_text(encoding="utf-8").partition("Words of the project")[0]
+    text = (ROOT / "doc" / "reference" / "glossary.rst").read_text(encoding="utf-8").partition("Words of the project")[0]
     return set(re.findall(r"^   (\S.*)$", text.partition(".. glossary::")[2], re.MULTILINE)) - {":sorted:"}
 
 

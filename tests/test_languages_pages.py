@@ -29,14 +29,14 @@ def test_every_instruction_is_executed_on_the_page(monkeypatch: pytest.MonkeyPat
         return call(kernel, *arguments)
 
     monkeypatch.setattr(GeneralKernel, "call", note)
-    failures, _ = doctest.testfile(str(DOC / "tensor-language.rst"), module_relative=False, encoding="utf-8")
+    failures, _ = doctest.testfile(str(DOC / "reference" / "tensor-language.rst"), module_relative=False, encoding="utf-8")
     assert not failures
     assert executed == set(DEFINITIONS)
 
 
 def test_every_instruction_is_listed_on_the_page() -> None:
     """Once, by the directive that writes its form and formula."""
-    text = (DOC / "tensor-language.rst").read_text(encoding="utf-8")
+    text = (DOC / "reference" / "tensor-language.rst").read_text(encoding="utf-8")
     listed: list[str] = []
     for part in text.split(".. tensor-instructions:: ")[1:]:
         listed += part.partition("\n\n")[0].split()
@@ -53,7 +53,7 @@ def test_the_page_of_the_immediate_language(monkeypatch: pytest.MonkeyPatch) -> 
         return execute(function, *arguments)
 
     monkeypatch.setattr(interpreting_immediate, "execute", note)
-    page = str(DOC / "immediate-language.rst")
+    page = str(DOC / "reference" / "immediate-language.rst")
     failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
     assert not failures
     others = {kind.__name__ for kind in get_args(Instruction)} - {"Update"}
@@ -73,7 +73,7 @@ def test_the_page_of_the_declarative_language(monkeypatch: pytest.MonkeyPatch) -
         return execute(function, *arguments, **tunes)
 
     monkeypatch.setattr(interpreting_declarative, "execute", note)
-    page = str(DOC / "declarative-language.rst")
+    page = str(DOC / "reference" / "declarative-language.rst")
     failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
     assert not failures
     assert executed >= {*FORMS, *REDUCTIONS, "Choice", "Slice", "Guarded", "Assignment", "ListOf"}

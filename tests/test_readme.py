@@ -1,102 +1,54 @@
-"""The README: every Python example gives what it shows, and every command runs and prints what the README promises."""
+"""The README: its example gives what it shows, and what it links to and tells readers to type is there."""
 
 from __future__ import annotations
 
 import doctest
 import re
-import shlex
 from pathlib import Path
 
-import pytest
-from profiles import CPU, GPU
-
-import feinsum as fe
-from feinsum.cli import main
-from feinsum.generate.kernel import _MEANING
-from feinsum.registry import find_space
-
-pytestmark = pytest.mark.slow
+from benchmarks.rows import fraction, geometric_mean, read_rows, speed_up
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-MARKED_BUSY = "other processes, or a limit, left"
+FOLDERS = {"NVIDIA H200": "h200", "AMD Zen 5, 2 cores": "zen5"}
 
 
-def words(text: str) -> list[str]:
-    """The words of a line without what differs between machines: figures, and on which device."""
-    return re.findall(r"[A-Za-zµ_/]+", text.partition(" on ")[0])
+def test_the_example_gives_what_it_shows() -> None:
+    """In ten lines or so, so that it is read."""
+    (block,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    example = doctest.DocTestParser().get_doctest(block, {}, "README.md", "README.md", 0)
+    assert 5 <= len(block.splitlines()) <= 15
+    assert doctest.DocTestRunner().run(example).failed == 0
+    assert any(part.want for part in example.examples)
 
 
-def test_the_first_ten_minutes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: str) -> None:
-    """Followed from top to bottom, commands succeed with the headings shown, and examples print what is shown."""
-    monkeypatch.setenv("FEINSUM_DATABASE", store)
-    monkeypatch.setenv("COLUMNS", "400")
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    names: dict[str, object] = {}
-    for kind, block in BLOCKS:
-        if kind == "console":
-            _run_commands(block, capsys)
-            continue
-        example = doctest.DocTestParser().get_doctest(block, names, "README.md", "README.md", 0)
-        assert example.examples, f"no >>> in {block}"
-        with capsys.disabled():
-            runner.run(example, clear_globs=False)
-        names = example.globs
-    assert runner.summarize(verbose=False).failed == 0
+def test_the_results_are_those_of_the_reports() -> None:
+    """The table has the geometric means of the rows that were measured last."""
+    line = r"^\| (.*?) \| (tuned|untuned).*? \| (\d+) \| .*\*\*([\d.]+)\*\* \| ([\d.]+) \|$"
+    lines = re.findall(line, README, re.MULTILINE)
+    assert len(lines) == 4
+    for device, how, count, times, roofline in lines:
+        report = "suite" if how == "tuned" else "wide"
+        rows = read_rows(ROOT / "benchmarks" / "results" / FOLDERS[device] / f"{report}.jsonl")
+        measured = (f"{geometric_mean(map(speed_up, rows)):.1f}", f"{geometric_mean(map(fraction, rows)):.2f}")
+        assert (count, times, roofline) == (str(len(rows)), *measured)
 
 
-def _run_commands(block: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run each ``$ feinsum`` of a block; the first line shown is its heading, which has to come again."""
-    for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        line, _, shown = text.replace("\\\n", " ").partition("\n")
-        command, *arguments = shlex.split(line, comments=True)
-        if command == "make":
-            assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-            continue
-        assert command == "feinsum"
-        if "tune" in arguments:
-            arguments += ["--trials", "2", "--workers", "1"]
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        printed = capsys.readouterr().out
-        assert end.value.code == 0, line
-        assert shown.strip(), f"the README shows no output of {line}"
-        assert words(shown.splitlines()[0]) == words(printed.splitlines()[0]), line
-        assert determined(shown) == determined(printed), f"{line} prints something else by now: make readme"
+def test_what_is_linked_to_is_there() -> None:
+    """Links are relative, as those of GitHub and of a checkout are."""
+    links = re.findall(r"\]\(([^)#]+)", README)
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith("https://") and not (ROOT / link).exists()] == []
 
 
-def determined(text: str) -> dict[str, str]:
-    """What is printed that neither machine nor measurement changes, by its label: what is said of the einsum itself."""
-    return dict(re.findall(r"^ *(einsum|key|lengths|flops|bytes|flops per byte|spaces)  +(.*)$", text, re.MULTILINE))
+def test_targets_of_make_are_there() -> None:
+    """What readers are told to type, ``make demo`` and so on."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^\$ make (\w+)", README, re.MULTILINE)
+    assert {"demo", "test"} <= set(targets)
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
-def test_what_is_shown_of_spaces_and_rungs_is_there() -> None:
-    """By these names, in these versions, with these parameters; figures may be old, names may not: else ``make readme``."""
-    shown = "".join(block for kind, block in BLOCKS if kind == "console")
-    spaces = re.findall(r"([a-z_]+)(?:@| \(version )(\d+)\)?: (\w+=.*)$", shown, re.MULTILINE)
-    assert {name for name, _, _ in spaces} >= {"vector_panels", "dg_gradient_mma"}
-    configurations = [(name, configuration) for name, _, configuration in spaces]
-    candidates = re.findall(r"^ +(?:candidates  )? *([a-z ]+): ([a-z_]+) (\w+=.*?)(?: \(.*)?$", shown, re.MULTILINE)
-    rungs = [rung for rung, _, _ in candidates] + re.findall(r"^  rung      ([a-z ]+):", shown, re.MULTILINE)
-    assert "exact" in rungs
-    assert set(rungs) <= set(_MEANING)
-    configurations += [(name, text) for _, name, text in candidates if not text.startswith("steps=")]
-    for name, version, _ in spaces:
-        assert find_space(name).version == int(version), f"{name}: make readme"
-    J, D, u = fe.array("J", (3, 3, "E")), fe.array("D", (3, 20, 20)), fe.array("u", ("E", 20))
-    gradient = fe.canonicalize_einsum(fe.einsum("xre,rij,ej->xei", J, D, u)).einsum
-    for name, text in configurations:
-        space = find_space(name)
-        problem = space.problem(gradient, dict.fromkeys(gradient.long_axes, 100_000), GPU if "mma" in name else CPU)
-        names, known = set(re.findall(r"(\w+)=", text)), set(space.choices(problem))
-        assert known - set(space.implied) <= names <= known, f"{name}: make readme"
-
-
-def test_every_command_is_shown() -> None:
-    """The README mentions every command."""
-    from feinsum.cli import cli
-
-    for name in cli.commands:
-        assert f"feinsum {name}" in README
+def test_the_first_page_is_short() -> None:
+    """What takes longer to say is a page of doc/."""
+    assert len(README.encode()) <= 6000

@@ -1,4 +1,4 @@
-"""Arrays of torch, JAX, CuPy and numpy beside the bare kernels, and derivatives beside torch's: what doc/arrays.rst states.
+"""Arrays of torch, JAX, CuPy and numpy beside the bare kernels, and derivatives beside torch's.
 
     python -m benchmarks arrays                                   # on the CPU, a minute or two
     python -m benchmarks arrays --groups calls host               # a part

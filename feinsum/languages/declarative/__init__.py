@@ -1,7 +1,7 @@
 """The declarative language: what the elements of tensors are, and as much of how they are computed as one wants to say.
 
 Its document is *Language specification* (declarative definitions, task reduction, thread scopes); where it leaves something
-open or contradicts itself, doc/declarative-language.rst says what holds here.
+open or contradicts itself, doc/reference/declarative-language.rst says what holds here.
 """
 
 from __future__ import annotations
