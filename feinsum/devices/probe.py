@@ -32,6 +32,7 @@ from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, ven
 from feinsum.devices.opencl import Address
 from feinsum.devices.profile import DeviceProfile, unknown_profile
 from feinsum.devices.store import cache_directory, locked, read_json, unwritable, write_json
+from feinsum.ending import signal_group
 from feinsum.errors import DeviceError
 
 logger = logging.getLogger(__name__)
@@ -272,8 +273,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the process with all it started; one that hangs inside the kernel is left behind."""
     if process.returncode is not None:
         return
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    signal_group(process, "SIGKILL")
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
 

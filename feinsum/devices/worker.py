@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import resource
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from feinsum.devices import checks
 from feinsum.devices.inquiry import read_profile
 from feinsum.devices.opencl import Address, enumerate_devices, locate
+from feinsum.ending import leave_no_core
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ TASKS: dict[str, Callable[..., Any]] = {
 
 def main(task: str, arguments: str, file: str) -> None:
     """Write the answer to `file`."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a driver that crashes is expected here and leaves no core
+    leave_no_core()  # a driver that crashes is expected here
     try:
         answer = {"value": TASKS[task](*json.loads(arguments))}
     except Exception as error:  # whatever the failure is, it belongs in the answer
