@@ -194,6 +194,42 @@ def test_a_full_disk_is_told_in_one_line(store: str) -> None:
     assert (done.returncode, done.stderr) == (1, "feinsum: cannot read or write: No space left on device\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device here is always full")
+def test_a_full_disk_is_no_mistake_of_the_user(run: Run, store: str, tmp_path: Path) -> None:
+    """Also where feinsum's own error tells it; a directory that is not there is a mistake."""
+    (tmp_path / "full.svg").symlink_to("/dev/full")
+    timed = ["bench", *PRODUCT, "--device", "cpu", "--database", store, "--seconds", "0.05", "--plot"]
+    for name, code, why in (("full.svg", FAILED, "No space left on device"), ("no/plot.svg", MISTAKE, "No such file")):
+        result = run(*timed, str(tmp_path / name))
+        assert (result.code, why in result.err.splitlines()[-1]) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["db", "stats", "--database", "postgresql://127.0.0.1:1/records"], FAILED, "no server answers there"),
+        (["db", "stats", "--database", "postgres:/nowhere"], MISTAKE, "is no store"),
+        (["db", "merge", "nowhere.jsonl"], MISTAKE, "cannot read nowhere.jsonl"),
+        (["db", "stats", "--database", "text.sqlite"], MISTAKE, "is no SQLite database"),
+        (["query", *PRODUCT, "--database", "."], MISTAKE, "is a directory; name a file in it"),
+        (["tune", *PRODUCT, "--scheduler", "tcp://127.0.0.1:1", "--trials", "1"], FAILED, "no scheduler answers"),
+        (["generate", *PRODUCT, "--device", "accelerator"], FAILED, "no OpenCL device fits 'accelerator'"),
+        (["generate", *PRODUCT, "--device", "cqu"], MISTAKE, "no OpenCL device fits 'cqu'"),
+        (["run", "nowhere.tc"], MISTAKE, "nowhere.tc"),
+    ],
+)
+def test_what_failed_is_told_from_what_was_mistaken(
+    run: Run, arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that does not answer and a device that this machine lacks are no slip of a pen."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.sqlite").write_text("no database\n" * 100)
+    monkeypatch.setattr("feinsum.tune.cluster._CONNECT_S", 1.0)
+    result = run(*arguments)
+    assert message in result.err
+    assert (result.code, len(result.err.splitlines())) == (code, 1)
+
+
 def test_arrays_beyond_all_memory_are_told_in_one_line(run: Run, store: str) -> None:
     """Nothing is known of such lengths, so the kernel would have to be tried."""
     lengths = f"i={2**24},j={2**24}"
@@ -264,13 +300,13 @@ def test_devices(run: Run) -> None:
 
 
 def test_no_device(tmp_path: Path) -> None:
-    """Where no device works, `devices` exits with 1 and says how to get one; `generate` exits with 2."""
+    """Where no device works, `devices` exits with 1 and says how to get one, and so does `generate`."""
     nothing = {"OCL_ICD_VENDORS": str(tmp_path)}
     listed = in_a_process(["devices"], nothing)
     assert listed.returncode == 1
     assert f"pip install '.[cpu]'` in {ROOT}" in listed.stderr
     asked = in_a_process(["generate", *PRODUCT], nothing)
-    assert asked.returncode == 2
+    assert asked.returncode == 1
     assert "there is no usable OpenCL device" in asked.stderr
     assert len(asked.stderr.splitlines()) == 1
 

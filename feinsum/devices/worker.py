@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from feinsum.devices import checks
+from feinsum.devices.icd import bundled_libraries, platforms_of
 from feinsum.devices.inquiry import read_profile
 from feinsum.devices.opencl import Address, enumerate_devices, locate
 from feinsum.ending import leave_no_core
@@ -27,17 +28,28 @@ if TYPE_CHECKING:
 
 
 def list_devices(libraries: list[str]) -> dict[str, Any]:
-    """Libraries that cannot be opened, with the linker's reason, and addresses and profiles of all devices."""
-    broken = {}
-    for library in libraries:
+    """Libraries that cannot be opened, with the linker's reason, addresses and profiles of all devices, and libraries that
+    have none."""
+    broken: dict[str, str] = {}
+    platforms: dict[str, set[int]] = {}
+    for library in dict.fromkeys((*libraries, *bundled_libraries())):
         try:
-            ctypes.CDLL(library)
+            opened = ctypes.CDLL(library)
         except OSError as error:
             broken[library] = f"it cannot be opened: {error}"
-    devices = [
-        {"address": address.to_dict(), "profile": read_profile(device).to_dict()} for address, device in enumerate_devices()
-    ]
-    return {"broken": broken, "devices": devices}
+        else:
+            platforms[library] = platforms_of(opened)
+    listed = list(enumerate_devices())
+    devices = [{"address": address.to_dict(), "profile": read_profile(device).to_dict()} for address, device in listed]
+    busy = {device.platform.int_ptr for _, device in listed}
+    # A loader that wraps platforms leaves their owners unknown.
+    traced = busy <= set().union(*platforms.values())
+    idle = [library for library in libraries if traced and library in platforms and not busy & platforms[library]]
+    return {
+        "broken": {library: broken[library] for library in libraries if library in broken},
+        "devices": devices,
+        "idle": idle,
+    }
 
 
 def _located(address: Mapping[str, Any]) -> cl.Device:
