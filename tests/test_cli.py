@@ -311,6 +311,24 @@ def test_no_device(tmp_path: Path) -> None:
     assert len(asked.stderr.splitlines()) == 1
 
 
+def test_explain_needs_no_device(tmp_path: Path) -> None:
+    """Where none works it says what any device would say, and all of one that comes with feinsum."""
+    nothing = {"OCL_ICD_VENDORS": str(tmp_path)}
+    anywhere = in_a_process(["explain", *PRODUCT], nothing)
+    assert (anywhere.returncode, anywhere.stderr) == (0, "")
+    assert re.search(r"^ +spaces  .*generic$", anywhere.stdout, re.MULTILINE)
+    assert re.search(r"^ +device  none here; --device explains for one of .*gpu:nvidia:h200:132cu", anywhere.stdout, re.M)
+    assert json.loads(in_a_process(["explain", *PRODUCT, "--json"], nothing).stdout)["candidates"] == []
+    square = ["ij,jk->ik", "--size", "i=1024,j=1024,k=1024", "--device", "h200"]
+    known = json.loads(in_a_process(["explain", *square, "--json"], nothing).stdout)
+    assert known["device"] == "gpu:nvidia:h200:132cu"
+    assert known["candidates"][0]["rung"] == "exact"
+    log = in_a_process(["explain", *square, "--as", "log"], nothing)
+    assert log.stdout.startswith("; exact\n")
+    unknown = in_a_process(["explain", *PRODUCT, "--device", "h9000"], nothing)
+    assert "no OpenCL device fits 'h9000'" in unknown.stderr
+
+
 def test_a_space_says_what_it_does(run: Run) -> None:
     """By name; a name that is none is a mistake that names those there are."""
     said = run("spaces", "generic")
@@ -365,6 +383,25 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert "0 records added, 3 known before" in run("db", "merge", store, "--database", other).out
     merged = json.loads(run("db", "merge", store, "--database", other, "--json").out)
     assert merged == {store: {"added": 0, "known": 3, "refused": []}}
+
+
+def test_winners_are_curated_into_a_folder_of_their_own(run: Run, store: str, tmp_path: Path) -> None:
+    """With the profile of the device, which then explains elsewhere; a second call changes nothing."""
+    import feinsum as fe
+    from feinsum.database import CuratedRecords
+
+    einsum, at = [*GRADIENT, "--size", "E=300"], ["--database", store]
+    run("tune", *einsum, *at, "--device", "cpu", "--space", "generic", "--trials", "2", "--workers", "1")
+    folder = tmp_path / "package" / "records"
+    written = run("db", "curate", str(folder), *at)
+    assert (written.code, sorted(written.out.split())) == (0, sorted(str(path) for path in folder.iterdir()))
+    here = fe.device("cpu")
+    curated = CuratedRecords(folder)
+    assert [record.space for record in curated.query(device=here.id)] == ["generic"]
+    assert curated.profiles() == [here.profile]
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert run("db", "curate", str(folder), *at).code == 0
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_an_interrupted_tuning_run(store: str) -> None:

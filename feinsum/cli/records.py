@@ -120,6 +120,29 @@ def _tell(ctx: click.Context, reports: Mapping[str, ImportReport], as_json: bool
         ctx.exit(1)
 
 
+@db.command("curate")
+@click.argument("folder", type=click.Path(file_okay=False), metavar="FOLDER")
+@part_of_id_option
+@database_option
+def curate(folder: str, part: str | None, database: str | None) -> None:
+    """Add the winners of a store to a folder of curated records.
+
+    FOLDER, made if there is none, has a sorted file for each device, for review, and profiles.json with the devices that
+    are here.  A package that has such a folder names it as an entry point of the group feinsum.records.
+
+    \b
+    Example:
+      feinsum db curate my_package/records --database mine.sqlite
+    """
+    import feinsum as fe
+    from feinsum.database import curate as add
+
+    with fe.Database(database, create=False) as store:
+        winners = [record for record in store.winners() if (part or "").lower() in record.device]
+    for path in add(winners, folder, [device.profile for device in fe.devices() if device.usable]):
+        say(path)
+
+
 @db.command("prove")
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", type=click.Path(dir_okay=False), metavar="FILE")

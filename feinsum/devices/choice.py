@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from feinsum._checkout import how_to_install
 from feinsum.apart import apart
-from feinsum.devices.handle import Device, invisible
 from feinsum.devices import icd
+from feinsum.devices.handle import Device, invisible
 from feinsum.devices.icd import activate, enabling, users_choice
 from feinsum.devices.opencl import Address, enumerate_devices
 from feinsum.devices.probe import probe
@@ -46,7 +46,7 @@ def devices(refresh: bool = False) -> tuple[Device, ...]:
     Drivers are looked for where the system, conda and pip install them (:mod:`feinsum.devices.icd`), unless the
     environment variable ``OCL_ICD_VENDORS`` names some.  The first call on a machine takes seconds.
     """
-    global _known, _idle  # noqa: PLW0603  # the drivers of a process are fixed once OpenCL has been called
+    global _known, _idle  # the drivers of a process are fixed once OpenCL has been called
     with _lock:
         if _known is None or refresh:
             _known, _idle = apart(_probed, refresh, _known or ())
