@@ -565,12 +565,42 @@ def test_nothing_that_a_terminal_obeys_is_printed(run: Run, tmp_path: Path) -> N
     assert "renamed" in said
 
 
-def test_what_is_logged_is_printable() -> None:
+def test_what_is_logged_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
     """Messages quote what compilers and stores say."""
-    from feinsum.cli.output import PrintableFormatter
+    from feinsum.cli.output import StandardErrorHandler
 
-    record = logging.LogRecord("feinsum", logging.WARNING, "", 0, "passed over: %s", ("\x1b[31mred\x1b[0m",), None)
-    assert PrintableFormatter("%(message)s").format(record) == "passed over: \\u001b[31mred\\u001b[0m"
+    StandardErrorHandler().emit(
+        logging.LogRecord("feinsum", logging.WARNING, "", 0, "passed over: %s", ("\x1b[31mred\x1b[0m",), None)
+    )
+    assert capsys.readouterr().err == "passed over: \\u001b[31mred\\u001b[0m\n"
+
+
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+
+def test_each_action_is_reported_with_its_time(store: str, tmp_path: Path) -> None:
+    """By -v: probing, each step of making a kernel, and each trial; nothing without it."""
+    home = {"XDG_CACHE_HOME": str(tmp_path)}
+    at = ["--device", "cpu", "--database", store]
+    in_a_process(["db", "import", os.devnull, "--database", store])  # which makes it
+    made = in_a_process(["-v", "generate", *PRODUCT, *at], home).stderr.splitlines()
+    assert all(re.match(STAMP, line) for line in made)
+    told = "\n".join(made)
+    for action in (
+        "probing the devices of ",
+        "the cache has no kernel",
+        "writing the kernel of ",
+        "building the kernel of ",
+    ):
+        assert action in told
+    again = in_a_process(["-v", "generate", *PRODUCT, *at], home).stderr
+    assert re.fullmatch(rf"{STAMP} 'ij,jk->ik' on cpu:.*: the kernel at rung '.*' is in the cache\n", again)
+    tuned = in_a_process(
+        ["-v", "tune", *PRODUCT, *at, "--space", "generic", "--trials", "2", "--workers", "1"], home
+    ).stderr
+    assert re.search(rf"^{STAMP} tuning 'ij,jk->ik' on cpu:.*; 0 configurations are known from ", tuned, re.MULTILINE)
+    assert re.search(rf"^{STAMP} trial 2, generic .*: ok, .* ms$", tuned, re.MULTILINE)
+    assert in_a_process(["generate", *PRODUCT, *at], home).stderr == ""
 
 
 def test_lengths_may_be_written_as_floating_point_numbers() -> None:

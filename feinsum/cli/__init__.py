@@ -18,7 +18,7 @@ from feinsum._version import __version__
 from feinsum.cli.kernels import bench, explain, generate
 from feinsum.cli.languages import check, format_text, plan, run
 from feinsum.cli.listing import devices, spaces
-from feinsum.cli.output import PrintableFormatter, printable
+from feinsum.cli.output import StandardErrorHandler, printable, show_log
 from feinsum.cli.records import db
 from feinsum.cli.tuning import query, tune
 from feinsum.errors import (
@@ -37,7 +37,7 @@ FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="feinsum")
-@click.option("-v", "--verbose", is_flag=True, help="Report each action on the standard error.")
+@click.option("-v", "--verbose", is_flag=True, help="Report each action, with its time, on the standard error.")
 def cli(verbose: bool) -> None:
     """Batched Einstein summations as fast kernels on any OpenCL device.
 
@@ -61,9 +61,9 @@ def cli(verbose: bool) -> None:
 
     Colours and rules are for terminals only, and NO_COLOR turns colours off.
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[StandardErrorHandler()])
+    if verbose:
+        show_log("feinsum")
 
 
 for command in (devices, spaces, explain, generate, tune, query, bench, db, check, format_text, plan, run):

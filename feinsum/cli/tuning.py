@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from feinsum.cli.options import (
     part_of_id_option,
     status_option,
 )
-from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, say
+from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, say, show_log
 from feinsum.report.displays import given_letters, without_repetitions
 from feinsum.report.units import duration, listed, settings
 
@@ -244,6 +245,8 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
     jobs = [job if word is None or lanes else replace(job, device=word) for job in file.jobs]
     total = len(shard.of(jobs)) * len({lane.id for lane in lanes} or {None})
     said = 0
+    if not sys.stderr.isatty():  # where a progress bar tells it
+        show_log("feinsum.tune.batch", "feinsum.tune.worker", "feinsum.tune.cluster")
 
     def tell(result: Result) -> None:
         nonlocal said

@@ -104,6 +104,8 @@ def probe(refresh: bool = False) -> Probe:
         return known
     with locked(path.with_suffix(".probing"), _PATIENCE * _limit_s(os.environ.get(TIMEOUT_VARIABLE)), _PAUSE_S):
         known = None if refresh else _recalled(read_json(path))
+        if known is None:
+            logger.info("probing the devices of %s", ", ".join(libraries) or "no driver")
         return known or _remembered(path, _probed(libraries))
 
 

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import gc
 import json
+import logging
 import os
 import queue
 import signal
@@ -25,6 +26,8 @@ from feinsum.ending import leave_no_core, signal_group
 from feinsum.errors import DeviceError
 from feinsum.tune.memory import used_up
 from feinsum.tune.trial import Built, Outcome, Trial, build_trial, prepare, prove_trial, time_trial
+
+logger = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 120.0
 """Seconds for a worker to start: it loads loopy and the driver, which takes seconds, and more on a busy machine."""
@@ -214,17 +217,23 @@ class Worker:
             memory = used_up(process.pid)
             self._stop()
             if memory is not None:
-                raise WorkerLostError(f"out of memory: no answer within {timeout_s:g} s, {memory}", "memory") from None
-            raise WorkerLostError(f"no answer within {timeout_s:g} s", "timeout") from None
+                raise self._lost(f"out of memory: no answer within {timeout_s:g} s, {memory}", "memory") from None
+            raise self._lost(f"no answer within {timeout_s:g} s", "timeout") from None
         if line is None:
             code, ours = process.wait(), self._process is not process
             message = f"the process {_ending(code)}{self._log_tail()}"
             if ours:
                 raise WorkerLostError("the run has ended", "ended")
             self._stop()
-            raise WorkerLostError(message, "killed" if _signal_name(code) in _FROM_OUTSIDE else "died")
+            raise self._lost(message, "killed" if _signal_name(code) in _FROM_OUTSIDE else "died")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _lost(self, message: str, why: str) -> WorkerLostError:
+        """The error of a worker that is lost, which is logged: one that others killed is worth a warning."""
+        level = logging.WARNING if why == "killed" else logging.INFO
+        logger.log(level, "a worker for %s is lost, another takes its place: %s", self._prepare["device"], message)
+        return WorkerLostError(message, why)
 
     def _wait(self, timeout_s: float) -> str | None:
         """The next answer.
@@ -246,6 +255,7 @@ class Worker:
                 raise WorkerLostError("the run has ended", "ended")
             self._log = tempfile.TemporaryFile("a+", errors="replace")  # noqa: SIM115 (closed with the process)
             self._answers = queue.SimpleQueue()
+            logger.info("starting a worker for %s, to %s", self._prepare["device"], self._prepare["role"])
             self._process = _spawn(self._log)
             threading.Thread(target=_follow, args=(self._process, self._answers), daemon=True).start()
         try:
