@@ -62,13 +62,13 @@ class Language:
         return found
 
 
-_BLANK: Final = r"(?:\s|;[^\n]*(?:\n|\Z))*"
-_LINES: Final = r"(?:\s|(?://|#)[^\n]*(?:\n|\Z))*"
+_BLANK: Final = r"(?:\s|(?:;|//|#)[^\n]*(?:\n|\Z))*"
+"""Also the comments of other languages, which the language itself then refuses by name."""
 LANGUAGES: Final = {
     language.name: language
     for language in (
         Language("tensor", (".tc", ".ir"), rf"{_BLANK}func\b", "feinsum.languages.tensor"),
-        Language("declarative", (".decl",), rf"{_LINES}[A-Za-z_]\w*\s*[:=]", "feinsum.languages.declarative"),
+        Language("declarative", (".decl",), rf"{_BLANK}[A-Za-z_]\w*\s*[:=]", "feinsum.languages.declarative"),
         Language("immediate", (".imm",), rf"{_BLANK}define\b", "feinsum.languages.immediate"),
     )
 }
