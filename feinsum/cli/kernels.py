@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from feinsum.cli.description import Request
-from feinsum.cli.options import as_log_option, device_option, einsum_arguments, json_option, known_database_option
+from feinsum.cli.options import Seconds, as_log_option, device_option, einsum_arguments, json_option, known_database_option
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, say
 from feinsum.devices.peaks import EXCESS
 from feinsum.errors import DeviceError
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 @device_option
 @known_database_option
 @click.option("--tune", type=click.Choice(["never", "missing", "always"]), default="never", help="Whether to tune first.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Seconds of tuning; 60 unless given."
-)
+@click.option("--timeout", type=Seconds(), default=60.0, metavar="SECONDS", help="Seconds of tuning; 60 unless given.")
 @click.option("--source", is_flag=True, help="Print the OpenCL C source and nothing else.")
 @json_option
 def generate(
@@ -216,7 +214,7 @@ def _as_text(value: Any, letters: Mapping[str, str]) -> str:
 @einsum_arguments
 @device_option
 @known_database_option
-@click.option("--seconds", type=click.FloatRange(min=0), default=1.0, help="Seconds for samples; 1 unless given.")
+@click.option("--seconds", type=Seconds(), default=1.0, help="Seconds for samples; 1 unless given.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False),

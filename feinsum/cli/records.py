@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from feinsum.cli.options import database_option, device_option, json_option, part_of_id_option, status_option
+from feinsum.cli.options import Seconds, database_option, device_option, json_option, part_of_id_option, status_option
 from feinsum.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ def curate(folder: str, part: str | None, database: str | None) -> None:
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", type=click.Path(dir_okay=False), metavar="FILE")
 @device_option
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after so many seconds; another call continues."
-)
+@click.option("--timeout", type=Seconds(), metavar="SECONDS", help="Stop after so many seconds; another call continues.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes; one a core, four at most.")
 @click.option(
     "--seed", type=click.IntRange(min=0), metavar="N", help="Seed of inputs and of a length; random unless given."

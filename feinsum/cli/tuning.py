@@ -15,6 +15,7 @@ from feinsum.cli import completion
 from feinsum.cli.completion import one_of
 from feinsum.cli.description import Request
 from feinsum.cli.options import (
+    Seconds,
     as_log_option,
     database_option,
     device_option,
@@ -60,7 +61,7 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
 @device_option
 @database_option
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Configurations to try.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds of the run, its final included.")
+@click.option("--timeout", type=Seconds(), metavar="SECONDS", help="Seconds of the run, its final included.")
 @click.option(
     "--space",
     metavar="NAME",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import numbers
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -144,6 +145,9 @@ def autotune(
 
 
 def _check_range(name: str, value: float | None, least: int) -> None:
+    if value is not None and not isinstance(value, numbers.Real):
+        what = "a number" if name in ("trials", "workers") else "a number of seconds"
+        raise SearchError(f"{name} is {value!r}, which is not {what}")
     if value is not None and not value >= least:
         raise SearchError(f"{name} is {value}; it is {least} or more")
 
