@@ -382,6 +382,7 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert (timed["rung"], timed["flops"]) == ("exact", 300 * (3 * 4 * 4 * 2 + 3 * 3 * 4 * 2))
 
     assert json.loads(run("db", "stats", "--database", store, "--json").out)["records"] == 3
+    assert re.search(r"^device cpu:.*: 3, made in \d{4}-\d\d$", run("db", "stats", "--database", store).out, re.MULTILINE)
     lines, other = str(tmp_path / "records.jsonl"), str(tmp_path / "other.sqlite")
     assert run("db", "export", lines, "--database", store).err == f"3 records written to {lines}\n"
     for every in ([], ["--status", "all"]):

@@ -207,20 +207,30 @@ def _described(reproof: Reproof) -> str:
 
 
 @db.command("stats")
+@click.option("--curated", is_flag=True, help="Those that come with feinsum and installed packages, not those of a store.")
 @database_option
 @json_option
-def stats(database: str | None, as_json: bool) -> None:
-    """Count records by status, device and space.
+def stats(curated: bool, database: str | None, as_json: bool) -> None:
+    """Count records by status, device, age and space.
+
+    Tells, too, whose kernels a newer version of their space would change: `feinsum generate` does not look at them.
 
     \b
     Example:
       feinsum db stats
     """
     import feinsum as fe
+    from feinsum.database import CuratedRecords
+    from feinsum.languages.declarative.tuning import SPACE, VERSION
+    from feinsum.registry import spaces
 
-    with fe.Database(database, create=False) as store:
-        found = store.stats()
-    if as_json:
-        print_json(asdict(found))
+    if curated:
+        found = CuratedRecords().stats()
     else:
-        say(found)
+        with fe.Database(database, create=False) as store:
+            found = store.stats()
+    versions = {SPACE: VERSION} | {space.name: space.version for space in spaces()}
+    if as_json:
+        print_json(asdict(found) | {"behind": found.verdicts(versions)})
+    else:
+        say(found.told(versions))

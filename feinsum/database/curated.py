@@ -22,9 +22,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
-from feinsum.database import jsonl
+from feinsum.database import jsonl, schema
 from feinsum.database.record import TuningRecord
 from feinsum.database.selection import Selection, Where, Which, order, winners
+from feinsum.database.stats import Stats, summarise
 from feinsum.devices import DeviceProfile
 from feinsum.errors import DatabaseError, DeviceError, told
 
@@ -177,6 +178,13 @@ class CuratedRecords:
     def profiles(self) -> list[DeviceProfile]:
         """The devices that are described beside the records, each once."""
         return list({profile.id: profile for root in self._roots for profile in _profiles_in(root / PROFILES)}.values())
+
+    def stats(self) -> Stats:
+        """Numbers of the records, as :meth:`Database.stats`."""
+        found = self.query(status=None)
+        counts = [(r.device, r.space, r.space_version, r.status, r.created[:7], 1) for r in found]
+        einsums, problems = {r.einsum_key for r in found}, {(r.einsum_key, *sorted(r.sizes.items())) for r in found}
+        return summarise("curated records", len(schema.MIGRATIONS), counts, len(einsums), len(problems))
 
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
         """As :meth:`Database.query`."""

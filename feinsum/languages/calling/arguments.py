@@ -26,12 +26,12 @@ def check_names(function: str, parameters: Sequence[str], arguments: Iterable[st
             raise ValidationError(f"@{function} has no parameter %{name}; its parameters are {known}")
 
 
-def refuse_positions(parameters: Sequence[str]) -> NoReturn:
+def refuse_positions(parameters: Iterable[object]) -> NoReturn:
     """Refuse arguments by position.
 
     :raises ArgumentError: naming the parameters.
     """
-    usage = ", ".join(f"{name.removeprefix('%')}=..." for name in parameters)
+    usage = ", ".join(f"{str(name).removeprefix('%')}=..." for name in parameters)
     raise ArgumentError(f"arguments are passed by name, as in ({usage}), not by position")
 
 
