@@ -40,6 +40,8 @@ from feinsum.errors import (
     SpaceError,
     SubscriptError,
     TransformError,
+    UnknownDeviceError,
+    UnknownStoreError,
     ValidationError,
 )
 from feinsum.generate import generate
@@ -156,6 +158,8 @@ __all__ = [
     "TransformSpace",
     "TuningRecord",
     "TuningReport",
+    "UnknownDeviceError",
+    "UnknownStoreError",
     "ValidationError",
     "__version__",
     "add_loop",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keyword
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -99,8 +100,10 @@ def format_axis(axis: Axis) -> str:
 def _axis(axis: Any, k: int, name: str) -> Axis:
     if isinstance(axis, str):
         if not is_identifier(axis):
+            lengths = re.split(r"\s*[x×*,]\s*", axis)
+            meant = f"; write the shape ({', '.join(lengths)})" if len(lengths) > 1 and all(lengths) else ""
             raise ShapeError(
-                f"axis {k} of '{name}' is {axis!r}; a long axis is named by an identifier of C that is no keyword"
+                f"axis {k} of '{name}' is {axis!r}; a long axis is named by an identifier of C that is no keyword{meant}"
             )
         return axis
     if axis == math.inf:

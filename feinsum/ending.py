@@ -4,15 +4,22 @@ Python ends a daemon thread where it next asks for the interpreter's lock.  In a
 C++ which cannot be unwound, and the process aborts (until Python 3.14, https://github.com/python/cpython/issues/87135).  So
 calls of drivers are counted, and the end waits until those of other threads have returned; threads that call a driver later
 end there.
+
+The calls of POSIX that end other processes, or prepare for an end, are here too, for Windows lacks them.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import signal
+import subprocess
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 _PATIENCE_S = 10.0
 """For calls that do not return, as on a device that hangs."""
@@ -65,4 +72,33 @@ class Calling:
 
 calling = Calling()
 atexit.register(calling.end)
-os.register_at_fork(after_in_child=calling.forget)
+
+
+def after_fork(action: Callable[[], object]) -> None:
+    """Have every child that is forked begin with an action; there are none on Windows."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=action)
+
+
+def leave_no_core() -> None:
+    """Let this process leave no core file if it crashes."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows writes none
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def signal_group(process: subprocess.Popen[Any], name: str) -> None:
+    """Send a signal to a process, started as the leader of its group, and to all that it started.
+
+    :param name: ``"SIGKILL"``, say; where there are no groups the process alone is killed, and other signals are lost.
+    """
+    with contextlib.suppress(OSError):  # all of them may just have ended
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, getattr(signal, name))
+        elif name == "SIGKILL":
+            process.kill()
+
+
+after_fork(calling.forget)

@@ -61,8 +61,16 @@ class DeviceError(FeinsumError, RuntimeError):
     """No such OpenCL device, or one that cannot build and run a kernel."""
 
 
+class UnknownDeviceError(DeviceError):
+    """A name that fits none of the devices there are."""
+
+
 class DatabaseError(FeinsumError, RuntimeError):
     """A store of records that cannot be opened, read or written, or a record that is not one."""
+
+
+class UnknownStoreError(DatabaseError):
+    """A name of a store that names none, or something else."""
 
 
 class ValidationError(FeinsumError, ValueError):

@@ -229,7 +229,8 @@ def _letters(term: Iterable[object], where: str) -> str:
         elif 0 <= _number(index) < len(INDEX_LETTERS):
             letters.append(INDEX_LETTERS[_number(index)])
         else:
-            raise SubscriptError(
-                f"{index!r} in {where} is not an index; the interleaved form takes integers 0 to 51 or '...'"
-            )
+            array = hasattr(index, "shape")
+            found = f"an array in {where}" if array else f"{index!r} in {where}"
+            order = "; where subscripts are text, they come before the arrays" if array else ""
+            raise SubscriptError(f"{found} is not an index; the interleaved form takes integers 0 to 51 or '...'{order}")
     return "".join(letters)

@@ -126,6 +126,13 @@ def test_notation_of_scalars_and_ellipses() -> None:
         (["ij,jk->ik", "--size", "i=4,j=5"], "index 'k' of 'ij,jk->ik' has no length; give --size k=LENGTH"),
         (["ij,jk->ik", "--size", "i=4,j=5,k=x"], "--size k=x: a length is a whole number"),
         (["ij,jk->ik", "--size", "i=4,j=5,k=-6"], "--size k=-6: a length is a whole number"),
+        (["ij,jk->ik", "--size", "i=20x20"], "or 1e6; each index has one of its own: --size i=20,j=20"),
+        (["ij,jk->ik", "--size", "20x20"], "--size is '20x20'; write --size NAME=VALUE, as in --size i=20,j=20"),
+        (["ij->i", "--shape", "D=20x20"], "--shape D=20x20: axes are separated by commas; write --shape D=20,20"),
+        (["ij->i", "--shape", "20,20"], "--shape is '20,20'; write --shape NAME=VALUE, as in --shape A=20,20"),
+        ([*PRODUCT, "--timeout", "10s"], "'10s' has a unit; give the number of seconds alone, 10"),
+        ([*PRODUCT, "--timeout", "1.5h"], "'1.5h' has a unit; give the number of seconds alone, 5400"),
+        ([*PRODUCT, "--timeout", "soon"], "'soon' is not a valid number of seconds"),
         (["ij,jk->ik", "--size", "i=4,i=5"], "--size is given twice for 'i'"),
         (["ij,jk->ik", "--size", "i"], "--size is 'i'; write --size NAME=VALUE"),
         (["ij,jk->ik", "--size", "i=4,j=5,k=6,q=7"], "--size names 'q', but the indices and long axes are i, k, j"),
@@ -192,6 +199,42 @@ def test_a_full_disk_is_told_in_one_line(store: str) -> None:
     with open("/dev/full", "w") as full:
         done = in_a_process(["spaces"], stdout=full, stderr=subprocess.PIPE, capture_output=False)
     assert (done.returncode, done.stderr) == (1, "feinsum: cannot read or write: No space left on device\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device here is always full")
+def test_a_full_disk_is_no_mistake_of_the_user(run: Run, store: str, tmp_path: Path) -> None:
+    """Also where feinsum's own error tells it; a directory that is not there is a mistake."""
+    (tmp_path / "full.svg").symlink_to("/dev/full")
+    timed = ["bench", *PRODUCT, "--device", "cpu", "--database", store, "--seconds", "0.05", "--plot"]
+    for name, code, why in (("full.svg", FAILED, "No space left on device"), ("no/plot.svg", MISTAKE, "No such file")):
+        result = run(*timed, str(tmp_path / name))
+        assert (result.code, why in result.err.splitlines()[-1]) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["db", "stats", "--database", "postgresql://127.0.0.1:1/records"], FAILED, "no server answers there"),
+        (["db", "stats", "--database", "postgres:/nowhere"], MISTAKE, "is no store"),
+        (["db", "merge", "nowhere.jsonl"], MISTAKE, "cannot read nowhere.jsonl"),
+        (["db", "stats", "--database", "text.sqlite"], MISTAKE, "is no SQLite database"),
+        (["query", *PRODUCT, "--database", "."], MISTAKE, "is a directory; name a file in it"),
+        (["tune", *PRODUCT, "--scheduler", "tcp://127.0.0.1:1", "--trials", "1"], FAILED, "no scheduler answers"),
+        (["generate", *PRODUCT, "--device", "accelerator"], FAILED, "no OpenCL device fits 'accelerator'"),
+        (["generate", *PRODUCT, "--device", "cqu"], MISTAKE, "no OpenCL device fits 'cqu'"),
+        (["run", "nowhere.tc"], MISTAKE, "nowhere.tc"),
+    ],
+)
+def test_what_failed_is_told_from_what_was_mistaken(
+    run: Run, arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that does not answer and a device that this machine lacks are no slip of a pen."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.sqlite").write_text("no database\n" * 100)
+    monkeypatch.setattr("feinsum.tune.cluster._CONNECT_S", 1.0)
+    result = run(*arguments)
+    assert message in result.err
+    assert (result.code, len(result.err.splitlines())) == (code, 1)
 
 
 def test_arrays_beyond_all_memory_are_told_in_one_line(run: Run, store: str) -> None:
@@ -264,15 +307,33 @@ def test_devices(run: Run) -> None:
 
 
 def test_no_device(tmp_path: Path) -> None:
-    """Where no device works, `devices` exits with 1 and says how to get one; `generate` exits with 2."""
+    """Where no device works, `devices` exits with 1 and says how to get one, and so does `generate`."""
     nothing = {"OCL_ICD_VENDORS": str(tmp_path)}
     listed = in_a_process(["devices"], nothing)
     assert listed.returncode == 1
     assert f"pip install '.[cpu]'` in {ROOT}" in listed.stderr
     asked = in_a_process(["generate", *PRODUCT], nothing)
-    assert asked.returncode == 2
+    assert asked.returncode == 1
     assert "there is no usable OpenCL device" in asked.stderr
     assert len(asked.stderr.splitlines()) == 1
+
+
+def test_explain_needs_no_device(tmp_path: Path) -> None:
+    """Where none works it says what any device would say, and all of one that comes with feinsum."""
+    nothing = {"OCL_ICD_VENDORS": str(tmp_path)}
+    anywhere = in_a_process(["explain", *PRODUCT], nothing)
+    assert (anywhere.returncode, anywhere.stderr) == (0, "")
+    assert re.search(r"^ +spaces  .*generic$", anywhere.stdout, re.MULTILINE)
+    assert re.search(r"^ +device  none here; --device explains for one of .*gpu:nvidia:h200:132cu", anywhere.stdout, re.M)
+    assert json.loads(in_a_process(["explain", *PRODUCT, "--json"], nothing).stdout)["candidates"] == []
+    square = ["ij,jk->ik", "--size", "i=1024,j=1024,k=1024", "--device", "h200"]
+    known = json.loads(in_a_process(["explain", *square, "--json"], nothing).stdout)
+    assert known["device"] == "gpu:nvidia:h200:132cu"
+    assert known["candidates"][0]["rung"] == "exact"
+    log = in_a_process(["explain", *square, "--as", "log"], nothing)
+    assert log.stdout.startswith("; exact\n")
+    unknown = in_a_process(["explain", *PRODUCT, "--device", "h9000"], nothing)
+    assert "no OpenCL device fits 'h9000'" in unknown.stderr
 
 
 def test_a_space_says_what_it_does(run: Run) -> None:
@@ -321,6 +382,7 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert (timed["rung"], timed["flops"]) == ("exact", 300 * (3 * 4 * 4 * 2 + 3 * 3 * 4 * 2))
 
     assert json.loads(run("db", "stats", "--database", store, "--json").out)["records"] == 3
+    assert re.search(r"^device cpu:.*: 3, made in \d{4}-\d\d$", run("db", "stats", "--database", store).out, re.MULTILINE)
     lines, other = str(tmp_path / "records.jsonl"), str(tmp_path / "other.sqlite")
     assert run("db", "export", lines, "--database", store).err == f"3 records written to {lines}\n"
     for every in ([], ["--status", "all"]):
@@ -329,6 +391,25 @@ def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
     assert "0 records added, 3 known before" in run("db", "merge", store, "--database", other).out
     merged = json.loads(run("db", "merge", store, "--database", other, "--json").out)
     assert merged == {store: {"added": 0, "known": 3, "refused": []}}
+
+
+def test_winners_are_curated_into_a_folder_of_their_own(run: Run, store: str, tmp_path: Path) -> None:
+    """With the profile of the device, which then explains elsewhere; a second call changes nothing."""
+    import feinsum as fe
+    from feinsum.database import CuratedRecords
+
+    einsum, at = [*GRADIENT, "--size", "E=300"], ["--database", store]
+    run("tune", *einsum, *at, "--device", "cpu", "--space", "generic", "--trials", "2", "--workers", "1")
+    folder = tmp_path / "package" / "records"
+    written = run("db", "curate", str(folder), *at)
+    assert (written.code, sorted(written.out.split())) == (0, sorted(str(path) for path in folder.iterdir()))
+    here = fe.device("cpu")
+    curated = CuratedRecords(folder)
+    assert [record.space for record in curated.query(device=here.id)] == ["generic"]
+    assert curated.profiles() == [here.profile]
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert run("db", "curate", str(folder), *at).code == 0
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_an_interrupted_tuning_run(store: str) -> None:
@@ -492,12 +573,42 @@ def test_nothing_that_a_terminal_obeys_is_printed(run: Run, tmp_path: Path) -> N
     assert "renamed" in said
 
 
-def test_what_is_logged_is_printable() -> None:
+def test_what_is_logged_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
     """Messages quote what compilers and stores say."""
-    from feinsum.cli.output import PrintableFormatter
+    from feinsum.cli.output import StandardErrorHandler
 
-    record = logging.LogRecord("feinsum", logging.WARNING, "", 0, "passed over: %s", ("\x1b[31mred\x1b[0m",), None)
-    assert PrintableFormatter("%(message)s").format(record) == "passed over: \\u001b[31mred\\u001b[0m"
+    StandardErrorHandler().emit(
+        logging.LogRecord("feinsum", logging.WARNING, "", 0, "passed over: %s", ("\x1b[31mred\x1b[0m",), None)
+    )
+    assert capsys.readouterr().err == "passed over: \\u001b[31mred\\u001b[0m\n"
+
+
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+
+def test_each_action_is_reported_with_its_time(store: str, tmp_path: Path) -> None:
+    """By -v: probing, each step of making a kernel, and each trial; nothing without it."""
+    home = {"XDG_CACHE_HOME": str(tmp_path)}
+    at = ["--device", "cpu", "--database", store]
+    in_a_process(["db", "import", os.devnull, "--database", store])  # which makes it
+    made = in_a_process(["-v", "generate", *PRODUCT, *at], home).stderr.splitlines()
+    assert all(re.match(STAMP, line) for line in made)
+    told = "\n".join(made)
+    for action in (
+        "probing the devices of ",
+        "the cache has no kernel",
+        "writing the kernel of ",
+        "building the kernel of ",
+    ):
+        assert action in told
+    again = in_a_process(["-v", "generate", *PRODUCT, *at], home).stderr
+    assert re.fullmatch(rf"{STAMP} 'ij,jk->ik' on cpu:.*: the kernel at rung '.*' is in the cache\n", again)
+    tuned = in_a_process(
+        ["-v", "tune", *PRODUCT, *at, "--space", "generic", "--trials", "2", "--workers", "1"], home
+    ).stderr
+    assert re.search(rf"^{STAMP} tuning 'ij,jk->ik' on cpu:.*; 0 configurations are known from ", tuned, re.MULTILINE)
+    assert re.search(rf"^{STAMP} trial 2, generic .*: ok, .* ms$", tuned, re.MULTILINE)
+    assert in_a_process(["generate", *PRODUCT, *at], home).stderr == ""
 
 
 def test_lengths_may_be_written_as_floating_point_numbers() -> None:

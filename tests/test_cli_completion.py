@@ -30,7 +30,7 @@ printf '%%s\n' "${COMPREPLY[@]}"
 """
 LINES = [
     ("tu", ["tune"]),
-    ("db ", ["export", "import", "merge", "prove", "stats"]),
+    ("db ", ["curate", "export", "import", "merge", "prove", "stats"]),
     ("db st", ["stats"]),
     ("tune 'ij,jk->ik' --sam", ["--sampler"]),
     ("tune 'ij,jk->ik' --sampler ", sorted(SAMPLERS)),

@@ -70,6 +70,11 @@ def test_names_become_letters_in_their_order() -> None:
         ([[-1, 60]], "-1 in operand 0 is not an index"),
         ([[0.5]], "0.5 in operand 0 is not an index"),
         ([3], "the indices of operand 0 are 3; the interleaved form takes a list of integers"),
+        (
+            [[np.ones(3)]],
+            "an array in operand 0 is not an index; the interleaved form takes integers 0 to 51 or '...'; where subscripts"
+            " are text, they come before the arrays",
+        ),
         ([[A]], "in operand 0 is not an index"),
     ],
     ids=str,
@@ -152,3 +157,17 @@ def test_numbers_of_numpy_are_taken_again(cpu: Device) -> None:
     for _ in range(2):
         found = fe.contract(",a,->", np.float32(2), np.full(3, 5, np.float32), np.float32(3), device=cpu, optimize="greedy")
         assert found == 90
+
+
+@pytest.mark.parametrize(
+    ("operands", "message"),
+    [
+        (("A", "B"), "operand 0 is a str; pass an array, a list of numbers or a number"),
+        (([np.ones((4, 5)), np.ones((5, 6))],), "operand 0 is a list of arrays or lists of different shapes; pass several"),
+    ],
+    ids=["names", "a list"],
+)
+def test_what_is_no_operand_is_named(cpu: Device, operands: Any, message: str) -> None:
+    """Names belong to einsums, and a list of operands is not one of them."""
+    with pytest.raises(fe.ArgumentError, match=message):
+        fe.contract("ij,jk->ik" if len(operands) == 2 else "ij->ij", *operands, device=cpu)

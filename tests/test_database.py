@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import postgres
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from records import KEY, SIZES, make_record, records
 
 from feinsum import DatabaseError
-from feinsum.database import Database, FrozenMapping, TuningRecord, schema, statements
+from feinsum.database import CuratedRecords, Database, FrozenMapping, TuningRecord, curate, schema, statements
 
 BACKENDS = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 OTHER_SIZES = {**SIZES, "e": 2000}
@@ -236,6 +237,35 @@ def test_stats_count_the_records(database: Database) -> None:
     assert stats.by_device == {"amd-epyc (intel)": 6, "other": 1}
     assert stats.by_space == {"dg_gradient@1": 1, "dg_gradient@2": 6}
     assert "7 records of 1 einsums" in str(stats)
+
+
+def test_stats_tell_ages_and_what_is_behind(database: Database, tmp_path: Path) -> None:
+    """By the months of devices, and by the present versions of spaces; curated records are counted alike."""
+    old, new = "2025-12-31T23:59:59.000000Z", "2026-11-20T09:19:00.000000Z"
+    many = [
+        make_record(created=old, space_version=1),
+        make_record(created=new),
+        make_record(created=new, device="other", space="gone"),
+    ]
+    database.add(many)
+    stats = database.stats()
+    assert stats.by_month == {"2025-12": 1, "2026-11": 2}
+    assert stats.months == {many[0].device: ("2025-12", "2026-11"), "other": ("2026-11", "2026-11")}
+    behind = {
+        "dg_gradient@1": "version 2 of the space makes other kernels; tune again",
+        "gone@2": "there is no such space here",
+    }
+    assert stats.verdicts({"dg_gradient": 2}) == behind
+    assert stats.verdicts({"dg_gradient": 1, "gone": 2}) == {
+        "dg_gradient@2": "made by a newer feinsum; here the space has version 1"
+    }
+    told = stats.told({"dg_gradient": 2}).splitlines()
+    assert f"device {many[0].device}: 2, made in 2025-12 to 2026-11" in told
+    assert "device other: 1, made in 2026-11" in told
+    assert f"space dg_gradient@1: 1, {behind['dg_gradient@1']}" in told
+    assert "space dg_gradient@2: 1" in told
+    curate(many, tmp_path)
+    assert replace(CuratedRecords(tmp_path).stats(), location=stats.location) == stats
 
 
 def export(database: Database) -> str:

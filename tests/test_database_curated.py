@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import feinsum.tuning_db
 import pytest
+from plugins import install, installing
+from profiles import CPU
 from records import KEY, SIZES, make_record
 
 from feinsum import DatabaseError
+from feinsum._checkout import ROOT
 from feinsum.canonicalization import parse_key
 from feinsum.database import CuratedRecords, Database, Stores, TuningRecord, curate, open_stores
 from feinsum.database.curated import file_name
-from feinsum.devices import DeviceProfile
 from feinsum.registry import find_space
 from feinsum.space import Instance
 
@@ -166,17 +170,42 @@ def test_the_curated_records_of_feinsum_are_sound() -> None:
 
 def test_the_curated_records_of_feinsum_are_configurations() -> None:
     """Their spaces accept them on their devices: a record that is refused is lost, whatever is offered these days."""
-    folder = Path(__file__).parents[1] / "benchmarks" / "landscapes"
-    profiles = [DeviceProfile.from_json(path.read_text().partition("\n")[0]) for path in folder.glob("*.jsonl")]
-    known = {profile.id: profile for profile in profiles}
+    known = {profile.id: profile for profile in CuratedRecords().profiles()}
     refused, accepted = [], 0
     for path in Path(feinsum.tuning_db.__path__[0]).glob("*.jsonl"):
         for record in map(TuningRecord.from_json, path.read_text(encoding="utf-8").splitlines()):
-            if record.device in known:
-                here = Instance(parse_key(record.einsum_key), dict(record.sizes), known[record.device])
-                s = find_space(record.space)
-                reason = s.refusal(here.problem(s), record.configuration)
-                accepted += reason is None
-                refused += [f"{record.id}: {reason}"] * (reason is not None)
+            here = Instance(parse_key(record.einsum_key), dict(record.sizes), known[record.device])
+            s = find_space(record.space)
+            reason = s.refusal(here.problem(s), record.configuration)
+            accepted += reason is None
+            refused += [f"{record.id}: {reason}"] * (reason is not None)
     assert not refused
     assert accepted > 700
+
+
+def test_a_package_ships_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its entry point names a package; one that is none is left out with a warning."""
+    record = make_record(device=CPU.id)
+    with installing(tmp_path, ROOT):
+        install(tmp_path, "shipped", "", "shipped_records", group="feinsum.records")
+        install(tmp_path, "broken", "", "nowhere.records", group="feinsum.records")
+        curate([record], tmp_path / "shipped_records", [CPU])
+        curated = CuratedRecords()
+        assert curated.best(KEY, SIZES, record.device) == record
+        assert record in curated.query(device=None)
+        assert CPU in curated.profiles()
+        assert "the records of 'nowhere.records' cannot be found: ModuleNotFoundError" in caplog.text
+        alone = "from feinsum.generate.answers import _record_folders as f; print(*f())"
+        for _ in range(2):  # of all packages, and as it was remembered
+            told = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, check=True)
+            assert told.stdout.split() == [str(tmp_path / "shipped_records")]
+    assert CuratedRecords().best(KEY, SIZES, record.device) is None
+
+
+def test_a_damaged_file_of_profiles_hides_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is no profile is left out with a warning."""
+    (tmp_path / "profiles.json").write_text(f'[{{"id": 1}}, {CPU.to_json()}]')
+    assert CuratedRecords(tmp_path).profiles() == [CPU]
+    (tmp_path / "profiles.json").write_text("[")
+    assert CuratedRecords(tmp_path).profiles() == []
+    assert len(caplog.records) == 2

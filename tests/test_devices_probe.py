@@ -229,7 +229,9 @@ def test_questions_that_a_cold_machine_left_unanswered_are_asked_again(home: Pat
     def ask(task: str, arguments: list[Any], libraries: object) -> _Answer:
         asked.append(task)
         if task == "list":
-            return _Answer({"broken": {}, "devices": [{"profile": GPU.to_dict(), "address": address.to_dict()}]}, "")
+            return _Answer(
+                {"broken": {}, "idle": [], "devices": [{"profile": GPU.to_dict(), "address": address.to_dict()}]}, ""
+            )
         if task == "static-local":
             return late if asked.count(task) <= unanswered else _Answer(227 << 10, "")
         return _Answer("" if task == "check" else True, "")
@@ -252,6 +254,73 @@ def test_refreshing_asks_the_drivers_whatever_is_remembered(home: Path, monkeypa
     assert probe.probe(refresh=True) == again
 
 
+IDLE = """
+#include <stddef.h>
+#include <string.h>
+typedef struct platform { void **dispatch; } *platform;
+static int ask_platforms(unsigned n, platform *found, unsigned *number);
+static int ask_platform(platform p, unsigned name, size_t size, void *value, size_t *needed)
+{
+  const char *text = name == 0x0904 ? "cl_khr_icd" : name == 0x0920 ? "IDLE" : name == 0x0901 ? "OpenCL 3.0 idle" : "idle";
+  if (needed) *needed = strlen(text) + 1;
+  if (value && size > strlen(text)) strcpy(value, text);
+  return 0;
+}
+static int ask_devices(platform p, unsigned long kind, unsigned n, void **found, unsigned *number)
+{
+  if (number) *number = 0;
+  return -1;
+}
+static void *dispatch[256] = {ask_platforms, ask_platform, ask_devices};
+static struct platform only = {dispatch};
+static int ask_platforms(unsigned n, platform *found, unsigned *number)
+{
+  if (number) *number = PLATFORMS;
+  if (n && found && PLATFORMS) *found = &only;
+  return PLATFORMS ? 0 : -1001;
+}
+int clGetPlatformInfo(platform p, unsigned name, size_t size, void *value, size_t *needed)
+{
+  return ask_platform(p, name, size, value, needed);
+}
+void *clGetExtensionFunctionAddress(const char *name)
+{
+  if (!strcmp(name, "clIcdGetPlatformIDsKHR")) return ask_platforms;
+  return !strcmp(name, "clGetPlatformInfo") ? ask_platform : NULL;
+}
+"""
+"""A driver that offers a platform without devices, as rusticl does, or none at all, as NVIDIA's does without a GPU."""
+
+
+@needs_compiler
+@pytest.mark.parametrize("platforms", [0, 1])
+@pytest.mark.parametrize("beside", [(), pytest.param((INTEL,), marks=needs_intel)], ids=["alone", "beside another"])
+def test_a_driver_without_devices_is_named(home: Path, platforms: int, beside: tuple[Path, ...]) -> None:
+    """It is no failure, so it is remembered for good."""
+    source, library = home / "driver.c", home / "libRusticlOpenCL.so.1"
+    source.write_text(IDLE)
+    subprocess.run(["gcc", "-shared", "-fPIC", f"-DPLATFORMS={platforms}", "-o", str(library), str(source)], check=True)
+    install(home, library, *beside)
+    found = probe.probe()
+    assert (found.idle, [finding.why for finding in found.findings]) == ((str(library),), [""] * len(beside))
+    assert probe.probe() == found
+    (memo,) = (home / "cache/feinsum/devices").glob("*.json")
+    assert json.loads(memo.read_text())["until"] is None
+    listed = subprocess.run([sys.executable, "-m", "feinsum", "devices"], capture_output=True, text=True, check=False)
+    assert listed.returncode == (not beside)
+    told = listed.stdout if beside else listed.stderr
+    assert "libRusticlOpenCL.so.1 has no device here: RUSTICL_ENABLE names the drivers that it may use" in told
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "RUSTICL_ENABLE", "HSA_OVERRIDE_GFX_VERSION", "ZE_AFFINITY_MASK"])
+def test_the_list_of_devices_follows_the_variables_of_every_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hide devices, or show some."""
+    monkeypatch.delenv(name, raising=False)
+    before = probe._fingerprint(())
+    monkeypatch.setenv(name, "1")
+    assert probe._fingerprint(()) != before
+
+
 def test_another_driver_or_driver_setting_is_another_key(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that was replaced, and a variable that hides devices, both change what there is."""
     library = home / "libone.so"
@@ -270,7 +339,7 @@ def test_findings_survive_json(home: Path) -> None:
     install(home, home / "libnone.so")
     (finding,) = probe.probe().findings
     assert isinstance(finding, Finding)
-    stored = json.loads(json.dumps({"until": None, "libraries": [], "findings": [finding.to_dict()]}))
+    stored = json.loads(json.dumps({"until": None, "libraries": [], "idle": [], "findings": [finding.to_dict()]}))
     assert probe._recalled(stored) == Probe((), (finding,))
 
 

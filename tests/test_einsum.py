@@ -89,6 +89,12 @@ ARRAY_REFUSALS: dict[str, tuple[Any, Any, type[Exception], str]] = {
         ShapeError,
         "axis 0 of 'A' is 'for'; a long axis is named by an identifier",
     ),
+    "shape as a text": (
+        "20x30",
+        "float64",
+        ShapeError,
+        "by an identifier of C that is no keyword; write the shape (20, 30)",
+    ),
     "half": (3, "float16", DTypeError, "'A' is float16; arrays are float32, float64, complex64, complex128, int8, int16,"),
     "half has a way out": (3, "float16", DTypeError, "uint64; convert it to float32, whose range holds it"),
     "bool": (3, bool, DTypeError, "'A' is bool; arrays are float32"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -262,6 +263,45 @@ def test_a_job_that_fails_does_not_end_the_batch(cpu: Device, store: str) -> Non
     assert "no transform space named 'gone'" in str(results[1])
     assert "no such device" in str(results[0])
     assert [result.status for result in run_batch(jobs[2:], store, **options)] == ["done"]
+
+
+def test_the_log_of_a_batch_says_how_far_it_is(night: Path) -> None:
+    """Which job of how many, at which lengths, its trials, its best and the time left, each line with the time."""
+    night.write_text(FILE.replace("[4, 5]", "4").replace("[100, 200]", "100"))
+    done = feinsum("tune", "night.toml", cwd=night.parent)
+    assert done.returncode == 0, done.stderr
+    stamp = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d "
+    lines = [line for line in done.stderr.splitlines() if "job " in line]
+    jobs = 3
+    begun = [line for line in lines if re.search(rf"{stamp}job \d+/{jobs} begins, (2 trials|1 trial and 50 s): ", line)]
+    assert len(begun) == jobs
+    assert " at E=100 on cpu" in begun[0]
+    told = [line for line in lines if re.search(rf"{stamp}job \d+/{jobs}( at E=100)?: (best|nothing)", line)]
+    assert len(told) == jobs
+    assert all(re.search(r"\d+ of \d+ tried, .* \d+:\d\d left$", line) for line in told)
+
+
+def test_the_second_run_at_a_store_says_so(cpu: Device, store: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It names the process of the first, and goes on; a run after another has nothing to say."""
+    e = fe.einsum("i,i->i", fe.array("x", (64,)), fe.array("y", (64,)))
+    how: dict[str, Any] = {"trials": 1, "workers": 1, "space": "generic", "progress": False}
+    fe.autotune(e, cpu, store, **how)
+    fe.autotune(e, cpu, store, **how, seed=1)
+    assert "another run" not in caplog.text
+    holding = (
+        "import sys; from feinsum.tune.keeper import noting_others\n"
+        "with noting_others(sys.argv[1]): print('begun', flush=True); sys.stdin.read()"
+    )
+    with (
+        fe.Database(store) as database,
+        subprocess.Popen(
+            [sys.executable, "-c", holding, database.location], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as first,
+    ):
+        assert first.stdout is not None
+        assert first.stdout.readline() == "begun\n"
+        fe.autotune(e, cpu, store, **how, seed=2)
+        assert f"another run, process {first.pid}, records in {database.location} at the same time" in caplog.text
 
 
 @pytest.mark.parametrize(

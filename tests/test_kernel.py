@@ -357,7 +357,9 @@ def test_queues_events_and_results_of_other_kinds_are_refused(
     event = cl.UserEvent(queue.context)
     pair = {"A": arrays["D"][0], "B": arrays["D"][1], "u": arrays["u"]}
     refused: list[tuple[Callable[[], Any], str]] = [
-        (lambda: kernel(arrays["D"]), "arrays are passed by name, as in kernel(D=..., u=...), not as a ndarray"),
+        (lambda: kernel(arrays["D"]), "arrays are passed by name, as in kernel(D=..., u=...), not by position"),
+        (lambda: kernel(arrays["D"], arrays["u"]), "are passed by name, as in kernel(D=..., u=...), not by position"),
+        (lambda: kernel([*arrays.values()]), "arrays are passed by name, as in kernel(D=..., u=...), not as a list"),
         (lambda: kernel(**arrays, queue=5), "queue is 5; pass a pyopencl.CommandQueue of the kernel's device"),
         (lambda: kernel(**arrays, queue=queue.context), "pass a pyopencl.CommandQueue of the kernel's device"),
         (lambda: kernel(**arrays, wait_for=event), "wait_for is a UserEvent; pass a list of events"),

@@ -243,3 +243,13 @@ def test_no_instance_writes_nothing(cpu: fe.Device, route: str) -> None:
     else:
         kernel(arguments, count=0)
     assert not arguments["C"].any()
+
+
+@pytest.mark.parametrize("language", REFUSED)
+def test_arguments_by_position_are_refused(cpu: fe.Device, language: str) -> None:
+    """They have names; one may be taken for the name of a function otherwise."""
+    program, x = fe.program(REFUSED[language][0], language), np.ones(3, np.float32)
+    for call in (program.interpret, fe.build(program, device=cpu)):
+        for given in ((x,), (x, x), (None, x)):
+            with pytest.raises(fe.ArgumentError, match=r"arguments are passed by name, as in \(x=.*, not by position"):
+                call(*given)

@@ -11,6 +11,7 @@ import pytest
 
 import feinsum as fe
 from feinsum.errors import DTypeError, LanguageError, ShapeError, ValidationError
+from feinsum.languages.declarative.checking.calls import WRITTEN_OUT
 from feinsum.languages.declarative.rules import ALL, RULES
 
 Numbers = Callable[..., Any]
@@ -324,3 +325,70 @@ def test_a_path_says_the_language(tmp_path: Any) -> None:
     assert fe.program(path).language == "declarative"
     assert fe.program(f"// a comment\n{programs.MATMUL}").language == "declarative"
     assert fe.program(path) == fe.program(programs.MATMUL)
+
+
+A_TYPE = "is a type, and a length stands here"
+NO_COMMENT = "no comment begins with ';' here; it begins with '//' or '#'"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "note"),
+    [
+        (
+            "A = Tensor<N, f32>\ny = A + 1",
+            "f32 is a type, and a length stands here",
+            "a type is behind ';': Tensor<N; f32>",
+        ),
+        (
+            "A: Tensor<2 * N, M, f64>\ny = A + 1",
+            "f64 is a type, and a length stands here",
+            "a type is behind ';': Tensor<2 * N, M; f64>",
+        ),
+        ("A = Tensor<N; f32>\ny = relu(A)", "there is no function relu", "it is max(x, 0)"),
+        ("A = Tensor<N; f32>\ny = A\ny += A", "there is no '+='", "a name keeps its value"),
+        (
+            "A = Tensor<N; f32>\ny = compute (shape = [N]) |i| { s = 1.0\n s *= A[i]\n s }",
+            "there is no '*='",
+            "a name keeps its value",
+        ),
+        ("A = Tensor<N; f32>\ny = A + 1 ; and one", NO_COMMENT, ""),
+        ("; one more\nA = Tensor<N; f32>\ny = A + 1", NO_COMMENT, ""),
+        (
+            "A = Tensor<N; f32>\ny = compute (shape = [N]) |i| A[i + 1] - A[i]",
+            "index 1 + i reaches out of an axis of length N of A where 0 <= i < N",
+            "guard it: `if i + 1 < N then A[i + 1] else 0`",
+        ),
+        (
+            "A = Tensor<N; f32>\ny = compute (shape = [N]) |i| A[i] - A[i - 1]",
+            "index -1 + i reaches out of an axis of length N of A where 0 <= i < N",
+            "guard it: `if i - 1 >= 0 then A[i - 1] else 0`",
+        ),
+    ],
+)
+def test_a_slip_is_named_with_the_way_out(text: str, message: str, note: str) -> None:
+    """And it is all that is said."""
+    with pytest.raises(LanguageError) as caught:
+        fe.program(text)
+    (told,) = caught.value.diagnostics
+    assert told.message == message
+    assert "".join(n.message for n in told.notes).startswith(note)
+    assert bool(told.notes) == bool(note)
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_a_function_of_others_is_written_out(name: str) -> None:
+    """In a form that is a program."""
+    with pytest.raises(LanguageError) as caught:
+        fe.program(f"x = Tensor<N; f64>\ny = {name}(x)")
+    (note,) = caught.value.notes
+    program = fe.program(f"x = Tensor<N; f64>\ny = {note.message.removeprefix('it is ')}")
+    found = program.interpret(x=np.array([-1.5, 0.0, 2.0]))
+    wanted = {
+        "gelu": [-0.10021080, 0, 1.95449974],
+        "relu": [0, 0, 2],
+        "sigmoid": [0.18242552, 0.5, 0.88079708],
+        "silu": [-0.27363828, 0, 1.76159416],
+        "softplus": [0.20141328, 0.69314718, 2.12692801],
+        "square": [2.25, 0, 4],
+    }
+    np.testing.assert_allclose(found, wanted[name], atol=1e-7)

@@ -368,6 +368,21 @@ def test_what_is_not_lowered_is_refused(text: str, cpu: Device) -> None:
         kernel(a=numbers(3), c=np.arange(3), M=5)
 
 
+@pytest.mark.parametrize("index", ["c[i]", "c[i] - 1", "2 - c[i]", "min(c[i], 7)", "c[i] % 7"])
+def test_the_guard_that_is_named_is_the_one_that_is_missing(index: str, cpu: Device) -> None:
+    """A program with it is built; one side that is proved is not asked for."""
+    text = "a: Tensor<N; f32>\nc: Tensor<M; i64>\ny = compute (shape = [M]) |i| "
+    arguments = {"a": numbers(3), "c": np.arange(4)}
+    with pytest.raises(LanguageError, match="is not proved to be inside") as caught:
+        fe.build(fe.program(f"{text}a[{index}]"), device=cpu)(**arguments)
+    (note,) = caught.value.notes
+    guard = note.message.partition("`if ")[2].partition(" then ")[0]
+    fe.build(fe.program(f"{text}if {guard} then a[{index}] else 0.0"), device=cpu)(**arguments)
+    assert (" and " in guard) == ("%" not in index)
+    clamp = note.message.partition("clamp it, `")[2].partition("`")[0]
+    fe.build(fe.program(f"{text}a[{clamp}]"), device=cpu)(**arguments)
+
+
 def test_threads_on_a_device(cpu: Device) -> None:
     """With local and private memory, barriers, loops; numbers keep the value that they had, and results are read behind."""
     x1 = numbers(3, 4)

@@ -135,3 +135,32 @@ def test_a_text_without_functions_says_so() -> None:
         fe.program("log", language="immediate")
     with pytest.raises(LanguageError, match="a '}' is missing"):
         fe.program("define @f() {")
+
+
+ADDS = "a number before the result says how much of it stays: `log {ik, kj to ij} 1.0, %a, %b, 1.0, %c` adds to %c"
+
+
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        ("%t = alloca", "its types are missing, as in `: memref<f32x16x8>`"),
+        ("%t = get_work_item %B", "its types are missing, as in `: group<memref<f32x16x8>,pointers>`"),
+        (
+            "log {ik, kj to ij} 1.0, %A, %A, 0.0, %C",
+            "its types are missing, as in `: memref<f32x16x8>, memref<f32x8x8> to memref<f32x16x8>`",
+        ),
+        ("axpby {ij to ij} 1.0, %A, 0.0, %C", "its types are missing, as in `: memref<f32x16x8> to memref<f32x16x8>`"),
+        (
+            "%C += %A",
+            ADDS,
+        ),
+    ],
+)
+def test_what_is_missing_is_named(body: str, note: str) -> None:
+    """At the end of a function and before another instruction, and nothing else is said."""
+    head = "define @f(%A: memref<f32x4x4>, %B: group<memref<f32x4x4>,pointers>, %C: memref<f32x4x4>) {"
+    for rest in ("", "\n%u = alloca : memref<f32x4x4>"):
+        with pytest.raises(LanguageError) as caught:
+            fe.program(f"{head}\n{body}{rest}\n}}")
+        (told,) = caught.value.diagnostics
+        assert [n.message for n in told.notes] == [note]

@@ -237,6 +237,9 @@ def test_at_most_twenty_errors_are_shown() -> None:
         ("%b = alloca : memref<f32x4,local", "a type ends with '>'"),
         ("for %i = %a, %a init(%b = 1.0) -> (f32) {", "an operand is a name: put `%c = constant 1.0 : T` before"),
         ("if %a {", "a '}' is missing"),
+        ("%b = add %a, %a : f32", "did you mean 'arith.add'?"),
+        ("%b = exp %a : f32", "did you mean 'math.exp'?"),
+        ("%a += %a", "a name is defined once: `%y = arith.add %x, %z : f32`"),
     ],
 )
 def test_the_usual_slips_have_hints(body: str, note: str) -> None:
@@ -244,6 +247,23 @@ def test_the_usual_slips_have_hints(body: str, note: str) -> None:
     with pytest.raises(LanguageError) as caught:
         fe.program(in_function("%a: f32", body))
     assert note in [n.message for n in caught.value.notes]
+
+
+@pytest.mark.parametrize("language", ["tensor", "immediate"])
+@pytest.mark.parametrize("comment", ["//", "#"])
+def test_a_comment_of_another_language_is_named(language: str, comment: str) -> None:
+    """Before a function, in it, and behind an instruction; the rest is read."""
+    head = {"tensor": "func @f(%a: f32) {", "immediate": "define @f(%a: memref<f32x4>) {"}[language]
+    instruction = {"tensor": "%b = arith.neg %a : f32", "immediate": "%b = alloca : memref<f32x4>"}[language]
+    for text, line in (
+        (f"{comment} add\n{head}\n}}", 1),
+        (f"{head}\n{comment} add, as in C\n{instruction}\n}}", 2),
+        (f"{head}\n{instruction} {comment} add\n}}", 2),
+    ):
+        with pytest.raises(LanguageError) as caught:
+            fe.program(text)
+        (told,) = caught.value.diagnostics
+        assert (told.line, told.message) == (line, f"no comment begins with '{comment}' here; it begins with ';'")
 
 
 def test_attributes_in_the_old_way_have_a_hint() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -131,8 +132,10 @@ def test_a_device_that_no_worker_has_is_named(two_workers: Cluster, store: str) 
         fe.autotune(CALM, "no-such-device", store, SIZES, scheduler=two_workers[0], progress=False)
 
 
-def test_trials_of_a_killed_worker_are_done_elsewhere(two_workers: Cluster, store: str) -> None:
-    """None is lost, none fails, none is done twice; the processes of the dead worker end with it."""
+def test_trials_of_a_killed_worker_are_done_elsewhere(
+    two_workers: Cluster, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None is lost, none fails, none is done twice; the processes of the dead worker end with it, and the log names it."""
     address, workers = two_workers
     victim = psutil.Process(workers[0].pid)
     orphans: list[psutil.Process] = []
@@ -156,6 +159,7 @@ def test_trials_of_a_killed_worker_are_done_elsewhere(two_workers: Cluster, stor
     assert [r.configuration["number"] for r in run.records] == list(range(10))
     assert {r.status for r in run.records} == {"ok"}
     assert run.best is not None
+    assert re.search(r"worker tcp://\S+ is lost, others do its trials", caplog.text)
     assert orphans
     _, alive = psutil.wait_procs(orphans, timeout=20)
     assert not alive

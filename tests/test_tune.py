@@ -483,6 +483,12 @@ def test_numbers_out_of_range_are_refused(name: str, value: float, cpu: Device, 
         fe.autotune(E, cpu, store, SIZES, progress=False, **{name: value})
 
 
+def test_times_with_a_unit_are_refused(cpu: Device, store: str) -> None:
+    """The message names the argument; seconds are numbers."""
+    with pytest.raises(fe.SearchError, match="timeout is '10s', which is not a number of seconds"):
+        fe.autotune(E, cpu, store, SIZES, progress=False, timeout="10s")  # type: ignore[arg-type]
+
+
 def test_missing_records_are_tuned_for_on_demand(cpu: Device, store: str) -> None:
     """Once: the second time the record is there, and tuning is not begun."""
     first = fe.generate(CALM, cpu, store, SIZES, tune="missing", timeout=8)

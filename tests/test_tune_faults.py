@@ -10,6 +10,7 @@ import pytest
 
 import feinsum as fe
 from feinsum.devices import Device
+from feinsum.tune.worker import Worker, WorkerLostError
 
 pytestmark = pytest.mark.slow
 
@@ -97,3 +98,20 @@ def test_where_there_is_room_nowhere_the_record_is_printed(
     monkeypatch.setattr("feinsum.tune.keeper._directories", lambda _: iter([tmp_path / "gone"]))
     assert fails(cpu, store).endswith("the last record is in the line above")
     assert fe.TuningRecord.from_json(capsys.readouterr().err.splitlines()[-1]).space == "generic"
+
+
+def test_a_lost_worker_is_logged(cpu: Device, caplog: pytest.LogCaptureFixture) -> None:
+    """With a warning if others killed it, as a system does that is short of memory."""
+    worker = Worker("measure", cpu.id)
+    try:
+        worker.start()
+        process = worker._process
+        assert process is not None
+        process.kill()
+        with pytest.raises(WorkerLostError, match="the process was killed by SIGKILL"):
+            worker._exchange({"do": "prepare", "role": "measure", "device": cpu.id}, 30.0)
+    finally:
+        worker.close()
+    (told,) = [record for record in caplog.records if "is lost" in record.getMessage()]
+    assert told.levelname == "WARNING"
+    assert f"a worker for {cpu.id} is lost, another takes its place: the process was killed by SIGKILL" in told.getMessage()

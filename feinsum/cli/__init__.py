@@ -5,6 +5,7 @@ A command is a few lines around the public function of its name; heavy modules a
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -17,10 +18,18 @@ from feinsum._version import __version__
 from feinsum.cli.kernels import bench, explain, generate
 from feinsum.cli.languages import check, format_text, plan, run
 from feinsum.cli.listing import devices, spaces
-from feinsum.cli.output import PrintableFormatter, printable
+from feinsum.cli.output import StandardErrorHandler, printable, show_log
 from feinsum.cli.records import db
 from feinsum.cli.tuning import query, tune
-from feinsum.errors import FeinsumError, LanguageError, ValidationError
+from feinsum.errors import (
+    DatabaseError,
+    DeviceError,
+    FeinsumError,
+    LanguageError,
+    UnknownDeviceError,
+    UnknownStoreError,
+    ValidationError,
+)
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 """Exit codes besides 0; 130 is what shells give a program that Ctrl-C ended."""
@@ -28,7 +37,7 @@ FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="feinsum")
-@click.option("-v", "--verbose", is_flag=True, help="Report each action on the standard error.")
+@click.option("-v", "--verbose", is_flag=True, help="Report each action, with its time, on the standard error.")
 def cli(verbose: bool) -> None:
     """Batched Einstein summations as fast kernels on any OpenCL device.
 
@@ -46,15 +55,15 @@ def cli(verbose: bool) -> None:
     \b
     Exit codes:
       0    done
-      1    nothing found, or everything that was tried failed
+      1    nothing found, or what was tried failed: no device, a full disk, a dead server
       2    a mistake in the request; one line on the standard error says which
       130  interrupted by Ctrl-C
 
     Colours and rules are for terminals only, and NO_COLOR turns colours off.
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[StandardErrorHandler()])
+    if verbose:
+        show_log("feinsum")
 
 
 for command in (devices, spaces, explain, generate, tune, query, bench, db, check, format_text, plan, run):
@@ -76,19 +85,33 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except LanguageError as error:
         click.echo(str(error), err=True, color=_colour())
         code = FAILED
-    except ValidationError as error:
-        code = _complain(f"feinsum: {error}", FAILED)
     except FeinsumError as error:
-        code = _complain(f"feinsum: {error}", MISTAKE)
+        code = _complain(f"feinsum: {error}", _code_of(error))
     except MemoryError as error:
         code = _complain(f"feinsum: there is not enough memory for these lengths: {error}", FAILED)
     except OSError as error:
         place = "" if error.filename is None else f" {error.filename}"
-        code = _complain(f"feinsum: cannot read or write{place}: {error.strerror or error}", FAILED)
+        code = _complain(f"feinsum: cannot read or write{place}: {error.strerror or error}", _code_of(error))
         _drop_output()
     except click.Abort:
         code = _complain("feinsum: interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _code_of(error: FeinsumError | OSError) -> int:
+    """Whether a request was mistaken, or what it asked for failed: a full disk and a dead server are no slip of a pen."""
+    if isinstance(error, (UnknownDeviceError, UnknownStoreError)):
+        return MISTAKE
+    if isinstance(error, DeviceError):
+        return FAILED
+    system = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+    if isinstance(system, OSError):
+        return MISTAKE if system.errno in _OF_A_PLACE else FAILED
+    return FAILED if isinstance(error, (DatabaseError, ValidationError)) else MISTAKE
+
+
+_OF_A_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENAMETOOLONG}
+"""Errors of the system for which another name of a file is the remedy."""
 
 
 def _drop_output() -> None:

@@ -8,6 +8,7 @@ Subscripts are numpy's.  The axes come from ``--shape NAME=AXES``, one an operan
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -125,7 +126,8 @@ def _pairs(option: str, texts: Iterable[str], convert: Callable[[str, str], Any]
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals:
-            raise click.UsageError(f"{option} is {text!r}; write {option} NAME=VALUE")
+            shape = f", as in {option} {'A=20,20' if option == '--shape' else 'i=20,j=20'}" if option != "--dtype" else ""
+            raise click.UsageError(f"{option} is {text!r}; write {option} NAME=VALUE{shape}")
         if name in found:
             raise click.UsageError(f"{option} is given twice{f' for {name!r}' if name else ''}")
         found[name] = convert(name, value.strip())
@@ -138,8 +140,15 @@ def _length(name: str, text: str) -> int:
     except ValueError:
         length = _rounded(text)
     if length < 0:
-        raise click.UsageError(f"--size {name}={text}: a length is a whole number such as 20, 100_000 or 1e6")
+        message = f"--size {name}={text}: a length is a whole number such as 20, 100_000 or 1e6"
+        several = f"; each index has one of its own: {_SEVERAL}" if _PRODUCT.fullmatch(text) else ""
+        raise click.UsageError(message + several)
     return length
+
+
+_PRODUCT = re.compile(r"\w+(\s*[x×*]\s*\w+)+")
+"""A shape as others write it: ``20x20``."""
+_SEVERAL = "--size i=20,j=20"
 
 
 def _rounded(text: str) -> int:
@@ -157,6 +166,9 @@ def _rounded(text: str) -> int:
 
 def _axes(name: str, text: str) -> tuple[Axis, ...]:
     """``3,20,E`` as a shape; nothing is the shape of a scalar."""
+    if re.match(r"\d", text) and _PRODUCT.fullmatch(text):
+        axes = ",".join(re.split(r"\s*[x×*]\s*", text))
+        raise click.UsageError(f"--shape {name}={text}: axes are separated by commas; write --shape {name}={axes}")
     words = [word.strip() for word in text.strip("()").split(",")] if text.strip("()") else []
     if words and not words[-1]:
         words.pop()  # as in (20,)
@@ -167,7 +179,7 @@ def _axis(word: str) -> Axis:
     try:
         return math.inf if word == "inf" else int(word)
     except ValueError:
-        return word
+        return length if (length := _rounded(word)) >= 0 else word
 
 
 def _matrix(

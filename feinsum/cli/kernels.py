@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from feinsum.cli.description import Request
-from feinsum.cli.options import as_log_option, device_option, einsum_arguments, json_option, known_database_option
+from feinsum.cli.options import Seconds, as_log_option, device_option, einsum_arguments, json_option, known_database_option
 from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, say
 from feinsum.devices.peaks import EXCESS
+from feinsum.errors import DeviceError
 from feinsum.report.displays import given_letters
 from feinsum.report.units import duration, figure, listed, settings
 
 if TYPE_CHECKING:
     from feinsum.candidates.ladder import Choice
-    from feinsum.devices import Device
+    from feinsum.devices import Device, DeviceProfile
 
 
 @click.command()
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
 @device_option
 @known_database_option
 @click.option("--tune", type=click.Choice(["never", "missing", "always"]), default="never", help="Whether to tune first.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Seconds of tuning; 60 unless given."
-)
+@click.option("--timeout", type=Seconds(), default=60.0, metavar="SECONDS", help="Seconds of tuning; 60 unless given.")
 @click.option("--source", is_flag=True, help="Print the OpenCL C source and nothing else.")
 @json_option
 def generate(
@@ -78,11 +78,13 @@ def generate(
 def explain(request: Request, device: str | None, database: str | None, form: str | None, as_json: bool) -> None:
     """Explain an einsum without compiling it.
 
-    Prints its canonical key, its work, the spaces that match and the candidates of `feinsum generate`, in order.
+    Prints its canonical key, its work, the spaces that match and the candidates of `feinsum generate`, in order.  The
+    device need not be here: --device takes those of the records that come with feinsum, too.
 
     \b
-    Example:
+    Examples:
       feinsum explain "xre,rij,ej->xei" --long e --size x=3,r=3,i=20,j=20,e=100000
+      feinsum explain "ij,jk->ik" --size i=1024,j=1024,k=1024 --device h200
     """
     import feinsum as fe
     from feinsum.generate import expected_sizes, nonempty
@@ -90,9 +92,13 @@ def explain(request: Request, device: str | None, database: str | None, form: st
 
     e = request.einsum
     sizes = expected_sizes(e, request.sizes)
+    chosen = _here_or_known(device)
     if form is not None:
-        facts = _device_facts(request, fe.device(device), database, sizes)
-        say(_log(request, fe.device(device), sizes, facts["candidates"][0]))
+        chosen = chosen or fe.device()
+    nothing: dict[str, Any] = {"device": None, "least_s": None, "candidates": []}
+    facts = nothing if chosen is None else _device_facts(request, chosen, database, sizes)
+    if form is not None and chosen is not None:
+        say(_log(request, chosen, sizes, facts["candidates"][0]))
         return
     flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
     found = {
@@ -103,18 +109,48 @@ def explain(request: Request, device: str | None, database: str | None, form: st
         "bytes": nbytes,
         "flops_per_byte": flops / max(nbytes, 1),
         "spaces": [space.name for space in matching_spaces(nonempty(e))],
-        **_device_facts(request, fe.device(device), database, sizes),
+        **facts,
     }
     if as_json:
         print_json(found)
         return
-    least_s = found.pop("least_s")
-    found["least time"] = duration(least_s) if least_s else "unknown; `feinsum devices --measure` measures the peaks"
-    found["candidates"] = found.pop("candidates")
+    least_s, choices = found.pop("least_s"), found.pop("candidates")
+    if chosen is None:
+        found["device"] = f"none here; --device explains for one of {', '.join(p.id for p in _known_profiles())}"
+    else:
+        there = "" if chosen.usable else " where the device is"
+        unknown = f"unknown; `feinsum devices --measure` measures the peaks{there}"
+        found["least time"] = duration(least_s) if least_s else unknown
+        found["candidates"] = choices
     if set(e.long_axes) - set(request.sizes):
         found["lengths"] = f"for example {listed(found['lengths'])}"
     for name, value in found.items():
         say(f"{name.replace('_', ' '):>14}  {_as_text(value, given_letters(e))}")
+
+
+def _known_profiles() -> list[DeviceProfile]:
+    from feinsum.database import CuratedRecords
+
+    return CuratedRecords().profiles()
+
+
+def _here_or_known(name: str | None) -> Device | None:
+    """The device of this machine that a name means, or else one that is described beside curated records; None if none was
+    named and none works."""
+    from feinsum.devices import Device
+    from feinsum.devices import device as choose
+    from feinsum.devices.choice import VARIABLE
+
+    word = (name or os.environ.get(VARIABLE) or "").strip().lower()
+    try:
+        return choose(word)
+    except DeviceError:
+        if not word:
+            return None
+        known = [profile for profile in _known_profiles() if word in profile.id or word in profile.name.lower()]
+        if not known:
+            raise
+        return Device(known[0], why="this machine has none")
 
 
 def _device_facts(request: Request, device: Device, database: str | None, sizes: dict[str, int]) -> dict[str, Any]:
@@ -178,7 +214,7 @@ def _as_text(value: Any, letters: Mapping[str, str]) -> str:
 @einsum_arguments
 @device_option
 @known_database_option
-@click.option("--seconds", type=click.FloatRange(min=0), default=1.0, help="Seconds for samples; 1 unless given.")
+@click.option("--seconds", type=Seconds(), default=1.0, help="Seconds for samples; 1 unless given.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False),

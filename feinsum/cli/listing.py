@@ -36,7 +36,7 @@ def devices(ctx: click.Context, measure: bool, refresh: bool, as_json: bool) -> 
     """
     import feinsum as fe
     from feinsum.devices import describe_devices, measure_peaks
-    from feinsum.devices.choice import way_out
+    from feinsum.devices.choice import idle_drivers, way_out
 
     found = fe.devices(refresh or measure)
     usable = [device for device in found if device.usable]
@@ -50,6 +50,8 @@ def devices(ctx: click.Context, measure: bool, refresh: bool, as_json: bool) -> 
     if not usable:
         say(f"no OpenCL device works; {way_out()}", err=True)
         ctx.exit(1)
+    for driver in idle_drivers():
+        say(driver, err=as_json)
 
 
 def _print_devices(found: tuple[Device, ...]) -> None:

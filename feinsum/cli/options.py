@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +82,23 @@ def _note_absence(ctx: click.Context, parameter: click.Parameter, database: str 
         if path is not None and not path.exists():
             say(f"there is no store at {path} yet; only the records that come with feinsum are known", err=True)
     return database
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds, from 0 on."""
+
+    name = "number of seconds"
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or a message that says which one is meant by a time with a unit."""
+        found = re.fullmatch(r"([0-9.]+)\s*(s|sec|m|min|h)", value) if isinstance(value, str) else None
+        if found:
+            meant = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2][0]]
+            self.fail(f"{value!r} has a unit; give the number of seconds alone, {meant:g}", param, ctx)
+        return float(super().convert(value, param, ctx))
 
 
 _STORE: dict[str, Any] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +45,29 @@ def say(text: object, *, err: bool = False) -> None:
     click.echo(printable(str(text)), err=err)
 
 
-class PrintableFormatter(logging.Formatter):
-    """Makes what is logged printable."""
+class StandardErrorHandler(logging.Handler):
+    """Prints what is logged on the standard error, above a progress bar if there is one.
 
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+    :ivar stamped: whether warnings have their time, too.
+    """
+
+    stamped = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        text = self.format(record)
+        if record.levelno < logging.WARNING or self.stamped:
+            text = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.created))} {text}"
+        say(text, err=True)
+
+
+def show_log(*names: str) -> None:
+    """Show what some modules log of their progress, all that is logged with the time."""
+    for name in names:
+        logging.getLogger(name).setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, StandardErrorHandler):
+            handler.stamped = True
 
 
 def print_json(value: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from feinsum.cli.options import database_option, device_option, json_option, part_of_id_option, status_option
+from feinsum.cli.options import Seconds, database_option, device_option, json_option, part_of_id_option, status_option
 from feinsum.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -120,13 +120,34 @@ def _tell(ctx: click.Context, reports: Mapping[str, ImportReport], as_json: bool
         ctx.exit(1)
 
 
+@db.command("curate")
+@click.argument("folder", type=click.Path(file_okay=False), metavar="FOLDER")
+@part_of_id_option
+@database_option
+def curate(folder: str, part: str | None, database: str | None) -> None:
+    """Add the winners of a store to a folder of curated records.
+
+    FOLDER, made if there is none, has a sorted file for each device, for review, and profiles.json with the devices that
+    are here.  A package that has such a folder names it as an entry point of the group feinsum.records.
+
+    \b
+    Example:
+      feinsum db curate my_package/records --database mine.sqlite
+    """
+    import feinsum as fe
+    from feinsum.database import curate as add
+
+    with fe.Database(database, create=False) as store:
+        winners = [record for record in store.winners() if (part or "").lower() in record.device]
+    for path in add(winners, folder, [device.profile for device in fe.devices() if device.usable]):
+        say(path)
+
+
 @db.command("prove")
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", type=click.Path(dir_okay=False), metavar="FILE")
 @device_option
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after so many seconds; another call continues."
-)
+@click.option("--timeout", type=Seconds(), metavar="SECONDS", help="Stop after so many seconds; another call continues.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes; one a core, four at most.")
 @click.option(
     "--seed", type=click.IntRange(min=0), metavar="N", help="Seed of inputs and of a length; random unless given."
@@ -186,20 +207,30 @@ def _described(reproof: Reproof) -> str:
 
 
 @db.command("stats")
+@click.option("--curated", is_flag=True, help="Those that come with feinsum and installed packages, not those of a store.")
 @database_option
 @json_option
-def stats(database: str | None, as_json: bool) -> None:
-    """Count records by status, device and space.
+def stats(curated: bool, database: str | None, as_json: bool) -> None:
+    """Count records by status, device, age and space.
+
+    Tells, too, whose kernels a newer version of their space would change: `feinsum generate` does not look at them.
 
     \b
     Example:
       feinsum db stats
     """
     import feinsum as fe
+    from feinsum.database import CuratedRecords
+    from feinsum.languages.declarative.tuning import SPACE, VERSION
+    from feinsum.registry import spaces
 
-    with fe.Database(database, create=False) as store:
-        found = store.stats()
-    if as_json:
-        print_json(asdict(found))
+    if curated:
+        found = CuratedRecords().stats()
     else:
-        say(found)
+        with fe.Database(database, create=False) as store:
+            found = store.stats()
+    versions = {SPACE: VERSION} | {space.name: space.version for space in spaces()}
+    if as_json:
+        print_json(asdict(found) | {"behind": found.verdicts(versions)})
+    else:
+        say(found.told(versions))

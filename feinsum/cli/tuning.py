@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from feinsum.cli import completion
 from feinsum.cli.completion import one_of
 from feinsum.cli.description import Request
 from feinsum.cli.options import (
+    Seconds,
     as_log_option,
     database_option,
     device_option,
@@ -23,7 +25,7 @@ from feinsum.cli.options import (
     part_of_id_option,
     status_option,
 )
-from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, say
+from feinsum.cli.output import PERFORMANCE, performance, print_json, print_table, record_as_json, say, show_log
 from feinsum.report.displays import given_letters, without_repetitions
 from feinsum.report.units import duration, listed, settings
 
@@ -59,7 +61,7 @@ def _or_job_file(command: Callable[..., None]) -> Callable[..., None]:
 @device_option
 @database_option
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Configurations to try.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds of the run, its final included.")
+@click.option("--timeout", type=Seconds(), metavar="SECONDS", help="Seconds of the run, its final included.")
 @click.option(
     "--space",
     metavar="NAME",
@@ -244,6 +246,8 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
     jobs = [job if word is None or lanes else replace(job, device=word) for job in file.jobs]
     total = len(shard.of(jobs)) * len({lane.id for lane in lanes} or {None})
     said = 0
+    if not sys.stderr.isatty():  # where a progress bar tells it
+        show_log("feinsum.tune.batch", "feinsum.tune.worker", "feinsum.tune.cluster")
 
     def tell(result: Result) -> None:
         nonlocal said

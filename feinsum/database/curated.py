@@ -1,5 +1,8 @@
 """Curated records: files of JSON Lines under ``feinsum.tuning_db``, one a device, reviewed like code.
 
+A package contributes records through the entry-point group ``feinsum.records``; each entry point names a package, in whose
+folder such files lie.  ``profiles.json`` beside them describes the devices, for those who have none of them.
+
 A file is read once, when a query names its device, and a line is parsed when a query names a key that it may hold: 0.13 ms
 a record is much where one of hundreds is wanted.  The device that a record names counts; the name of its file only says
 where to look for it.
@@ -11,17 +14,25 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
-from feinsum.database import jsonl
+from feinsum.database import jsonl, schema
 from feinsum.database.record import TuningRecord
 from feinsum.database.selection import Selection, Where, Which, order, winners
+from feinsum.database.stats import Stats, summarise
+from feinsum.devices import DeviceProfile
+from feinsum.errors import DatabaseError, DeviceError, told
 
 _log = logging.getLogger(__name__)
+
+ENTRY_POINT_GROUP = "feinsum.records"
+PROFILES = "profiles.json"
 
 
 def file_name(device: str) -> str:
@@ -33,19 +44,66 @@ def file_name(device: str) -> str:
     return (re.sub(r"[^a-z0-9._]+", "-", device.lower()).strip("-.")[:100] or "device") + ".jsonl"
 
 
-def curate(records: Iterable[TuningRecord], directory: str | Path) -> list[Path]:
-    """Add records to the curated files in `directory`, and return the files written.
+def curate(records: Iterable[TuningRecord], directory: str | Path, profiles: Iterable[DeviceProfile] = ()) -> list[Path]:
+    """Add records to the curated files in `directory`, which is made if there is none, and return the files written.
 
+    :param profiles: of devices that are here; those with records are described in ``profiles.json``, too.
     :raises DatabaseError: if a file cannot be read or written.
     """
     by_file: dict[Path, set[str]] = {}
+    devices: set[str] = set()
     for record in records:
         by_file.setdefault(Path(directory) / file_name(record.device), set()).add(record.to_json())
+        devices.add(record.device)
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseError(f"cannot create {directory}: {error.strerror}") from None
     for path, lines in by_file.items():
         if path.exists():
             lines |= {entry.to_json() for _, entry in jsonl.read(path) if isinstance(entry, TuningRecord)}
         jsonl.write(sorted(lines), path)
-    return sorted(by_file)
+    described = [profile for profile in profiles if profile.id in devices]
+    return sorted((*by_file, *([_describe(described, Path(directory) / PROFILES)] if described else ())))
+
+
+def _describe(profiles: Iterable[DeviceProfile], path: Path) -> Path:
+    """Add profiles to a file of them, one a line, by id."""
+    known = {profile.id: profile.to_json() for profile in (*_profiles_in(path), *profiles)}
+    lines = ",\n".join(known[name] for name in sorted(known))
+    jsonl.write([f"[{lines}]"], path)
+    return path
+
+
+def _profiles_in(path: Traversable) -> Iterator[DeviceProfile]:
+    """The profiles in a file; one that is none is left out, with a warning."""
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    except (OSError, ValueError, RecursionError) as error:
+        _log.warning("%s cannot be read: %s", path, error)
+        return
+    for entry in entries if isinstance(entries, list) else ():
+        try:
+            yield DeviceProfile.from_dict(entry)
+        except DeviceError as error:
+            _log.warning("%s: %s", path, error)
+
+
+@lru_cache(maxsize=1)
+def contributed_folders() -> tuple[Path, ...]:
+    """The folders of records of installed packages; a package that cannot be found is left out, with a warning."""
+    found: list[Path] = []
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            spec = find_spec(entry.value)
+        except Exception as error:  # whatever a package around it raises
+            _log.warning("the records of '%s' cannot be found: %s", entry.value, told(error))
+            continue
+        if spec is None or spec.submodule_search_locations is None:
+            _log.warning("'%s' of the entry point '%s' is no package, so it has no records", entry.value, entry.name)
+        else:
+            found += map(Path, spec.submodule_search_locations)
+    return tuple(found)
 
 
 class _Line(NamedTuple):
@@ -102,16 +160,31 @@ def _is_plain(line: bytes | None) -> bool:
 class CuratedRecords:
     """The records in a directory of JSON Lines.
 
-    :param root: the directory; by default the one that is part of feinsum.
+    :param root: the directory; by default the one that is part of feinsum, and those of installed packages.
     """
 
     def __init__(self, root: Traversable | None = None) -> None:
         self._given = root
         self._files: dict[str, _File] = {}
 
+    @property
+    def _roots(self) -> Sequence[Traversable]:
+        return (self._own, *contributed_folders()) if self._given is None else (self._given,)
+
     @cached_property
-    def _root(self) -> Traversable:
-        return files("feinsum.tuning_db") if self._given is None else self._given
+    def _own(self) -> Traversable:
+        return files("feinsum.tuning_db")
+
+    def profiles(self) -> list[DeviceProfile]:
+        """The devices that are described beside the records, each once."""
+        return list({profile.id: profile for root in self._roots for profile in _profiles_in(root / PROFILES)}.values())
+
+    def stats(self) -> Stats:
+        """Numbers of the records, as :meth:`Database.stats`."""
+        found = self.query(status=None)
+        counts = [(r.device, r.space, r.space_version, r.status, r.created[:7], 1) for r in found]
+        einsums, problems = {r.einsum_key for r in found}, {(r.einsum_key, *sorted(r.sizes.items())) for r in found}
+        return summarise("curated records", len(schema.MIGRATIONS), counts, len(einsums), len(problems))
 
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
         """As :meth:`Database.query`."""
@@ -127,16 +200,17 @@ class CuratedRecords:
         return min(self._select(selection), key=order, default=None)
 
     def _select(self, selection: Selection) -> Iterator[TuningRecord]:
-        if selection.device is None:
-            names = [entry.name for entry in self._root.iterdir() if entry.name.endswith(".jsonl")]
-        else:
-            names = [file_name(selection.device)]
         keys = (key for key in (selection.einsum_key, selection.pattern_key) if key is not None)
         texts = [json.dumps(key, ensure_ascii=False).encode() for key in keys]
         if selection.subscripts is not None:
             texts.append(f"|{selection.subscripts}|".encode())
-        for name in names:
-            if name not in self._files:
-                self._files[name] = _File(self._root / name)
-            found = self._files[name].holding(texts)
-            yield from filter(selection.accepts, found)
+        for root in self._roots:
+            if selection.device is None:
+                names = [entry.name for entry in root.iterdir() if entry.name.endswith(".jsonl")]
+            else:
+                names = [file_name(selection.device)]
+            for name in names:
+                at = f"{root}/{name}"
+                if at not in self._files:
+                    self._files[at] = _File(root / name)
+                yield from filter(selection.accepts, self._files[at].holding(texts))

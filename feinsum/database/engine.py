@@ -19,7 +19,7 @@ from feinsum._checkout import how_to_install
 from feinsum.database import sqlite
 from feinsum.database.faults import one_line
 from feinsum.database.location import FORMS, VARIABLE, Location
-from feinsum.errors import DatabaseError
+from feinsum.errors import DatabaseError, UnknownStoreError
 
 _DRIVERS = ("postgresql+psycopg", "postgresql+psycopg2")
 _LIMITS = {"connect_timeout": 5, "tcp_user_timeout": 10_000}
@@ -35,10 +35,10 @@ def connect(location: Location, timeout_s: float) -> sa.Engine:
         return _postgresql(location)
     path = location.path
     if path.is_dir():
-        raise DatabaseError(f"{path} is a directory; name a file in it")
+        raise UnknownStoreError(f"{path} is a directory; name a file in it")
     if path.exists():
         if 0 < path.stat().st_size < sqlite.SMALLEST:
-            raise DatabaseError(f"{path} is no SQLite database, and is left as it is; name another file")
+            raise UnknownStoreError(f"{path} is no SQLite database, and is left as it is; name another file")
         return _sqlite(path, sqlite.choose_mode(path, timeout_s), timeout_s)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,10 +57,10 @@ def _postgresql(location: Location) -> sa.Engine:
             f"PostgreSQL needs the package {error.name}, which is not here: {how_to_install('postgres')}"
         ) from None
     except ValueError:  # whose message repeats what was taken for a port
-        raise DatabaseError(f"{location} is no URL of a database; {FORMS}") from None
+        raise UnknownStoreError(f"{location} is no URL of a database; {FORMS}") from None
     except SQLAlchemyError as error:
         why = location.without_secrets(one_line(error))
-        raise DatabaseError(f"{location} is no URL of a database: {why}") from None
+        raise UnknownStoreError(f"{location} is no URL of a database: {why}") from None
 
 
 def _sqlite(path: Path, mode: str, timeout_s: float) -> sa.Engine:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from feinsum.database.location import VARIABLE, Location
-from feinsum.errors import DatabaseError
+from feinsum.errors import DatabaseError, UnknownStoreError
 
 
 @contextmanager
@@ -19,7 +19,8 @@ def reporting(where: Location) -> Iterator[None]:
     except _errors() as error:
         # A traceback shows the cause, too, which may repeat a part of the URL.
         cause = error if where.without_secrets(str(error)) == str(error) else None
-        raise DatabaseError(_explain(where, error)) from cause
+        kind = UnknownStoreError if "not a database" in str(error) else DatabaseError
+        raise kind(_explain(where, error)) from cause
 
 
 def _errors() -> tuple[type[Exception], ...]:

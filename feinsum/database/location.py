@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from feinsum.errors import DatabaseError
+from feinsum.errors import UnknownStoreError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -103,7 +103,7 @@ def locate(url_or_path: str | os.PathLike[str] | None = None) -> Location:
 
     :param url_or_path: the path of a SQLite file, a URL that begins with ``sqlite:///`` or ``postgresql://``, or None:
         the value of ``FEINSUM_DATABASE``, or else a file in the user's data directory.
-    :raises DatabaseError: if it is a URL of another kind, or a database in memory.
+    :raises UnknownStoreError: if it is a URL of another kind, or a database in memory.
 
     >>> str(locate("postgresql://me:secret@host/records"))
     'postgresql+psycopg://me:***@host/records'
@@ -114,10 +114,10 @@ def locate(url_or_path: str | os.PathLike[str] | None = None) -> Location:
         url_or_path = os.environ.get(VARIABLE) or _default()
     text = os.fspath(url_or_path)
     if text in ("", ":memory:", "sqlite://", "sqlite:///:memory:"):
-        raise DatabaseError(f"{text!r} names no file; a store outlives its connections, so give the path of a file")
+        raise UnknownStoreError(f"{text!r} names no file; a store outlives its connections, so give the path of a file")
     scheme, separator, rest = text.partition("://")
     if not separator and isinstance(url_or_path, str) and _OTHER_FORM.match(text):
-        raise DatabaseError(f"'{text[:8]}***' is no store; {FORMS}")
+        raise UnknownStoreError(f"'{text[:8]}***' is no store; {FORMS}")
     if not separator:
         return Location(path=Path(text).expanduser().absolute())
     if scheme.partition("+")[0] == "sqlite" and rest.startswith("/") and "?" not in rest:
@@ -126,7 +126,7 @@ def locate(url_or_path: str | os.PathLike[str] | None = None) -> Location:
         return Location(url=_quoted(f"postgresql+psycopg://{rest}"))
     if scheme.startswith("postgresql+"):
         return Location(url=_quoted(text))
-    raise DatabaseError(f"{Location(url=_quoted(text))} is no store; {FORMS}")
+    raise UnknownStoreError(f"{Location(url=_quoted(text))} is no store; {FORMS}")
 
 
 def _default() -> Path:

@@ -80,10 +80,10 @@ def select_winners(selection: Selection) -> Statement:
 
 
 COUNT = Statement(
-    "SELECT device, space, space_version, status, count(*) FROM feinsum_records"
-    " GROUP BY device, space, space_version, status ORDER BY device, space, space_version, status"
+    "SELECT device, space, space_version, status, substr(created, 1, 7) AS month, count(*) FROM feinsum_records"
+    " GROUP BY device, space, space_version, status, month ORDER BY device, space, space_version, status, month"
 )
-"""The number of records by device, space, version and status."""
+"""The number of records by device, space, version, status and month, as in 2026-11."""
 
 COUNT_PROBLEMS = Statement("SELECT count(DISTINCT einsum), count(DISTINCT problem) FROM feinsum_records")
 """The number of different einsums, and of einsums with sizes."""

@@ -27,7 +27,7 @@ from feinsum.database.record import TuningRecord, Value, parse_stored
 from feinsum.database.selection import Selection, Where, Which
 from feinsum.database.statements import Statement
 from feinsum.database.stats import Stats, summarise
-from feinsum.errors import DatabaseError
+from feinsum.errors import DatabaseError, UnknownStoreError
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -53,7 +53,7 @@ class Database:
         self._location = locate(url_or_path)
         self._timeout_s = timeout_s
         if not create and self._location.path is not None and not self._location.path.exists():
-            raise DatabaseError(f"there is no store at {self._location}")
+            raise UnknownStoreError(f"there is no store at {self._location}")
         self._closed = False
         self._open()
 

@@ -9,17 +9,19 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from feinsum._checkout import how_to_install
 from feinsum.apart import apart
+from feinsum.devices import icd
 from feinsum.devices.handle import Device, invisible
-from feinsum.devices.icd import activate
+from feinsum.devices.icd import activate, enabling, users_choice
 from feinsum.devices.opencl import Address, enumerate_devices
 from feinsum.devices.probe import probe
 from feinsum.devices.profile import KINDS
 from feinsum.devices.store import provide_cache, unwritable
-from feinsum.errors import DeviceError
+from feinsum.errors import DeviceError, UnknownDeviceError
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -32,6 +34,7 @@ _RUNTIME_ORDER = ("nvidia", "amd", "intel", "apple", "rusticl", "pocl", "clvk", 
 """The maker's own runtime before PoCL, which does not vectorise across work-items; a simulator last."""
 
 _known: tuple[Device, ...] | None = None
+_idle: tuple[str, ...] = ()
 _lock = threading.Lock()
 
 
@@ -43,11 +46,17 @@ def devices(refresh: bool = False) -> tuple[Device, ...]:
     Drivers are looked for where the system, conda and pip install them (:mod:`feinsum.devices.icd`), unless the
     environment variable ``OCL_ICD_VENDORS`` names some.  The first call on a machine takes seconds.
     """
-    global _known  # noqa: PLW0603  # the drivers of a process are fixed once OpenCL has been called
+    global _known, _idle  # the drivers of a process are fixed once OpenCL has been called
     with _lock:
         if _known is None or refresh:
-            _known = apart(_probed, refresh, _known or ())
+            _known, _idle = apart(_probed, refresh, _known or ())
         return _known
+
+
+def idle_drivers() -> tuple[str, ...]:
+    """A line for each driver that can be opened and has no device, with what would enable some."""
+    devices()
+    return tuple(f"{Path(library).name} has no device here: {enabling(library)}" for library in _idle)
 
 
 def device(choice: Choice = None) -> Device:
@@ -100,10 +109,13 @@ def way_out() -> str:
     full = unwritable()
     if full:
         return f"{full}, and drivers need room for what they compile: make some, or set XDG_CACHE_HOME and TMPDIR"
-    return f"{how_to_install('cpu')} brings one for x86-64 CPUs that needs no root and no system package"
+    chosen = users_choice()
+    only = [f"{icd.VARIABLE}={chosen} names the only drivers that are looked at"] if chosen else []
+    runtime = f"{how_to_install('cpu')} brings one for x86-64 CPUs that needs no root and no system package"
+    return "; ".join((*idle_drivers(), *only, runtime))
 
 
-def _probed(refresh: bool, before: Iterable[Device]) -> tuple[Device, ...]:
+def _probed(refresh: bool, before: Iterable[Device]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     provide_cache()
     found = probe(refresh)
     activate(found.libraries)
@@ -116,7 +128,7 @@ def _probed(refresh: bool, before: Iterable[Device]) -> tuple[Device, ...]:
         new = Device(f.profile, f.address, why, number=met[f.profile.id])
         made.append(next((old for old in before if _same(old, new)), new))
         met[f.profile.id] += 1
-    return tuple(sorted(made, key=_rank))
+    return tuple(sorted(made, key=_rank)), found.idle
 
 
 def _same(one: Device, other: Device) -> bool:
@@ -147,7 +159,9 @@ def _chosen(word: str, known: Iterable[Device]) -> Device:
     if fitting and word:
         wanted = f"no OpenCL device that fits {word!r} is usable"
     there = "; ".join(f"{device}{': ' + device.why if device.why else ''}" for device in (fitting or known)) or "none"
-    raise DeviceError(f"{wanted}.  Found: {there}.  {way_out()}")
+    # A kind may be missing on one machine of many; any other word that fits nothing is a slip.
+    is_unknown = word and not fitting and word.partition(":")[0] not in KINDS and any(device.usable for device in known)
+    raise (UnknownDeviceError if is_unknown else DeviceError)(f"{wanted}.  Found: {there}.  {way_out()}")
 
 
 def _fitting(word: str, known: Iterable[Device]) -> list[Device]:

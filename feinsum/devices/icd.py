@@ -7,6 +7,7 @@ at a list of them all.  A user who set the variable made a choice: then the driv
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import hashlib
 import importlib.util
@@ -33,6 +34,16 @@ _LONGEST = 4095
 
 _FOUND, _CHOSEN = "found-", "chosen-"
 
+_OF_RENDERERS = "the user has to be of the group that reads /dev/dri/render*, often 'render'"
+_ENABLING = {
+    "rusticl": "RUSTICL_ENABLE names the drivers that it may use, as in RUSTICL_ENABLE=radeonsi,iris,llvmpipe",
+    "nvidia": "a container needs the GPUs, as in docker run --gpus all, and CUDA_VISIBLE_DEVICES may hide them",
+    "amdocl": f"{_OF_RENDERERS}, and /dev/kfd; ROCR_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL may hide devices",
+    "igdrcl": f"{_OF_RENDERERS}; ZE_AFFINITY_MASK may hide devices",
+    "pocl": "POCL_DEVICES names its devices, as in POCL_DEVICES=cpu",
+}
+"""Part of the name of a driver -> what lets it find devices."""
+
 
 def find_libraries() -> tuple[str, ...]:
     """The libraries that the loader should open, each once: absolute paths, or bare names that the linker resolves.
@@ -53,6 +64,35 @@ def bundled_libraries() -> tuple[str, ...]:
     spec = importlib.util.find_spec("pyopencl")
     places = spec.submodule_search_locations if spec is not None else None
     return tuple(library for place in places or () for library in _listed_in(Path(place) / ".libs"))
+
+
+def platforms_of(driver: ctypes.CDLL) -> set[int]:
+    """The platforms that a driver offers to a loader (``cl_khr_icd``), as addresses; none if it is no such driver."""
+    try:
+        find = driver.clGetExtensionFunctionAddress
+    except AttributeError:
+        return set()
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+    address = find(b"clIcdGetPlatformIDsKHR")
+    if not address:
+        return set()
+    integer, pointers = ctypes.c_uint, ctypes.POINTER(ctypes.c_void_p)
+    ask = ctypes.CFUNCTYPE(ctypes.c_int, integer, pointers, ctypes.POINTER(integer))(address)
+    number = integer(0)
+    if ask(0, None, ctypes.byref(number)) or not number.value:
+        return set()
+    found = (ctypes.c_void_p * number.value)()
+    return set() if ask(number, found, None) else {platform for platform in found if platform}
+
+
+def enabling(library: str) -> str:
+    """What lets a driver that has no device find some.
+
+    >>> enabling("/usr/lib/libRusticlOpenCL.so.1")
+    'RUSTICL_ENABLE names the drivers that it may use, as in RUSTICL_ENABLE=radeonsi,iris,llvmpipe'
+    """
+    name = Path(library).name.lower()
+    return next((advice for part, advice in _ENABLING.items() if part in name), "its manual says what it needs")
 
 
 def users_choice() -> str | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from feinsum.ending import after_fork
 from feinsum.errors import DeviceError
 from feinsum.interrupts import load
 
@@ -122,7 +122,7 @@ def _compiler() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "feinsum-compiler")
 
 
-os.register_at_fork(after_in_child=_compiler.cache_clear)
+after_fork(_compiler.cache_clear)
 
 
 @lru_cache(maxsize=16)

@@ -32,13 +32,14 @@ from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, ven
 from feinsum.devices.opencl import Address
 from feinsum.devices.profile import DeviceProfile, unknown_profile
 from feinsum.devices.store import cache_directory, locked, read_json, unwritable, write_json
+from feinsum.ending import signal_group
 from feinsum.errors import DeviceError
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_VARIABLE = "FEINSUM_PROBE_TIMEOUT"
 """The environment variable with the seconds that trying a device may take."""
-_FORMAT = 3
+_FORMAT = 4
 _TIME_LIMIT_S = 60.0
 """For one question; a driver that starts from cold on a network file system takes ten seconds."""
 _FAILURE_REMEMBERED_S = 3600.0
@@ -46,7 +47,14 @@ _AT_ONCE = 4
 _PATIENCE = 4
 """How many times the limit of a question a process waits for what another one asks."""
 _PAUSE_S = 0.05
-_DRIVER_SETTINGS = ("CL_CONFIG_", "CUDA_", "HIP_", "LD_LIBRARY_PATH", "NVIDIA_", "OCL_ICD_", "POCL_", "ROCR_")
+_DRIVER_SETTINGS = (
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "OCL_ICD_", "OPENCL_"),  # the linker, loaders and their layers
+    *("CUDA_", "NVIDIA_"),
+    *("AMD_", "GPU_", "HIP_", "HSA_", "ROCR_", "ROCM_"),  # ROCm
+    *("CL_CONFIG_", "DPCPP_CPU_", "IGC_", "NEO", "ZE_"),  # Intel's runtimes
+    *("DRI_PRIME", "GALLIUM_", "LIBGL_", "LP_", "MESA_", "RADV_", "RUSTICL_"),  # Mesa: rusticl and its drivers
+    *("CLVK_", "POCL_", "OCLGRIND_", "VK_"),
+)
 """Beginnings of the environment variables that change which devices there are, or what they can do."""
 
 
@@ -70,12 +78,14 @@ class Probe:
 
     :ivar complete: whether the devices that work answered all questions.
     :ivar lasting: whether drivers caused all failures; a full disk or a damaged file is no property of a device.
+    :ivar idle: the libraries that have no device.
     """
 
     libraries: tuple[str, ...]
     findings: tuple[Finding, ...]
     complete: bool = True
     lasting: bool = True
+    idle: tuple[str, ...] = ()
 
 
 def probe(refresh: bool = False) -> Probe:
@@ -94,6 +104,8 @@ def probe(refresh: bool = False) -> Probe:
         return known
     with locked(path.with_suffix(".probing"), _PATIENCE * _limit_s(os.environ.get(TIMEOUT_VARIABLE)), _PAUSE_S):
         known = None if refresh else _recalled(read_json(path))
+        if known is None:
+            logger.info("probing the devices of %s", ", ".join(libraries) or "no driver")
         return known or _remembered(path, _probed(libraries))
 
 
@@ -104,7 +116,8 @@ def _remembered(path: Path, fresh: Probe) -> Probe:
     failed = not fresh.complete or any(finding.why for finding in fresh.findings)
     until = time.time() + _FAILURE_REMEMBERED_S if failed else None
     findings = [finding.to_dict() for finding in fresh.findings]
-    write_json(path, {"libraries": list(fresh.libraries), "findings": findings, "until": until})
+    libraries, idle = list(fresh.libraries), list(fresh.idle)
+    write_json(path, {"libraries": libraries, "findings": findings, "idle": idle, "until": until})
     return fresh
 
 
@@ -121,13 +134,14 @@ def _recalled(data: Any) -> Probe | None:
             )
             for item in data["findings"]
         )
-        return Probe(tuple(str(name) for name in data["libraries"]), findings)
+        libraries, idle = (tuple(str(name) for name in data[key]) for key in ("libraries", "idle"))
+        return Probe(libraries, findings, idle=idle)
     except (TypeError, KeyError, IndexError, DeviceError):
         return None
 
 
 def _probed(libraries: tuple[str, ...]) -> Probe:
-    libraries, listed, broken, lasting = _listed(libraries)
+    libraries, listed, idle, broken, lasting = _listed(libraries)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda item: _ask("check", [item["address"]], libraries), listed))
         found = [
@@ -136,23 +150,26 @@ def _probed(libraries: tuple[str, ...]) -> Probe:
         ]
         findings, complete = _with_nvidia_limits(found, libraries, pool)
     drivers = [Finding(unknown_profile(library), None, why) for library, why in broken.items()]
-    return Probe(libraries, (*findings, *drivers), complete, lasting and all(answer.driver for answer in answers))
+    lasting &= all(answer.driver for answer in answers)
+    return Probe(libraries, (*findings, *drivers), complete, lasting, tuple(idle))
 
 
-def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str, Any]], dict[str, str], bool]:
-    """The libraries that can be opened together, their devices, the other libraries with what is wrong, and whether all
-    that went wrong was drivers.
+def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str, Any]], list[str], dict[str, str], bool]:
+    """The libraries that can be opened together, their devices, those of them that have none, the other libraries with what
+    is wrong, and whether all that went wrong was drivers.
 
     All at once in the good case; else one after the other, so that the one that crashes or hangs gives itself away.
     """
     answer = _ask("list", [libraries], libraries)
     if answer.error and not libraries:
-        return (), [], {next(iter(bundled_libraries()), "OpenCL"): answer.error}, answer.driver
+        return (), [], [], {next(iter(bundled_libraries()), "OpenCL"): answer.error}, answer.driver
     if not answer.error:
         broken: dict[str, str] = answer.value["broken"]
-        return tuple(name for name in libraries if name not in broken), answer.value["devices"], broken, True
-    kept: tuple[str, ...] = ()
+        kept = tuple(name for name in libraries if name not in broken)
+        return kept, answer.value["devices"], answer.value["idle"], broken, True
+    kept = ()
     devices: list[dict[str, Any]] = []
+    idle: list[str] = []
     broken = {}
     lasting = True
     for library in libraries:
@@ -162,8 +179,8 @@ def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str,
         if answer.error or library in answer.value["broken"]:
             broken[library] = answer.error or answer.value["broken"][library]
         else:
-            kept, devices = together, answer.value["devices"]
-    return kept, devices, broken, lasting
+            kept, devices, idle = together, answer.value["devices"], answer.value["idle"]
+    return kept, devices, idle, broken, lasting
 
 
 def _with_nvidia_limits(
@@ -272,8 +289,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the process with all it started; one that hangs inside the kernel is left behind."""
     if process.returncode is not None:
         return
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    signal_group(process, "SIGKILL")
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(5)
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import json
-import resource
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from feinsum.devices import checks
+from feinsum.devices.icd import bundled_libraries, platforms_of
 from feinsum.devices.inquiry import read_profile
 from feinsum.devices.opencl import Address, enumerate_devices, locate
+from feinsum.ending import leave_no_core
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -27,17 +28,28 @@ if TYPE_CHECKING:
 
 
 def list_devices(libraries: list[str]) -> dict[str, Any]:
-    """Libraries that cannot be opened, with the linker's reason, and addresses and profiles of all devices."""
-    broken = {}
-    for library in libraries:
+    """Libraries that cannot be opened, with the linker's reason, addresses and profiles of all devices, and libraries that
+    have none."""
+    broken: dict[str, str] = {}
+    platforms: dict[str, set[int]] = {}
+    for library in dict.fromkeys((*libraries, *bundled_libraries())):
         try:
-            ctypes.CDLL(library)
+            opened = ctypes.CDLL(library)
         except OSError as error:
             broken[library] = f"it cannot be opened: {error}"
-    devices = [
-        {"address": address.to_dict(), "profile": read_profile(device).to_dict()} for address, device in enumerate_devices()
-    ]
-    return {"broken": broken, "devices": devices}
+        else:
+            platforms[library] = platforms_of(opened)
+    listed = list(enumerate_devices())
+    devices = [{"address": address.to_dict(), "profile": read_profile(device).to_dict()} for address, device in listed]
+    busy = {device.platform.int_ptr for _, device in listed}
+    # A loader that wraps platforms leaves their owners unknown.
+    traced = busy <= set().union(*platforms.values())
+    idle = [library for library in libraries if traced and library in platforms and not busy & platforms[library]]
+    return {
+        "broken": {library: broken[library] for library in libraries if library in broken},
+        "devices": devices,
+        "idle": idle,
+    }
 
 
 def _located(address: Mapping[str, Any]) -> cl.Device:
@@ -67,7 +79,7 @@ TASKS: dict[str, Callable[..., Any]] = {
 
 def main(task: str, arguments: str, file: str) -> None:
     """Write the answer to `file`."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a driver that crashes is expected here and leaves no core
+    leave_no_core()  # a driver that crashes is expected here
     try:
         answer = {"value": TASKS[task](*json.loads(arguments))}
     except Exception as error:  # whatever the failure is, it belongs in the answer

@@ -105,6 +105,11 @@ def _answer(job: KernelJob, place: Place, began: float) -> tuple[Any, Answer, Ex
     glance = place.glance()
     answer = stored_answer(job, place)
     executable = None if answer is None else job.load(answer.program, check=answer.origin.rung != "exact")
+    asked = (job.canonical.given.subscripts, job.device.id)
+    if answer is not None and executable is not None:
+        logger.info("'%s' on %s: the kernel at rung '%s' is in the cache", *asked, answer.origin.rung)
+    else:
+        logger.info("'%s' on %s: the cache has no kernel, so candidates are looked for", *asked)
     if answer is None or executable is None:
         wake_compiler(job.device.context)
         with collector_paused:

@@ -34,9 +34,13 @@ def code_fingerprint() -> str:
     return digest.hexdigest()
 
 
-def curated_fingerprint() -> str:
-    """The identity of the present curated records and cost model: names, sizes and times of their files."""
-    files = sorted(entry.path for folder in _places("feinsum.tuning_db") for entry in os.scandir(folder))
+def curated_fingerprint(folders: Iterable[str]) -> str:
+    """The identity of the present curated records and cost model: names, sizes and times of their files.
+
+    :param folders: those of records that other packages contribute.
+    """
+    places = (*_places("feinsum.tuning_db"), *filter(os.path.isdir, folders))
+    files = sorted(entry.path for folder in places for entry in os.scandir(folder))
     stats = [os.stat(file) for file in files if file.endswith((".json", ".jsonl"))]
     return ",".join(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for status in stats)
 

@@ -109,7 +109,11 @@ def as_numbers(key: str | int, value: Any) -> np.ndarray[Any, Any]:
 
     :raises ArgumentError: if it is no such thing, but text, for instance.
     """
-    found = np.asarray(value)
+    try:
+        found = np.asarray(value)
+    except ValueError:
+        what = f"{called(key)} is a {type(value).__name__} of arrays or lists of different shapes"
+        raise ArgumentError(f"{what}; pass several operands one by one, as in contract(subscripts, *operands)") from None
     if found.dtype.kind not in "biufcV" and not isinstance(value, (list, tuple)) and not is_array(value):
         raise ArgumentError(f"{called(key)} is a {type(value).__name__}; pass an array, a list of numbers or a number")
     return found

@@ -121,6 +121,8 @@ def run_heat(job: KernelJob, choices: Sequence[Choice], began: float) -> tuple[W
         times = _times(job, [making.executable for _, making in able])
         best = min(range(len(able)), key=lambda k: times[k] * (1 if k else _MARGIN))
         choice, making = able[best]
+        for (tried, _), time_s in zip(able, times, strict=True):
+            logger.info("%s %s: %.4g ms", tried.space.name, dict(tried.configuration), time_s * 1e3)
         making.keep()
     known = [(c.space.name, t) for (c, _), t in zip(able, times, strict=True) if 0 < t < math.inf]
     told = tuple(sorted(known, key=lambda each: each[1]))

@@ -17,7 +17,7 @@ from feinsum.database import TuningRecord
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.ending import calling
-from feinsum.errors import ValidationError
+from feinsum.errors import ArgumentError, ValidationError
 from feinsum.generate.calls import Bound, Calls, Repeat
 from feinsum.generate.workshop import KernelJob
 
@@ -140,7 +140,7 @@ class Kernel:
         self,
         arrays: Mapping[str, Any] | None = None,
         /,
-        *,
+        *others: Any,
         out: Any = None,
         queue: Any = None,
         wait_for: Sequence[Any] | None = None,
@@ -152,7 +152,8 @@ class Kernel:
 
         :param named: one array for each name, all of one library: numpy, :class:`pyopencl.array.Array`, torch, JAX, CuPy,
             or another that speaks DLPack; and the numbers that epilogues take.
-        :param arrays: the same as a mapping, for names that are also those of the parameters below.
+        :param arrays: the same as a mapping, for names that are also those of the parameters below; there is nothing else
+            by position.
         :param out: an array for the result (a tuple of them for several outputs), of the kind of the inputs.  It must be
             given where an epilogue reads its content, and is then updated in place.
         :param queue: the :class:`pyopencl.CommandQueue` to use; by default that of the first device array, or the device's.
@@ -169,15 +170,16 @@ class Kernel:
         Arrays are used where they are if they are C-contiguous and the device computes there; others are copied, and
         :meth:`explain` says which and why.
         """
-        quick = self.quick
+        quick = self.quick if arrays is None or (isinstance(arrays, Mapping) and not others) else None
         if quick is not None and queue is wait_for is like is stream is None and (arrays is None or not named):
             found = quick(arrays or named, out)
             if found is not None:
                 self._calls.copied = ()
                 return found
         if arrays is not None:
-            if not isinstance(arrays, Mapping):
-                raise ValidationError(f"arrays are passed by name, as in {self._usage}, not as a {type(arrays).__name__}")
+            if others or not isinstance(arrays, Mapping):
+                given = "by position" if others or hasattr(arrays, "shape") else f"as a {type(arrays).__name__}"
+                raise ArgumentError(f"arrays are passed by name, as in {self._usage}, not {given}")
             named = {**arrays, **named}
         with calling:
             return self._calls.call(named, out, queue, wait_for, like, stream)

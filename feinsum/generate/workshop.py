@@ -223,7 +223,9 @@ class Making:
 
     def _question(self, step: str) -> TimedStep:
         what = f"{self._space.name} {dict(self._origin.configuration)}"
-        return TimedStep(self._subject, f"{step} the kernel of {what} for '{self._job.canonical.einsum.subscripts}'")
+        task = f"{step} the kernel of {what} for '{self._job.canonical.einsum.subscripts}'"
+        logger.info("%s", task)
+        return TimedStep(self._subject, task)
 
     def write(self) -> None:
         """Write the source; not to be done by two threads at a time.

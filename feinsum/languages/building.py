@@ -10,6 +10,7 @@ from feinsum.devices import device as choose_device
 from feinsum.errors import FeinsumError
 from feinsum.generate.guests import Copied
 from feinsum.languages.calling.adapter import call_with_guests, has_guests
+from feinsum.languages.calling.arguments import refuse_positions
 from feinsum.languages.diagnostics import walkable
 from feinsum.languages.program import LANGUAGES, Program, program
 
@@ -44,8 +45,8 @@ class Built:
         self.program, self.function, self.device = program, function, device
         self._runner = runner
         found = program.function(function)
-        takes = [p.name for p in found.parameters]
-        self._puts = "out" not in takes and hasattr(runner, "call_into")
+        self._parameters = found.parameters
+        self._puts = "out" not in [p.name for p in found.parameters] and hasattr(runner, "call_into")
         self._written = LANGUAGES[program.language].load().written(found)
         self._copied: Sequence[Copied] = ()
 
@@ -56,7 +57,7 @@ class Built:
         self,
         arguments: Mapping[str, Any] | None = None,
         /,
-        *,
+        *others: Any,
         count: int | None = None,
         queue: cl.CommandQueue | None = None,
         wait_for: Sequence[Any] | None = None,
@@ -79,6 +80,8 @@ class Built:
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, before any launch.
         :raises LanguageError: if it was built with ``check="bounds"`` and an index is out of bounds, at its line.
         """
+        if others or (arguments is not None and not isinstance(arguments, Mapping)):
+            refuse_positions([p.name for p in self._parameters])
         given = named if not arguments else {**arguments, **named} if named else arguments
         if out is not None and not self._puts:  # then it is an argument as any other
             given, out = {**given, "out": out}, None

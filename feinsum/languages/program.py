@@ -62,13 +62,13 @@ class Language:
         return found
 
 
-_BLANK: Final = r"(?:\s|;[^\n]*(?:\n|\Z))*"
-_LINES: Final = r"(?:\s|(?://|#)[^\n]*(?:\n|\Z))*"
+_BLANK: Final = r"(?:\s|(?:;|//|#)[^\n]*(?:\n|\Z))*"
+"""Also the comments of other languages, which the language itself then refuses by name."""
 LANGUAGES: Final = {
     language.name: language
     for language in (
         Language("tensor", (".tc", ".ir"), rf"{_BLANK}func\b", "feinsum.languages.tensor"),
-        Language("declarative", (".decl",), rf"{_LINES}[A-Za-z_]\w*\s*[:=]", "feinsum.languages.declarative"),
+        Language("declarative", (".decl",), rf"{_BLANK}[A-Za-z_]\w*\s*[:=]", "feinsum.languages.declarative"),
         Language("immediate", (".imm",), rf"{_BLANK}define\b", "feinsum.languages.immediate"),
     )
 }
@@ -138,7 +138,7 @@ class Program:
         self,
         function: str | None = None,
         /,
-        *,
+        *others: Any,
         count: int | None = None,
         subgroup_size: int | None = None,
         work_group_size: tuple[int, int] | None = None,
@@ -157,7 +157,10 @@ class Program:
         :raises LanguageError: if the program does what its language leaves undefined.
         """
         from feinsum.languages.calling.adapter import call_with_guests, has_guests, refuse_device_arrays
+        from feinsum.languages.calling.arguments import refuse_positions
 
+        if others or not (function is None or isinstance(function, str)):
+            refuse_positions([p.name for p in self.function(function if isinstance(function, str) else None).parameters])
         language, found = LANGUAGES[self.language].load(), self.function(function)
         sizes = {"subgroup_size": subgroup_size, "work_group_size": work_group_size}
 

@@ -275,6 +275,26 @@ def analyse(text: str, start: str) -> Tables:
     )
 
 
+def as_elsewhere(tokens: Sequence[Token], index: int, comment: str) -> tuple[str, int]:
+    """What is wrong with a token that other languages have, and up to where; nothing and its end for any other.
+
+    :param comment: how a comment begins here.
+    """
+    token = tokens[index] if index < len(tokens) else Token(END, "", 0)
+    after = tokens[index + 1] if index + 1 < len(tokens) else token
+    before = tokens[index - 1] if index else token
+    if token.text == "#" or (token.text == "/" and after.text == "/" and after.start == token.end):
+        end = token.end if token.text == "#" else after.end
+        return f"no comment begins with '{'#' if token.text == '#' else '//'}' here; it begins with {comment}", end
+    if token.text == ";":
+        return f"no comment begins with ';' here; it begins with {comment}", token.end
+    if token.text == "=" and before.text in tuple("+-*/") and before.end == token.start:
+        return f"there is no '{before.text}='", token.end
+    if token.text in tuple("+-*/") and after.text == "=" and after.start == token.end:
+        return f"there is no '{token.text}='", after.end
+    return "", token.end
+
+
 def named(kinds: Iterable[str], tables: Tables, words: Mapping[str, str]) -> list[str]:
     """Kinds of tokens in words: fixed ones in quotes, patterns as `words` calls them."""
     spelled = {kind: f"'{word}'" for word, kind in tables.literals.items()}

@@ -52,6 +52,10 @@ class Source:
         """
         return Place(*self._point(span.start), *self._point(max(span.end - 1, span.start)))
 
+    def quoted(self, span: Span) -> str:
+        """The text of a span in one line."""
+        return " ".join(self.text[span.start : span.end].split())
+
     def excerpt(self, span: Span) -> str:
         """The line in which a span begins, and carets below as much of it as is on that line.
 

@@ -149,7 +149,7 @@ def store_html(d: Database) -> str:
     """The statistics of a store."""
     s = d.stats()
     held = f"{number(s.records, 'record')} of {number(s.einsums, 'einsum')}, {s.problems:,} with sizes"
-    counts = {"by status": s.by_status, "by device": s.by_device, "by space": s.by_space}
+    counts = {"by status": s.by_status, "by device": s.by_device, "by space": s.by_space, "by month": s.by_month}
     tables = (
         details(name, table(["", "records"], ([x, count(n)] for x, n in of.items()), [""])) for name, of in counts.items()
     )

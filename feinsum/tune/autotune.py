@@ -7,6 +7,8 @@ is recorded as soon as it is done.
 from __future__ import annotations
 
 import contextlib
+import logging
+import numbers
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +29,7 @@ from feinsum.tune import final
 from feinsum.tune.budget import Budget
 from feinsum.tune.contest import Contest
 from feinsum.tune.final import Final
-from feinsum.tune.keeper import keep, refute, require_writable
+from feinsum.tune.keeper import keep, noting_others, refute, require_writable
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine, Runner
 from feinsum.tune.steps import StepTuning, TuneStep
@@ -38,14 +40,18 @@ from feinsum.tune.trial import Outcome, Trial
 if TYPE_CHECKING:
     import pyopencl as cl
 
+logger = logging.getLogger(__name__)
+
 Progress = Callable[[int, "int | None", "TuningRecord | None", "TuningRecord"], None]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort of a run of the tuner; all fields but `begin` are parameters of :func:`autotune`.
+    """The effort of a run of the tuner; all fields but `begin` and those of a batch are parameters of :func:`autotune`.
 
     :ivar begin: see :class:`feinsum.tune.jobs.Job`.
+    :ivar label: what comes before the name of the subject in a progress bar.
+    :ivar watch: called after each trial, besides `progress`.
     """
 
     trials: int | None = None
@@ -57,6 +63,8 @@ class Effort:
     first: Sequence[tuple[str, Configuration]] = ()
     begin: Sequence[Configuration] = ()
     progress: bool | Progress = False
+    label: str = ""
+    watch: Progress | None = None
 
 
 def autotune(
@@ -132,10 +140,14 @@ def autotune(
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(make_engine(scheduler, device, workers, trial_timeout))
         store = database if isinstance(database, Database) else stack.enter_context(Database(database))
+        stack.enter_context(noting_others(store.location))
         return tune_on(engine, subject, store, sizes, only, effort)
 
 
 def _check_range(name: str, value: float | None, least: int) -> None:
+    if value is not None and not isinstance(value, numbers.Real):
+        what = "a number" if name in ("trials", "workers") else "a number of seconds"
+        raise SearchError(f"{name} is {value!r}, which is not {what}")
     if value is not None and not value >= least:
         raise SearchError(f"{name} is {value}; it is {least} or more")
 
@@ -157,12 +169,20 @@ def tune_on(
     tuning = StepTuning(effort.steps, effort.trials, effort.timeout, _step_tuner(engine, store, contest, effort, budget))
     records: list[TuningRecord] = []
     decided, interrupted = None, False
+    logger.info(
+        "tuning '%s' on %s; %d configurations are known from %s",
+        task.subject.name,
+        engine.profile.id,
+        len(contest.known),
+        store.location,
+    )
     with contextlib.ExitStack() as stack:
         report = _notify(stack, task.subject.name, effort)
         try:
             for record in _search_with_steps(task, contest, engine, effort.trials, budget, tuning):
                 keep(store, record)
                 records.append(record)
+                _log_trial(len(records), record)
                 report(len(records), effort.trials, contest.best, record)
             decided = _final(task, contest, engine, records, budget, store)
         except KeyboardInterrupt:
@@ -278,6 +298,7 @@ def _final(
         return None
     count, seconds = budget.final(len(finalists), engine.trial_s)
     budget.patient = count == 1  # which takes half a second
+    logger.info("timing the best %d configurations again, in turns", count)
     contenders = {contest.trial(r).id: r for r in finalists[:count]}
     rounds = engine.compare([contest.trial(r) for r in contenders.values()], seconds, budget)
     wrong = [contenders[name] for name in contenders if name in engine.refuted]
@@ -294,12 +315,23 @@ def _final(
     return final.decide(rounds, contenders, contest.complexity, remember)
 
 
+def _log_trial(number: int, record: TuningRecord) -> None:
+    time = "" if record.median_s is None else f", {record.median_s * 1e3:.4g} ms"
+    logger.info("trial %d, %s %s: %s%s", number, record.space, dict(record.configuration), record.status, time)
+
+
 def _notify(stack: contextlib.ExitStack, name: str, effort: Effort) -> Progress:
     """The function to call after each trial."""
+    told = [effort.watch] if effort.watch is not None else []
     if callable(effort.progress):
-        return effort.progress
-    if not effort.progress:
-        return lambda *_: None
-    from feinsum.tune.progress import progress_bar
+        told.append(effort.progress)
+    elif effort.progress:
+        from feinsum.tune.progress import progress_bar
 
-    return stack.enter_context(progress_bar(name, effort.trials, effort.timeout))
+        told.append(stack.enter_context(progress_bar(f"{effort.label}{name}", effort.trials, effort.timeout)))
+
+    def report(done: int, planned: int | None, best: TuningRecord | None, last: TuningRecord) -> None:
+        for each in told:
+            each(done, planned, best, last)
+
+    return report

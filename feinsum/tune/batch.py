@@ -7,7 +7,9 @@ the batch, so that shards need share nothing; ``feinsum db merge`` brings them t
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,10 +21,14 @@ from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
 from feinsum.tune.autotune import Effort, Progress, make_engine, require_scheduler, tune_on
 from feinsum.tune.jobs import Job
+from feinsum.tune.keeper import noting_others
 from feinsum.tune.lanes import in_lanes
+from feinsum.tune.progress import Course
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine
 from feinsum.tune.task import Task, make_task
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,46 @@ class Shard:
             return database
         path = location.path
         return str(path.with_name(f"{path.stem}.{self.number}-of-{self.count}{path.suffix}"))
+
+
+_EVERY_S = 60.0
+"""Seconds between the lines of a log about one job."""
+
+
+class _Log:
+    """What is logged of the jobs of a batch: their begin, and from time to time how far they are.
+
+    :param total: the number of jobs.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total, self._begun = total, 0
+        self._lock = threading.Lock()
+
+    def begin(self, job: Job) -> str:
+        """Log that a job begins; its number among all."""
+        with self._lock:
+            self._begun += 1
+            number = f"{self._begun}/{self._total}"
+        budget = [f"{job.trials} trial{'s' * (job.trials != 1)}"] if job.trials is not None else []
+        budget += [f"{job.timeout:g} s"] if job.timeout is not None else []
+        logger.info("job %s begins, %s: %s", number, " and ".join(budget) or "as long as it takes", job)
+        return number
+
+    @staticmethod
+    def watch(number: str, job: Job) -> Progress:
+        """A function to call after each trial of a job."""
+        course, latest = Course(job.timeout), -_EVERY_S
+
+        def told(done: int, planned: int | None, best: TuningRecord | None, last: TuningRecord) -> None:
+            nonlocal latest
+            text = course.told(done, planned, best, last)
+            if course.seconds - latest >= _EVERY_S:
+                latest = course.seconds
+                lengths = " ".join(f"{name}={length}" for name, length in job.sizes.items())
+                logger.info("job %s%s: %s", number, f" at {lengths}" if lengths else "", text)
+
+        return told
 
 
 @dataclass(frozen=True)
@@ -112,6 +158,7 @@ def run_batch(
     if scheduler is not None:
         require_scheduler(scheduler)
     at_once = bool(devices)
+    log = _Log(len(shard.of(jobs)) * len({device.id for device in devices} or {None}))
 
     def work(next_job: Callable[[], Job | None], told: Callable[[Result], None]) -> None:
         with contextlib.ExitStack() as stack:
@@ -119,29 +166,31 @@ def run_batch(
             others = [stack.enter_context(other) for other in _existing(database) if other.location != store.location]
             engines = _Engines(stack, lambda device: make_engine(scheduler, device, workers, trial_timeout))
             while (job := next_job()) is not None:
-                result = _attempted(job, engines, store, others, progress and not at_once)
+                result = _attempted(job, engines, store, others, progress and not at_once, log)
                 told(result)
                 if result.status == "interrupted":
                     break
 
-    if at_once:
-        return in_lanes(shard.of(jobs), devices, work, tell)
-    results: list[Result] = []
-    rest = iter(shard.of(jobs))
+    with noting_others(str(locate(shard.store(database)))):
+        if at_once:
+            return in_lanes(shard.of(jobs), devices, work, tell)
+        results: list[Result] = []
+        rest = iter(shard.of(jobs))
 
-    def told(result: Result) -> None:
-        results.append(result)
-        tell(result)
+        def told(result: Result) -> None:
+            results.append(result)
+            tell(result)
 
-    work(lambda: next(rest, None), told)
-    return results
+        work(lambda: next(rest, None), told)
+        return results
 
 
 def _attempted(
-    job: Job, engines: _Engines, store: Database, others: Iterable[Database], progress: bool | Progress
+    job: Job, engines: _Engines, store: Database, others: Iterable[Database], progress: bool | Progress, log: _Log
 ) -> Result:
+    number = log.begin(job)
     try:
-        return _do(job, engines.of(job.device), store, others, progress)
+        return _do(job, engines.of(job.device), store, others, progress, number)
     except DatabaseError:
         raise
     except FeinsumError as error:
@@ -178,7 +227,9 @@ class _Engines:
         return found
 
 
-def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], progress: bool | Progress) -> Result:
+def _do(
+    job: Job, engine: Engine, store: Database, others: Iterable[Database], progress: bool | Progress, number: str
+) -> Result:
     task = make_task(job.einsum, job.sizes, engine.profile, job.seed)
     left = min(_trials_left(job, task, known) for known in (store, *others))
     if left <= 0:
@@ -186,7 +237,17 @@ def _do(job: Job, engine: Engine, store: Database, others: Iterable[Database], p
         return Result(job, "done") if right else Result(job, "failed", "no configuration that was tried before is right")
     if job.trials is not None:
         job = replace(job, trials=left)
-    effort = Effort(job.trials, job.timeout, job.sampler, job.seed, job.steps, begin=job.begin, progress=progress)
+    effort = Effort(
+        job.trials,
+        job.timeout,
+        job.sampler,
+        job.seed,
+        job.steps,
+        begin=job.begin,
+        progress=progress,
+        label=f"{number} ",
+        watch=_Log.watch(number, job),
+    )
     report = tune_on(engine, job.einsum, store, job.sizes, job.space, effort)
     return _result(job, report)
 

@@ -14,6 +14,7 @@ The final is held on one worker, so that its times can be compared.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import Counter, deque
@@ -29,6 +30,8 @@ from feinsum.tune.budget import Budget
 from feinsum.tune.final import Rounds
 from feinsum.tune.runner import Runner
 from feinsum.tune.trial import Outcome, Trial
+
+logger = logging.getLogger(__name__)
 
 _CONNECT_S = 20.0
 _LOOK_S = 2.0
@@ -127,10 +130,14 @@ class Cluster:
         :raises DeviceError: if the scheduler is lost.
         """
         threads = self._ask(self._client.nthreads)
+        for address in [address for address in self._devices if address not in threads]:
+            if self._devices.pop(address) == self.profile.id:
+                logger.warning("worker %s is lost, others do its trials", address)
         if new := [address for address in threads if address not in self._devices]:
             with suppress(OSError):  # one of them went away just now; the next look finds out
                 for address, said in self._ask(self._client.run, _describe, self._word, workers=new).items():
                     self._devices[address] = said["device"]
+                    logger.info("worker %s joins with %s", address, said["device"] or f"no such device: {said['why']}")
         return {address: n for address, n in threads.items() if self._devices.get(address) == self.profile.id}
 
     def _choose(self) -> DeviceProfile:

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
 from feinsum.database import Database, TuningRecord, jsonl
+from feinsum.devices.store import cache_directory, locked
 from feinsum.errors import DatabaseError
+
+logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def noting_others(location: str) -> Iterator[None]:
+    """Around a run of the tuner; a warning names the process of another on this machine that records in the same store."""
+    path = cache_directory() / "tuning" / blake2b(location.encode(), digest_size=8).hexdigest()
+    with locked(path, 0.0, 0.0) as ours:
+        # Nothing can be locked on some systems and disks; then nobody knows.
+        other = ""
+        with contextlib.suppress(OSError):
+            if ours:
+                path.write_text(f"{os.getpid()}\n", encoding="utf-8")
+            else:
+                other = path.read_text(encoding="utf-8").strip()
+        if other:
+            logger.warning(
+                "another run, process %s, records in %s at the same time: each may disturb the times of the other, and try"
+                " what the other tries",
+                other,
+                location,
+            )
+        yield
 
 
 def require_writable(store: Database) -> None:

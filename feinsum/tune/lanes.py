@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from feinsum.devices import Device, device, devices
-from feinsum.errors import DeviceError, FeinsumError
+from feinsum.errors import FeinsumError, UnknownDeviceError
 
 if TYPE_CHECKING:
     from feinsum.tune.jobs import Job
@@ -35,7 +35,7 @@ def several(words: str | None) -> tuple[Device, ...]:
     chosen = tuple(map(device, [None] if words is None else words.split(",")))
     for k, one in enumerate(chosen):
         if one in chosen[:k]:
-            raise DeviceError(f"'{words}' means {one} twice; number equal devices, as in gpu:0,gpu:1")
+            raise UnknownDeviceError(f"'{words}' means {one} twice; number equal devices, as in gpu:0,gpu:1")
     return chosen
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import resource
 from pathlib import Path
 
 _SHARE = 0.6
@@ -17,6 +16,8 @@ def limit_memory() -> None:
     free, held = _free_bytes(), _kilobytes("/proc/self/status", "VmData")
     if free is None or held is None:
         return
+    import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = held + int(_SHARE * free)
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
@@ -33,8 +34,10 @@ def used_up(pid: int) -> str | None:
 def _limit(pid: int) -> int | None:
     """The limit to the memory of a process."""
     try:
+        import resource
+
         limit, _ = resource.prlimit(pid, resource.RLIMIT_DATA)
-    except (AttributeError, OSError):  # another system; it has just ended
+    except (ImportError, AttributeError, OSError):  # Windows; another system; it has just ended
         return None
     return None if limit == resource.RLIM_INFINITY else limit
 

@@ -33,24 +33,44 @@ def progress_bar(
         TimeElapsedColumn(),
         TextColumn("{task.fields[state]}"),
     )
-    start = time.monotonic()
-    failures: Counter[str] = Counter()
+    course = Course(timeout)
     live = LiveBar()
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         first = "the first" if trials is None else f"1 of {trials}"
         task = bar.add_task(name, total=trials or timeout, state=f"building {first}")
 
         def report(done: int, planned: int | None, best: TuningRecord | None, last: TuningRecord) -> None:
-            if last.status != "ok":
-                failures[last.status] += 1
-            seconds = time.monotonic() - start
-            best_s = None if best is None else best.median_s
-            state = summary(done, failures, best_s, seconds, left_s(done, planned, seconds, timeout))
+            state = course.told(done, planned, best, last)
+            seconds = course.seconds
             bar.update(task, completed=done if trials else seconds, state=state)
             live.update(done / trials if trials else seconds / (timeout or seconds), state)
 
         yield report
         live.finish()
+
+
+class Course:
+    """The course of a run in words.
+
+    :param timeout: of the run, in seconds.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self._start, self._timeout = time.monotonic(), timeout
+        self._failures: Counter[str] = Counter()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since its begin."""
+        return time.monotonic() - self._start
+
+    def told(self, done: int, planned: int | None, best: TuningRecord | None, last: TuningRecord) -> str:
+        """What :func:`summary` says after a trial."""
+        if last.status != "ok":
+            self._failures[last.status] += 1
+        best_s, seconds = None if best is None else best.median_s, self.seconds
+        left = left_s(done, planned, seconds, self._timeout)
+        return summary(done, self._failures, best_s, seconds, left, planned)
 
 
 def left_s(done: int, planned: int | None, seconds: float, timeout: float | None) -> float:
@@ -64,13 +84,21 @@ def left_s(done: int, planned: int | None, seconds: float, timeout: float | None
     return max(0.0, min([*by_number, *by_time], default=0.0))
 
 
-def summary(done: int, failures: Mapping[str, int], best_s: float | None, seconds: float, left: float) -> str:
-    """Best so far, rate, failures by kind and time left.
+def summary(
+    done: int,
+    failures: Mapping[str, int],
+    best_s: float | None,
+    seconds: float,
+    left: float,
+    planned: int | None = None,
+) -> str:
+    """Best so far, trials, rate, failures by kind and time left.
 
-    >>> summary(30, {"wrong": 2, "timeout": 1}, 0.0012, 20.0, 95.0)
-    'best 1.2 ms, 30 tried, 90 a minute, 2 wrong, 1 timeout, 1:35 left'
+    >>> summary(30, {"wrong": 2, "timeout": 1}, 0.0012, 20.0, 95.0, 200)
+    'best 1.2 ms, 30 of 200 tried, 90 a minute, 2 wrong, 1 timeout, 1:35 left'
     """
     fastest = f"best {best_s * 1e3:.4g} ms" if best_s else "nothing right yet"
     rate = f"{60 * done / max(seconds, 1e-9):.0f} a minute"
     failed = [f"{count} {status}" for status, count in failures.items()]
-    return ", ".join([fastest, f"{done} tried", rate, *failed, f"{int(left) // 60}:{int(left) % 60:02} left"])
+    tried = f"{done} tried" if planned is None else f"{done} of {planned} tried"
+    return ", ".join([fastest, tried, rate, *failed, f"{int(left) // 60}:{int(left) % 60:02} left"])

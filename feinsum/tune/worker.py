@@ -10,9 +10,9 @@ import contextlib
 import ctypes
 import gc
 import json
+import logging
 import os
 import queue
-import resource
 import signal
 import subprocess
 import sys
@@ -22,9 +22,12 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from feinsum.ending import leave_no_core, signal_group
 from feinsum.errors import DeviceError
 from feinsum.tune.memory import used_up
 from feinsum.tune.trial import Built, Outcome, Trial, build_trial, prepare, prove_trial, time_trial
+
+logger = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 120.0
 """Seconds for a worker to start: it loads loopy and the driver, which takes seconds, and more on a busy machine."""
@@ -35,7 +38,7 @@ _SELDOM = (100_000, 20, 20)
 live on, and looking through them at Python's own pace was a sixth of what a build takes."""
 _EXIT_S = 1.0
 """Seconds to wait for a worker's last words: children of its children may hold its pipe open for ever."""
-_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT")
 """Signals by which others end a process; those of its own mistakes are SIGSEGV, SIGABRT and the like."""
 
 
@@ -140,18 +143,18 @@ class Worker:
 
     def pause(self) -> None:
         """Stop the process where it is; its time limit stands still.  May be called from another thread."""
-        self._signal(signal.SIGSTOP)
+        self._signal("SIGSTOP")
         self._clock.stop()
 
     def resume(self) -> None:
         """Let a paused process go on."""
         self._clock.start()
-        self._signal(signal.SIGCONT)
+        self._signal("SIGCONT")
 
-    def _signal(self, number: int) -> None:
+    def _signal(self, name: str) -> None:
         process = self._process
         if process is not None:
-            _signal_group(process, number)
+            signal_group(process, name)
 
     def _insist(self, request: dict[str, Any], timeout_s: float, failed: str) -> dict[str, Any] | Outcome:
         """The answer to a request, which is repeated if others killed the process; or the outcome of the trial.
@@ -187,7 +190,7 @@ class Worker:
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            _signal_group(process, signal.SIGKILL)
+            signal_group(process, "SIGKILL")
             process.wait()
             for stream in (process.stdin, self._log):
                 if stream is not None:
@@ -214,17 +217,23 @@ class Worker:
             memory = used_up(process.pid)
             self._stop()
             if memory is not None:
-                raise WorkerLostError(f"out of memory: no answer within {timeout_s:g} s, {memory}", "memory") from None
-            raise WorkerLostError(f"no answer within {timeout_s:g} s", "timeout") from None
+                raise self._lost(f"out of memory: no answer within {timeout_s:g} s, {memory}", "memory") from None
+            raise self._lost(f"no answer within {timeout_s:g} s", "timeout") from None
         if line is None:
             code, ours = process.wait(), self._process is not process
             message = f"the process {_ending(code)}{self._log_tail()}"
             if ours:
                 raise WorkerLostError("the run has ended", "ended")
             self._stop()
-            raise WorkerLostError(message, "killed" if -code in _FROM_OUTSIDE else "died")
+            raise self._lost(message, "killed" if _signal_name(code) in _FROM_OUTSIDE else "died")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _lost(self, message: str, why: str) -> WorkerLostError:
+        """The error of a worker that is lost, which is logged: one that others killed is worth a warning."""
+        level = logging.WARNING if why == "killed" else logging.INFO
+        logger.log(level, "a worker for %s is lost, another takes its place: %s", self._prepare["device"], message)
+        return WorkerLostError(message, why)
 
     def _wait(self, timeout_s: float) -> str | None:
         """The next answer.
@@ -246,6 +255,7 @@ class Worker:
                 raise WorkerLostError("the run has ended", "ended")
             self._log = tempfile.TemporaryFile("a+", errors="replace")  # noqa: SIM115 (closed with the process)
             self._answers = queue.SimpleQueue()
+            logger.info("starting a worker for %s, to %s", self._prepare["device"], self._prepare["role"])
             self._process = _spawn(self._log)
             threading.Thread(target=_follow, args=(self._process, self._answers), daemon=True).start()
         try:
@@ -305,19 +315,18 @@ def _follow(process: subprocess.Popen[str], answers: queue.SimpleQueue[str | Non
     reader = threading.Thread(target=forward, args=(process.stdout,), daemon=True)
     reader.start()
     process.wait()
-    _signal_group(process, signal.SIGKILL)
+    signal_group(process, "SIGKILL")
     reader.join(_EXIT_S)
     answers.put(None)
 
 
-def _signal_group(process: subprocess.Popen[str], number: int) -> None:
-    """Send a signal to a process and to all processes that it started."""
-    with contextlib.suppress(OSError):  # all of them may just have ended
-        os.killpg(process.pid, number)
-
-
 def _ending(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"was killed by {_signal_name(code)}" if code < 0 else f"ended with code {code}"
+
+
+def _signal_name(code: int) -> str:
+    """The signal that ended a process; empty if it ended by itself."""
+    return signal.Signals(-code).name if code < 0 else ""
 
 
 def _outcome(answer: dict[str, Any]) -> Outcome:
@@ -364,7 +373,7 @@ def _die_with_parent() -> None:
 
 def _expect_the_worst() -> None:
     """Leave no core file where a trial crashes, and be the first process to be killed where one exhausts the memory."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    leave_no_core()
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

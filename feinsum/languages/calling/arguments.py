@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from feinsum.compile.buffers import library_of
-from feinsum.errors import DTypeError, ShapeError, ValidationError
+from feinsum.errors import ArgumentError, DTypeError, ShapeError, ValidationError
 
 
 def check_names(function: str, parameters: Sequence[str], arguments: Iterable[str]) -> None:
@@ -24,6 +24,15 @@ def check_names(function: str, parameters: Sequence[str], arguments: Iterable[st
     for name in given:
         if name not in parameters:
             raise ValidationError(f"@{function} has no parameter %{name}; its parameters are {known}")
+
+
+def refuse_positions(parameters: Iterable[object]) -> NoReturn:
+    """Refuse arguments by position.
+
+    :raises ArgumentError: naming the parameters.
+    """
+    usage = ", ".join(f"{str(name).removeprefix('%')}=..." for name in parameters)
+    raise ArgumentError(f"arguments are passed by name, as in ({usage}), not by position")
 
 
 def refuse_keywords(given: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from feinsum.languages.declarative.syntax import (
     Operation,
 )
 from feinsum.languages.diagnostics import Findings, Note
-from feinsum.languages.scanning import END, Action, Token, TooDeepError, UnexpectedTokenError, named
+from feinsum.languages.scanning import END, Action, Token, TooDeepError, UnexpectedTokenError, as_elsewhere, named
 from feinsum.languages.source import Source, Span
 
 NAME: Final = "main"
@@ -50,8 +50,10 @@ def read(source: Source, findings: Findings) -> Function | None:
         found = "the end of the text" if token.kind == END else "the end of the line" if token.kind == "SEP" else ""
         words = named(error.expected, GRAMMAR.tables, WORDS)
         shown = ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
-        span = Span(token.start, max(token.end, token.start + 1))
-        findings.error("syntax", span, f"unexpected {found or repr(token.text)}, where {shown} may stand", _hints(token))
+        elsewhere, end = as_elsewhere(tokens, error.index, "'//' or '#'")
+        start = token.start - 1 if elsewhere and token.text == "=" else token.start
+        message = elsewhere or f"unexpected {found or repr(token.text)}, where {shown} may stand"
+        findings.error("syntax", Span(start, max(end, token.end, token.start + 1)), message, _hints(token, elsewhere))
         return None
     except TooDeepError as error:
         findings.error("syntax", Span(error.token.start, max(error.token.end, error.token.start + 1)), error.message)
@@ -59,7 +61,10 @@ def read(source: Source, findings: Findings) -> Function | None:
     return Function(NAME, block)
 
 
-def _hints(token: Token) -> list[Note]:
+def _hints(token: Token, elsewhere: str) -> list[Note]:
+    if elsewhere.startswith("there is no"):
+        sum_ = "a sum is `reduce (shape = [K], op = sum) |k| A[i, k]`"
+        return [Note(f"a name keeps its value: {sum_}, and in a thread scope an element changes by `B[i] = B[i] + x`")]
     if token.text == "=":
         return [Note("equality is written ==")]
     return []

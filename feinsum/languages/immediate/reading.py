@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import count, pairwise
+from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note
 from feinsum.languages.immediate.grammar import GRAMMAR, OPCODES, WORDS
 from feinsum.languages.immediate.notation import Notation
 from feinsum.languages.immediate.syntax import Function
-from feinsum.languages.scanning import END, UNKNOWN, Token, TooDeepError, UnexpectedTokenError, named
+from feinsum.languages.scanning import END, UNKNOWN, Token, TooDeepError, UnexpectedTokenError, as_elsewhere, named
 from feinsum.languages.source import Source, Span
 
 
@@ -51,8 +52,9 @@ def _functions(tokens: Sequence[Token], findings: Findings) -> Iterator[list[Tok
     first = starts[0] if starts else len(tokens)
     if first:
         token = tokens[0]
-        message = f"a function begins with 'define', not with '{token.text}'"
-        findings.error("syntax", Span(token.start, token.end), message)
+        elsewhere, end = as_elsewhere(tokens, 0, "';'")
+        message = elsewhere or f"a function begins with 'define', not with '{token.text}'"
+        findings.error("syntax", Span(token.start, end), message)
     for start, end in pairwise([*starts, len(tokens)]):
         yield list(tokens[start:end])
 
@@ -68,7 +70,10 @@ def _parse(tokens: list[Token], notation: Notation) -> Reading | None:
         except UnexpectedTokenError as error:
             token = error.token
             span = Span(token.start, max(token.end, token.start + 1))
-            notation.findings.error("syntax", span, _explain(error), _hints(error))
+            elsewhere, end = as_elsewhere(tokens, error.index, "';'")
+            if elsewhere:
+                span = Span(token.start, end)
+            notation.findings.error("syntax", span, elsewhere or _explain(error), _hints(error, tokens))
             left_out = _to_leave_out(tokens, error)
             if left_out is None:
                 return None
@@ -100,7 +105,7 @@ def _to_leave_out(tokens: Sequence[Token], error: UnexpectedTokenError) -> slice
         start -= 1
         while start and not _begins(tokens, start):
             start -= 1
-    else:
+    elif between or error.token.kind != "RBRACE":  # which ends the region: what is before it is not finished
         stop = _behind(tokens, stop if error.token.kind == "LBRACE" else stop + 1)
     if start == 0 or any(token.kind in ("LBRACE", "RBRACE") for token in tokens[start : error.index]):
         return None
@@ -136,10 +141,30 @@ def _explain(error: UnexpectedTokenError) -> str:
     )
 
 
-def _hints(error: UnexpectedTokenError) -> list[Note]:
+_TYPES: Final = {
+    "alloca": "memref<f32x16x8>",
+    "get_work_item": "group<memref<f32x16x8>,pointers>",
+    "subview": "memref<f32x16x8> to memref<f32x8>",
+    **dict.fromkeys(("log", "product"), "memref<f32x16x8>, memref<f32x8x8> to memref<f32x16x8>"),
+    **dict.fromkeys(("sum", "axpby"), "memref<f32x16x8> to memref<f32x16x8>"),
+}
+"""The types at the end of an instruction, as an example."""
+
+
+def _types(tokens: Sequence[Token], index: int) -> str:
+    """An example of the types of the instruction that a token ends."""
+    words = (token.text for token in reversed(tokens[:index]))
+    return next((f"its types are missing, as in `: {_TYPES[word]}`" for word in words if word in _TYPES), "")
+
+
+def _hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
     token, expected = error.token, error.expected
     hint = ""
-    if token.kind == UNKNOWN and _instruction_expected(expected):
+    if as_elsewhere(tokens, error.index, "")[0].startswith("there is no"):
+        hint = "a number before the result says how much of it stays: `log {ik, kj to ij} 1.0, %a, %b, 1.0, %c` adds to %c"
+    elif "COLON" in expected and (token.kind == "RBRACE" or _begins(tokens, error.index)):
+        hint = _types(tokens, error.index)
+    elif token.kind == UNKNOWN and _instruction_expected(expected):
         known = ["axpby", "barrier", "for", "lifetime_stop", "log", "product", "sum"]
         close = get_close_matches(token.text, known, 1)
         values = get_close_matches(token.text, ["alloca", "get_work_item", "subview"], 1)

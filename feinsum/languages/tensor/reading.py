@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note, counted
-from feinsum.languages.scanning import Token, TooDeepError, UnexpectedTokenError
+from feinsum.languages.scanning import Token, TooDeepError, UnexpectedTokenError, as_elsewhere
 from feinsum.languages.source import Source, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.drafts import Draft, Drafter, FunctionDraft, Immediate, Slice
@@ -50,7 +50,9 @@ def _functions(tokens: Sequence[Token], findings: Findings) -> Iterator[list[Tok
     first = starts[0] if starts else len(tokens)
     if first:
         token = tokens[0]
-        findings.error("syntax", Span(token.start, token.end), f"a function begins with 'func', not with '{token.text}'")
+        elsewhere, end = as_elsewhere(tokens, 0, "';'")
+        message = elsewhere or f"a function begins with 'func', not with '{token.text}'"
+        findings.error("syntax", Span(token.start, end), message)
     for start, end in pairwise([*starts, len(tokens)]):
         yield list(tokens[start:end])
 
@@ -67,8 +69,9 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
             return None, unknown
         except UnexpectedTokenError as error:
             token = error.token
-            span = Span(token.start, max(token.end, token.start + 1))
-            drafter.findings.error("syntax", span, explain(error), hints(error, tokens))
+            end = as_elsewhere(tokens, error.index, "")[1]
+            span = Span(token.start, max(end, token.end, token.start + 1))
+            drafter.findings.error("syntax", span, explain(error, tokens), hints(error, tokens))
             lines = lines_to_leave_out(tokens, error, drafter.findings.source)
             if lines is None:
                 break

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from feinsum.languages.diagnostics import Note
-from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, named
+from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, as_elsewhere, named
 from feinsum.languages.source import Source, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.drafts import Draft
@@ -59,9 +59,11 @@ def _starts_instruction(expected: frozenset[str]) -> bool:
     return expected >= INSTRUCTION_STARTS
 
 
-def explain(error: UnexpectedTokenError) -> str:
+def explain(error: UnexpectedTokenError, tokens: Sequence[Token]) -> str:
     """What stands where it does not belong, and what would."""
     token, expected = error.token, error.expected
+    if elsewhere := as_elsewhere(tokens, error.index, "';'")[0]:
+        return elsewhere
     found = "the end of the text" if token.kind == END else f"'{token.text}'"
     if _starts_instruction(expected):
         if token.kind == UNKNOWN and (token.text[0].isalpha()):
@@ -83,8 +85,12 @@ def hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
     previous = tokens[error.index - 1] if error.index else token
     hint = ""
     if token.kind == UNKNOWN and _starts_instruction(expected):
-        close = get_close_matches(token.text, [*DEFINITIONS, *("builtin.group_id", "math.exp", "cmp.eq")], 1)
+        known = [*DEFINITIONS, *("builtin.group_id", "math.exp", "cmp.eq")]
+        whole = [name for name in known if name.partition(".")[2] == token.text]
+        close = whole[:1] or get_close_matches(token.text, known, 1)
         hint = f"did you mean '{close[0]}'?" if close else ""
+    elif as_elsewhere(tokens, error.index, "")[0].startswith("there is no"):
+        hint = "a name is defined once: `%y = arith.add %x, %z : f32`"
     elif token.kind == END and "RBRACE" in expected:
         hint = "a '}' is missing"
     elif expected & {"MORETHAN"}:

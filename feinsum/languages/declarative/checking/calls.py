@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import Final
 
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.checking.expressions import Expressions
@@ -12,6 +13,16 @@ from feinsum.languages.declarative.forms import FORMS, FUNCTIONS, MAKERS, SCALAR
 from feinsum.languages.declarative.syntax import Call, FunctionType
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, Typed, promote
 from feinsum.languages.diagnostics import Note, counted
+
+WRITTEN_OUT: Final = {
+    "gelu": "x * (1 + erf(x / sqrt(2.0))) / 2",
+    "relu": "max(x, 0)",
+    "sigmoid": "1 / (1 + exp(-x))",
+    "silu": "x / (1 + exp(-x))",
+    "softplus": "log1p(exp(x))",
+    "square": "x * x",
+}
+"""Functions of x that other languages have."""
 
 
 class Calls(Expressions):
@@ -36,6 +47,8 @@ class Calls(Expressions):
             return None
         close = get_close_matches(name, [*FUNCTIONS, *FORMS, *MAKERS, *SCALARS, "tune", "full"], 1)
         notes = [Note(f"did you mean {close[0]}?")] if close and close[0] != name else []
+        if name in WRITTEN_OUT:
+            notes = [Note(f"it is {WRITTEN_OUT[name]}")]
         binder = "; a form has a binder, such as |i|, behind its arguments" if name in FORMS else ""
         self.error("name-undefined", node, f"there is no function {name}{binder}", *notes)
         return None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.checking.calls import Calls
 from feinsum.languages.declarative.checking.threads import Threads
 from feinsum.languages.declarative.extents import Extent
+from feinsum.languages.declarative.forms import SCALARS
 from feinsum.languages.declarative.syntax import Block, Function, Let, Node
 from feinsum.languages.declarative.types import ANY_INT, Typed
+from feinsum.languages.diagnostics import Note
 
 
 class Checker(Threads, Calls):
@@ -61,6 +65,14 @@ class Checker(Threads, Calls):
         if isinstance(node, syntax.ScalarType):
             integer = Extent.of(name) if node.name == "int" and name else None
             return Typed((), node.name, integer)
+        wrong = [extent for extent in node.extents if isinstance(extent, syntax.Name) and extent.name in (*SCALARS, "f16")]
+        if wrong:
+            for misplaced in wrong:
+                shape = [self.findings.source.quoted(e.span) for e in node.extents if e not in wrong]
+                note = Note(f"a type is behind ';': {node.memory}<{', '.join(shape)}; {misplaced.name}>")
+                self.error("type", misplaced, f"{misplaced.name} is a type, and a length stands here", note)
+            lengths_alone = tuple(extent for extent in node.extents if extent not in wrong)
+            node = replace(node, extents=lengths_alone, dtype=wrong[0].name)  # as it is meant
         if lengths:
             for extent in node.extents:
                 for part in syntax.walk(extent):

@@ -81,7 +81,7 @@ class Elements(Scopes):
                 if index.shape or not index.is_integer:
                     self.error("index", written, f"an index is an integer, and this is {describe(index)}")
                 elif index.integer is not None:
-                    self._inside(index.integer, extent, node, name)
+                    self._inside(index.integer, extent, node, name, written)
         return Typed(tuple(shape), base.dtype, None, varies, tuned, base.writable)
 
     def _slice(self, node: syntax.Slice, extent: Extent, around: Node) -> Extent | None:
@@ -94,14 +94,23 @@ class Elements(Scopes):
         self._inside(stop, extent + Extent.of(1), around, "this")
         return stop - start
 
-    def _inside(self, index: Extent, extent: Extent, node: Node, name: str) -> None:
+    def _inside(self, index: Extent, extent: Extent, node: Node, name: str, written: Node | None = None) -> None:
         scope = self.scope
-        if look(index, extent, Surroundings(scope.ranges, scope.conditions, tuple(self.whole), scope.exact)) == "outside":
+        known_here = Surroundings(scope.ranges, scope.conditions, tuple(self.whole), scope.exact)
+        if look(index, extent, known_here) == "outside":
             known = ", ".join(f"0 <= {plain(atom)} < {e}" for atom, e in scope.ranges if atom in index.atoms)
             where = f" where {known}" if known else ""
             holds = " and ".join(f"{condition} >= 0" for condition in scope.conditions)
             under = f" and {holds}" if holds else ""
-            self.error("bounds", node, f"index {index} reaches out of an axis of length {extent} of {name}{where}{under}")
+            message = f"index {index} reaches out of an axis of length {extent} of {name}{where}{under}"
+            notes = []
+            if written is not None:
+                source, one = self.findings.source, Extent.of(1)
+                text = source.quoted(written.span)
+                below, above = look(index, index + one, known_here), look(extent - one - index, extent - index, known_here)
+                sides = [f"{text} >= 0"] * (below != "inside") + [f"{text} < {extent}"] * (above != "inside")
+                notes = [Note(f"guard it: `if {' and '.join(sides)} then {source.quoted(node.span)} else 0`")]
+            self.error("bounds", node, message, *notes)
 
 
 _OPPOSITE: Final = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}

@@ -215,11 +215,6 @@ def _polynomial(term: Term, facts: Facts | None) -> Extent | None:
     return None
 
 
-def is_inside(index: Term, length: int, held: Sequence[Held], unstable: frozenset[str] = frozenset()) -> bool:
-    """Whether ``0 <= index < length`` is proved under what holds."""
-    return is_within(index, [(0, length - 1)], held, unstable)
-
-
 def is_within(
     term: Term, bounds: Sequence[Bounds], held: Sequence[Held], unstable: frozenset[str] = frozenset(), splits: int = 6
 ) -> bool:

@@ -201,9 +201,9 @@ class UnfoldingThreads(UnfoldingForms):
         zeros = base.at(*(integer(0) for _ in base.shape))
         assert isinstance(zeros, Load)
         indices = [self.evaluate(index).at() for index in target.indices]
-        for index, length in zip(indices, base.shape, strict=True):
+        for index, length, written in zip(indices, base.shape, target.indices, strict=True):
             if not self.stays_inside(index, length):
-                raise self.outside(node, length)
+                raise self.outside(node, length, index, written)
         return Store(zeros.array, tuple(indices), cast(self.evaluate(node.value).at(), base.dtype))
 
     def _repeat(self, node: Form) -> list[Statement]:

@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from feinsum.errors import LanguageError
 from feinsum.languages.declarative.lowering.folding import INDEX, cast, integer
-from feinsum.languages.declarative.lowering.ranges import Held, is_inside
+from feinsum.languages.declarative.lowering.ranges import Bounds, Held, is_within
 from feinsum.languages.declarative.lowering.terms import Constant, Equation, Load, Term, Variable, rebuild, substitute
-from feinsum.languages.declarative.syntax import Block, Let, Node
+from feinsum.languages.declarative.syntax import Block, Let, Node, Slice
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT
 from feinsum.languages.diagnostics import Note, broken_rule
 from feinsum.languages.source import Source
 
 CONCRETE: Final = {ANY_INT: "i64", ANY_FLOAT: "f64"}
 """The types that literals have in arrays."""
+_GREATEST: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -120,19 +121,27 @@ class UnfoldingBase(ABC):
 
     def stays_inside(self, index: Term, length: int) -> bool:
         """Whether ``0 <= index < length`` is proved, if need be by what the elements of arrays made here are."""
-        if is_inside(index, length, self.held, self.unstable):
+        return self._stays_within(index, (0, length - 1))
+
+    def _stays_within(self, index: Term, bounds: Bounds) -> bool:
+        if is_within(index, [bounds], self.held, self.unstable):
             return True
         made = {e.array: e for e in self.equations if isinstance(e, Equation) and not e.scan}
         held = [(_spelled_out(condition, made), wanted) for condition, wanted in self.held]
-        return bool(made) and is_inside(_spelled_out(index, made), length, held, self.unstable)
+        return bool(made) and is_within(_spelled_out(index, made), [bounds], held, self.unstable)
 
-    def outside(self, node: Node, length: int) -> LanguageError:
-        """The error of an index that may be out of its axis, and how to keep it inside."""
-        way_out = Note(
-            f"guard it, as in `if j >= 0 and j < {length} then ...`, or clamp it: `min(max(j, 0), {length - 1})`"
-        )
-        message = f"an index that is not proved to be inside of an axis whose length is {length}"
-        return broken_rule(self.source, "run-bounds", node.span, message, [way_out])
+    def outside(self, node: Node, length: int, index: Term, written: Node) -> LanguageError:
+        """The error of an index that may be out of its axis, and the guard that would keep it inside."""
+        text = "j" if isinstance(written, Slice) else self.source.quoted(written.span)
+        sides = {
+            f"{text} >= 0": self._stays_within(index, (0, _GREATEST)),
+            f"{text} < {length}": self._stays_within(index, (-_GREATEST, length - 1)),
+        }
+        guard = " and ".join(side for side, is_proved in sides.items() if not is_proved) or " and ".join(sides)
+        element = self.source.quoted(node.span)
+        way_out = f"guard it, `if {guard} then {element} ...`, or clamp it, `min(max({text}, 0), {length - 1})`"
+        message = f"index {text} is not proved to be inside of an axis whose length is {length}"
+        return broken_rule(self.source, "run-bounds", node.span, message, [Note(way_out)])
 
     @abstractmethod
     def evaluate(self, node: Node, shape: tuple[int, ...] | None = None) -> Tensor:

@@ -199,14 +199,14 @@ class UnfoldingExpressions(UnfoldingBase):
                     raise self.refuse(index, "a slice whose length depends on indices is not lowered")
                 picks.append((start, int(width.value)))
         shape = tuple(pick[1] for pick in picks if isinstance(pick, tuple))
-        for pick, length in zip(picks, base.shape, strict=True):
+        for pick, length, written in zip(picks, base.shape, node.indices, strict=True):
             begin, many = pick if isinstance(pick, tuple) else (pick, 1)
             if many and not self.stays_inside(begin, length - many + 1):
                 if isinstance(begin, Constant):
                     end = f":{begin.value + many}" if isinstance(pick, tuple) else ""
                     what = f"{'slice' if end else 'index'} {begin.value}{end}"
                     raise self.fail("run-bounds", node, f"{what} of an axis whose length is {length}")
-                raise self.outside(node, length)
+                raise self.outside(node, length, begin, written)
 
         def at(*indices: Term) -> Term:
             rest = iter(indices)
