@@ -180,7 +180,7 @@ class _Search:
     expected: dict[tuple[Any, ...], float] = field(default_factory=dict)
     centres: list[tuple[Any, ...]] = field(default_factory=list)
     _alike: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    """The most parameters that an accepted configuration shares with a centre: all of them if it is one; -1 without centres."""
+    """The most parameters that an accepted configuration shares with a centre; all of one that is; -1 without centres."""
 
     def __post_init__(self) -> None:
         self.problem = self.oracle.here.problem(self.space)
