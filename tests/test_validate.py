@@ -22,7 +22,7 @@ from feinsum.registry import find_space
 from feinsum.validate import Workload, odd_lengths, proof
 from feinsum.validate.draws import infinite_inputs, uneven_inputs
 from feinsum.validate.lengths import drawn_lengths
-from feinsum.validate.reference import hides_terms, random_inputs, references, whole_inputs
+from feinsum.validate.reference import Reference, hides_terms, random_inputs, references, whole_inputs
 
 pytestmark = pytest.mark.slow
 
@@ -447,6 +447,37 @@ def test_references_are_exact_to_their_bounds(dtype: str) -> None:
     for part in ("real", "imag"):
         for found, value, bound in zip(getattr(reference.expected, part), exact(part), reference.bound, strict=True):
             assert abs(Fraction(*found.as_integer_ratio()) - value) < Fraction(float(bound)) / 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_errors_in_float64_are_those_in_extended_precision(dtype: str) -> None:
+    """Errors far below the roundoff of what is expected are told apart, as long as none exceeds its bound."""
+    rng = np.random.default_rng(0)
+    wide = np.clongdouble if np.dtype(dtype).kind == "c" else np.longdouble
+    found = rng.normal(size=(300, 400)).astype(dtype)
+    expected = found.astype(wide) + rng.normal(size=found.shape).astype(np.longdouble) * 1e-18
+    error = abs(found - expected)
+    of = Reference(tuple(map(np.arange, found.shape)), expected, (error + 1e-25) * rng.uniform(1, 3, found.shape))
+    assert of.worst(found) == pytest.approx(float((error / of.bound).max()), rel=1e-6)
+    for spoilt in (1, np.nan, np.inf):
+        wrong = found.copy()
+        wrong[-1, -1] += spoilt
+        assert of.worst(wrong) is None
+    assert replace(of, bound=(error + 1e-25) * np.where(np.arange(400) == 399, 0.999, 1.001)).worst(found) is None
+
+
+def test_float64_does_not_tell_what_it_does_not_hold() -> None:
+    """Infinite or unknown results, bounds above its range or below it; the bound of what is exact is zero."""
+    at, one = (np.arange(1),), np.ones(1)
+    for expected, bound in (
+        (np.array([np.inf]), one),
+        (one, np.array([np.inf])),
+        (one, np.array([np.longdouble("1e-4900")])),
+        (np.array([3]), np.zeros(1)),
+    ):
+        assert Reference(at, expected, bound).worst(expected) is None
+    assert Reference(at, one, np.zeros(1)).worst(one) == 0
+    assert Reference(at, one, np.zeros(1)).worst(one + 1e-15) is None
 
 
 def test_large_results_are_compared_at_a_block_of_entries() -> None:

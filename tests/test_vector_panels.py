@@ -606,7 +606,7 @@ def check_against_numpy(
     s, p = SPACES[space], problem(subscripts, dtype, **lengths)
     assert s.refusal(p, c) is None
     data = numbers(p.einsum, lengths)
-    wanted = np.einsum(subscripts, *(data[entry[0].name] for entry in p.einsum.args[0]))
+    wanted = np.einsum(subscripts, *(data[entry[0].name] for entry in p.einsum.args[0]), optimize=True)
     found = run(transformed(p.einsum, {}, s, c, CPU), **data)["out"]
     tolerance = 1e4 * np.finfo(dtype).eps
     assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import eq
 from typing import Any
 
+from feinsum.apart import remembered
 from feinsum.candidates.spread import spread
 from feinsum.cost import Work, in_turn
 from feinsum.cost.features import Features, parameter_features, problem_features, waste_features, work_features
@@ -135,6 +138,7 @@ class Oracle:
     def __init__(self, here: Instance, model: CostModel | None = None) -> None:
         self.here, self.profile, self.model = here, here.profile, model or cost_model()
         self._shared = problem_features(here.einsum, here.lengths, here.profile)
+        self._of_values: dict[str, dict[tuple[str, Any], tuple[Features, int]]] = defaultdict(dict)
 
     def describe(
         self, s: TransformSpace, problem: Problem, choices: Choices, configuration: Configuration
@@ -146,7 +150,8 @@ class Oracle:
         work = s.work(problem, configuration)
         if self.here.einsum.epilogues and not s.finishes(self.here.einsum, configuration):
             work = in_turn([work, finishing_work(self.here)])
-        own = parameter_features(s.name, s.rank, choices, configuration, problem.sizes, problem.einsum.indexing)
+        known, indexing = self._of_values[s.name], problem.einsum.indexing
+        own = parameter_features(s.name, s.rank, choices, configuration, problem.sizes, indexing, known)
         seconds = work.seconds(self.profile, problem.itemsize)
         found = {**self._shared, **work_features(work, self.profile, problem.itemsize)}
         return {**found, **waste_features(found, seconds), **own}, seconds
@@ -166,6 +171,7 @@ class _Search:
     :ivar asked: the configurations that were asked about.
     :ivar expected: those that were accepted -> the time expected.
     :ivar centres: those whose neighbours were asked about.
+    :ivar best: the accepted configuration that is expected to be the quickest.
     """
 
     oracle: Oracle
@@ -173,44 +179,47 @@ class _Search:
     asked: set[tuple[Any, ...]] = field(default_factory=set)
     expected: dict[tuple[Any, ...], float] = field(default_factory=dict)
     centres: list[tuple[Any, ...]] = field(default_factory=list)
+    _alike: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    """The most parameters that an accepted configuration shares with a centre; all of one that is; -1 without centres."""
 
     def __post_init__(self) -> None:
         self.problem = self.oracle.here.problem(self.space)
         self.parameters = self.space.parameters(self.problem)
-        self.default = tuple(self.space.default(self.problem).values())
+        self.best = self.default = tuple(self.space.default(self.problem).values())
         self.asked.add(self.default)
         self._look_at([self.default])
 
     @property
-    def best(self) -> tuple[Any, ...]:
-        return min(self.expected, key=self.expected.__getitem__)
-
-    @property
     def is_at_an_end(self) -> bool:
         """Whether no neighbour of the best is better."""
-        return self.best in self.centres
+        return self._alike[self.best] == len(self.best)
 
-    @property
+    @remembered
     def next_centre(self) -> tuple[Any, ...] | None:
         """Whose neighbours to ask about next: the best, or else what is about as quick and differs from former ones."""
         if not self.is_at_an_end:
             return self.best
         limit = _ABOUT * self.expected[self.best]
-        left = [point for point, t in self.expected.items() if t < limit and point not in self.centres]
+        left = [point for point, t in self.expected.items() if t < limit and self._alike[point] < len(point)]
         return min(left, key=lambda point: self.expected[point] * (1 + self._likeness(point)), default=None)
 
     def _likeness(self, point: tuple[Any, ...]) -> float:
         """The largest share of parameters that a point has in common with a centre."""
-        alike: int = max(sum(a == b for a, b in zip(point, centre, strict=True)) for centre in self.centres)
-        return alike / max(1, len(point))
+        return self._alike[point] / max(1, len(point))
 
     def step(self, most: int, end: float) -> int:
         """Look at neighbours of the next centre, so many at most, until a time of the clock; the number of them."""
         looked_at = 0 if self.centres else self._ask(self._starts(), most, end)
         centre = self.next_centre
         assert centre is not None, "only searches that have one are promising"
-        self.centres.append(centre)
+        self._go_to(centre)
         return max(1, looked_at + self._ask(self._neighbours(centre), most - looked_at, end))
+
+    def _go_to(self, centre: tuple[Any, ...]) -> None:
+        self.centres.append(centre)
+        for point, alike in self._alike.items():
+            self._alike[point] = max(alike, sum(map(eq, point, centre)))
+        self.__dict__.pop("next_centre", None)
 
     def found(self) -> Iterator[Favourite]:
         """All configurations that were accepted."""
@@ -245,7 +254,12 @@ class _Search:
         if points:
             configurations = [self._configuration(point) for point in points]
             times = self.oracle.predict(self.space, self.problem, self.parameters, configurations)
-            self.expected.update(zip(points, times, strict=True))
+            for point, t in zip(points, times, strict=True):
+                self.expected[point] = t
+                self._alike[point] = max((sum(map(eq, point, centre)) for centre in self.centres), default=-1)
+                if t < self.expected[self.best]:
+                    self.best = point
+            self.__dict__.pop("next_centre", None)
 
 
 def _promising(searches: Sequence[_Search]) -> list[_Search]:

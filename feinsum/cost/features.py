@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from feinsum.subscripts import Subscripts
 
 Features = dict[str, float]
+Value = int | float | str | bool
 
 GUESS = "guess"
 """The feature that says how far a configuration is from the best guesses of its space, in choices."""
@@ -115,32 +116,49 @@ def waste_features(found: Features, seconds: float) -> Features:
 def parameter_features(
     space: str,
     rank: int,
-    choices: Mapping[str, Sequence[int | float | str | bool]],
-    configuration: Mapping[str, int | float | str | bool],
+    choices: Mapping[str, Sequence[Value]],
+    configuration: Mapping[str, Value],
     sizes: Mapping[str, int],
     indexing: Subscripts,
+    known: dict[tuple[str, Value], tuple[Features, int]] | None = None,
 ) -> Features:
     """Features of the values of the parameters of a space.
 
     :param rank: of the space: how specific it is.
     :param sizes: the length of every index, by the letters that parameters may name.
+    :param known: what calls with other configurations found for each value; this call adds to it.
     """
+    known = {} if known is None else known
     found, guess = {SPACE + space: 1.0}, 0
-    for name, value in configuration.items():
-        position = next((k for k, choice in enumerate(choices.get(name, ())) if choice == value), -1)
-        guess += min(max(0, position), _FAR)
-        own = f"{space}.{name}"
-        found[f"{own} choice"] = float(position)
-        if isinstance(value, str) and value in sizes:
-            found[own] = _log(sizes[value])
-            found[f"{own} apart"] = float(sum(value in letters[:-1] for letters in indexing.inputs))
-            found[f"{own} in rows"] = float(sum(letters.endswith(value) for letters in indexing.inputs))
-            found[f"{own} in rows of output"] = float(indexing.output.endswith(value))
-        elif isinstance(value, str):
-            found[f"{own}={value}"] = 1.0
-        else:
-            found[own] = float(value)
+    for key in configuration.items():
+        if key not in known:
+            name, value = key
+            known[key] = _value_features(f"{space}.{name}", value, choices.get(name, ()), sizes, indexing)
+        own, far = known[key]
+        found.update(own)
+        guess += far
     return {**found, RANK: float(rank), GUESS: float(guess)}
+
+
+def _value_features(
+    own: str, value: Value, choices: Sequence[Value], sizes: Mapping[str, int], indexing: Subscripts
+) -> tuple[Features, int]:
+    """Features of one value of a parameter, and how far it is from the best guess.
+
+    :param own: the name of the parameter, after that of its space.
+    """
+    position = next((k for k, choice in enumerate(choices) if choice == value), -1)
+    found = {f"{own} choice": float(position)}
+    if isinstance(value, str) and value in sizes:
+        found[own] = _log(sizes[value])
+        found[f"{own} apart"] = float(sum(value in letters[:-1] for letters in indexing.inputs))
+        found[f"{own} in rows"] = float(sum(letters.endswith(value) for letters in indexing.inputs))
+        found[f"{own} in rows of output"] = float(indexing.output.endswith(value))
+    elif isinstance(value, str):
+        found[f"{own}={value}"] = 1.0
+    else:
+        found[own] = float(value)
+    return found, min(max(0, position), _FAR)
 
 
 def _log(value: float) -> float:

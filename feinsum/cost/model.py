@@ -88,7 +88,8 @@ class Forest:
         while (inner := self.asked[at] >= 0).any():
             following = np.where(columns[rows, self.asked[at]] > self.numbers[at], self.beyond[at], at + 1)
             at = np.where(inner, following, at)
-        seen = [any(SPACE + name in c for name in self.spaces) for c in candidates]
+        spaces = {SPACE + name for name in self.spaces}
+        seen = [not spaces.isdisjoint(c) for c in candidates]
         return np.asarray(self.numbers[at].sum(axis=1) + np.where(seen, 0.0, _UNSEEN))
 
     def to_json(self) -> dict[str, Any]:
@@ -171,7 +172,12 @@ def prior(candidates: Sequence[Features], work_s: Sequence[float]) -> Numbers:
 
 def columns_of(candidates: Sequence[Features], names: Sequence[str]) -> Numbers:
     """The features of these names: shape ``(candidates, names)``."""
-    return np.array([[c.get(name, _ABSENT) for name in names] for c in candidates], dtype=float)
+    columns = {name: k for k, name in enumerate(names)}
+    found = np.full((len(candidates), len(names)), _ABSENT)
+    for row, c in zip(found, candidates, strict=True):
+        own = [name for name in c if name in columns]  # few of the names
+        row[[columns[name] for name in own]] = [c[name] for name in own]
+    return found
 
 
 @lru_cache(maxsize=1)

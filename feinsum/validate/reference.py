@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -23,8 +24,10 @@ _OPERATIONS = 20_000_000
 """Operations of one reference: extended precision runs at about 1e8 of them a second."""
 _WIDE_ELEMENTS = 20_000_000
 """Elements up to which operands are widened to extended precision; beyond, float64 has to do."""
-
-
+_AT_ONCE = 1 << 15
+"""Entries that are compared at once, so that what is made of them stays in a core's cache."""
+_SPLIT_ELEMENTS = 1 << 22
+"""Entries up to which the halves of a reference are kept: 24 bytes each."""
 _VISIBLE = 0.05
 """The part of a typical term that a bound may be without hiding it."""
 
@@ -33,7 +36,7 @@ _VISIBLE = 0.05
 class Reference:
     """The expected values of one output at some of its entries.
 
-    :ivar at: index arrays, one an axis, for :func:`numpy.ix_`.
+    :ivar at: index arrays, one an axis, for :func:`numpy.ix_`; each in order, no position twice.
     :ivar expected: the values there.
     :ivar bound: how far from them a correct kernel may be.
     """
@@ -41,6 +44,40 @@ class Reference:
     at: tuple[np.ndarray[Any, Any], ...]
     expected: np.ndarray[Any, Any]
     bound: np.ndarray[Any, Any]
+
+    def worst(self, found: np.ndarray[Any, Any]) -> float | None:
+        """The largest error as a share of its bound; None if one exceeds its bound, or where float64 does not tell.
+
+        :param found: the entries at :attr:`at` of what a kernel computed.
+        """
+        if self._in_float64 is None:
+            return None
+        high, low, bound = self._in_float64
+        found, worst = found.reshape(-1), 0.0
+        for first in range(0, found.size, _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                error = abs(found[part].astype(high.dtype, copy=False) - high[part] - (0 if low is None else low[part]))
+                if not (error <= bound[part]).all():
+                    return None
+                worst = float(np.fmax.reduce(error / bound[part], initial=worst))  # 0 / 0 is NaN, which it passes over
+        return worst
+
+    @cached_property
+    def _in_float64(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None, np.ndarray[Any, Any]] | None:
+        """Two arrays of float64, or complex128, whose sum is expected, and the bound; None where some are not finite.
+
+        To compare in extended precision takes ten times as long, and many kernels are compared with one reference.
+        """
+        if self.expected.dtype.kind not in "fc" or self.expected.size > _SPLIT_ELEMENTS:
+            return None
+        dtype = np.dtype(np.complex128 if self.expected.dtype.kind == "c" else np.float64)
+        with np.errstate(all="ignore"):
+            high, bound = self.expected.astype(dtype).reshape(-1), self.bound.astype(np.float64).reshape(-1)
+            if not np.isfinite(high).all() or not np.isfinite(bound).all() or (bound == 0).sum() > (self.bound == 0).sum():
+                return None
+            low = None if self.expected.dtype == dtype else (self.expected.reshape(-1) - high).astype(dtype)
+        return high, low, bound
 
 
 def random_inputs(e: BatchedEinsum, lengths: Mapping[str, int], seed: int) -> dict[str, np.ndarray[Any, Any]]:
