@@ -88,6 +88,7 @@ class Engine:
         """
         self._result = []
         self._sets = []
+        self.release()
         inputs = problem.inputs()
         self._sets = [{name: self.adopt(values, problem.side) for name, values in inputs.items()}]
         for _copy in range(problem.copies - 1):
@@ -98,6 +99,9 @@ class Engine:
         else:
             self._evaluate = evaluate
         return {}
+
+    def release(self) -> None:
+        """Give the freed memory of a device back, which is kept within a case: engines share a GPU."""
 
     def first(self) -> float:
         """Seconds of the first evaluation."""

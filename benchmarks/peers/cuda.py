@@ -34,6 +34,9 @@ class Cupy(Engine):
     def functions(self) -> Any:
         return self._cupy
 
+    def release(self) -> None:
+        self._cupy.get_default_memory_pool().free_all_blocks()
+
     def wait(self) -> None:
         self._cupy.cuda.Device().synchronize()
 

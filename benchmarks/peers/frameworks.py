@@ -67,6 +67,10 @@ class Torch(Engine):
         held = {key: self.adopt(values.copy(), side) for key, values in work.arrays.items()}
         yield self.offer("torch.compile", partial(function, **held))
 
+    def release(self) -> None:
+        if self._cuda:
+            self._torch.cuda.empty_cache()
+
     def wait(self) -> None:
         if self._cuda:
             self._torch.cuda.synchronize()
