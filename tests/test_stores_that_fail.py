@@ -135,6 +135,8 @@ SECRETS = (
     "postgresql://me:s3cr3t@[::1/db",
     "postgresql://me:s3cr3t",
     "postgres:me:s3cr3t@host/db",
+    "postgresql//me:s3cr3t@host/db",
+    "me:s3cr3t@host/db",
     "host=127.0.0.1 password=s3cr3t",
     "mysql://me:a@s3cr3t@host/db",
 )

@@ -23,7 +23,7 @@ _USER = re.compile(r"([^:/]+://[^:/?@]*:)(.*)@([^@]*)", re.DOTALL)
 _QUERY = re.compile(r"\?(?=[a-z_]+=)")
 _PORT = re.compile(r"[^:/]+://[^:/?@]*:(?!\d*(/|$))")
 """The beginning of a URL in which something other than a port follows the first colon."""
-_OTHER_FORM = re.compile(r"postgres(ql)?(\+\w+)?:(?!//)|.*\bpassword\s*=", re.DOTALL)
+_OTHER_FORM = re.compile(r"postgres(ql)?(\+\w+)?(:(?!//)|/.*@)|[\w.-]*:[^/\\]*@|.*\bpassword\s*=", re.DOTALL)
 """Texts that are neither URLs nor likely names of files, and may hold passwords."""
 _SHOWN = frozenset(
     ("host", "hostaddr", "port", "user", "dbname", "service", "sslmode", "connect_timeout", "application_name")
