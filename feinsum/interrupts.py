@@ -1,4 +1,4 @@
-"""Interrupts: Ctrl-C waits while binary modules are imported.
+"""Interrupts: Ctrl-C and a caller's time limit wait while binary modules are imported.
 
 Modules built with nanobind, such as islpy and pyopencl, must not be interrupted while they are imported: imported again,
 they lack parts or end the process.  An import takes a second at most, save from slow disks.
@@ -10,9 +10,9 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from feinsum.caches import go_round_damage
 
@@ -21,22 +21,35 @@ _importing = threading.RLock()
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """A context that an interrupt does not leave before its end, where it takes the usual course.
+    """A context that no handler of a signal leaves before its end, where the signals that came take their usual course.
 
+    Whatever signal has a handler of Python's: Ctrl-C, and the alarm of a caller's time limit.
     In other threads than the main one, nothing changes: they are never interrupted.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is None or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    handlers = {number: handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))}
     came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    over = False
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if over:  # a handler that was put back first has raised, and this one is still in place
+            handlers[number](number, frame)
+        else:
+            came.append(number)
+
+    for number in handlers:
+        signal.signal(number, receive)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if came:
-            signal.raise_signal(signal.SIGINT)
+        over = True
+        with ExitStack() as rest:
+            for number in reversed(dict.fromkeys(came)):
+                rest.callback(signal.raise_signal, number)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def load(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Ctrl-C while feinsum imports what it needs: it ends the call, and the next one works."""
+"""Ctrl-C or a time limit while feinsum imports what it needs: it ends the call, and the next one works."""
 
 from __future__ import annotations
 
@@ -33,8 +33,13 @@ from feinsum.registry import spaces
 class Interrupting:
     def find_spec(self, name, path, target=None):
         if name == sys.argv[1]:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), NUMBER)
 
+def ring(number, frame):
+    raise KeyboardInterrupt
+
+NUMBER = getattr(signal, sys.argv[3])
+signal.signal(NUMBER, ring)
 e = fe.einsum("ij,j->i", fe.array("A", (3, "N")), fe.array("x", "N"))
 device = fe.device("cpu")
 sys.meta_path.insert(0, Interrupting())
@@ -46,6 +51,7 @@ print(type(fe.generate(e, device).t_unit).__name__)
 """
 
 
+@pytest.mark.parametrize("limit", ["SIGINT", "SIGALRM"])
 @pytest.mark.parametrize(
     ("module", "call"),
     [
@@ -55,10 +61,10 @@ print(type(fe.generate(e, device).t_unit).__name__)
         ("pyopencl._cl", "device.queue"),
     ],
 )
-def test_a_call_after_one_that_was_interrupted_works(module: str, call: str) -> None:
+def test_a_call_after_one_that_was_interrupted_works(module: str, call: str, limit: str) -> None:
     """Modules of nanobind cannot be imported again once their import was interrupted, so it comes to its end."""
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, module, call],
+        [sys.executable, "-c", INTERRUPTED, module, call, limit],
         env={**os.environ, "FEINSUM_CACHE_BYTES": "0"},
         capture_output=True,
         text=True,
@@ -85,6 +91,27 @@ def test_an_interrupt_waits_for_the_end() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted(2)
     assert done == [1]
+
+
+def test_several_signals_wait_and_none_is_lost() -> None:
+    """Each handler runs, though an earlier one raises, and all are in place again."""
+    ran = []
+
+    def ring(number: int, frame: object) -> None:
+        ran.append(number)
+        raise TimeoutError
+
+    before = [signal.signal(number, ring) for number in (signal.SIGALRM, signal.SIGUSR1)]
+    try:
+        with pytest.raises(TimeoutError), deferred():
+            for number in (signal.SIGUSR1, signal.SIGALRM, signal.SIGUSR1):
+                os.kill(os.getpid(), number)
+            assert not ran
+        assert ran == [signal.SIGUSR1, signal.SIGALRM]
+        assert [signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGUSR1)] == [ring, ring]
+    finally:
+        for number, handler in zip((signal.SIGALRM, signal.SIGUSR1), before, strict=True):
+            signal.signal(number, handler)
 
 
 def test_threads_that_import_parts_of_one_package_do_not_disturb_each_other(
