@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,29 @@ def test_not_a_number_is_as_in_numpy(cpu: Device) -> None:
         np.testing.assert_array_equal(low, values.min(axis=1))
         np.testing.assert_array_equal(high, values.max(axis=1))
         np.testing.assert_array_equal(place, values.argmax(axis=1))
+
+
+@pytest.mark.parametrize("number", ["1e300", "-1e300", "3.4028236e38", "1e-60"])
+def test_numbers_beyond_float32_are_infinite_or_zero(number: str, cpu: Device) -> None:
+    """A literal, and an argument, as the interpreter has them."""
+    x = np.array([1, -2, 0, np.inf], np.float32)
+    for text, more in (
+        (f"x: Tensor<N; f32>\ny = compute (shape = [N]) |i| max(x[i], {number}) + x[i]", {}),
+        ("a: f32\nx: Tensor<N; f32>\ny = compute (shape = [N]) |i| max(x[i], a) + x[i]", {"a": float(number)}),
+    ):
+        program = fe.program(text)
+        np.testing.assert_array_equal(fe.build(program, device=cpu)(x=x, **more), program.interpret(x=x, **more))
+
+
+@pytest.mark.parametrize(("type_", "number"), [("i8", 300), ("u8", -1), ("i32", 2.5), ("i64", np.nan), ("u64", 2.0**64)])
+def test_integer_arguments_are_values_of_their_types(type_: str, number: float, cpu: Device) -> None:
+    """They are not cut to their bits."""
+    program = fe.program(f"a: {type_}\nx: Tensor<N; f64>\ny = compute (shape = [N]) |i| x[i] + a")
+    for run in (program.interpret, fe.build(program, device=cpu)):
+        with pytest.raises(
+            ValidationError, match=f"'a' is {type_}, and its argument {re.escape(repr(number))} is no value"
+        ):
+            run(a=number, x=np.zeros(3))
 
 
 def test_functions_of_vectors(cpu: Device) -> None:

@@ -543,6 +543,8 @@ def test_how_often_a_function_runs() -> None:
         ("%A: group<memref<f32x4>x2>", {"A": [np.zeros(4, "f")]}, "a list of 1"),
         ("%A: group<memref<f32x4>x1>", {"A": [np.zeros(4)]}, r"%A\[0\] holds f32"),
         ("%a: i32", {"a": 1.5}, "its argument 1.5 is of type float64"),
+        ("%a: i8", {"a": 300}, "its argument 300 is no value of this type"),
+        ("%a: index", {"a": np.uint64(2**63)}, "is no value of this type"),
         ("%a: f32", {"a": "one"}, "is no number"),
         ("%a: f32", {"a": 1j}, "complex128"),
         ("%a: bool", {"a": 1}, "its argument 1 is of type int64"),

@@ -227,6 +227,20 @@ def test_pocl_does_not_optimise_barriers_in_branches(
     assert ("-cl-opt-disable" not in options) == optimised
 
 
+@pytest.mark.parametrize(
+    ("type_", "number"), [("f32", "1e300"), ("f32", "-3.4028236e38"), ("f16", "65520.0"), ("c32", "[1e39,-1e39]")]
+)
+def test_constants_beyond_their_type_are_infinite(type_: str, number: str, cpu: fe.Device) -> None:
+    """As the interpreter has them, though they are finite in double precision."""
+    text = f"func @f(%x: memref<{type_}x1>) {{ %i = constant 0 : index %k = constant {number} : {type_} store %k, %x[%i] }}"
+    program, dtype = fe.program(text), {"f32": "float32", "f16": "float16", "c32": "complex64"}[type_]
+    found, wanted = np.zeros(1, dtype), np.zeros(1, dtype)
+    fe.build(program, device=cpu)(x=found)
+    program.interpret(x=wanted)
+    np.testing.assert_array_equal(found, wanted)
+    assert not np.isfinite(found).any()
+
+
 @pytest.mark.parametrize("type_", ["i8", "i16", "i32", "i64"])
 def test_minima_of_integers_and_constants(type_: str, cpu: fe.Device) -> None:
     """In C a constant is wider than a narrow integer, which leaves open which min is meant."""

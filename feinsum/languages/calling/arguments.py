@@ -68,11 +68,12 @@ def check_array(name: str, type_: Any, argument: Any, wanted: np.dtype[Any], sha
         raise ShapeError(f"{name} is {type_}, and its argument has the shape {given} in place of {said}")
 
 
-def take_number(name: str, type_: Any, argument: Any, kinds: str) -> Any:
+def take_number(name: str, type_: Any, argument: Any, kinds: str, wanted: np.dtype[Any] | None = None) -> Any:
     """A number as an array of numpy without axes.
 
     :param kinds: the kinds of numpy's types that go.
-    :raises ValidationError: if it is not a number.
+    :param wanted: the type that it becomes; it has to be an integer of that type if this is one of integers.
+    :raises ValidationError: if it is not a number, or no value of its type.
     :raises DTypeError: if it is of another kind.
     """
     number = np.asarray(argument)
@@ -80,6 +81,10 @@ def take_number(name: str, type_: Any, argument: Any, kinds: str) -> Any:
         raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no number")
     if number.dtype.kind not in kinds:
         raise DTypeError(f"{name} is {type_}, and its argument {argument!r} is of type {number.dtype}")
+    if wanted is not None and wanted.kind in "iu":
+        value, info = number.item(), np.iinfo(wanted)
+        if not info.min <= value <= info.max or value != int(value):
+            raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no value of this type")
     return number.reshape(())
 
 

@@ -53,7 +53,7 @@ def check_group(type_: Group, argument: Any, name: str) -> None:
 def take_number(type_: Scalar | Boolean, argument: Any, name: str) -> Any:
     """A number, rounded to its type.
 
-    :raises ValidationError, DTypeError: if it is none, or of another kind.
+    :raises ValidationError, DTypeError: if it is none, of another kind, or an integer that its type does not hold.
     """
     if isinstance(type_, Boolean):
         kinds = "b"
@@ -61,7 +61,7 @@ def take_number(type_: Scalar | Boolean, argument: Any, name: str) -> Any:
         kinds = "biu"
     else:
         kinds = "biufc" if type_.is_complex else "biuf"
-    return rounded(arguments.take_number(name, type_, argument, kinds), type_)
+    return rounded(arguments.take_number(name, type_, argument, kinds, dtype_of(type_)), type_)
 
 
 def check_sizes(shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> None:

@@ -65,14 +65,14 @@ def stored_type(dtype: str) -> str:
 def literal(value: Any, dtype: str) -> str:
     """A number."""
     if dtype in ("f32", "f64", ANY_FLOAT):
-        value = float(value)
+        with np.errstate(over="ignore"):
+            value = float(np.float32(value) if dtype == "f32" else value)
         if math.isnan(value):
             return "NAN"
         if math.isinf(value):
             return "INFINITY" if value > 0 else "-INFINITY"
         if dtype == "f32":
-            text = repr(float(np.float32(value)))
-            return f"({text}f)" if value < 0 else f"{text}f"
+            return f"({value!r}f)" if value < 0 else f"{value!r}f"
         return f"({value!r})" if value < 0 else repr(value)
     if dtype == "bool":
         return str(int(bool(value)))

@@ -99,11 +99,12 @@ def execute(
     given = {name: int(value) for name, value in arguments.items() if name in tuned}
     machine = Interpreter(source, {**given, **(tunes or {})})
     bind(machine, function, {name: value for name, value in arguments.items() if name not in tuned})
-    machine.run(function.body)
-    results = function.results
-    found = [machine.names[name] for name in results if name != function.value_name]
-    if function.body.value is not None:
-        found.append(machine.evaluate(function.body.value))
+    with np.errstate(all="ignore"):  # infinity is a result, also of a literal that becomes a float32
+        machine.run(function.body)
+        results = function.results
+        found = [machine.names[name] for name in results if name != function.value_name]
+        if function.body.value is not None:
+            found.append(machine.evaluate(function.body.value))
     arrays = [np.array(value.data) for value in found if not isinstance(value, Storage)]
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
@@ -157,12 +158,13 @@ def _bind(machine: Threads, parameter: Declaration, argument: Any) -> None:
     if data.ndim != rank:
         raise ShapeError(f"argument {name!r} has {data.ndim} axes; it is declared with {rank}")
     if isinstance(type_, syntax.ScalarType):
-        data = take_number(f"argument {name!r}", word, argument, "biuf")
+        data = take_number(f"argument {name!r}", word, argument, "biuf", SCALARS.get(word))
     else:
         type_name(data.dtype)
     wanted = SCALARS.get(word) or machine.names.setdefault(f"dtype {word}", data.dtype)
     if isinstance(type_, syntax.ScalarType):
-        data = data.astype(wanted)
+        with np.errstate(over="ignore"):  # a number beyond float32 is infinite
+            data = data.astype(wanted)
     elif data.dtype != wanted:
         raise DTypeError(f"argument {name!r} is of {data.dtype}; it is {wanted} by its declaration, or by an array before")
     machine.names[name] = Value(data, 0, "int" if word == "int" else "")

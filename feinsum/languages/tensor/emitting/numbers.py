@@ -6,6 +6,7 @@ Integers wrap, so they are added and multiplied as unsigned ones; complex number
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -40,19 +41,22 @@ def parts(type_: Scalar) -> int:
 def literal(value: Any, type_: Scalar | Boolean) -> str:
     """A constant.
 
-    >>> literal(1.5, Scalar("f32")), literal(-2, Scalar("i64")), literal(True, Boolean())
-    ('0x1.8000000000000p+0f', '(-2L)', '1')
+    >>> literal(1.5, Scalar("f32")), literal(-2, Scalar("i64")), literal(True, Boolean()), literal(1e300, Scalar("f32"))
+    ('0x1.8000000000000p+0f', '(-2L)', '1', 'INFINITY')
     """
     if isinstance(type_, Boolean):
         return str(int(value))
     if type_.is_integer:
-        number = int(np.array(value).astype(f"int{8 * type_.size_bytes}"))
-        text = f"{number}{'L' if type_.size_bytes == 8 else ''}"
-        return f"({text})" if number < 0 else text
+        integer = int(np.array(value).astype(f"int{8 * type_.size_bytes}"))
+        text = f"{integer}{'L' if type_.size_bytes == 8 else ''}"
+        return f"({text})" if integer < 0 else text
     if type_.is_complex:
         part = type_.component
         return f"({c_type(type_)})({literal(value.real, part)}, {literal(value.imag, part)})"
-    text = float(rounded(value, type_)).hex() + ("" if type_ == F64 else "f")
+    number = float(rounded(value, type_))
+    if math.isinf(number):  # a constant beyond its type
+        return "INFINITY" if number > 0 else "(-INFINITY)"
+    text = number.hex() + ("" if type_ == F64 else "f")
     return f"({text})" if text.startswith("-") else text
 
 
