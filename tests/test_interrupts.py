@@ -95,22 +95,26 @@ def test_an_interrupt_waits_for_the_end() -> None:
 
 def test_several_signals_wait_and_none_is_lost() -> None:
     """Each handler runs, though an earlier one raises, and all are in place again."""
-    ran = []
+    numbers, ran = (signal.SIGUSR1, signal.SIGALRM), list[int]()
 
     def ring(number: int, frame: object) -> None:
         ran.append(number)
         raise TimeoutError
 
-    before = [signal.signal(number, ring) for number in (signal.SIGALRM, signal.SIGUSR1)]
-    try:
-        with pytest.raises(TimeoutError), deferred():
-            for number in (signal.SIGUSR1, signal.SIGALRM, signal.SIGUSR1):
+    def protected() -> None:
+        with deferred():
+            for number in (*numbers, *numbers):
                 os.kill(os.getpid(), number)
             assert not ran
-        assert ran == [signal.SIGUSR1, signal.SIGALRM]
-        assert [signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGUSR1)] == [ring, ring]
+
+    before = [signal.signal(number, ring) for number in numbers]
+    try:
+        with pytest.raises(TimeoutError):
+            protected()
+        assert ran == list(numbers)
+        assert [signal.getsignal(number) for number in numbers] == [ring, ring]
     finally:
-        for number, handler in zip((signal.SIGALRM, signal.SIGUSR1), before, strict=True):
+        for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
 
 
