@@ -135,6 +135,15 @@ def test_numbers_beyond_float32_are_infinite_or_zero(number: str, cpu: Device) -
         np.testing.assert_array_equal(fe.build(program, device=cpu)(x=x, **more), program.interpret(x=x, **more))
 
 
+@pytest.mark.parametrize("wrong", [None, "abc", object(), {"a": 1}, memoryview(bytearray(8)), numbers(3).__dlpack__()])
+def test_what_is_no_array_is_named(wrong: object, cpu: Device) -> None:
+    """It is not taken for an array without axes."""
+    program = fe.program("x: Tensor<N; f32>\ny = compute (shape = [N]) |i| 2 * x[i]")
+    for run in (program.interpret, fe.build(program, device=cpu)):
+        with pytest.raises(ValidationError, match=f"argument 'x' is a {type(wrong).__name__}; pass an array"):
+            run(x=wrong)
+
+
 @pytest.mark.parametrize(("type_", "number"), [("i8", 300), ("u8", -1), ("i32", 2.5), ("i64", np.nan), ("u64", 2.0**64)])
 def test_integer_arguments_are_values_of_their_types(type_: str, number: float, cpu: Device) -> None:
     """They are not cut to their bits."""

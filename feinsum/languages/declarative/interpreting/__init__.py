@@ -152,6 +152,8 @@ def _bind(machine: Threads, parameter: Declaration, argument: Any) -> None:
         machine.names[name] = argument
         machine.signatures[name] = type_
         return
+    if not hasattr(argument, "dtype") and not isinstance(argument, (list, tuple, int, float, complex)):
+        raise ValidationError(f"argument {name!r} is a {type(argument).__name__}; pass an array, a list or a number")
     data = np.asarray(argument)
     word = type_.name if isinstance(type_, syntax.ScalarType) else type_.dtype or "dtype"
     rank = 0 if isinstance(type_, syntax.ScalarType) else len(type_.extents)

@@ -314,7 +314,7 @@ def _key(arguments: Mapping[str, Any]) -> Any:
     key = tuple((name, _kind(value)) for name, value in arguments.items())
     try:
         hash(key)
-    except TypeError:
+    except (TypeError, ValueError):  # the latter of a memoryview that can be written
         return None
     return key
 

@@ -59,4 +59,4 @@ def _like(value: Any) -> Any:
     """A stand-in for an array where only its shape and type matter."""
     if isinstance(value, (list, int, float)):
         return np.asarray(value)
-    return np.broadcast_to(np.zeros((), value.dtype), value.shape) if hasattr(value, "dtype") else np.asarray(value)
+    return np.broadcast_to(np.zeros((), value.dtype), value.shape) if hasattr(value, "dtype") else value
