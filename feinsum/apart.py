@@ -215,6 +215,8 @@ class _Work:
         error, self._error = self._error, None
         if error is None:
             return self._result
+        if self.abandoned:  # the process ends, and with it the daemon thread that waits for this one
+            raise SystemExit
         try:
             raise error
         finally:

@@ -19,8 +19,13 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
+P = ParamSpec("P")
+T = TypeVar("T")
 _PATIENCE_S = 10.0
 """For calls that do not return, as on a device that hangs."""
 _PAUSE_S = 1e-3
@@ -68,6 +73,24 @@ class Calling:
         """Forget the threads that a process has no more after a fork."""
         here = threading.get_ident()
         self._depths = {thread: depth for thread, depth in self._depths.items() if thread == here}
+
+
+def submit(pool: Executor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Have a thread of a pool call a function; call it here where pools take nothing more.
+
+    They do not once the main thread has ended, though the process goes on while other threads do.
+    """
+    try:
+        return pool.submit(function, *args, **kwargs)
+    except RuntimeError:
+        from concurrent.futures import Future
+
+        done: Future[T] = Future()
+        try:
+            done.set_result(function(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
 
 calling = Calling()

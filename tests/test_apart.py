@@ -301,3 +301,15 @@ def test_filters_of_other_threads_cost_no_candidate(cpu: Device) -> None:
             stopped.set()
             thread.join()
     assert len(transformed.default_entrypoint.instructions) > 0
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, apart_module.Abandoned])
+def test_a_daemon_that_waits_ends_with_the_process_without_a_word(error: type[BaseException]) -> None:
+    """Files that its task needs are removed at the end, and questions are not answered."""
+
+    def work() -> None:
+        apart_module._abandon_all()
+        raise error
+
+    with pytest.raises(SystemExit):
+        apart(work)

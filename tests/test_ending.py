@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -39,6 +40,28 @@ def test_daemon_threads_that_call_kernels_do_not_abort_the_process(call: str) ->
     """They did each time: Python ends such threads inside of C++ that bears no ending."""
     done = subprocess.run([sys.executable, "-c", THREADS.format(call=call)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+MAKING = """
+import threading
+import numpy as np, feinsum as fe
+
+def make():
+    e = fe.einsum("ij,jk->ik", fe.array("A", (6, 4)), fe.array("B", (4, 5)))
+    begun.set()
+    print(fe.generate(e, "cpu")(A=np.ones((6, 4)), B=np.ones((4, 5)))[0, 0])
+
+begun = threading.Event()
+threading.Thread(target=make).start()
+begun.wait()
+"""
+
+
+def test_a_kernel_is_made_after_the_main_thread_has_ended(tmp_path: Path) -> None:
+    """The process waits for its other threads, but pools of threads take nothing more."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", MAKING], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4.0\n", "")
 
 
 def test_the_end_waits_for_calls_and_lets_no_daemon_begin_one() -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from feinsum.ending import after_fork
+from feinsum.ending import after_fork, submit
 from feinsum.errors import DeviceError
 from feinsum.interrupts import load
 
@@ -89,7 +89,7 @@ def build_program(context: cl.Context, source: str, options: Sequence[str] = ())
     """
     import pyopencl as cl
 
-    return _compiler().submit(_build, cl._cl._Program(context, source), (*options, *_capability(context))).result()
+    return submit(_compiler(), _build, cl._cl._Program(context, source), (*options, *_capability(context))).result()
 
 
 def _capability(context: cl.Context) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def wake_compiler(context: cl.Context) -> Future[None]:
             program = cl._cl._Program(context, "__kernel void wake(__global float *x) { x[get_global_id(0)] = 1; }")
             program._build(options=b"", devices=None)
 
-    return _compiler().submit(work)
+    return submit(_compiler(), work)
 
 
 def _build(program: cl._cl._Program, options: Sequence[str] = ()) -> cl.Program:

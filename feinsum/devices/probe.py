@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -32,7 +32,7 @@ from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, ven
 from feinsum.devices.opencl import Address
 from feinsum.devices.profile import DeviceProfile, unknown_profile
 from feinsum.devices.store import cache_directory, locked, read_json, unwritable, write_json
-from feinsum.ending import signal_group
+from feinsum.ending import signal_group, submit
 from feinsum.errors import DeviceError
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ def _recalled(data: Any) -> Probe | None:
 def _probed(libraries: tuple[str, ...]) -> Probe:
     libraries, listed, idle, broken, lasting = _listed(libraries)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = list(pool.map(lambda item: _ask("check", [item["address"]], libraries), listed))
+        answers = _map(pool, lambda item: _ask("check", [item["address"]], libraries), listed)
         found = [
             Finding(DeviceProfile.from_dict(item["profile"]), Address.from_dict(item["address"]), answer.error)
             for item, answer in zip(listed, answers, strict=True)
@@ -220,8 +220,12 @@ def _ask_all(
     def ask(question: tuple[str, list[Any]]) -> _Answer:
         return _ask(question[0], question[1], libraries)
 
-    together = pool.map(ask, questions)
-    return [ask(question) if first.error else first for question, first in zip(questions, list(together), strict=True)]
+    together = _map(pool, ask, questions)
+    return [ask(question) if first.error else first for question, first in zip(questions, together, strict=True)]
+
+
+def _map(pool: ThreadPoolExecutor, ask: Callable[[Any], _Answer], items: Sequence[Any]) -> list[_Answer]:
+    return [answer.result() for answer in [submit(pool, ask, item) for item in items]]
 
 
 @dataclass(frozen=True)
