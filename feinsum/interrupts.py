@@ -9,10 +9,11 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from types import FrameType, ModuleType
+from typing import Any
 
 from feinsum.caches import go_round_damage
 
@@ -29,7 +30,9 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handlers = {number: handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))}
+    handlers: dict[int, Callable[[int, FrameType | None], Any]] = {
+        number: handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))
+    }
     came: list[int] = []
     over = False
 
