@@ -172,11 +172,12 @@ def test_a_word_that_fits_nothing_lists_what_there_is(monkeypatch: pytest.Monkey
         device("volta")
 
 
-def test_a_url_in_place_of_a_device_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("url", ["postgresql://me:s3cr3t@host/records", "me:s3cr3t@host", "host=x password=s3cr3t"])
+def test_a_url_in_place_of_a_device_is_not_repeated(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     """``fe.query(e, url)`` gives the URL as the device, and a URL may hold a password."""
     machine(monkeypatch, (INTEL,))
     with pytest.raises(DeviceError, match=r"a URL is no device.*database=") as raised:
-        device("postgresql://me:s3cr3t@host/records")
+        device(url)
     assert "s3cr3t" not in str(raised.value)
 
 

@@ -151,7 +151,8 @@ def _rank(device: Device) -> tuple[bool, int, bool, int, int]:
 
 def _chosen(word: str, known: Iterable[Device]) -> Device:
     known = tuple(known)
-    if "://" in word:  # the message does not repeat it, as it may hold a password
+    # The message does not repeat what may hold a password; names of processors have spaces around an @.
+    if re.search(r"//|\S@|\bpassword\b", word):
         raise DeviceError("a URL is no device; pass the URL of a store of records as database=")
     fitting = _fitting(word, known)
     usable = next((device for device in fitting if device.usable), None)
