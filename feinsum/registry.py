@@ -26,6 +26,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.interrupts import load
 from feinsum.space import Missed, TransformSpace
+from feinsum.space.attempts import asking, is_deadly
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def matching_spaces(e: BatchedEinsum) -> tuple[TransformSpace, ...]:
 
 
 def _applies(s: TransformSpace, e: BatchedEinsum) -> bool:
-    if is_overdue(s.name):
+    if is_overdue(s.name) or is_deadly(s.code):
         return False
     with Missed(s, "whether it applies"):
         return s.roles(e) is not None
@@ -146,7 +147,7 @@ def _contributed() -> Iterable[TransformSpace]:
 
 def _of_files() -> Iterable[TransformSpace]:
     for path in _files():
-        yield from _spaces_of(_loaded(path, partial(_run_file, path)))
+        yield from _spaces_of(_loaded(path, partial(_run_file, path), f"{path} {_digest(path)}"))
 
 
 def _files() -> list[str]:
@@ -164,12 +165,16 @@ def _run_file(path: str) -> ModuleType:
     return module
 
 
-def _loaded(name: str, load: Callable[[], Any]) -> Any:
-    """The result of `load`; None, with a warning that names file and line, if it fails, as all other spaces go on."""
-    if is_overdue(subject := ("module", name)):
+def _loaded(name: str, load: Callable[[], Any], code: str = "") -> Any:
+    """The result of `load`; None, with a warning that names file and line, if it fails, as all other spaces go on.
+
+    :param code: the file with a digest of what is in it, so that it is tried again once it is mended; else the module.
+    """
+    code = code or name
+    if is_overdue(subject := ("module", name)) or is_deadly(code):
         return None
     try:
-        with TimedStep(subject, f"loading the transform spaces of '{name}'"):
+        with TimedStep(subject, f"loading the transform spaces of '{name}'"), asking(code):
             return load()
     except MemoryError:
         raise

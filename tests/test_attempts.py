@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from plugins import install
 
 import feinsum as fe
 from feinsum.devices import Device
-from feinsum.generate.attempts import SUFFIX, attempt
+from feinsum.space.attempts import SUFFIX, attempt
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome, Trial
 
@@ -106,6 +108,46 @@ def test_each_configuration_takes_down_one_process(tmp_path: Path, environment: 
         ends.append(follow(own, program).returncode)
     assert 0 < sum(status != 0 for status in ends) <= 3
     assert ends[3:] == [0, 0, 0]
+
+
+ASKED = {
+    "its pattern": 'pattern=lambda e: ctypes.string_at(0), parameters={"way": (1, 2)}',
+    "its parameters": 'pattern="abc,c->ba", parameters=lambda p: os._exit(7)',
+    "its constraint": 'pattern="abc,c->ba", parameters={"way": (1, 2)}, constraint=lambda p, c: os.abort()',
+    "its file": 'pattern="abc,c->ba", parameters={"way": os._exit(3)}',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_space_that_ends_the_process_when_it_is_asked_does_so_once(
+    asked: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """It is left out then, until it changes or an hour has passed."""
+    file, cache = tmp_path / "own.py", tmp_path / "cache"
+    own = {**environment, "FEINSUM_DATABASE": str(tmp_path / "none.sqlite"), "FEINSUM_TRANSFORMS": str(file)}
+    own["PYTHONPATH"] = str(Path(__file__).parents[1])
+    deadly = f"""
+import ctypes, os
+from feinsum.space import space
+
+@space(version=1, rank=9, {ASKED[asked]})
+def deadly(t_unit, match, problem, *, way):
+    'Ends the process.'
+    return t_unit
+"""
+    file.write_text(deadly)
+    ends = [follow(own) for _ in range(3)]
+    assert ends[0].returncode != 0
+    assert [end.returncode for end in ends[1:]] == [0, 0], ends[1].stderr
+    assert "is left out for an hour, as a process died in it" in ends[1].stdout
+    notes = list((cache / "feinsum" / "spaces").iterdir())
+    assert len(notes) == 1
+    notes[0].write_text(f"!{time.time() - 3601:.0f}")
+    shutil.rmtree(cache / "feinsum" / "kernels")  # where the answer is kept
+    assert follow(own).returncode != 0
+    file.write_text(deadly.replace("way", "other"))
+    assert follow(own).returncode != 0
 
 
 def test_an_attempt_that_ends_well_leaves_nothing(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from feinsum.devices.store import cache_directory, locked
 assert processors_allowed() >= 1
 with locked(cache_directory() / "a.lock", 0, 0.1) as ours:
     assert not ours
-from feinsum.generate.attempts import attempt
+from feinsum.space.attempts import attempt
 with attempt(cache_directory(), "key") as attempted:
     assert not attempted.died
 import feinsum.tune.autotune, feinsum.tune.batch, feinsum.tune.cluster

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from feinsum.devices.store import cache_directory
-from feinsum.generate.attempts import SUFFIX
+from feinsum.space.attempts import SUFFIX
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from feinsum.compile.program import Program
 from feinsum.devices import Device
 from feinsum.ending import calling
 from feinsum.errors import FeinsumError, TransformError, ValidationError
-from feinsum.generate.attempts import Attempt, attempt
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import code_fingerprint
 from feinsum.registry import file_digests
 from feinsum.space import Instance
+from feinsum.space.attempts import Attempt, attempt
 
 if TYPE_CHECKING:
     from feinsum.space import TransformSpace

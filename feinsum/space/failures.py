@@ -8,6 +8,7 @@ from types import TracebackType
 
 from feinsum.apart import TimedStep
 from feinsum.errors import told
+from feinsum.space.attempts import asking
 from feinsum.space.space import TransformSpace
 
 logger = logging.getLogger(__name__)
@@ -45,13 +46,20 @@ class Missed:
         self._space, self._question, self._expected, self._passing = space, question, expected, passing
         self.error: Exception | None = None
         self._asked = TimedStep(subject or space.name, f"asking space '{space.name}' {question}", answer=answer)
+        self._noted = asking(space.code)
 
     def __enter__(self) -> Missed:
-        self._asked.__enter__()
+        self._noted.__enter__()
+        try:
+            self._asked.__enter__()
+        except BaseException:
+            self._noted.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         self._asked.__exit__(kind, error, trace)
+        self._noted.__exit__(None, None, None)
         if not isinstance(error, Exception) or isinstance(error, (MemoryError, self._passing)):
             return False
         self.error = error

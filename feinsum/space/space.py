@@ -136,6 +136,11 @@ class TransformSpace:
         return (self.function.__doc__ or "").strip()
 
     @cached_property
+    def code(self) -> str:
+        """The module and the name of its function, and its version."""
+        return f"{self.function.__module__}.{self.function.__qualname__}@{self.version}"
+
+    @cached_property
     def described(self) -> Mapping[str, tuple[Parameter, ...]]:
         """The meanings of each parameter, from the fields of the plan; empty for a space that is written with moves."""
         return described_parameters(get_type_hints(self.plan)["return"]) if self.plan else {}

@@ -1,4 +1,4 @@
-"""Attempts: a kernel that takes the process down as it is built or checked does so once.
+"""Attempts: a kernel that takes the process down as it is built or checked does so once, and so does a space when asked.
 
 An attempt leaves a note in the cache's directory and removes it however it ends, unless the process dies::
 
@@ -8,19 +8,31 @@ An attempt leaves a note in the cache's directory and removes it however it ends
     note with a verdict    -> that one failed, too: never try again
 
 The lock is the kernel's (``flock``), so it goes with the process that holds it.
+
+Spaces that come with feinsum are not noted when they are asked, which is done often.  Another one at which a process died
+is left out for an hour, as a machine may have killed the process for a reason of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import logging
 import os
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from feinsum.devices.store import lock_now, opened
+from feinsum.devices.store import cache_directory, lock_now, opened
+
+logger = logging.getLogger(__name__)
 
 SUFFIX = ".trying"
+_OURS = "feinsum.transforms."
+_LEFT_OUT_S = 3600.0
 _LONGEST = 4096
 """Bytes of a note."""
 
@@ -78,3 +90,42 @@ def _lock(path: Path) -> int | None:
         os.close(note)
         return None
     return note
+
+
+def asking(code: str) -> AbstractContextManager[object]:
+    """Around a question to a space, or the import of a module of spaces; an end of the process in between is noted.
+
+    :param code: the module of the space, with its name and version, or the module.
+    """
+    return contextlib.nullcontext() if code.startswith(_OURS) else attempt(cache_directory() / "spaces", _key(code))
+
+
+@lru_cache(maxsize=256)
+def is_deadly(code: str) -> bool:
+    """Whether a process died in the last hour when it asked, or imported, that code; it is told once.
+
+    :param code: as for :func:`asking`.
+    """
+    if code.startswith(_OURS):
+        return False
+    with attempt(cache_directory() / "spaces", _key(code)) as noted:
+        now = time.time()
+        died_s = _seconds(noted.verdict, now) if noted.died else -_LEFT_OUT_S
+        noted.stays = noted.died and now - died_s < _LEFT_OUT_S
+        noted.verdict = f"{died_s:.0f}"
+    if noted.stays:
+        logger.warning(
+            "'%s' is left out for an hour, as a process died in it; a change of its version or file ends that", code
+        )
+    return noted.stays
+
+
+def _key(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()[:32]
+
+
+def _seconds(text: str, default: float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return default
