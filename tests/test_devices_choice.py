@@ -166,10 +166,11 @@ def test_choosing_an_unusable_device_says_why_it_is_unusable(monkeypatch: pytest
 
 
 def test_a_word_that_fits_nothing_lists_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And how to get a device."""
+    """Without advice for machines that have no device, as one of this machine works."""
     machine(monkeypatch, (INTEL, POCL))
-    with pytest.raises(DeviceError, match=r"no OpenCL device fits 'volta'.*cpu:intel:.*cpu:pocl:.*pip install '\.\[cpu\]'"):
+    with pytest.raises(DeviceError, match=r"no OpenCL device fits 'volta'.*cpu:intel:.*cpu:pocl:") as caught:
         device("volta")
+    assert "pip install" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:s3cr3t@host/records", "me:s3cr3t@host", "host=x password=s3cr3t"])

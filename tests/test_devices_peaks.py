@@ -179,7 +179,7 @@ def test_a_kernel_that_exceeds_the_peaks_has_them_measured_again(
     with monkeypatch.context() as patch:
         patch.setattr(peaks.time, "time", lambda: long_ago)
         remember_peaks(cpu.profile, real)
-    assert "of what the device can do now: the record was measured when, or where" in kernel.explain()
+    assert "of what the device can do now: it was faster when the record was measured" in kernel.explain()
     assert known.peaks.launch_s == 1.0
     assert ["are exceeded" in message for message in caplog.messages] == [True]
     kernel.explain()

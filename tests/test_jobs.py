@@ -105,7 +105,7 @@ MALFORMED = {
     "no table": ("einsum = 3", r"there is no \[\[einsum\]\]"),
     "unknown key": (
         "tirals = 3\n" + einsum(),
-        r"the top of the file has the key 'tirals'; known are devices, .*; each einsum is a table \[\[einsum\]\]",
+        r"the top of the file has the key 'tirals'; known are database, devices, .*; each einsum is a table \[\[einsum\]\]",
     ),
     "steps at another time": (einsum(steps='"often"'), "steps is 'often'"),
     "unknown key of one": (einsum(size="3"), r"\[\[einsum\]\] 1 has the key 'size'; known are"),

@@ -161,7 +161,7 @@ def test_the_verdict_on_ways_is_kept(cpu: Device, tmp_path: Path) -> None:
     )
     assert decided is not None
     record = decided.winner
-    assert record.message == "2 (2 to 2) times as fast at 95% as program y=product"
+    assert record.message == "2 times as fast (95% interval 2 to 2) as program y=product"
     alone = fe.Database(tmp_path / "winner.sqlite")
     alone.add(record)
     kernel = fe.build(fe.program(text, "declarative"), device=cpu, database=alone)

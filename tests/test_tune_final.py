@@ -201,9 +201,9 @@ def test_a_final_says_how_sure_it_is(task: Task) -> None:
     assert [c.verdict for c in decided.comparisons] == ["tie", "faster"]
     tie, verdict = said[0].split("; ")
     assert tie.startswith("as quick, within 2%: generic ")
-    assert verdict.startswith("1.3 (1.3 to 1.3) times as fast at 95% as generic ")
+    assert verdict.startswith("1.3 times as fast (95% interval 1.3 to 1.3) as generic ")
     final.decide(rounds[:3], records, lambda record: 0 if record is records["a"] else 1, remember)
-    assert "1.3 times as fast, undecided after 3 rounds, as generic " in said[1]
+    assert "1.3 times as fast (inconclusive after 3 rounds) as generic " in said[1]
 
 
 def test_the_time_limit_of_a_paused_worker_stands_still(cpu: Device) -> None:

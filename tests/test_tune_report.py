@@ -72,7 +72,7 @@ def test_the_table_begins_with_the_winner(report: TuningReport) -> None:
         "order=<ij> unroll=True width=1",
     ]
     assert rest[2:] == [
-        "as quick as the first, which is the simplest of them: tiles: order=<ji> unroll=False width=1",
+        "the first is the simplest of those that are equally fast; the others are tiles: order=<ji> unroll=False width=1",
         "4 configurations are within 5% of the best",
         "what matters in tiles@3: width 100%, unroll 0%, order 0%; interactions and noise 0%",
         "14 configurations in 12 s; 1 wrong, 1 timeout; records in records.sqlite",

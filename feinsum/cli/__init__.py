@@ -123,8 +123,10 @@ def _drop_output() -> None:
 
 
 def _advice(error: click.UsageError) -> str:
-    """Click's message, with advice on a common mistake: ``--size i=4 j=5``."""
+    """Click's message, with advice on common mistakes: ``--size i=4 j=5``, ``tune -v``."""
     message = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption) and error.option_name in ("-v", "--verbose"):
+        return f"{message}; it stands before the command, as in feinsum -v tune"
     extra = message.startswith("Got unexpected extra argument") and "=" in message
     return f"{message}; several lengths are joined by commas, as in --size i=4,j=5" if extra else message
 

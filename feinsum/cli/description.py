@@ -190,8 +190,8 @@ def _matrix(
         return [[tuple(name.strip() for name in entry.split("*")) for entry in row.split(",")] for row in rows]
     if shaped and len(shaped) != count:
         raise click.UsageError(
-            f"--shape is given {len(shaped)} times but '{subscripts}' has {count} operands;"
-            " give it for each, in order, or name the operands with --row"
+            f"'{subscripts}' has {count} operands, but the number of --shape is {len(shaped)};"
+            " give one for each operand, in order, or name the operands with --row"
         )
     return [[(name,) for name in shaped or _default_names(count)]]
 

@@ -118,7 +118,7 @@ def explain(request: Request, device: str | None, database: str | None, form: st
     if chosen is None:
         found["device"] = f"none here; --device explains for one of {', '.join(p.id for p in _known_profiles())}"
     else:
-        there = "" if chosen.usable else " where the device is"
+        there = "" if chosen.usable else " on its machine"
         unknown = f"unknown; `feinsum devices --measure` measures the peaks{there}"
         found["least time"] = duration(least_s) if least_s else unknown
         found["candidates"] = choices
@@ -144,12 +144,13 @@ def _here_or_known(name: str | None) -> Device | None:
     word = (name or os.environ.get(VARIABLE) or "").strip().lower()
     try:
         return choose(word)
-    except DeviceError:
+    except DeviceError as error:
         if not word:
             return None
-        known = [profile for profile in _known_profiles() if word in profile.id or word in profile.name.lower()]
+        profiles = _known_profiles()
+        known = [profile for profile in profiles if word in profile.id or word in profile.name.lower()]
         if not known:
-            raise
+            raise type(error)(f"{error}.  explain also takes {', '.join(profile.id for profile in profiles)}") from None
         return Device(known[0], why="this machine has none")
 
 

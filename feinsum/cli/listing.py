@@ -79,8 +79,8 @@ def _print_devices(found: tuple[Device, ...]) -> None:
     for device in found:
         peaks = device.known_peaks
         if peaks is not None and peaks.processor_share < BUSY:
-            left = f"other processes left {peaks.processor_share:.0%} of {device.id} to the measuring of its peaks"
-            say(f"{left}; measure again on an idle machine with --measure")
+            had = f"{device.id}: the measurement of the peaks had {peaks.processor_share:.0%} of the processor"
+            say(f"{had}, other processes the rest; repeat it on an idle machine with --measure")
     if any(device.usable and device.known_peaks is None for device in found):
         say("peaks (-) are measured when they are first needed, or by --measure")
 

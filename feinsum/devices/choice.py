@@ -109,8 +109,8 @@ def way_out() -> str:
     full = unwritable()
     if full:
         return f"{full}, and drivers need room for what they compile: make some, or set XDG_CACHE_HOME and TMPDIR"
-    chosen = users_choice()
-    only = [f"{icd.VARIABLE}={chosen} names the only drivers that are looked at"] if chosen else []
+    # Without its value, since `activate` has put a directory of ours in place of the user's.
+    only = [f"{icd.VARIABLE} is set, so feinsum loads only the drivers that it names"] if users_choice() else []
     runtime = f"{how_to_install('cpu')} brings one for x86-64 CPUs that needs no root and no system package"
     return "; ".join((*idle_drivers(), *only, runtime))
 
@@ -164,7 +164,9 @@ def _chosen(word: str, known: Iterable[Device]) -> Device:
     there = "; ".join(f"{device}{': ' + device.why if device.why else ''}" for device in (fitting or known)) or "none"
     # A kind may be missing on one machine of many; any other word that fits nothing is a slip.
     is_unknown = word and not fitting and word.partition(":")[0] not in KINDS and any(device.usable for device in known)
-    raise (UnknownDeviceError if is_unknown else DeviceError)(f"{wanted}.  Found: {there}.  {way_out()}")
+    if is_unknown:
+        raise UnknownDeviceError(f"{wanted}.  Found: {there}")
+    raise DeviceError(f"{wanted}.  Found: {there}.  {way_out()}")
 
 
 def _fitting(word: str, known: Iterable[Device]) -> list[Device]:

@@ -95,9 +95,9 @@ def measure(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> P
     found = settled(partial(_measured, profile, context, device))
     if found.processor_share < BUSY:
         _log.warning(
-            "other processes, or a limit, left %.0f%% of %s to the measuring of its peaks",
-            100 * found.processor_share,
+            "%s: the measurement of the peaks had %.0f%% of the processor; other processes or a limit took the rest",
             profile.id,
+            100 * found.processor_share,
         )
     return found
 

@@ -141,7 +141,7 @@ def _share(kernel: Kernel, r: TuningRecord, t: float) -> str:
     fraction = share() if again else fraction
     said = f"{fraction:.0%} of what the device can do"
     if fraction > EXCESS:
-        return f"{said} now: the record was measured when, or where, it could do more; see `feinsum devices --measure`"
+        return f"{said} now: it was faster when the record was measured, or was another; see `feinsum devices --measure`"
     return f"{said}; its peaks had been measured on a busy machine, and were measured again" if again else said
 
 

@@ -191,7 +191,7 @@ def program(text_or_path: str | PathLike[str], language: str | None = None, stri
     :param language: ``"tensor"``, ``"immediate"`` or ``"declarative"``; by default what the suffix or the first word says.
     :param strict: refuse what departs from the letter of the grammar, which otherwise is accepted with a warning.
     :raises LanguageError: with every error of the text.
-    :raises FeinsumError: if it cannot be told in which language the text is.
+    :raises FeinsumError: if neither the suffix nor the first word tells the language.
     """  # noqa: E501
     source, suffix = _source(text_or_path)
     chosen = _choose(source, suffix, language)
@@ -217,7 +217,13 @@ def _choose(source: Source, suffix: str, name: str | None) -> Language:
         if name not in LANGUAGES:
             raise FeinsumError(f"there is no language {name!r}; known are {known}")
         return LANGUAGES[name]
-    for language in LANGUAGES.values():
-        if suffix in language.suffixes or (not suffix and re.match(language.beginning, source.text)):
-            return language
-    raise FeinsumError(f"it cannot be told in which language {source.name} is: say language=, one of {known}")
+    languages = LANGUAGES.values()
+    by_suffix = (language for language in languages if suffix in language.suffixes)
+    by_beginning = (language for language in languages if re.match(language.beginning, source.text))
+    found = next(by_suffix, None) or next(by_beginning, None)
+    if found is None:
+        raise FeinsumError(
+            f"neither the suffix nor the first word of {source.name} tells its language;"
+            f" give language=, on the command line --language, one of {known}"
+        )
+    return found

@@ -105,10 +105,11 @@ def tie_message(ties: Sequence[TuningRecord]) -> str:
 def _verdict(found: PairedComparison, other: TuningRecord) -> str:
     """How the winner compares with the fastest of those that are slower."""
     if found.verdict == "faster":
-        interval = f"({found.low:.3g} to {found.high:.3g})"
-        return f"{found.ratio:.3g} {interval} times as fast at {found.confidence:.0%} as {_kernel(other)}"
-    between = f", {found.low:.3g} to {found.high:.3g}" if found.low > 0 else ""
-    return f"{found.ratio:.3g} times as fast, undecided after {found.rounds} rounds{between}, as {_kernel(other)}"
+        how = f"{found.confidence:.0%} interval {found.low:.3g} to {found.high:.3g}"
+    else:
+        between = f", interval {found.low:.3g} to {found.high:.3g}" if found.low > 0 else ""
+        how = f"inconclusive after {found.rounds} rounds{between}"
+    return f"{found.ratio:.3g} times as fast ({how}) as {_kernel(other)}"
 
 
 def _kernel(record: TuningRecord) -> str:

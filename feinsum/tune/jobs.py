@@ -115,8 +115,9 @@ def read_jobs(path: str | os.PathLike[str]) -> JobFile:
 
 
 def _job_file(data: Mapping[str, Any], directory: Path) -> JobFile:
-    common = {key: value for key, value in data.items() if key not in ("einsum", "program", "database")}
-    _check_keys(common, _COMMON, "the top of the file", "; each einsum is a table [[einsum]]")
+    top = {key: value for key, value in data.items() if key not in ("einsum", "program")}
+    _check_keys(top, {"database", *_COMMON}, "the top of the file", "; each einsum is a table [[einsum]]")
+    common = {key: value for key, value in top.items() if key != "database"}
     database = _text("database", data["database"]) if "database" in data else None
     if database is not None and "://" not in database:
         database = str(directory / Path(database).expanduser())

@@ -215,7 +215,7 @@ class TuningReport:
         notes = [f"step {step.summary}" for step in self.steps]
         if self.final is not None and self.final.ties:
             tied = "; ".join(map(self._kernel, self.final.ties))
-            notes.append(f"as quick as the first, which is the simplest of them: {tied}")
+            notes.append(f"the first is the simplest of those that are equally fast; the others are {tied}")
         if self.final is not None and self.final.verdict:
             notes.append(f"the best is {self.final.verdict}")
         if len(near := self.near_best()) > 1:

@@ -47,12 +47,12 @@ def read(source: Source, findings: Findings) -> Function | None:
         block: Block = GRAMMAR.parse(tokens, ACTIONS)
     except UnexpectedTokenError as error:
         token = error.token
-        found = "the end of the text" if token.kind == END else "the end of the line" if token.kind == "SEP" else ""
+        found = "end of the text" if token.kind == END else "end of the line" if token.kind == "SEP" else ""
         words = named(error.expected, GRAMMAR.tables, WORDS)
         shown = ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
         elsewhere, end = as_elsewhere(tokens, error.index, "'//' or '#'")
         start = token.start - 1 if elsewhere and token.text == "=" else token.start
-        message = elsewhere or f"unexpected {found or repr(token.text)}, where {shown} may stand"
+        message = elsewhere or f"unexpected {found or repr(token.text)}; expected {shown}"
         findings.error("syntax", Span(start, max(end, token.end, token.start + 1)), message, _hints(token, elsewhere))
         return None
     except TooDeepError as error:

@@ -130,15 +130,13 @@ def _instruction_expected(expected: frozenset[str]) -> bool:
 
 def _explain(error: UnexpectedTokenError) -> str:
     token, expected = error.token, error.expected
-    found = "the end of the text" if token.kind == END else f"'{token.text}'"
+    found = "end of the text" if token.kind == END else f"'{token.text}'"
     if _instruction_expected(expected):
         if token.kind == UNKNOWN and token.text[0].isalpha():
             return f"there is no instruction {found}"
-        return f"unexpected {found}, where an instruction or '}}' stands"
+        return f"unexpected {found}; expected an instruction or '}}'"
     words = named(expected, GRAMMAR.tables, WORDS)
-    return (
-        f"unexpected {found}, where {' or '.join([', '.join(words[:-1]), words[-1]] if len(words) > 1 else words)} stands"
-    )
+    return f"unexpected {found}; expected {' or '.join([', '.join(words[:-1]), words[-1]] if len(words) > 1 else words)}"
 
 
 _TYPES: Final = {

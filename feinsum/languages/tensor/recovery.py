@@ -64,14 +64,14 @@ def explain(error: UnexpectedTokenError, tokens: Sequence[Token]) -> str:
     token, expected = error.token, error.expected
     if elsewhere := as_elsewhere(tokens, error.index, "';'")[0]:
         return elsewhere
-    found = "the end of the text" if token.kind == END else f"'{token.text}'"
+    found = "end of the text" if token.kind == END else f"'{token.text}'"
     if _starts_instruction(expected):
         if token.kind == UNKNOWN and (token.text[0].isalpha()):
             return f"there is no instruction {found}"
         more = " or '}'" if "RBRACE" in expected else ""
-        return f"unexpected {found}, where an instruction{more} stands"
+        return f"unexpected {found}; expected an instruction{more}"
     words = named(expected - INSTRUCTION_STARTS - ({"ARROW"} if "COLON" in expected else set()), GRAMMAR.tables, WORDS)
-    return f"unexpected {found}, where {_or(words)} stands"
+    return f"unexpected {found}; expected {_or(words)}"
 
 
 def _or(words: Sequence[str]) -> str:
