@@ -38,7 +38,7 @@ COMMANDS = {
     "ladder": Entry("how well the ladder chooses for problems that were never tuned", "ladder"),
     "samplers": Entry("how quickly each sampler finds fast configurations", "samplers"),
     "canonical": Entry("how long canonical forms take", "canonical"),
-    "demo": Entry("tune three einsums and compare with numpy", "demo"),
+    "demo": Entry("look up or tune three einsums and compare with numpy", "demo"),
     "tour": Entry("run the commands of the first ten minutes and write down what they print", "tour"),
 }
 
