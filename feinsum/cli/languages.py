@@ -272,6 +272,8 @@ def _print_trial(trial: Trial) -> None:
                 if one.size <= _MOST_SHOWN:
                     say(one)
     if trial.deviation is not None:
-        say(f"compared with the interpreter: the largest difference is {trial.deviation:.2g} times the largest number")
+        say(
+            f"compared with the interpreter: the largest difference is {trial.deviation:.2g}, relative to the largest value"
+        )
     if trial.median_s is not None:
         say(f"median of {len(trial.samples_s)} calls: {duration(trial.median_s)}")
