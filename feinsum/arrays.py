@@ -119,7 +119,8 @@ def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
     try:
         result: np.dtype[Any] = np.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise DTypeError(f"{dtype!r}, the type of '{name}', is not a data type: {error}") from None
+        why = "the axes of a shape are one tuple, as in (3, 4)" if isinstance(dtype, int) else error
+        raise DTypeError(f"{dtype!r}, the type of '{name}', is not a data type: {why}") from None
     result = result.newbyteorder("=")
     if result not in DTYPES:
         hint = "; convert it to float32, whose range holds it" if result == np.float16 else ""

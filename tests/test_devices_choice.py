@@ -165,11 +165,12 @@ def test_choosing_an_unusable_device_says_why_it_is_unusable(monkeypatch: pytest
         device("pocl")
 
 
-def test_a_word_that_fits_nothing_lists_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("word", ["volta", "gpu"])
+def test_a_word_that_fits_nothing_lists_what_there_is(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     """Without advice for machines that have no device, as one of this machine works."""
     machine(monkeypatch, (INTEL, POCL))
-    with pytest.raises(DeviceError, match=r"no OpenCL device fits 'volta'.*cpu:intel:.*cpu:pocl:") as caught:
-        device("volta")
+    with pytest.raises(DeviceError, match=rf"no OpenCL device fits '{word}'.*cpu:intel:.*cpu:pocl:") as caught:
+        device(word)
     assert "pip install" not in str(caught.value)
 
 

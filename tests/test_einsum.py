@@ -472,6 +472,7 @@ def test_lengths_are_given_by_name(call: Callable[..., Any]) -> None:
             lambda: fe.timeit(GRADIENT, sizes={"E": 0}),
             "index 'e' of 'xre,rij,ej->xei' is empty, so there is nothing to time",
         ),
+        (lambda: fe.array("A", 3, 4), r"4, the type of 'A', is not a data type: the axes of a shape are one tuple"),
         (lambda: fe.array("A", 3, "f4,x"), "'f4,x', the type of 'A', is not a data type"),
         (lambda: fe.timeit(GRADIENT, sizes={"E": 3}, seconds=-1), "seconds is -1; it is 0 or more"),
     ],

@@ -104,15 +104,15 @@ def describe_devices(refresh: bool = False) -> list[dict[str, Any]]:
     ]
 
 
-def way_out() -> str:
-    """Advice for a user without a usable device."""
+def way_out(works: bool = False) -> str:
+    """Advice for a user without a usable device, or without the one that was asked for, where another works."""
     full = unwritable()
     if full:
         return f"{full}, and drivers need room for what they compile: make some, or set XDG_CACHE_HOME and TMPDIR"
     # Without its value, since `activate` has put a directory of ours in place of the user's.
     only = [f"{icd.VARIABLE} is set, so feinsum loads only the drivers that it names"] if users_choice() else []
     runtime = f"{how_to_install('cpu')} brings one for x86-64 CPUs that needs no root and no system package"
-    return "; ".join((*idle_drivers(), *only, runtime))
+    return "; ".join((*idle_drivers(), *only, *([] if works else [runtime])))
 
 
 def _probed(refresh: bool, before: Iterable[Device]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
@@ -162,11 +162,11 @@ def _chosen(word: str, known: Iterable[Device]) -> Device:
     if fitting and word:
         wanted = f"no OpenCL device that fits {word!r} is usable"
     there = "; ".join(f"{device}{': ' + device.why if device.why else ''}" for device in (fitting or known)) or "none"
+    works = any(device.usable for device in known)
     # A kind may be missing on one machine of many; any other word that fits nothing is a slip.
-    is_unknown = word and not fitting and word.partition(":")[0] not in KINDS and any(device.usable for device in known)
-    if is_unknown:
-        raise UnknownDeviceError(f"{wanted}.  Found: {there}")
-    raise DeviceError(f"{wanted}.  Found: {there}.  {way_out()}")
+    is_unknown = word and not fitting and word.partition(":")[0] not in KINDS and works
+    message = ".  ".join(filter(None, (wanted, f"Found: {there}", way_out(works))))
+    raise (UnknownDeviceError if is_unknown else DeviceError)(message)
 
 
 def _fitting(word: str, known: Iterable[Device]) -> list[Device]:
