@@ -270,8 +270,7 @@ class DeclarativeKernel:
         """The steps of the last call, and what was said of alternatives."""
         if self._last is None:
             return f"{self._function.name} on {self.device.id}: made when it is first called, for the lengths of that call"
-        made = len(self._last.steps)
-        lines = [f"{self._function.name} on {self.device.id}, in {made} step{'' if made == 1 else 's'}"]
+        lines = [f"{self._function.name} on {self.device.id}, in {len(self._last.steps)} steps"]
         for count, (step, action) in enumerate(zip(self._last.steps, self._last.actions, strict=True)):
             arrays = [(e.array, e.shape) for e in step.equations]
             arrays += [(step.scope.array, step.scope.shape)] if isinstance(step, TileStep) else []
