@@ -147,3 +147,12 @@ def test_a_heat_decides(record_wins: bool, cpu: Device, store: str, monkeypatch:
     keep(store, cpu, of_each_space(cpu, 6), seconds=SLOW_S / 2)
     found = fe.generate(E, cpu, store, AT)
     assert (found.rung, "doubted" in found.explain()) == ("exact", False)
+
+
+def test_a_record_that_is_quicker_than_its_model_is_doubted_if_its_rival_may_be_too(cpu: Device, store: str) -> None:
+    """The cost model may err alike about two kernels of one einsum; what is far quicker than it expects of any rules."""
+    rival_s = favourites(instance(cpu))[0].expected_s
+    keep(store, cpu, [generic(cpu)], seconds=rival_s / 1.5)
+    assert first(store, cpu).doubt
+    keep(store + ".quick", cpu, [generic(cpu)], seconds=rival_s / 3)
+    assert not first(store + ".quick", cpu).doubt
