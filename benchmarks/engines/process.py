@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import subprocess
 import sys
 import tempfile
@@ -88,7 +88,10 @@ class EngineProcess:
             process.stdin.flush()
         except BrokenPipeError:
             raise FailedError(self._post_mortem()) from None
-        if not select.select([process.stdout], [], [], timeout_s)[0]:
+        with selectors.DefaultSelector() as ready:  # select() knows 1024 files
+            ready.register(process.stdout, selectors.EVENT_READ)
+            is_ready = bool(ready.select(timeout_s))
+        if not is_ready:
             self.close()
             raise CutOffError(f"no answer to '{do}' within {timeout_s:g} s")
         line = process.stdout.readline()
