@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -30,10 +31,22 @@ from benchmarks.peers.arrays import Numpy, OptEinsum, Tblis
 from benchmarks.peers.base import Engine
 from benchmarks.peers.loops import loops_source
 from benchmarks.peers.matrices import Libxsmm, Matrices, Onemkl
-from benchmarks.rows import Row, best_peer, fraction, geometric_mean, headline, modern, read_rows, speed_up, summary
+from benchmarks.rows import (
+    Row,
+    best_peer,
+    fraction,
+    geometric_mean,
+    headline,
+    modern,
+    read_rows,
+    seconds,
+    speed_up,
+    summary,
+)
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+THREADS = (ROOT / "doc" / "guides" / "threads.rst").read_text(encoding="utf-8")
 
 
 def small(name: str) -> fe.BatchedEinsum:
@@ -384,3 +397,24 @@ def test_programs_are_measured_against_the_faster_copy(tmp_path: Path) -> None:
     assert of_cpu.title == "On ``cpu:some``, 2026-11-23"
     assert "0.70 (copy)" in of_cpu.lines[0]
     assert [line[3] for line in of_gpu.lines] == ["0.80 (peak copy)"]
+
+
+def test_the_page_of_threads_has_the_figures_of_its_rows() -> None:
+    """Geometric means over the last run of each case, and medians of what was measured next to it."""
+    last: dict[int, dict[str, Row]] = {}
+    for row in read_rows(RESULTS / "xeon-sapphire-rapids" / "scaling.jsonl"):
+        last.setdefault(row["machine"]["cores"], {})[row["case"]] = row
+    table = re.findall(r"^(\d+) +(\d+) +(\d+) +([\d.]+)(?: \((\d+) einsums\))? +([\d.]+)$", THREADS, re.MULTILINE)
+    assert [int(line[0]) for line in table] == sorted(last)
+    for cores, bandwidth, rate, speed, count, roofline in table:
+        rows = last[int(cores)]
+        measured = (
+            f"{median(r['peaks']['copy_bytes_per_s'] for r in rows.values()) / 1e9:.0f}",
+            f"{median(r['peaks']['fp64_flops_per_s'] for r in rows.values()) / 1e9:.0f}",
+            f"{geometric_mean(seconds(last[1][case]) / seconds(row) for case, row in rows.items()):.1f}",
+            len(rows),
+            f"{geometric_mean(map(fraction, rows.values())):.2f}",
+        )
+        assert measured == (bandwidth, rate, f"{float(speed):.1f}", int(count or 10), roofline)
+    over_torch = [geometric_mean(seconds(r, "torch") / seconds(r) for r in last[cores].values()) for cores in (1, 16)]
+    assert "{:.1f} times as fast as torch on one core, and {:.1f} times on 16".format(*over_torch) in THREADS
