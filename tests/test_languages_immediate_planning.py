@@ -203,6 +203,13 @@ def test_no_orders_of_several_outputs_have_fewer_operations(e: Expression, data:
     assert _operations(program) <= least
 
 
+def test_outputs_share_a_product_whose_order_is_not_the_best_of_one() -> None:
+    """The product ``abc,abd`` is computed once: two outputs take 12 operations by it, and 13 by the best order of one."""
+    e = Expression(("a", "abc", "abd"), "acd", {"a": 1, "b": 1, "c": 1, "d": 3}, 8)
+    planner, rows = Planner(e, tree_of([(0, 1)] * 2, 3)), [("x", "x", "x")] * 2
+    assert total_work(planner, rows, trees_together(planner, rows, tree_of([(0, 1)] * 2, 3))) == 12
+
+
 def _shared_work(planner: Planner, rows: Any, trees: Any) -> int:
     """Operations of some outputs; a partial result is known by how it is made."""
     seen: dict[Any, int] = {}

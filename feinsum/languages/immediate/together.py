@@ -15,6 +15,10 @@ from feinsum.languages.immediate.planner import Operands, Planner, Tree
 MOST_ENUMERATED: Final = 6
 """Operands of which every tree is looked at: 945 of six."""
 _SLACK: Final = 1.25
+"""Operations of a tree on its own over those of the best one, up to which it is looked at."""
+_FEW_TREES: Final = 15
+"""Those of four operands.  Of so few, each is looked at that may be the better one for all outputs together: one tree takes
+at least its own operations, and the best one at most so many for each output."""
 _MOST_TREES: Final = 64
 """Of one output."""
 _MOST_VISITED: Final = 1 << 16
@@ -49,7 +53,8 @@ def trees_together(planner: Planner, rows: Sequence[Sequence[Hashable]], given: 
     found = list(_trees(operands)) if len(operands) <= MOST_ENUMERATED else [given, _in_turn(len(operands))]
     flops = [sum(planner.work_of(tree).values()) for tree in found]
     kept = sorted(range(len(found)), key=lambda k: (flops[k], planner.text(found[k])))
-    kept = [k for k in kept if flops[k] <= _SLACK * flops[kept[0]]][:_MOST_TREES]
+    slack = _SLACK if len(found) > _FEW_TREES else max(_SLACK, len(rows))
+    kept = [k for k in kept if flops[k] <= slack * flops[kept[0]]][:_MOST_TREES]
     choices = [found[k] for k in kept]
     each = [[_candidate(planner, tree, row, number) for tree in choices] for number, row in enumerate(rows)]
     same = [_candidate(planner, given, row, number) for number, row in enumerate(rows)]
