@@ -24,6 +24,7 @@ from benchmarks.engines.problem import Values
 from benchmarks.measure import Contest, Sampler, clock_of, hold, peer_samplers, sampler
 from benchmarks.peers import peer_versions
 from benchmarks.peers.base import Work
+from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.lowering.target import choose_target
 from feinsum.languages.tensor.running.kernel import GeneralKernel
 from feinsum.timing.races import Race
@@ -42,7 +43,7 @@ def ours(case: Case, given: Mapping[str, Any], device: fe.Device) -> Iterator[tu
         function = program.function()
         target = replace(choose_target(function, device.profile), units=())
         items = GeneralKernel(function, program.source, device, target=target)
-        yield "items", lambda: items.call({**given, **case.numbers}, None, None, None)
+        yield "items", lambda: items.call(ProgramCall({**given, **case.numbers}))
     if case.einsum is not None:
         subscripts, operands, epilogue = case.einsum
         batches = {name: value.T for name, value in given.items()}

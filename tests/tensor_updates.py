@@ -9,6 +9,7 @@ import numpy as np
 from tensor_programs import numbers
 
 import feinsum as fe
+from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.running.kernel import GeneralKernel
 from feinsum.languages.tensor.types import Memref, Scalar
@@ -23,7 +24,7 @@ def compare(device: fe.Device, text: str, arguments: Any, target: Target | None 
     function = program.function()
     given, expected = arguments(), arguments()
     kernel = GeneralKernel(function, program.source, device, target=target)
-    kernel.call(given, count, None, None)
+    kernel.call(ProgramCall(given, count))
     sizes = {} if target is None else {"subgroup_size": target.subgroup_size, "work_group_size": target.work_group_size}
     program.interpret(count=count, **sizes, **expected)
     for name, value in expected.items():

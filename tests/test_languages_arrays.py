@@ -152,32 +152,75 @@ def test_what_is_written_shares_no_memory_with_what_is_read(cpu: fe.Device, name
     np.testing.assert_array_equal(shown(A), numbers(4, 4))
 
 
-MISTAKES: list[tuple[str, dict[str, Any], type[Exception]]] = [
-    ("steps", {"A": numbers(5)}, ShapeError),
-    ("steps", {"A": np.zeros((5, 4), np.float64)}, DTypeError),
-    ("steps", {"A": np.zeros((5, 4), np.complex64)}, DTypeError),
-    ("steps", {"A": numbers(5, 3)}, FeinsumError),
-    ("steps", {"A": None}, ValidationError),
-    ("steps", {"D": 1}, ValidationError),
-    ("tensor", {"A": numbers(5)}, ShapeError),
-    ("tensor", {"A": np.zeros((5, 4), np.float64)}, DTypeError),
-    ("tensor", {"A": [1.0]}, ValidationError),
-    ("tensor", {"count": -1}, ValidationError),
-]
+SCALED = {
+    "declarative": "x: Tensor<N, 3; f32>\na: f32\nk: i32\ny = compute (shape = [N, 3]) |i, j| a * x[i, j] + k",
+    "tensor": "func @f(%x: memref<f32x?x3>, %a: f32, %k: i32) { axpby.n %a, %x, %a, %x }",
+    "immediate": """define @f(%x: memref<f32x4x3>, %a: f32, %k: i32, %y: memref<f32x4x3>) {
+    axpby {ij to ij} 2.0, %x, 0.0, %y : memref<f32x4x3> to memref<f32x4x3>\n}""",
+}
+"""Functions of an array and two numbers; that of the immediate language has an array for its result."""
+MISTAKES: Mapping[str, tuple[dict[str, Any], type[Exception]]] = {
+    "an axis too few": ({"x": numbers(3)}, ShapeError),
+    "another length": ({"x": numbers(4, 2)}, ShapeError),
+    "another type": ({"x": np.zeros((4, 3), np.float64)}, DTypeError),
+    "a type of no language": ({"x": np.zeros((4, 3), np.complex64)}, DTypeError),
+    "text for an array": ({"x": "abc"}, ValidationError),
+    "no argument": ({"x": None}, ValidationError),
+    "an unknown name": ({"z": 1}, ValidationError),
+    "an array for a number": ({"a": numbers(3)}, ShapeError),
+    "text for a number": ({"a": "abc"}, ValidationError),
+    "an imaginary number": ({"a": 1j}, DTypeError),
+    "half an integer": ({"k": 1.5}, DTypeError),
+    "an integer of 32 bits": ({"k": 2**31}, ValidationError),
+    "an integer of 70 bits": ({"k": 2**70}, ValidationError),
+    "less than no instance": ({"count": -1}, ValidationError),
+    "half an instance": ({"count": 1.5}, fe.ArgumentError),
+}
+"""Arguments that do not fit, and the class of their error."""
 
 
-@pytest.mark.parametrize(("name", "change", "error"), MISTAKES)
-def test_one_mistake_has_one_class_of_error(
-    kernels: dict[tuple[str, str], fe.Built], name: str, change: dict[str, Any], error: type[Exception]
-) -> None:
-    """Interpreted, or built by any route."""
-    arguments = {k: v for k, v in (given(name) | change).items() if v is not None}
-    with pytest.raises(error) as caught:
-        fe.program(PROGRAMS[name][0]).interpret(**arguments)
-    for route in [own for one, own in CALLS if one == name]:
-        with pytest.raises(error) as other:
-            kernels[name, route](**arguments)
-        assert other.type is caught.type or error is FeinsumError, route
+@pytest.fixture(scope="module")
+def scaled(cpu: fe.Device) -> dict[tuple[str, str], fe.Built]:
+    routes = ("auto", "general", "einsum")
+    names = [(name, route) for name in SCALED for route in routes if (name, route) != ("tensor", "einsum")]
+    return {(name, route): fe.build(SCALED[name], device=cpu, route=route) for name, route in names}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_one_mistake_has_one_class_of_error(scaled: dict[tuple[str, str], fe.Built], mistake: str) -> None:
+    """In every language, interpreted or built by any route."""
+    change, error = MISTAKES[mistake]
+    for (name, route), kernel in scaled.items():
+        arguments = {"x": numbers(4, 3), "a": 2.0, "k": 3}
+        arguments |= {"y": numbers(4, 3)} if name == "immediate" else {}
+        for call in (kernel, kernel.program.interpret):
+            call(**arguments)
+            with pytest.raises(FeinsumError) as caught:
+                call(**{key: value for key, value in (arguments | change).items() if value is not None})
+            assert caught.type is error, (name, route)
+
+
+def test_lists_of_different_lengths_are_no_array(cpu: fe.Device) -> None:
+    """Where the declarative language takes lists."""
+    program = fe.program(PROGRAMS["steps"][0])
+    for call in (program.interpret, fe.build(program, device=cpu)):
+        with pytest.raises(ShapeError, match="argument 'A' is a list of lists of different lengths"):
+            call(A=[[1.0], [2.0, 3.0]], B=numbers(4, 3))
+
+
+def test_arrays_that_are_written_return_in_order_of_declaration(cpu: fe.Device) -> None:
+    """Also where the program writes the last one first."""
+    text = """func @f(%x: memref<f32x4>, %y: memref<f32x4>, %z: memref<f32x4>) {
+        %one = constant 1.0 : f32  %zero = constant 0.0 : f32
+        axpby.n %one, %x, %zero, %z
+        axpby.n %one, %x, %one, %y
+    }"""
+    x = numbers(4)
+    for route in ("general", "einsum"):
+        y, z = np.ones(4, np.float32), np.ones(4, np.float32)
+        found = fe.build(text, device=cpu, route=route)(x=x, y=y, z=z)
+        assert found[0] is y, route
+        assert found[1] is z, route
 
 
 def test_arrays_that_no_program_takes_are_named(cpu: fe.Device) -> None:
@@ -206,10 +249,10 @@ REFUSED = {
     "declarative": ("x: Tensor<N; f32>\ny = x * 2", {"count": 1},
                     {"count": 1, "subgroup_size": 16, "work_group_size": (16, 1)}, {"check": "bounds", "sizes": {"N": 3}}),
     "immediate": ("define @f(%x: memref<f32x3>, %y: memref<f32x3>) {\n"
-                  "axpby {i to i} 2.0, %x, 0.0, %y : memref<f32x3> to memref<f32x3>\n}", {},
+                  "axpby {i to i} 2.0, %x, 0.0, %y : memref<f32x3> to memref<f32x3>\n}", {"out": np.ones(3)},
                   {"subgroup_size": 16, "work_group_size": (16, 1)}, {"check": "bounds"}),
     "tensor": ("func @f(%x: memref<f32x?>) { %t = constant 2.0 : f32 %z = constant 0.0 : f32 axpby.n %t, %x, %z, %x }",
-               {}, {}, {}),
+               {"out": np.ones(3)}, {}, {}),
 }  # fmt: skip
 """A program, and keywords of calls, of interpretation and of building that mean nothing to its language."""
 
@@ -220,8 +263,13 @@ def test_keywords_without_a_meaning_are_refused(cpu: fe.Device, language: str) -
     text, called, interpreted, built = REFUSED[language]
     program, x = fe.program(text, language), np.ones(3, np.float32)
     for name, value in built.items():
-        with pytest.raises(FeinsumError, match=name):
+        with pytest.raises(ValidationError, match=f"{name}= means nothing"):
             fe.build(program, device=cpu, **{name: value})
+    if "sizes" not in built:
+        with pytest.raises(ValidationError, match="leaves no size Q open"):
+            fe.build(program, device=cpu, sizes={"Q": 3})
+    with pytest.raises(FeinsumError, match="sizes is 3; it has a length for each name"):
+        fe.build(program, device=cpu, sizes=3)  # type: ignore[arg-type]
     kernel = fe.build(program, device=cpu)
     for keywords, call in ((called, kernel), (interpreted, program.interpret)):
         for name, value in keywords.items():

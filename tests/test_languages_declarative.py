@@ -287,14 +287,13 @@ def test_arguments_that_do_not_fit(numbers: Numbers) -> None:
     """One length for each name, one type for each variable."""
     program = read(programs.MATMUL)
     A, B = numbers(5, 7), numbers(7, 3)
-    with pytest.raises(LanguageError, match=r"1:5|axis 0 of B is 6 long, and 7 by other arguments") as caught:
+    with pytest.raises(ShapeError, match="axis 0 of argument 'B' is 6 long; line 2 and other arguments say 7"):
         program.interpret(A=A, B=B[:6])
-    assert caught.value.rule == "run-sizes"
     with pytest.raises(DTypeError, match="argument 'B' is of float32; it is float64"):
         program.interpret(A=A, B=B.astype(np.float32))
-    with pytest.raises(ValidationError, match="there is no argument for B"):
+    with pytest.raises(ValidationError, match="the program needs an argument for B; its parameters are A, B, K, M, N"):
         program.interpret(A=A)
-    with pytest.raises(ValidationError, match="no parameter 'C'; it has A, B, K, M, N"):
+    with pytest.raises(ValidationError, match="the program has no parameter C; its parameters are A, B, K, M, N"):
         program.interpret(A=A, B=B, C=B)
     with pytest.raises(ShapeError, match="argument 'A' has 1 axes; it is declared with 2"):
         program.interpret(A=A[0], B=B)

@@ -144,7 +144,7 @@ def test_what_is_no_array_is_named(wrong: object, cpu: Device) -> None:
             run(x=wrong)
 
 
-@pytest.mark.parametrize(("type_", "number"), [("i8", 300), ("u8", -1), ("i32", 2.5), ("i64", np.nan), ("u64", 2.0**64)])
+@pytest.mark.parametrize(("type_", "number"), [("i8", 300), ("u8", -1), ("i64", 2**63), ("i64", 2**70)])
 def test_integer_arguments_are_values_of_their_types(type_: str, number: float, cpu: Device) -> None:
     """They are not cut to their bits."""
     program = fe.program(f"a: {type_}\nx: Tensor<N; f64>\ny = compute (shape = [N]) |i| x[i] + a")
@@ -292,9 +292,9 @@ def test_one_kernel_for_other_lengths(cpu: Device) -> None:
     for m, k, n in ((3, 4, 5), (6, 2, 3)):
         A, B = RNG.random((m, k)), RNG.random((k, n))
         np.testing.assert_allclose(kernel(A=A, B=B), A @ B)
-    with pytest.raises(LanguageError, match="axis 0 of B is 3 long, and 4 by other arguments"):
+    with pytest.raises(ShapeError, match="axis 0 of argument 'B' is 3 long; line 2 and other arguments say 4"):
         kernel(A=np.ones((3, 4)), B=np.ones((3, 4)))
-    with pytest.raises(ValidationError, match="there is no argument for B"):
+    with pytest.raises(ValidationError, match="needs an argument for B"):
         kernel(A=np.ones((3, 4)))
 
 
@@ -463,7 +463,7 @@ def test_programs_are_tried_from_the_command_line(tmp_path: Path, cpu: Device) -
     assert "compared with the interpreter: the largest difference is" in result.output
     assert np.load(tmp_path / "y.npy").shape == (5,)
     wrong = CliRunner().invoke(cli, ["run", str(path), "--size", "C=5"])
-    assert "the program has no 'C'; it has A, n, B, D" in str(wrong.exception)
+    assert "the program leaves no size C open; there are n, B, D" in str(wrong.exception)
 
 
 def test_what_follows_a_sum_is_an_epilogue(cpu: Device) -> None:

@@ -19,7 +19,7 @@ from random_declarative_programs import RandomProgram, programs
 import feinsum as fe
 from feinsum.devices import Device
 from feinsum.errors import LanguageError
-from feinsum.languages.declarative import result_names
+from feinsum.languages.declarative import signature
 
 N, M = 7, 5
 
@@ -132,7 +132,7 @@ def test_expressions_on_a_device(cpu: Device, expression: Expression) -> None:
 
 def results(program: fe.Program, found: Any) -> dict[str, Any]:
     """What a program returns, by name."""
-    names = result_names(program.function())
+    names = signature(program.function()).results
     return dict(zip(names, found if isinstance(found, tuple) else (found,), strict=True))
 
 

@@ -205,7 +205,7 @@ def test_the_command_tunes_programs(tmp_path: Path) -> None:
 
 def test_what_cannot_be_tuned_is_said() -> None:
     """A program without choices, of another language, or whose lengths are none of it."""
-    with pytest.raises(ValidationError, match="the program has no 'Q'"):
+    with pytest.raises(ValidationError, match="leaves no size Q open"):
         subject(PROGRAM, Q=3)
     with pytest.raises(FeinsumError, match=r"no transform space .* applies|nothing is left open"):
         fe.autotune(fe.program(programs.SOFTMAX, "declarative"), "cpu", sizes={"B": 4, "D": 4}, trials=1, progress=False)

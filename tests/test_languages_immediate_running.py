@@ -27,7 +27,7 @@ from feinsum.devices import build_program
 from feinsum.errors import DTypeError, ShapeError, ValidationError
 from feinsum.generate import looping
 from feinsum.generate.workshop import KernelJob
-from feinsum.languages.immediate import running
+from feinsum.languages.calling import stage
 from feinsum.languages.immediate.kernels import plan_of
 from feinsum.registry import find_space
 from feinsum.tune.task import make_task
@@ -76,7 +76,7 @@ class NumpyKernel:
 def test_raised_programs_mean_what_the_interpreter_says(data: st.DataObject) -> None:
     """Whatever is raised, folded, joined and gathered; numbers are small integers, so that results are equal."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "generate", NumpyKernel)
+        patch.setattr(stage, "generate", NumpyKernel)
         program = fe.program(Writer(data.draw).function(), "immediate")
         assert fe.program(str(program), strict=True) == program
         assert str(fe.program(str(program))) == str(program)
@@ -111,7 +111,7 @@ def run_like_the_interpreter(
 def test_random_programs_with_one_kernel(cpu: fe.Device, data: st.DataObject) -> None:
     """All that is done with device arrays but the kernels of `generate`, in whose place there is one that is built once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "generate", OneKernel)
+        patch.setattr(stage, "generate", OneKernel)
         program = fe.program(Writer(data.draw).function(), "immediate")
         run_like_the_interpreter(program, cpu, ("auto", "general"), data.draw, data.draw(st.sampled_from([1, 5])))
 

@@ -18,6 +18,7 @@ from tensor_programs import arguments_for
 from tensor_updates import SOME, UPDATES, arguments_of, compare, numbers_of, updates
 
 import feinsum as fe
+from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.interpreting.machine import Machine
 from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.running.kernel import GeneralKernel
@@ -140,7 +141,7 @@ def test_random_programs_give_what_the_interpreter_gives(
         assume(found.dtype.kind not in "fc" or bool((np.abs([found.real, found.imag]) <= 2**8).all()))
     given_ones = {n: made(data.draw, ["numpy"], value, None) for n, value in whole_arguments(function, seed).items()}
     kernel = GeneralKernel(function, program.source, cpu, target=chosen)
-    kernel.call(given_ones, 1, None, None)
+    kernel.call(ProgramCall(given_ones, 1))
     for name, value in wanted.items():
         np.testing.assert_array_equal(numbers_of(given_ones[name]), numbers_of(value), name)
 

@@ -309,9 +309,9 @@ APART = {
 def test_terms_of_other_forms_stay_apart(why: str) -> None:
     """The first two are stacked, the third is added."""
     first, second = steps(fe.program(terms(*APART[why])).function())
-    assert [str(one) for one in first.operands] == ["(%K0, %K1)", "%P", "(%A0, %A1)"]
+    assert [str(one) for one in first.operands.values()] == ["(%K0, %K1)", "%P", "(%A0, %A1)"]
     assert first.epilogue == "p_alpha*v + p_beta*out"
-    assert "%A2" in map(str, second.operands)
+    assert "%A2" in map(str, second.operands.values())
     assert second.epilogue.endswith("v + out")
 
 
@@ -545,12 +545,12 @@ def test_sizes_that_a_program_leaves_open_are_compiled_in(cpu: fe.Device, monkey
     """Those of a call, not the number of instances; beyond so many sets of sizes there is a kernel for all."""
     made: list[PlayedKernel] = []
 
-    def play(e: fe.BatchedEinsum, device: Any, database: Any, sizes: Mapping[str, int], tune: str) -> PlayedKernel:
+    def play(e: fe.BatchedEinsum, device: Any, database: Any, sizes: Any, tune: str, looped: str) -> PlayedKernel:
         made.append(PlayedKernel(e, sizes))
         return made[-1]
 
     monkeypatch.setattr("feinsum.languages.tensor.running.einsums._MOST_LENGTHS", 2)
-    monkeypatch.setattr("feinsum.languages.tensor.running.einsums.generate", play)
+    monkeypatch.setattr("feinsum.languages.calling.stage.generate", play)
     sizes = [f"%r{x} = size %{x}[0] : index %c{x} = size %{x}[1] : index" for x in "ABC"]
     views = [f"%{x.lower()} = subview %{x}[0:%r{x}, 0:%c{x}, %id] : memref<f64x?x?,strided<1,?>>" for x in "ABC"]
     parameters = ", ".join(f"%{x}: memref<f64x?x?x?>" for x in "ABC")

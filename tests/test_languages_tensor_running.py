@@ -13,6 +13,7 @@ import pytest
 import feinsum as fe
 from feinsum.compile import launching
 from feinsum.errors import DeviceError, DTypeError, LanguageError, ShapeError, ValidationError
+from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.running.kernel import GeneralKernel
 from feinsum.languages.trying import try_out
@@ -55,7 +56,7 @@ def test_a_work_group_takes_several_small_instances(cpu: fe.Device) -> None:
     assert [kernel.chunk(count) for count in (1, 64 * units, 2 * 64 * units, many, 100 * many)] == [1, 1, 2, 4, 4]
     x = np.asarray(np.arange(3.0 * many).reshape((3, many), order="F"), np.float32, order="F")
     y = np.zeros((3, many), np.float32, order="F")
-    kernel.call({"s": 2.0, "x": x, "y": y}, None, None, None)
+    kernel.call(ProgramCall({"s": 2.0, "x": x, "y": y}))
     np.testing.assert_array_equal(y, 2 * x)
     large = fe.program(SCALE.replace("x3", "x129").replace("0:3", "0:129"))
     assert GeneralKernel(large.function(), large.source, cpu, target=Target(4, (32, 1))).chunk(100 * many) == 1
@@ -179,7 +180,7 @@ def test_allocas_that_are_too_large_lie_in_global_memory(cpu: fe.Device) -> None
             np.asfortranarray(np.random.default_rng(0).random((400, 400), np.float32)),
             np.zeros((400, 400), np.float32, "F"),
         )
-        GeneralKernel(program.function(), program.source, cpu, target=target).call({"x": x, "y": y}, 1, None, None)
+        GeneralKernel(program.function(), program.source, cpu, target=target).call(ProgramCall({"x": x, "y": y}, 1))
         np.testing.assert_array_equal(y, x.T)
 
 
@@ -221,7 +222,7 @@ def test_pocl_does_not_optimise_barriers_in_branches(
     }}"""
     program = fe.program(text)
     found, wanted = ({"p": 1, **{name: np.arange(3) for name in "ABC"}} for _ in range(2))
-    GeneralKernel(program.function(), program.source, device, target=Target(4, (8, 1))).call(found, 1, None, None)
+    GeneralKernel(program.function(), program.source, device, target=Target(4, (8, 1))).call(ProgramCall(found, 1))
     program.interpret(count=1, **wanted)
     np.testing.assert_array_equal(found["A"], wanted["A"])
     assert ("-cl-opt-disable" not in options) == optimised

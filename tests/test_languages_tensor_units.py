@@ -16,6 +16,7 @@ from tensor_updates import compare
 import feinsum as fe
 from feinsum.compile import launching
 from feinsum.devices.opencl import build_program
+from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.emitting import Emitted, emit
 from feinsum.languages.tensor.lowering import lower
 from feinsum.languages.tensor.lowering.target import Target, choose_target
@@ -214,5 +215,5 @@ def test_results_are_rounded_once(plays: fe.Device) -> None:
     a, b = (np.asarray(rng.integers(-4, 5, shape).astype(np.float16), order="F") for shape in ((32, 64), (64, 8)))
     c = np.full((32, 8), np.nan, np.float16, order="F")
     program = fe.program(text)
-    GeneralKernel(program.function(), program.source, plays, target=UNITS).call({"A": a, "B": b, "C": c}, 1, None, None)
+    GeneralKernel(program.function(), program.source, plays, target=UNITS).call(ProgramCall({"A": a, "B": b, "C": c}, 1))
     np.testing.assert_array_equal(c, (0.5 * (a.astype(float) @ b.astype(float))).astype(np.float16))

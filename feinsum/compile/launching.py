@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.compile.buffers import check_queue, checked_events
 from feinsum.devices import Device
 from feinsum.devices.opencl import build_program
 from feinsum.ending import calling
@@ -39,16 +38,6 @@ class Launcher:
             raise TransformError(f"the OpenCL compiler refuses the kernel: {str(error).strip()[:2000]}") from None
         self._kernel.set_scalar_arg_dtypes(list(dtypes))
         self._lock = threading.Lock()
-
-    def queue_and_events(self, queue: Any, wait_for: Any) -> tuple[Any, list[Any]]:
-        """The queue to use, and what to wait for.
-
-        :raises ValidationError: if these are of another context.
-        """
-        if queue is not None:
-            check_queue(queue, self.device.context)
-        events = [] if wait_for is None else checked_events(wait_for, self.device.context)
-        return self.device.queue if queue is None else queue, events
 
     def enqueue(self, queue: Any, arguments: Sequence[Any], groups: int, work_items: int, wait_for: Sequence[Any]) -> Any:
         """Launch work-groups of one dimension; the event of their end.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from feinsum.devices import device as choose_device
-from feinsum.errors import FeinsumError
 from feinsum.generate.guests import Copied
 from feinsum.languages.calling.adapter import call_with_guests, has_guests
-from feinsum.languages.calling.arguments import refuse_positions
+from feinsum.languages.calling.arguments import check_count, refuse_keywords, refuse_positions
+from feinsum.languages.calling.protocols import BuildRequest, ProgramCall, ProgramRunner
+from feinsum.languages.calling.signature import one_or_all
 from feinsum.languages.diagnostics import walkable
 from feinsum.languages.program import LANGUAGES, Program, program
 
@@ -20,19 +21,6 @@ if TYPE_CHECKING:
     from feinsum.database import Database
     from feinsum.devices import Device
 
-ROUTES = ("auto", "einsum", "general")
-TUNING = ("never", "missing", "always")
-
-
-class Runner(Protocol):
-    """The interface of a function that the package of a language has built."""
-
-    route: str
-
-    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any: ...
-
-    def explain(self) -> str: ...
-
 
 class Built:
     """A function on a device.  Made by :func:`build`; thread-safe.
@@ -41,13 +29,10 @@ class Built:
     :ivar device: where it runs.
     """
 
-    def __init__(self, program: Program, function: str, device: Device, runner: Any) -> None:
+    def __init__(self, program: Program, function: str, device: Device, runner: ProgramRunner) -> None:
         self.program, self.function, self.device = program, function, device
         self._runner = runner
-        found = program.function(function)
-        self._parameters = found.parameters
-        self._puts = "out" not in [p.name for p in found.parameters] and hasattr(runner, "call_into")
-        self._written = LANGUAGES[program.language].load().written(found)
+        self._signature = LANGUAGES[program.language].load().signature(program.function(function))
         self._copied: Sequence[Copied] = ()
 
     def __repr__(self) -> str:
@@ -81,13 +66,14 @@ class Built:
         :raises LanguageError: if it was built with ``check="bounds"`` and an index is out of bounds, at its line.
         """
         if others or (arguments is not None and not isinstance(arguments, Mapping)):
-            refuse_positions([p.name for p in self._parameters])
+            refuse_positions(self._signature.parameters)
         given = named if not arguments else {**arguments, **named} if named else arguments
-        if out is not None and not self._puts:  # then it is an argument as any other
+        check_count(count)
+        if out is not None and "out" in self._signature.parameters:  # an argument as any other
             given, out = {**given, "out": out}, None
-
-        if out is not None and isinstance(out, (list, tuple)):
-            out = out[0] if len(out) == 1 else tuple(out)
+        if out is not None:
+            refuse_keywords({} if self._signature.results else {"out": out}, "results are written to the arguments")
+            out = one_or_all(out) if isinstance(out, (list, tuple)) else out
         if not has_guests(given):
             self._copied = ()
             return self._run(given, out, count, queue, wait_for)
@@ -95,44 +81,40 @@ class Built:
         def run(seen: Mapping[str, Any], into: Any) -> Any:
             return self._run(seen, into, count, queue, wait_for)
 
-        results, self._copied = call_with_guests(run, given, out, self._written, self.device)
+        results, self._copied = call_with_guests(run, given, out, self._signature.written, self.device)
         return results
 
     def _run(self, given: Mapping[str, Any], out: Any, count: int | None, queue: Any, wait_for: Any) -> Any:
         with walkable(self.program.source):
-            if out is None:
-                return self._runner.call(given, count, queue, wait_for)
-            return self._runner.call_into(out, given, count, queue, wait_for)
+            return self._runner.call(ProgramCall(given, count, queue, wait_for, out))
 
     @property
     def route(self) -> str:
         """``"general"``, ``"einsum"``, or ``"auto"`` as long as nobody has called it to compare the two."""
-        route: str = self._runner.route
-        return route
+        return self._runner.route
 
     @property
     def sizes(self) -> dict[str, Any]:
         """The sizes of sub-groups and work-groups, with which the interpreter computes what the kernel does."""
-        return dict(getattr(self._runner, "sizes", {}))
+        return dict(self._runner.sizes)
 
     @property
     def source(self) -> str:
         """The OpenCL C source."""
-        source: str = self._runner.source
-        return source
+        return self._runner.source
 
     def ir(self, name: str | None = None) -> str:
         """The function behind a pass, by default the last, in the language itself.
 
         :raises ValidationError: if there is no such pass.
         """
-        text: str = self._runner.ir(name)
-        return text
+        return self._runner.ir(name)
 
     def explain(self) -> str:
         """The route and its reasons, by lines of the program; the copies of the last call."""
-        text: str = self._runner.explain()
-        return "\n".join([text, *(f"copied: {one.name} {one.why}, {one.nbytes} bytes" for one in self._copied)])
+        return "\n".join(
+            [self._runner.explain(), *(f"copied: {one.name} {one.why}, {one.nbytes} bytes" for one in self._copied)]
+        )
 
 
 def build(
@@ -169,18 +151,10 @@ def build(
     :raises FeinsumError: if `route`, `tune` or `check` is none of these, or the function is no einsum and should be one.
     :raises DeviceError: if the device has not what the function needs.
     """  # noqa: E501
-    if route not in ROUTES:
-        raise FeinsumError(f"route is {route!r}; it is 'auto', 'einsum' or 'general'")
-    if tune not in TUNING:
-        raise FeinsumError(f"tune is {tune!r}; it is 'never', 'missing' or 'always'")
-    if check not in (None, "bounds"):
-        raise FeinsumError(f"check is {check!r}; it is 'bounds' or None")
-    chosen = choose_device(device)
+    request = BuildRequest(choose_device(device), database, sizes or {}, tune, route, check)
     one = p if isinstance(p, Program) else program(p)
-    found = one.function(function)
-    request = {"database": database, "sizes": sizes, "tune": tune, "route": route, "check": check == "bounds"}
-    language: Any = LANGUAGES[one.language].load()
-    if not hasattr(language, "build"):
-        raise FeinsumError(f"programs of the {one.language} language are read and interpreted, not built yet")
+    found, language = one.function(function), LANGUAGES[one.language].load()
     with walkable(one.source):
-        return Built(one, found.name, chosen, language.build(found, one.source, chosen, **request))
+        runner = language.build(found, one.source, request)
+        language.signature(found).check_sizes(request.sizes)
+        return Built(one, found.name, request.device, runner)

@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from feinsum.errors import FeinsumError
+from feinsum.languages.calling.protocols import Language
 from feinsum.languages.diagnostics import Diagnostic, walkable
 from feinsum.languages.source import Source
 
+if TYPE_CHECKING:
+    from feinsum.languages import declarative, immediate, tensor
 
-class Function(Protocol):
-    """The interface of functions of all languages."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class Implementation(Protocol):
-    """The interface of the package of a language."""
-
-    def read(self, source: Source, strict: bool) -> tuple[tuple[Any, ...], tuple[Diagnostic, ...]]:
-        """The functions of a text and its warnings.
-
-        :raises LanguageError: with all that is wrong with it.
-        """
-
-    def show(self, functions: Any) -> str:
-        """The canonical text of functions."""
-
-    def written(self, function: Any) -> Collection[str]:
-        """The parameters that a function writes, by name."""
-
-    def interpret(self, function: Any, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Any) -> Any:
-        """Execute a function with numpy."""
-
-    def build(self, function: Any, source: Source, device: Any, **request: Any) -> Any:
-        """A function on a device, see :class:`feinsum.languages.building.Runner`."""
+    _complete: tuple[Language, ...] = (tensor, declarative, immediate)  # each package offers what a language has to
 
 
 @dataclass(frozen=True)
-class Language:
+class KnownLanguage:
     """A language: how its texts are recognised, and the package that reads them, imported when it is needed."""
 
     name: str
@@ -55,11 +32,9 @@ class Language:
     """A regular expression for what texts begin with."""
     package: str
 
-    def load(self) -> Implementation:
+    def load(self) -> Language:
         """The package that implements it."""
-        implementation: Any = import_module(self.package)
-        found: Implementation = implementation
-        return found
+        return cast("Language", import_module(self.package))
 
 
 _BLANK: Final = r"(?:\s|(?:;|//|#)[^\n]*(?:\n|\Z))*"
@@ -67,9 +42,9 @@ _BLANK: Final = r"(?:\s|(?:;|//|#)[^\n]*(?:\n|\Z))*"
 LANGUAGES: Final = {
     language.name: language
     for language in (
-        Language("tensor", (".tc", ".ir"), rf"{_BLANK}func\b", "feinsum.languages.tensor"),
-        Language("declarative", (".decl",), rf"{_BLANK}[A-Za-z_]\w*\s*[:=]", "feinsum.languages.declarative"),
-        Language("immediate", (".imm",), rf"{_BLANK}define\b", "feinsum.languages.immediate"),
+        KnownLanguage("tensor", (".tc", ".ir"), rf"{_BLANK}func\b", "feinsum.languages.tensor"),
+        KnownLanguage("declarative", (".decl",), rf"{_BLANK}[A-Za-z_]\w*\s*[:=]", "feinsum.languages.declarative"),
+        KnownLanguage("immediate", (".imm",), rf"{_BLANK}define\b", "feinsum.languages.immediate"),
     )
 }
 
@@ -127,12 +102,12 @@ class Program:
 
         :raises FeinsumError: if its language has nothing to tune.
         """
-        language: Any = LANGUAGES[self.language].load()
-        if not hasattr(language, "subject_at"):
+        subject_at = LANGUAGES[self.language].load().subject_at
+        if subject_at is None:
             raise FeinsumError(
                 f"programs of the {self.language} language have no numbers to tune; their einsums have spaces"
             )
-        return language.subject_at(self.function(), self.source, dict(sizes or {}), self.source.name)
+        return subject_at(self.function(), self.source, dict(sizes or {}), self.source.name)
 
     def interpret(
         self,
@@ -157,10 +132,11 @@ class Program:
         :raises LanguageError: if the program does what its language leaves undefined.
         """
         from feinsum.languages.calling.adapter import call_with_guests, has_guests, refuse_device_arrays
-        from feinsum.languages.calling.arguments import refuse_positions
+        from feinsum.languages.calling.arguments import check_count, refuse_positions
 
         if others or not (function is None or isinstance(function, str)):
             refuse_positions([p.name for p in self.function(function if isinstance(function, str) else None).parameters])
+        check_count(count)
         language, found = LANGUAGES[self.language].load(), self.function(function)
         sizes = {"subgroup_size": subgroup_size, "work_group_size": work_group_size}
 
@@ -170,7 +146,7 @@ class Program:
 
         refuse_device_arrays(arguments)
         if has_guests(arguments):
-            return call_with_guests(run, arguments, None, language.written(found))[0]
+            return call_with_guests(run, arguments, None, language.signature(found).written)[0]
         return run(arguments)
 
 
@@ -211,7 +187,7 @@ def _source(text_or_path: str | PathLike[str]) -> tuple[Source, str]:
         raise FeinsumError(f"{path} is no text in UTF-8: {error}") from error
 
 
-def _choose(source: Source, suffix: str, name: str | None) -> Language:
+def _choose(source: Source, suffix: str, name: str | None) -> KnownLanguage:
     known = ", ".join(LANGUAGES)
     if name is not None:
         if name not in LANGUAGES:

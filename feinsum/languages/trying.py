@@ -62,40 +62,21 @@ def try_out(
     :raises ValidationError: if the results are wrong.
     """
     found = program.function(function)
-    language: Any = LANGUAGES[program.language].load()
+    language = LANGUAGES[program.language].load()
     given = language.sample_arguments(found, sizes or {}, seed, count, arguments or {})
     built = build(program, found.name, device, route=route)
     expected = copy.deepcopy(given) if check else None
     before = copy.deepcopy(given) if timed else None
     results = built(given, count=count)
-    if hasattr(language, "result_names"):
-        made = dict(zip(language.result_names(found), results if isinstance(results, tuple) else (results,), strict=True))
-        deviation = None if expected is None else _deviation_of_results(made, program.interpret(found.name, **expected))
-        return Trial(built, made, deviation, _timed(built, before, count) if before is not None else ())
-    names = [name for name in given if _is_among(given[name], results)]
+    own = language.signature(found)
+    names = own.results or own.written
+    made = dict(zip(names, results if len(names) > 1 else (results,), strict=True)) if names else {}
     deviation = None
     if expected is not None:
-        program.interpret(found.name, count=count, **built.sizes, **expected)
-        deviation = max((_deviation(name, given[name], expected[name]) for name in names), default=0.0)
-    samples = _timed(built, before, count) if before is not None else ()
-    return Trial(built, {name: given[name] for name in names}, deviation, samples)
-
-
-def _deviation_of_results(found: Mapping[str, Any], expected: Any) -> float:
-    """The deviation of what is returned, and not written to arguments."""
-    others = expected if isinstance(expected, tuple) else (expected,)
-    return max((_deviation(name, found[name], b) for name, b in zip(found, others, strict=True)), default=0.0)
-
-
-def _is_among(argument: Any, results: Any) -> bool:
-    found = results if isinstance(results, tuple) else (results,)
-    if isinstance(argument, list):
-        return any(isinstance(one, list) and len(one) == len(argument) and all(map(_same, one, argument)) for one in found)
-    return any(argument is one for one in found)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b
+        wanted = program.interpret(found.name, count=count, **built.sizes, **expected)
+        pairs = zip(made.items(), wanted if len(names) > 1 else (wanted,), strict=True) if names else ()
+        deviation = max((_deviation(name, found, other) for (name, found), other in pairs), default=0.0)
+    return Trial(built, made, deviation, _timed(built, before, count) if before is not None else ())
 
 
 def _timed(built: Built, arguments: Mapping[str, Any], count: int | None) -> tuple[float, ...]:

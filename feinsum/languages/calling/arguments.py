@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from feinsum.compile.buffers import library_of
 from feinsum.errors import ArgumentError, DTypeError, ShapeError, ValidationError
 
-
-def check_names(function: str, parameters: Sequence[str], arguments: Iterable[str]) -> None:
-    """Check that there is an argument for each parameter, and no other.
-
-    :raises ValidationError: naming the first that is missing, or that is no parameter.
-    """
-    known = ", ".join(f"%{name}" for name in parameters) or "none"
-    given = list(arguments)
-    for name in parameters:
-        if name not in given:
-            raise ValidationError(f"@{function} needs an argument for %{name}; its parameters are {known}")
-    for name in given:
-        if name not in parameters:
-            raise ValidationError(f"@{function} has no parameter %{name}; its parameters are {known}")
+_KINDS: Final = {"b": "b", "i": "biu", "u": "biu", "f": "biuf", "c": "biufc"}
+"""The kinds of numbers that become one of a kind without loss of a part."""
 
 
 def refuse_positions(parameters: Iterable[object]) -> NoReturn:
@@ -35,14 +23,28 @@ def refuse_positions(parameters: Iterable[object]) -> NoReturn:
     raise ArgumentError(f"arguments are passed by name, as in ({usage}), not by position")
 
 
-def refuse_keywords(given: Mapping[str, Any]) -> None:
+def refuse_keywords(given: Mapping[str, Any], why: str = "") -> None:
     """Refuse keywords that mean nothing to a language.
 
+    :param why: what it does in place of them.
     :raises ValidationError: naming the first that has a value.
     """
     for name, value in given.items():
         if value is not None:
-            raise ValidationError(f"{name}= means nothing in this language; leave it out")
+            raise ValidationError(f"{name}= means nothing in this language{why and f', as {why}'}; leave it out")
+
+
+def check_count(count: Any) -> None:
+    """Check a number of instances; None for what the arguments say.
+
+    :raises ArgumentError, ValidationError: if it is no integer, or negative.
+    """
+    if count is None:
+        return
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
+        raise ArgumentError(f"count is {count!r}, and has to be a whole number")
+    if count < 0:
+        raise ValidationError(f"count is {count}, and cannot be negative")
 
 
 def is_array(value: Any) -> bool:
@@ -68,22 +70,28 @@ def check_array(name: str, type_: Any, argument: Any, wanted: np.dtype[Any], sha
         raise ShapeError(f"{name} is {type_}, and its argument has the shape {given} in place of {said}")
 
 
-def take_number(name: str, type_: Any, argument: Any, kinds: str, wanted: np.dtype[Any] | None = None) -> Any:
+def take_number(name: str, type_: Any, argument: Any, wanted: np.dtype[Any] | None) -> Any:
     """A number as an array of numpy without axes.
 
-    :param kinds: the kinds of numpy's types that go.
-    :param wanted: the type that it becomes; it has to be an integer of that type if this is one of integers.
+    :param wanted: the type that it becomes: an integer is one that this type holds, only complex numbers become complex;
+        None for any real type.
     :raises ValidationError: if it is not a number, or no value of its type.
-    :raises DTypeError: if it is of another kind.
+    :raises ShapeError, DTypeError: if it is an array with axes, or of another kind.
     """
-    number = np.asarray(argument)
-    if number.size != 1 or number.dtype.kind not in "biufc":
-        raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no number")
-    if number.dtype.kind not in kinds:
+    try:
+        number = np.asarray(argument)
+    except ValueError:  # lists of different lengths
+        number = np.asarray(None)
+    if number.dtype.kind not in "biufc":
+        what = "value of this type" if isinstance(argument, int) else "number"
+        raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no {what}")
+    if number.size != 1:
+        raise ShapeError(f"{name} is {type_}, and its argument has the shape {number.shape}")
+    if number.dtype.kind not in _KINDS["f" if wanted is None else wanted.kind]:
         raise DTypeError(f"{name} is {type_}, and its argument {argument!r} is of type {number.dtype}")
     if wanted is not None and wanted.kind in "iu":
-        value, info = number.item(), np.iinfo(wanted)
-        if not info.min <= value <= info.max or value != int(value):
+        info = np.iinfo(wanted)
+        if not info.min <= number.item() <= info.max:
             raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no value of this type")
     return number.reshape(())
 

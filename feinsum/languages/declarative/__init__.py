@@ -7,16 +7,21 @@ open or contradicts itself, doc/reference/declarative-language.rst says what hol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feinsum.languages.declarative.checking import check
 from feinsum.languages.declarative.printing import show
 from feinsum.languages.declarative.reading import read as _read
-from feinsum.languages.declarative.syntax import Function
+from feinsum.languages.declarative.syntax import Declaration, Function
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.source import Source
 
-__all__ = ["build", "interpret", "read", "result_names", "sample_arguments", "show", "subject_at", "written"]
+if TYPE_CHECKING:
+    from feinsum.languages.calling.protocols import BuildRequest, ProgramRunner
+    from feinsum.languages.calling.signature import Signature
+    from feinsum.tune.subject import Subject
+
+__all__ = ["build", "interpret", "read", "sample_arguments", "show", "signature", "subject_at"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -32,23 +37,25 @@ def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diag
     return (function,) if function is not None else (), findings.warnings
 
 
-def build(function: Function, source: Source, device: Any, **request: Any) -> Any:
+def signature(function: Function) -> Signature[Declaration]:
+    """What a program takes and makes."""
+    from feinsum.languages.declarative.interpreting.arguments import signature as found
+
+    return found(function)
+
+
+def build(function: Function, source: Source, request: BuildRequest) -> ProgramRunner:
     """A program on a device; see :func:`feinsum.build`."""
     from feinsum.languages.declarative.running import build as make
 
-    return make(function, source, device, **request)
+    return make(function, source, request)
 
 
-def subject_at(function: Function, source: Source, sizes: Mapping[str, int], name: str) -> Any:
+def subject_at(function: Function, source: Source, sizes: Mapping[str, int], name: str) -> Subject:
     """The subject by which the tuner knows a program; see :meth:`feinsum.Program.subject`."""
     from feinsum.languages.declarative.tuning import subject_at as make
 
     return make(function, source, sizes, name)
-
-
-def written(function: Function) -> tuple[str, ...]:
-    """The names of parameters that a program writes: none."""
-    return ()
 
 
 def sample_arguments(
@@ -58,11 +65,6 @@ def sample_arguments(
     from feinsum.languages.declarative.running.samples import sample_arguments as sample
 
     return sample(function, sizes, seed, given)
-
-
-def result_names(function: Function) -> tuple[str, ...]:
-    """The names of what a program returns, which are no arguments of it."""
-    return function.results
 
 
 def interpret(

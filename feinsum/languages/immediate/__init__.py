@@ -6,7 +6,7 @@ Its reference is *YATeTo immediate language reference* (Intel, 2023), whose rule
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.immediate.initialized import check_initialized
@@ -15,10 +15,14 @@ from feinsum.languages.immediate.printing import show
 from feinsum.languages.immediate.reading import read as _read
 from feinsum.languages.immediate.resolve import resolve
 from feinsum.languages.immediate.rules import WAYS_OUT
-from feinsum.languages.immediate.syntax import Function
+from feinsum.languages.immediate.syntax import Function, Parameter
 from feinsum.languages.source import Source
 
-__all__ = ["build", "interpret", "read", "sample_arguments", "show", "written"]
+if TYPE_CHECKING:
+    from feinsum.languages.calling.protocols import BuildRequest, ProgramRunner
+    from feinsum.languages.calling.signature import Signature
+
+__all__ = ["build", "interpret", "read", "sample_arguments", "show", "signature", "subject_at"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -35,11 +39,18 @@ def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diag
     return tuple(one.function for one in found), findings.warnings
 
 
-def build(function: Function, source: Source, device: Any, **settings: Any) -> Any:
-    """Make a function ready for a device; see :func:`feinsum.build`."""
+def signature(function: Function) -> Signature[Parameter]:
+    """What a function takes."""
+    from feinsum.languages.immediate.arguments import signature as found
+
+    return found(function)
+
+
+def build(function: Function, source: Source, request: BuildRequest) -> ProgramRunner:
+    """A function made ready for a device; see :func:`feinsum.build`."""
     from feinsum.languages.immediate.kernels import build as _build
 
-    return _build(function, source, device, **settings)
+    return _build(function, source, request)
 
 
 def interpret(
@@ -53,13 +64,6 @@ def interpret(
     return execute(function, arguments, count)
 
 
-def written(function: Function) -> frozenset[str]:
-    """The names of parameters that a function writes."""
-    from feinsum.languages.immediate.arguments import written as found
-
-    return frozenset(found(function))
-
-
 def sample_arguments(
     function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -67,3 +71,7 @@ def sample_arguments(
     from feinsum.languages.immediate.samples import sample_arguments as sample
 
     return sample(function, sizes, seed, count, given)
+
+
+subject_at = None
+"""Its einsums have spaces; a function leaves no numbers to tune."""

@@ -6,74 +6,62 @@ A group of pointers is a list of arrays, or a pool and an offset into it for eac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from feinsum.errors import ValidationError
-from feinsum.languages.calling.arguments import check_array, check_names, is_array, require_one_library, take_number
-from feinsum.languages.calling.overlap import check_apart
+from feinsum.languages.calling.arguments import check_array, is_array, take_number
+from feinsum.languages.calling.signature import BoundArgument, Signature, Taken
 from feinsum.languages.immediate.syntax import Fixed, Function, GetWorkItem, Parameter, Subview, Update
-from feinsum.languages.immediate.types import Group, Memref, Scalar, Type
+from feinsum.languages.immediate.types import Group, Memref, Scalar
+
+Bound: TypeAlias = BoundArgument[Parameter]
+"""The value is an array, a number, or the items of a group: an array with one more axis in front, or a list of arrays."""
 
 
-@dataclass(frozen=True, eq=False)
-class Bound:
-    """A parameter with its argument.
-
-    :ivar value: an array, a number, or the items of a group: an array with one more axis in front, or a list of arrays.
-    :ivar argument: what was passed.
-    """
-
-    name: str
-    type: Type
-    value: Any
-    argument: Any
-    is_written: bool
-
-    @property
-    def arrays(self) -> list[Any]:
-        """The arrays that hold its memory."""
-        if isinstance(self.argument, tuple):
-            return [self.argument[0]]
-        return self.value if isinstance(self.value, list) else [self.value] if is_array(self.value) else []
-
-
-def written(function: Function) -> set[str]:
-    """The names of parameters that a function writes."""
-    origin = {p.name.text: p.name.text for p in function.parameters}
+def signature(function: Function) -> Signature[Parameter]:
+    """What a function takes."""
+    parameters = {p.name.text: p for p in function.parameters}
+    origin = {name: name for name in parameters}
     for instruction in function.walk():
         if isinstance(instruction, (GetWorkItem, Subview)) and instruction.operand.text in origin:
             origin[instruction.result.text] = origin[instruction.operand.text]
-    return {origin[i.result.text] for i in function.walk() if isinstance(i, Update) and i.result.text in origin}
+    changed = {origin[i.result.text] for i in function.walk() if isinstance(i, Update) and i.result.text in origin}
+    groups = [name for name, parameter in parameters.items() if isinstance(parameter.type, Group)]
+    written = tuple(name for name in parameters if name in changed)
+    return Signature(f"@{function.name}", parameters, written, sizes=("E", *groups))
 
 
-def bind(function: Function, arguments: Mapping[str, Any], changed: set[str] | None = None) -> list[Bound]:
+def bind(own: Signature[Parameter], arguments: Mapping[str, Any]) -> list[Bound]:
     """A value for each parameter.
 
-    :param changed: those that are written, if that is known.
     :raises ValidationError, ShapeError, DTypeError: if there is none, one too many, or one that does not fit its type.
     """
-    check_names(str(function.name), [p.name.text for p in function.parameters], arguments)
-    changed = written(function) if changed is None else changed
-    return [
-        Bound(p.name.text, p.type, _value(p, arguments[p.name.text]), arguments[p.name.text], p.name.text in changed)
-        for p in function.parameters
-    ]
+    bound = own.bind(arguments, _take)
+    for one in bound:
+        if one.is_written and isinstance(one.parameter.type, Group) and _is_pool(one.given):
+            _check_items(one.name, one.given[1], one.parameter.type.memref.extent)
+    return bound
 
 
-def _value(parameter: Parameter, argument: Any) -> Any:
-    name, type_ = str(parameter.name), parameter.type
+def _take(name: str, parameter: Parameter, argument: Any) -> Taken:
+    type_ = parameter.type
     if isinstance(type_, Memref):
-        return _array(name, type_, argument, type_.shape)
+        return (argument,), _array(name, type_, argument, type_.shape)
     if isinstance(type_, Group):
-        return _items(name, type_, argument)
+        items = _items(name, type_, argument)
+        return [argument[0]] if _is_pool(argument) else items if isinstance(items, list) else [items], items
     assert isinstance(type_, Scalar)
-    number = take_number(name, type_, argument, "biu" if type_.is_integer else "biuf")
-    if not type_.holds(number.item()):
+    number = take_number(name, type_, argument, type_.dtype).item()
+    if not type_.holds(number):
         raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no value of this type")
-    return int(number) if type_.is_integer else float(number)
+    return (), int(number) if type_.is_integer else float(number)
+
+
+def _is_pool(argument: Any) -> bool:
+    """Whether the items of a group are given as ``(pool, offsets)``."""
+    return isinstance(argument, tuple) and len(argument) == 2 and is_array(argument[0]) and argument[0].ndim == 1
 
 
 def _array(name: str, type_: Memref, argument: Any, shape: tuple[int | None, ...]) -> Any:
@@ -89,7 +77,7 @@ def _items(name: str, type_: Group, argument: Any) -> Any:
         raise ValidationError(
             f"{name} is {type_}: pass an array with an axis of items in front, not {type(argument).__name__}"
         )
-    if isinstance(argument, tuple) and len(argument) == 2 and is_array(argument[0]) and argument[0].ndim == 1:
+    if _is_pool(argument):
         return pool_items(name, memref, *argument)
     if not isinstance(argument, Sequence) or isinstance(argument, str):
         raise ValidationError(f"{name} is a group of pointers: pass a list of arrays, or (pool, offsets)")
@@ -138,30 +126,9 @@ def _strided(pool: Any, first: int, shape: tuple[int, ...], strides: tuple[int, 
     )
 
 
-def check_memory(bound: Sequence[Bound]) -> str:
-    """Check that all arrays are of one library, and what is written can be and shares no memory with anything else.
-
-    :returns: the library, ``"numpy"`` or ``"pyopencl"``.
-    :raises ValidationError: if they do not.
-    """
-    for one in bound:
-        if one.is_written and isinstance(one.argument, tuple) and isinstance(one.type, Group):
-            _check_items(one.name, one.argument[1], one.type.memref.extent)
-    pieces = [(f"%{one.name}", array, one.is_written) for one in bound for array in one.arrays]
-    library = require_one_library((name, array) for name, array, _ in pieces)
-    check_apart(pieces)
-    return library
-
-
 def _check_items(name: str, offsets: Any, extent: int) -> None:
     if (np.diff(np.sort(np.asarray(offsets))) < extent).any():
-        raise ValidationError(f"items of %{name} overlap, and are written: each takes {extent} elements")
-
-
-def written_arrays(bound: Sequence[Bound]) -> Any:
-    """The arrays that were written: one array, or a tuple of them."""
-    found = tuple(one.argument for one in bound if one.is_written)
-    return found[0] if len(found) == 1 else found
+        raise ValidationError(f"items of {name} overlap, and are written: each takes {extent} elements")
 
 
 def instances(function: Function, bound: Sequence[Bound], count: int | None) -> int:
@@ -169,7 +136,7 @@ def instances(function: Function, bound: Sequence[Bound], count: int | None) -> 
 
     :raises ValidationError: if there are not as many as `count`, or an index is outside of what it is an index of.
     """
-    values = {one.name: one.value for one in bound}
+    values = {one.parameter.name.text: one.value for one in bound}
     check_numbers(function, values)
     least: tuple[int, str] | None = None
     for instruction in function.walk():
@@ -180,8 +147,6 @@ def instances(function: Function, bound: Sequence[Bound], count: int | None) -> 
             length = max(len(values[instruction.operand.text]) - offset, 0)
             if least is None or length < least[0]:
                 least = length, f"{instruction.operand}"
-    if count is not None and count < 0:
-        raise ValidationError(f"count is {count}, and cannot be negative")
     if least is None:
         if count not in (None, 1):
             raise ValidationError(f"@{function.name} fetches no item of a group, so it is executed once, not {count} times")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.errors import ValidationError
-from feinsum.languages.immediate.arguments import bind, check_memory, instances, written_arrays
+from feinsum.languages.immediate.arguments import bind, instances, signature
 from feinsum.languages.immediate.syntax import (
     Alloca,
     Fixed,
@@ -29,12 +29,12 @@ _HIGHER = {"f": np.float64, "d": np.longdouble}
 
 def execute(function: Function, arguments: Mapping[str, Any], count: int | None = None) -> Any:
     """Execute a function for every work-item; see :meth:`feinsum.Program.interpret`."""
-    bound = bind(function, arguments)
-    check_memory(bound)
+    own = signature(function)
+    bound = bind(own, arguments)
     for item in range(instances(function, bound, count)):
-        values: dict[str, Any] = {one.name: one.value for one in bound}
+        values: dict[str, Any] = {one.parameter.name.text: one.value for one in bound}
         _region(function.body, values, item)
-    return written_arrays(bound)
+    return own.written_among(arguments)
 
 
 def _region(body: tuple[Instruction, ...], outside: Mapping[str, Any], item: int) -> None:

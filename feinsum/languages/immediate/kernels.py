@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
-from feinsum.errors import FeinsumError, ValidationError
+import numpy as np
+
+from feinsum.compile.sequence import queue_and_events
+from feinsum.errors import ValidationError
+from feinsum.languages.calling.arguments import refuse_keywords
+from feinsum.languages.calling.protocols import BuildRequest, ProgramCall
 from feinsum.languages.diagnostics import Findings
-from feinsum.languages.immediate.arguments import bind, check_memory, instances, written, written_arrays
+from feinsum.languages.immediate.arguments import bind, instances, signature
 from feinsum.languages.immediate.memory import arguments_in, lay_out, roots
 from feinsum.languages.immediate.notation import Notation
 from feinsum.languages.immediate.plan import Contraction, Plan, Repeat, Unit, Wish, as_written
@@ -16,12 +22,9 @@ from feinsum.languages.immediate.raising import raised
 from feinsum.languages.immediate.reading import Reading
 from feinsum.languages.immediate.repeated import Repeated
 from feinsum.languages.immediate.resolve import resolve
-from feinsum.languages.immediate.running import Runner, Settings
+from feinsum.languages.immediate.running import Runner
 from feinsum.languages.immediate.syntax import Function
 from feinsum.languages.source import Source
-
-if TYPE_CHECKING:
-    from feinsum.devices import Device
 
 
 def plan_of(function: Function, route: str = "auto") -> Plan:
@@ -37,37 +40,41 @@ class ImmediateKernel:
     :ivar plan: the einsums that it was raised to.
     """
 
-    def __init__(self, function: Function, source: Source, route: str, settings: Settings) -> None:
-        self.function, self._source, self._device = function, source, settings.device
-        self.route = "general" if route == "general" else "einsum"
-        self.plan = plan_of(function, route)
-        self._runner = Runner(settings, self.plan.is_batched)
-        self._changed, self._roots, self._numbers = written(function), roots(self.plan.units), arguments_in(self.plan)
+    sizes: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, function: Function, source: Source, request: BuildRequest) -> None:
+        self.function, self._source, self._device = function, source, request.device
+        self.route = "general" if request.route == "general" else "einsum"
+        self.plan = plan_of(function, request.route)
+        self._runner = Runner(request, self.plan.is_batched)
+        self._signature, self._roots, self._numbers = signature(function), roots(self.plan.units), arguments_in(self.plan)
         self._remarks: dict[str, str] = {}
         self._repeated = Repeated()
 
-    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+    def call(self, call: ProgramCall) -> Any:
         """Execute the function for each work-item; see :class:`feinsum.Built`.
 
         A group has one axis more in front; one of pointers may be a list of arrays or ``(pool, offsets)``.
         """
+        arguments, count, queue, wait_for, _ = call
         if not wait_for and (done := self._repeated.enqueue(arguments, count, queue, self._device.context)) is not None:
             return done
-        bound = bind(self.function, arguments, self._changed)
-        library = check_memory(bound)
+        bound = bind(self._signature, arguments)
         items = instances(self.function, bound, count)
-        for event in wait_for or ():
+        _, events = queue_and_events(self._device, queue, wait_for)
+        for event in events:
             event.wait()
         memory = lay_out(self._roots, bound, items)
+        on_device = not isinstance(memory.sample, np.ndarray)
         if items:
-            values = {variable: one.value for variable in self._numbers for one in bound if one.name == variable.name}
-            self._runner.run(self.plan.units, memory, values, items, queue if library == "pyopencl" else None)
+            values = {v: one.value for v in self._numbers for one in bound if one.parameter.name.text == v.name}
+            self._runner.run(self.plan.units, memory, values, items, queue if on_device else None)
         for finish in memory.later:
             finish()
         self._remarks = memory.remarks
-        if library == "pyopencl":
+        if on_device:
             self._repeated.learn(arguments, count, self.plan, memory, self._runner, items)
-        return written_arrays(bound)
+        return self._signature.written_among(arguments)
 
     @property
     def source(self) -> str:
@@ -153,23 +160,10 @@ def outline(units: Sequence[Unit], margin: str = "") -> Iterator[str]:
             yield f"{margin}barrier"
 
 
-def build(
-    function: Function,
-    source: Source,
-    device: Device,
-    *,
-    database: Any = None,
-    sizes: Mapping[str, int] | None = None,
-    tune: str = "never",
-    route: str = "auto",
-    check: bool = False,
-) -> ImmediateKernel:
+def build(function: Function, source: Source, request: BuildRequest) -> ImmediateKernel:
     """See :func:`feinsum.build`.
 
-    :raises FeinsumError: if `check` is true.
+    :raises ValidationError: if indices are to be checked.
     """
-    if check:
-        raise FeinsumError(
-            "check='bounds' is not needed: indices of the immediate language are checked before a kernel runs"
-        )
-    return ImmediateKernel(function, source, route, Settings(device, database, sizes, tune))
+    refuse_keywords({"check": request.check}, "indices are checked before a kernel runs")
+    return ImmediateKernel(function, source, request)

@@ -75,7 +75,7 @@ def lay_out(tensors: Sequence[Root], bound: Sequence[Bound], count: int) -> Memo
     :param tensors: the :func:`roots` of a plan.
     """
     memory = Memory(sample=next((array for one in bound for array in one.arrays), np.zeros(0)))
-    known = {one.name: one for one in bound}
+    known = {one.parameter.name.text: one for one in bound}
     items: dict[str, Any] = {}
     for root in tensors:
         if root.kind == "argument":
@@ -94,10 +94,10 @@ def _items(one: Bound, memory: Memory) -> Any:
     """The items of a group as an array with an axis of items in front."""
     if not isinstance(one.value, list):
         return one.value
-    assert isinstance(one.type, Group)
-    item = one.type.memref
+    assert isinstance(one.parameter.type, Group)
+    item = one.parameter.type.memref
     gathered = np.stack(one.value) if one.value else np.zeros((0, *item.shape), item.element.dtype)
-    memory.remarks[one.name] = f"%{one.name} is gathered, for its items lie anywhere"
+    memory.remarks[one.name] = f"{one.name} is gathered, for its items lie anywhere"
     if one.is_written:
         memory.remarks[one.name] += ", and scattered again"
 

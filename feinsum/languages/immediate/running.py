@@ -15,7 +15,8 @@ import numpy as np
 from feinsum.compile.buffers import fill_with_zeros
 from feinsum.compile.strided import update_strided
 from feinsum.einsum import BatchedEinsum, array, einsum
-from feinsum.generate import generate
+from feinsum.languages.calling.protocols import BuildRequest
+from feinsum.languages.calling.stage import INSTANCES, EinsumStage
 from feinsum.languages.immediate.layouts import Layout, find_groups, is_contiguous, make_layout, order_of
 from feinsum.languages.immediate.memory import Memory, new_like, ones_like
 from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit, Wish
@@ -24,25 +25,12 @@ from feinsum.languages.immediate.views import Variable
 from feinsum.query import query
 
 if TYPE_CHECKING:
-    from feinsum.devices import Device
     from feinsum.generate.calls import Bound
     from feinsum.generate.kernel import Kernel
 
-ITEMS = "E"
-"""The name of the axis of work-items."""
 ITEM = "Z"
-"""Its letter; no other index has it."""
+"""The letter of work-items; no other index has it."""
 assert ITEM not in LETTERS
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The arguments of :func:`feinsum.generate`."""
-
-    device: Device
-    database: Any = None
-    sizes: Mapping[str, int] | None = None
-    tune: str = "never"
 
 
 @dataclass(frozen=True)
@@ -66,8 +54,8 @@ class Launch:
 class Runner:
     """Executes units; what is known of contractions is kept from call to call."""
 
-    def __init__(self, settings: Settings, is_batched: bool) -> None:
-        self.settings, self.is_batched = settings, is_batched
+    def __init__(self, request: BuildRequest, is_batched: bool) -> None:
+        self.request, self.is_batched = request, is_batched
         self.launches: dict[Contraction, dict[Any, Launch]] = {}
 
     def run(self, units: Sequence[Unit], memory: Memory, values: Mapping[Variable, int], count: int, queue: Any) -> None:
@@ -82,7 +70,7 @@ class Runner:
     def bound(self, unit: Contraction, parts: Sequence[Any], count: int) -> Bound | None:
         """The kernel that buffers of device arrays were handed to as they are, if they were; of the result last."""
         launch = self._launch(unit, parts[:-1], parts[-1], count)
-        return launch.bound if _begin_buffers(parts, self.settings.device.context) else None
+        return launch.bound if _begin_buffers(parts, self.request.device.context) else None
 
     def _has_items(self, term: Term) -> bool:
         return self.is_batched and term.root.kind != "argument"
@@ -102,7 +90,7 @@ class Runner:
             is_new = False
         target = None if is_new else memory.part(result, values, self._has_items(result))
         launch = self._launch(unit, parts, target, count)
-        if launch.bound is not None and _begin_buffers([*parts, target], self.settings.device.context):
+        if launch.bound is not None and _begin_buffers([*parts, target], self.request.device.context):
             _enqueue(launch.bound, parts, target, queue)
             return
         given = {f"a{k}": layout.apply(part) for k, (layout, part) in enumerate(zip(launch.layouts, parts, strict=False))}
@@ -182,14 +170,13 @@ class Runner:
 
     def _is_measured(self, e: BatchedEinsum) -> bool:
         """Whether there are records of an einsum on the device."""
-        return bool(query(e, self.settings.device, self.settings.database))
+        return bool(query(e, self.request.device, self.request.database))
 
     def _kernel(self, unit: Contraction, e: BatchedEinsum, count: int) -> Kernel:
         """The kernel of a statement."""
-        settings = self.settings
-        sizes = {k: n for k, n in {ITEMS: count, **(settings.sizes or {})}.items() if k in e.long_axes}
         looped = "".join(wish.letters for wish in unit.loops) if len(unit.sources) == 1 else ""
-        return generate(e, settings.device, settings.database, sizes, settings.tune, looped=looped)
+        stage = EinsumStage(e, {f"a{k}": term for k, term in enumerate(unit.terms)})
+        return stage.kernel(self.request, {INSTANCES: count, **self.request.sizes}, looped)
 
     def _default_order(self, term: Term) -> tuple[int, ...]:
         """Items, then the document's first index last: the layout that an alloca has by its type."""
@@ -216,7 +203,7 @@ def _why_divided(wish: Wish, kernel: Kernel, *, alone: bool) -> str:
 
 def _statement(unit: Contraction, layouts: Sequence[Layout], groups: Mapping[str, str]) -> BatchedEinsum:
     """The einsum of a contraction for arrays of these layouts."""
-    lengths: dict[str, Any] = {**unit.lengths, ITEM: ITEMS}
+    lengths: dict[str, Any] = {**unit.lengths, ITEM: INSTANCES}
     for group, sequence in groups.items():
         lengths[group] = int(np.prod([lengths[x] for x in sequence]))
     dtype = unit.result.root.type.element.dtype
@@ -224,7 +211,7 @@ def _statement(unit: Contraction, layouts: Sequence[Layout], groups: Mapping[str
     operands = [array(f"a{k}", tuple(lengths[x] for x in letters), dtype) for k, letters in enumerate(inputs)]
     if ITEM in layouts[-1].letters and not any(ITEM in letters for letters in inputs):
         inputs.append(ITEM)
-        operands.append(array("ones", (ITEMS,), dtype))
+        operands.append(array("ones", (INSTANCES,), dtype))
     return einsum(f"{','.join(inputs)}->{layouts[-1].letters}", *operands)
 
 

@@ -6,7 +6,7 @@ Its reference is *Tensor language reference* (Intel, 2023), whose rules have nam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.source import Source
@@ -15,7 +15,12 @@ from feinsum.languages.tensor.ir import Function
 from feinsum.languages.tensor.printing import show
 from feinsum.languages.tensor.reading import read as _read
 
-__all__ = ["build", "interpret", "read", "sample_arguments", "show", "written"]
+if TYPE_CHECKING:
+    from feinsum.languages.calling.protocols import BuildRequest, ProgramRunner
+    from feinsum.languages.calling.signature import Signature
+    from feinsum.languages.tensor.ir import Value
+
+__all__ = ["build", "interpret", "read", "sample_arguments", "show", "signature", "subject_at"]
 
 
 def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
@@ -31,6 +36,13 @@ def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diag
     return functions, findings.warnings
 
 
+def signature(function: Function) -> Signature[Value]:
+    """What a function takes."""
+    from feinsum.languages.tensor.arguments import signature as found
+
+    return found(function)
+
+
 def interpret(
     function: Function, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
 ) -> Any:
@@ -40,18 +52,11 @@ def interpret(
     return execute(function, source, arguments, count, **sizes)
 
 
-def build(function: Function, source: Source, device: Any, **request: Any) -> Any:
+def build(function: Function, source: Source, request: BuildRequest) -> ProgramRunner:
     """A function made ready for a device; see :func:`feinsum.build`."""
     from feinsum.languages.tensor.running import make
 
-    return make(function, source, device, **request)
-
-
-def written(function: Function) -> tuple[str, ...]:
-    """The names of parameters that a function writes."""
-    from feinsum.languages.tensor.effects import written_parameters
-
-    return tuple(parameter.name for parameter in written_parameters(function))
+    return make(function, source, request)
 
 
 def sample_arguments(
@@ -61,3 +66,7 @@ def sample_arguments(
     from feinsum.languages.tensor.running.samples import sample_arguments as sample
 
     return sample(function, sizes, seed, count, given)
+
+
+subject_at = None
+"""Its einsums have spaces; a function leaves no numbers to tune."""

@@ -5,27 +5,63 @@ An array has the shape of its memref, and a group is a list of them; bf16 is `ml
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from feinsum.errors import DTypeError, ShapeError, ValidationError
 from feinsum.languages.calling import arguments
+from feinsum.languages.calling.signature import BoundArgument, Signature, Taken
+from feinsum.languages.tensor.effects import written_parameters
 from feinsum.languages.tensor.ir import Function, Operation, Value
 from feinsum.languages.tensor.numbers import dtype_of, rounded
 from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
 
-
-class HasArrays(Protocol):
-    """An argument with the array of its memref, or those of its group."""
-
-    @property
-    def parameter(self) -> Value: ...
-    @property
-    def arrays(self) -> Sequence[Any]: ...
+LayOut: TypeAlias = Callable[[Value, Memref, Mapping[str, Any], Any, str], tuple[Any, Any]]
+"""Checks an array of a parameter: the memref that it is to fit, its attributes and its name in errors follow the
+parameter.  Returns the array as the program has it, and where its elements lie."""
 
 
-def check_array(type_: Memref, argument: Any, name: str) -> None:
-    """Check that an array fits a memref.
+def signature(function: Function) -> Signature[Value]:
+    """What a function takes."""
+    open_sizes: list[str] = []
+    for parameter in function.parameters:
+        type_ = parameter.type
+        memref = type_.memref if isinstance(type_, Group) else type_
+        open_sizes += [parameter.name] if isinstance(type_, Group) and type_.size is None else []
+        if isinstance(memref, Memref):
+            open_sizes += [f"{parameter.name}.{mode}" for mode, size in enumerate(memref.shape) if size is None]
+    parameters = {parameter.name: parameter for parameter in function.parameters}
+    written = tuple(parameter.name for parameter in written_parameters(function))
+    return Signature(f"@{function.name}", parameters, written, sizes=tuple(open_sizes))
+
+
+def taker(function: Function, lay_out: LayOut) -> Callable[[str, Value, Any], Taken]:
+    """What :meth:`Signature.bind` needs: numbers are rounded to their types, and each array is laid out.
+
+    :raises ValidationError, DTypeError, ShapeError: there, if an argument does not fit its type.
+    """
+    attributes = dict(zip(function.parameters, function.parameter_attributes, strict=True))
+
+    def take(name: str, parameter: Value, argument: Any) -> Taken:
+        type_ = parameter.type
+        if isinstance(type_, (Scalar, Boolean)):
+            return (), rounded(arguments.take_number(name, type_, argument, dtype_of(type_)), type_)
+        if isinstance(type_, Memref):
+            array, place = lay_out(parameter, type_, attributes[parameter], argument, name)
+            return (array,), (place,)
+        assert isinstance(type_, Group)
+        _check_group(type_, argument, name)
+        found = [
+            lay_out(parameter, type_.memref, attributes[parameter], array, f"{name}[{number}]")
+            for number, array in enumerate(argument)
+        ]
+        return [array for array, _ in found], [place for _, place in found]
+
+    return take
+
+
+def check_array(type_: Memref, attributes: Mapping[str, Any], argument: Any, name: str) -> None:
+    """Check that an array fits a memref, and has sizes as its parameter promises.
 
     :raises ValidationError, DTypeError, ShapeError: if it does not.
     """
@@ -35,43 +71,16 @@ def check_array(type_: Memref, argument: Any, name: str) -> None:
             raise DTypeError(f"{name} holds bf16: pass ml_dtypes.bfloat16, or bits as uint16, not {argument.dtype}")
         wanted = argument.dtype
     arguments.check_array(name, type_, argument, wanted, type_.shape)
+    for mode, (size, divisor) in enumerate(zip(argument.shape, attributes.get("shape_gcd", ()), strict=False)):
+        if size % divisor:
+            raise ValidationError(f"{name} promises that {divisor} divides the size of mode {mode}, which is {size}")
 
 
-def check_group(type_: Group, argument: Any, name: str) -> None:
-    """Check that a list of arrays fits a group.
-
-    :raises ValidationError, DTypeError, ShapeError: if it does not, or an array in it.
-    """
+def _check_group(type_: Group, argument: Any, name: str) -> None:
     if not isinstance(argument, Sequence) or isinstance(argument, str):
         raise ValidationError(f"{name} is a group: pass a list of arrays, each of the shape of {type_.memref}")
     if type_.size not in (None, len(argument)):
         raise ShapeError(f"{name} is a group of {type_.size}, and its argument a list of {len(argument)}")
-    for number, array in enumerate(argument):
-        check_array(type_.memref, array, f"{name}[{number}]")
-
-
-def take_number(type_: Scalar | Boolean, argument: Any, name: str) -> Any:
-    """A number, rounded to its type.
-
-    :raises ValidationError, DTypeError: if it is none, of another kind, or an integer that its type does not hold.
-    """
-    if isinstance(type_, Boolean):
-        kinds = "b"
-    elif type_.is_integer:
-        kinds = "biu"
-    else:
-        kinds = "biufc" if type_.is_complex else "biuf"
-    return rounded(arguments.take_number(name, type_, argument, kinds, dtype_of(type_)), type_)
-
-
-def check_sizes(shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> None:
-    """Check the divisors that a parameter promises of its sizes.
-
-    :raises ValidationError: if one does not divide its size.
-    """
-    for mode, (size, divisor) in enumerate(zip(shape, attributes.get("shape_gcd", ()), strict=False)):
-        if size % divisor:
-            raise ValidationError(f"{name} promises that {divisor} divides the size of mode {mode}, which is {size}")
 
 
 def wanted_strides(type_: Memref, shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> tuple[int, ...]:
@@ -94,13 +103,8 @@ def stride_divisors(type_: Memref, attributes: Mapping[str, Any]) -> list[int]:
     return [*attributes.get("stride_gcd", ()), *[1] * type_.order][: type_.order]
 
 
-def pieces(given: Sequence[HasArrays], written: Sequence[Value]) -> list[tuple[str, Any, bool]]:
-    """The arrays of arguments, for :func:`feinsum.languages.calling.overlap.check_apart`."""
-    return [(f"%{one.parameter.name}", array, one.parameter in written) for one in given for array in one.arrays]
-
-
 def instances(
-    function: Function, given: Sequence[HasArrays], counted: Sequence[tuple[Value, int]], count: int | None
+    function: Function, given: Sequence[BoundArgument[Value]], counted: Sequence[tuple[Value, int]], count: int | None
 ) -> int:
     """How often the function runs: as often as sizes say that the group id is an index of, or as was asked.
 
@@ -118,17 +122,10 @@ def instances(
             said = ", ".join(f"{size} by {what}" for what, size in sizes.items())
             raise ValidationError(f"how often @{function.name} runs is not clear: {said}; say count=")
         return next(iter(sizes.values()), 1)
-    check_count(count)
     for what, size in sizes.items():
         if size < count:
             raise ValidationError(f"count is {count}, and {what} has the size {size}, of which the group id is an index")
     return count
-
-
-def check_count(count: int) -> None:
-    """:raises ValidationError: if a number of instances is negative."""
-    if count < 0:
-        raise ValidationError(f"count is {count}, and cannot be negative")
 
 
 def indexed_by_group(function: Function) -> list[tuple[Value, int]]:

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.errors import DTypeError, ShapeError, ValidationError
-from feinsum.languages.calling.arguments import take_number
+from feinsum.languages.calling.signature import one_or_all
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.forms import SCALARS, type_name
-from feinsum.languages.declarative.interpreting.functions import called, require_function
+from feinsum.languages.declarative.forms import SCALARS
+from feinsum.languages.declarative.interpreting.arguments import bind
 from feinsum.languages.declarative.interpreting.threads import Storage, Threads
 from feinsum.languages.declarative.interpreting.values import Value
-from feinsum.languages.declarative.syntax import Block, Call, Declaration, Form, Function, Let
-from feinsum.languages.program import Program
+from feinsum.languages.declarative.syntax import Block, Call, Form, Function, Let
 from feinsum.languages.source import Source
 
 
@@ -105,84 +103,8 @@ def execute(
         found = [machine.names[name] for name in results if name != function.value_name]
         if function.body.value is not None:
             found.append(machine.evaluate(function.body.value))
-    arrays = [np.array(value.data) for value in found if not isinstance(value, Storage)]
-    return arrays[0] if len(arrays) == 1 else tuple(arrays)
+    return one_or_all([np.array(value.data) for value in found if not isinstance(value, Storage)])
 
 
 def _is_tune(node: syntax.Expression) -> bool:
     return isinstance(node, Call) and node.function == "tune"
-
-
-def bind(machine: Threads, function: Function, arguments: Mapping[str, Any]) -> None:
-    """Give parameters their values, and lengths theirs."""
-    parameters = {p.name: p for p in function.parameters}
-    lengths = {n.name for p in function.parameters for n in _length_names(p)}
-    for name in arguments:
-        if name not in parameters and name not in lengths:
-            known = ", ".join([*parameters, *sorted(lengths)])
-            raise ValidationError(f"the program has no parameter {name!r}; it has {known}")
-    missing = [name for name in parameters if name not in arguments]
-    if missing:
-        raise ValidationError(f"there is no argument for {', '.join(missing)}")
-    for name in sorted(lengths & set(arguments) - set(parameters)):
-        machine.names[name] = Value(np.asarray(int(arguments[name])), 0, "int")
-    for name, parameter in parameters.items():
-        _bind(machine, parameter, arguments[name])
-    unknown = [name for name in sorted(lengths) if name not in machine.names]
-    if unknown:
-        raise ValidationError(f"no argument says what {', '.join(unknown)} is; give it by name")
-    for parameter in parameters.values():
-        _require_shape(machine, parameter, arguments[parameter.name])
-
-
-def _length_names(parameter: Declaration) -> list[syntax.Name]:
-    return [n for n in syntax.walk(parameter.type) if isinstance(n, syntax.Name)]
-
-
-def _bind(machine: Threads, parameter: Declaration, argument: Any) -> None:
-    """Take an argument, and learn lengths and types from it."""
-    type_, name = parameter.type, parameter.name
-    if isinstance(type_, syntax.FunctionType):
-        if not isinstance(argument, Program) and not callable(argument):
-            kind = type(argument).__name__
-            raise ValidationError(f"argument {name!r} is of type {kind}; it is a program here, or a function of arrays")
-        if isinstance(argument, Program):
-            require_function(name, type_, argument.function())
-            argument = called(argument)
-        machine.names[name] = argument
-        machine.signatures[name] = type_
-        return
-    if not hasattr(argument, "dtype") and not isinstance(argument, (list, tuple, int, float, complex)):
-        raise ValidationError(f"argument {name!r} is a {type(argument).__name__}; pass an array, a list or a number")
-    data = np.asarray(argument)
-    word = type_.name if isinstance(type_, syntax.ScalarType) else type_.dtype or "dtype"
-    rank = 0 if isinstance(type_, syntax.ScalarType) else len(type_.extents)
-    if data.ndim != rank:
-        raise ShapeError(f"argument {name!r} has {data.ndim} axes; it is declared with {rank}")
-    if isinstance(type_, syntax.ScalarType):
-        data = take_number(f"argument {name!r}", word, argument, "biuf", SCALARS.get(word))
-    else:
-        type_name(data.dtype)
-    wanted = SCALARS.get(word) or machine.names.setdefault(f"dtype {word}", data.dtype)
-    if isinstance(type_, syntax.ScalarType):
-        with np.errstate(over="ignore"):  # a number beyond float32 is infinite
-            data = data.astype(wanted)
-    elif data.dtype != wanted:
-        raise DTypeError(f"argument {name!r} is of {data.dtype}; it is {wanted} by its declaration, or by an array before")
-    machine.names[name] = Value(data, 0, "int" if word == "int" else "")
-    for extent, length in zip(getattr(type_, "extents", ()), data.shape, strict=False):
-        if isinstance(extent, syntax.Name) and extent.name not in machine.names:
-            machine.names[extent.name] = Value(np.asarray(length), 0, "int")
-
-
-def _require_shape(machine: Threads, parameter: Declaration, argument: Any) -> None:
-    if not isinstance(parameter.type, syntax.TensorType):
-        return
-    for axis, (extent, length) in enumerate(zip(parameter.type.extents, np.shape(argument), strict=True)):
-        wanted = machine.integer(extent)
-        if wanted != length:
-            raise machine.fail(
-                "run-sizes",
-                extent.span,
-                f"axis {axis} of {parameter.name} is {length} long, and {wanted} by other arguments",
-            )

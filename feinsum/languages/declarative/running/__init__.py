@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy as np
 from feinsum.compile.buffers import fetched
 from feinsum.compile.sequence import device_array, host_array, new_device_array, queue_and_events, result_array
 from feinsum.database import open_stores
-from feinsum.devices import Device
 from feinsum.errors import FeinsumError, ValidationError
 from feinsum.generate.arguments import check_context
 from feinsum.generate.calls import Repeat
 from feinsum.languages.calling.arguments import refuse_keywords, require_one_library
+from feinsum.languages.calling.protocols import BuildRequest, ProgramCall
+from feinsum.languages.calling.signature import one_or_all
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.choices import choices_of
 from feinsum.languages.declarative.forms import numpy_type
@@ -36,12 +38,14 @@ _MOST_EMULATED = 1 << 16
 
 
 class DeclarativeKernel:
-    """A program on a device, see :class:`feinsum.languages.building.Runner`; thread-safe."""
+    """A program on a device, see :class:`feinsum.languages.calling.protocols.ProgramRunner`; thread-safe."""
 
-    def __init__(self, function: Function, source: Source, device: Device, request: Mapping[str, Any]) -> None:
-        self._function, self._text, self.device = function, source, device
-        self.route = "general" if request.get("route") == "general" else "einsum"
-        self._maker = Maker(function, source, device, self.route == "einsum", request)
+    sizes: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, function: Function, source: Source, request: BuildRequest) -> None:
+        self._function, self._text, self.device = function, source, request.device
+        self.route = "general" if request.route == "general" else "einsum"
+        self._maker = Maker(function, source, request)
         self._made: dict[Any, Made] = {}
         self._chosen: dict[Contents, dict[str, int]] = {}
         self._request = request
@@ -69,40 +73,26 @@ class DeclarativeKernel:
 
         return show([self._function])
 
-    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+    def call(self, call: ProgramCall) -> Any:
         """Run it on arrays, all of numpy or all of pyopencl.
 
-        :param count: has to be None, as programs have no instances.
         :returns: what the program computes: an array, or a tuple of them in the order of the text.
-        :raises ValidationError: if arguments are missing or do not fit.
+        :raises ValidationError, ShapeError, DTypeError: if arguments are missing or do not fit, or there is a number of
+            instances, which programs have not.
         :raises LanguageError: if something is not lowered, an index is not proved to be inside, or alternatives differ.
         """
+        arguments, count, queue, wait_for, given = call
         if count is not None:
             refuse_keywords({"count": count})
-        return self._called(arguments, queue, wait_for, None)
-
-    def call_into(self, out: Any, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
-        """Like :meth:`call`, with the arrays that results go to: one, or a tuple of them.
-
-        :raises ValidationError, ShapeError, DTypeError: if these do not fit the results.
-        """
-        if count is not None:
-            refuse_keywords({"count": count})
-        return self._called(arguments, queue, wait_for, out if isinstance(out, tuple) else (out,))
-
-    def _called(self, arguments: Mapping[str, Any], queue: Any, wait_for: Any, out: tuple[Any, ...] | None) -> Any:
+        out = given if given is None or isinstance(given, tuple) else (given,)
         if (repeat := self._repeats.get(like := _likeness(arguments))) is not None:
-            made, call, names = repeat
+            made, launch, names = repeat
             self._last = made
             chosen, events = queue_and_events(self.device, queue, wait_for)
-            if out is not None and not (len(out) == 1 and call.takes(out[0])):
+            if out is not None and not (len(out) == 1 and launch.takes(out[0])):
                 check_results(made, out, arguments)
-            return call([arguments[name] for name in names], out and out[0], chosen, events)
+            return launch([arguments[name] for name in names], out and out[0], chosen, events)
         key = _key(arguments)
-        if key is None:
-            arguments = {
-                n: np.asarray(value) if isinstance(value, (list, tuple)) else value for n, value in arguments.items()
-            }
         arrays, contents = self._examine(key, arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         if require_one_library(arrays.items()) == "pyopencl":
@@ -165,7 +155,7 @@ class DeclarativeKernel:
             own = subject(self._function, self._text, contents, self._text.name)
         except FeinsumError:  # a function among the arguments, or an empty array: nothing to tune
             return None
-        database, wanted = self._request.get("database"), self._request.get("tune", "never")
+        database, wanted = self._request.database, self._request.tune
         known = look_up(own, open_stores(database, tolerant=True), self.device.profile)
         if wanted == "always" or (wanted == "missing" and (known is None or not known.exact)):
             autotune(own, self.device, database, own.sizes, timeout=_TUNING_S)
@@ -235,9 +225,11 @@ class DeclarativeKernel:
         done = None
         for step, action, names in in_order(made.steps, made.actions, {}):
             if isinstance(step, EinsumStep):
-                arrays = {name: held[names.get(name, name)] for name in (step.array, *_taken(step).values())}
-                done = self._run_einsum(action[0], step, arrays, queue, events)
-                events = [done] if done is not None else events
+                kernel, stage = action
+                named = {name: held[names.get(source, source)] for name, source in stage.operands.items()}
+                result = kernel(named, out=held[names.get(step.array, step.array)], queue=queue, wait_for=events)
+                events = result.events[-1:] or events
+                done = result.events[-1] if result.events else None
                 continue
             for index in action:
                 buffers = [held[names.get(name, name)].base_data for name in made.texts[index].arrays]
@@ -249,7 +241,7 @@ class DeclarativeKernel:
             elif done is not None:
                 array.add_event(done)
         if out is not None:
-            return out if len(out) > 1 else out[0]
+            return one_or_all(out)
         found = []
         for name, shape in zip(made.results, made.result_shapes, strict=True):
             array = held[name]
@@ -259,12 +251,7 @@ class DeclarativeKernel:
                 found.append(host_array(array, queue, done).reshape(shape))
             else:
                 found.append(array if array.shape == shape else array.reshape(shape))
-        return found[0] if len(found) == 1 else tuple(found)
-
-    def _run_einsum(self, kernel: Any, step: EinsumStep, held: Mapping[str, Any], queue: Any, events: list[Any]) -> Any:
-        named = {name: held[source] for name, source in _taken(step).items()}
-        out = kernel(named, out=held[step.array], queue=queue, wait_for=events)
-        return out.events[-1] if out.events else None
+        return one_or_all(found)
 
     def explain(self) -> str:
         """The steps of the last call, and what was said of alternatives."""
@@ -285,20 +272,14 @@ class DeclarativeKernel:
         return "\n".join(lines)
 
 
-def build(function: Function, source: Source, device: Device, **request: Any) -> DeclarativeKernel:
+def build(function: Function, source: Source, request: BuildRequest) -> DeclarativeKernel:
     """The result of :func:`feinsum.build` for a program.
 
-    :raises FeinsumError: if the request is for what this language does not have.
+    :raises ValidationError: if the request is for what this language does not have.
     """
-    if request.get("sizes"):
-        raise ValidationError(
-            "sizes= means nothing in the declarative language: lengths are those of each call; leave it out"
-        )
-    if request.get("check"):
-        raise FeinsumError(
-            "check='bounds' is not needed: indices of the declarative language are proved before a kernel runs"
-        )
-    return DeclarativeKernel(function, source, device, request)
+    refuse_keywords({"sizes": request.sizes or None}, "lengths are those of each call")
+    refuse_keywords({"check": request.check}, "indices are proved before a kernel runs")
+    return DeclarativeKernel(function, source, request)
 
 
 def _likeness(arguments: Mapping[str, Any]) -> Any:
@@ -319,11 +300,12 @@ def _key(arguments: Mapping[str, Any]) -> Any:
     return key
 
 
-def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> dict[str, str] | None:
+def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> Mapping[str, str] | None:
     """What the kernel takes if a program is that of an einsum of its arguments, and nothing else."""
-    step = made.steps[0] if len(made.steps) == 1 else None
-    operands = _taken(step) if isinstance(step, EinsumStep) else {}
-    return operands if operands and set(operands.values()) <= arrays.keys() else None
+    if len(made.steps) > 1 or not isinstance(made.steps[0], EinsumStep):
+        return None
+    operands: Mapping[str, str] = made.actions[0][1].operands
+    return operands if set(operands.values()) <= arrays.keys() else None
 
 
 def _kind(value: Any) -> Any:
@@ -332,9 +314,3 @@ def _kind(value: Any) -> Any:
     if not shape or dtype is None:
         return [] if isinstance(value, tuple) else value  # a tuple is an array to be made, as a list is
     return (shape, dtype)
-
-
-def _taken(step: EinsumStep) -> dict[str, str]:
-    """The arrays that the kernel of an einsum takes, by its names for them."""
-    operands = {f"x{position}": name for position, name in enumerate(step.operands)}
-    return operands | {name: source for name, source, _ in step.read}

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from feinsum.compile.sequence import KernelSequence
-from feinsum.devices import Device, DeviceProfile
+from feinsum.devices import DeviceProfile
+from feinsum.einsum import Array, array, einsum
 from feinsum.errors import DeviceError, DTypeError, ShapeError, ValidationError
 from feinsum.languages.calling.arguments import is_array, require_one_library
 from feinsum.languages.calling.overlap import check_apart
+from feinsum.languages.calling.protocols import BuildRequest
+from feinsum.languages.calling.stage import EinsumStage
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.emitting.kernels import KernelText, Spread, flat_kernel
 from feinsum.languages.declarative.emitting.rows import row_kernel
@@ -43,10 +46,9 @@ from feinsum.languages.declarative.syntax import Function
 from feinsum.languages.program import Program
 from feinsum.languages.source import Source
 
-_LONG_AXIS: Final = 1 << 15
-"""Lengths of results from here on are long axes of einsums, so that one kernel serves all of them; to know shorter ones
-saves a sixth of the time of a product on a CPU.  Those of sums are always compiled in: a kernel divides a sum among
-groups, and among blocks that stay in a cache, only where it knows the length."""
+if TYPE_CHECKING:
+    from feinsum.generate.kernel import Kernel
+
 _MOST_ELEMENTS: Final = 2**31
 Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
 
@@ -72,7 +74,7 @@ class Made:
     """A program made for some lengths: its steps and how each is run.
 
     :ivar arrays: lengths and type of every array.
-    :ivar actions: a kernel of :func:`feinsum.generate` and its operands, or numbers of kernels in `sequence`.
+    :ivar actions: a kernel of :func:`feinsum.generate` and its einsum, or numbers of kernels in `sequence`.
     """
 
     steps: tuple[Step, ...]
@@ -97,26 +99,22 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Maker:
-    """Makes a program for a device.
-
-    :ivar einsums: whether sums of products go to :func:`feinsum.generate`, which `request` says how to call.
-    """
+    """Makes a program for a device; sums of products go to :func:`feinsum.generate` save on the general route."""
 
     function: Function
     source: Source
-    device: Device
-    einsums: bool
-    request: Mapping[str, Any]
+    request: BuildRequest
 
     def make(self, contents: Contents, tunes: Mapping[str, int]) -> Made:
         """A program for some lengths.
 
         :param tunes: tuned numbers, and which way of each alternative to take.
         """
-        lowered = lower(self.function, self.source, contents, tunes, self.device.profile, einsums=self.einsums)
+        device, einsums = self.request.device, self.request.route != "general"
+        lowered = lower(self.function, self.source, contents, tunes, device.profile, einsums=einsums)
         actions = self._actions(lowered.steps, lowered.kernels, lowered.arrays)
         shapes = tuple(lowered.arrays[name][0] for name in lowered.results)
-        sequence = KernelSequence(self.device, lowered.texts)
+        sequence = KernelSequence(device, lowered.texts)
         return Made(lowered.steps, lowered.results, shapes, lowered.arrays, actions, lowered.texts, sequence)
 
     def _actions(self, steps: Sequence[Step], kernels: Sequence[Any], arrays: Shapes) -> list[Any]:
@@ -126,30 +124,25 @@ class Maker:
             if isinstance(step, LoopStep):
                 found.append(self._actions(step.steps, own, arrays))
             else:
-                found.append((self._einsum_kernel(step, arrays), step) if isinstance(step, EinsumStep) else own)
+                found.append(self._einsum(step, arrays) if isinstance(step, EinsumStep) else own)
         return found
 
-    def _einsum_kernel(self, step: EinsumStep, arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> Any:
-        """The kernel of :func:`feinsum.generate` for an einsum."""
-        from feinsum.arrays import array
-        from feinsum.einsum import einsum
-        from feinsum.generate import generate
+    def _einsum(self, step: EinsumStep, arrays: Shapes) -> tuple[Kernel, EinsumStage[str]]:
+        """An einsum and its kernel, by whose names of arrays its operands are known."""
+        inputs, lengths = step.subscripts.partition("->")[0].split(","), dict[str, int]()
 
-        inputs, output = step.subscripts.split("->")
-        sizes: dict[str, int] = {}
-
-        def described(name: str, letters: str, source: str) -> Any:
+        def described(name: str, letters: str, source: str) -> Array:
             shape, dtype = arrays[source]
-            long = {x: length for x, length in zip(letters, shape, strict=True) if length >= _LONG_AXIS and x in output}
-            sizes.update({f"n_{letter}": length for letter, length in long.items()})
-            axes = [f"n_{x}" if x in long else length for x, length in zip(letters, shape, strict=True)]
-            return array(name, tuple(axes), numpy_type(dtype))
+            lengths.update(zip(letters, shape, strict=True))
+            return array(name, tuple(f"n_{x}" for x in letters), numpy_type(dtype))
 
-        taken = enumerate(zip(inputs.split(","), step.operands, strict=True))
-        e = einsum(step.subscripts, *(described(f"x{k}", letters, name) for k, (letters, name) in taken))
+        own = {f"x{k}": (letters, source) for k, (letters, source) in enumerate(zip(inputs, step.operands, strict=True))}
+        read = {name: (letters, source) for name, source, letters in step.read}
+        e = einsum(step.subscripts, *(described(name, *one) for name, one in own.items()))
         if step.epilogue:
-            e = e.then(step.epilogue, **{name: described(name, letters, source) for name, source, letters in step.read})
-        return generate(e, self.device, self.request.get("database"), sizes, self.request.get("tune", "never"))
+            e = e.then(step.epilogue, **{name: described(name, *one) for name, one in read.items()})
+        stage = EinsumStage(e, {name: source for name, (_, source) in (own | read).items()})
+        return stage.kernel_at(self.request, lengths), stage
 
 
 def lower(
@@ -275,17 +268,17 @@ def check_results(made: Made, out: Sequence[Any], arrays: Mapping[str, Any]) -> 
     """
     if len(out) != len(made.results):
         raise ValidationError(f"out has {len(out)} arrays; the program computes {len(made.results)}")
-    for (shape, dtype), array in zip(made.room, out, strict=True):
-        if not is_array(array):
-            raise ValidationError(f"out is a {type(array).__name__}; pass an array of the library of the arguments")
-        if array.shape != shape:
-            raise ShapeError(f"out has the shape {tuple(array.shape)}, and the result {shape}")
-        if array.dtype != dtype:
-            raise DTypeError(f"out is {array.dtype}, and the result {dtype}")
-        if not array.flags.c_contiguous:
+    for (shape, dtype), one in zip(made.room, out, strict=True):
+        if not is_array(one):
+            raise ValidationError(f"out is a {type(one).__name__}; pass an array of the library of the arguments")
+        if one.shape != shape:
+            raise ShapeError(f"out has the shape {tuple(one.shape)}, and the result {shape}")
+        if one.dtype != dtype:
+            raise DTypeError(f"out is {one.dtype}, and the result {dtype}")
+        if not one.flags.c_contiguous:
             raise ValidationError("out is not C-contiguous; pass a contiguous array")
-    require_one_library([*list(arrays.items())[:1], *(("out", array) for array in out)])
-    check_apart([*((name, array, False) for name, array in arrays.items()), *(("out", array, True) for array in out)])
+    require_one_library([*list(arrays.items())[:1], *(("out", one) for one in out)])
+    check_apart([*((name, one, False) for name, one in arrays.items()), *(("out", one, True) for one in out)])
 
 
 def describe(step: Step) -> str:

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from feinsum.errors import ValidationError
-from feinsum.languages.calling.overlap import check_apart
 from feinsum.languages.source import Source
-from feinsum.languages.tensor.arguments import indexed_by_group, instances, pieces
-from feinsum.languages.tensor.effects import written_parameters
+from feinsum.languages.tensor.arguments import indexed_by_group, instances, signature
 from feinsum.languages.tensor.interpreting import linear_algebra, machine, scalars, sub_groups
-from feinsum.languages.tensor.interpreting.arguments import bind
+from feinsum.languages.tensor.interpreting.arguments import bind, give_back, values_of
 from feinsum.languages.tensor.interpreting.machine import Machine
 from feinsum.languages.tensor.ir import Function
 
@@ -39,15 +37,14 @@ def execute(
     Sizes that the function itself gives prevail; by default a work-group has two sub-groups of 16.
     """
     items, columns = _sizes(function, subgroup_size, work_group_size)
-    bound, changed = bind(function, arguments), written_parameters(function)
-    check_apart(pieces(bound, changed))
-    count = instances(function, bound, indexed_by_group(function), count)
+    bound = bind(function, arguments)
+    values, count = values_of(bound), instances(function, bound, indexed_by_group(function), count)
     for instance in range(count):
         one = Machine(source, instance, count, items, columns, INSTRUCTIONS)
-        one.values.update((parameter.parameter, parameter.value) for parameter in bound)
+        one.values.update(values)
         one.run(function.body)
-    given = tuple(one.give_back() for one in bound if one.parameter in changed)
-    return given[0] if len(given) == 1 else given
+    give_back(values, bound)
+    return signature(function).written_among(arguments)
 
 
 def _sizes(function: Function, subgroup_size: int | None, work_group_size: tuple[int, int] | None) -> tuple[int, int]:

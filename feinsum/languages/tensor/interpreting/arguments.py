@@ -7,97 +7,69 @@ strides.  The gaps of strided memrefs are poisoned, so that a kernel which reads
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from feinsum.languages.calling.arguments import check_names
-from feinsum.languages.tensor.arguments import check_array, check_group, check_sizes, take_number, wanted_strides
+from feinsum.languages.calling.signature import BoundArgument
+from feinsum.languages.tensor.arguments import check_array, signature, taker, wanted_strides
 from feinsum.languages.tensor.interpreting.memory import GroupOfViews, Memory, View
 from feinsum.languages.tensor.ir import Function, Value
-from feinsum.languages.tensor.numbers import Numbers, dtype_of
-from feinsum.languages.tensor.types import Boolean, Group, Memref, Scalar
+from feinsum.languages.tensor.numbers import Numbers
+from feinsum.languages.tensor.types import Group, Memref
 
 
-@dataclass(frozen=True, eq=False)
-class Bound:
-    """A parameter with its argument: what the machine computes with, and the arrays that it came from."""
-
-    parameter: Value
-    value: Any
-    arrays: tuple[Any, ...] = ()
-    views: tuple[View, ...] = ()
-
-    def give_back(self) -> Any:
-        """Write the elements into the arrays they came from; these."""
-        for array, view in zip(self.arrays, self.views, strict=True):
-            array[...] = _outside(view.memory.data[view.whole()], array.dtype)
-        return list(self.arrays) if isinstance(self.parameter.type, Group) else self.arrays[0]
-
-
-def bind(function: Function, arguments: Mapping[str, Any]) -> list[Bound]:
-    """A value for each parameter.
+def bind(function: Function, arguments: Mapping[str, Any]) -> list[BoundArgument[Value]]:
+    """The arguments with the views of their elements, or the numbers that they are.
 
     :raises ValidationError, ShapeError, DTypeError: if there is none, one too many, or one that does not fit its type.
     """
-    check_names(str(function.name), [parameter.name for parameter in function.parameters], arguments)
-    return [
-        _bind(parameter, attributes, arguments[parameter.name])
-        for parameter, attributes in zip(function.parameters, function.parameter_attributes, strict=True)
-    ]
+    return signature(function).bind(arguments, taker(function, _lay_out))
 
 
-def _bind(parameter: Value, attributes: Mapping[str, Any], argument: Any) -> Bound:
-    type_ = parameter.type
-    if isinstance(type_, Memref):
-        check_array(type_, argument, f"%{parameter.name}")
-        view = _lay_out(argument, type_, attributes, f"%{parameter.name}")
-        return Bound(parameter, view, (argument,), (view,))
-    if isinstance(type_, Group):
-        return _bind_group(parameter, type_, attributes, argument)
-    assert isinstance(type_, (Scalar, Boolean))
-    return Bound(parameter, take_number(type_, argument, f"%{parameter.name}"))
+def values_of(bound: Sequence[BoundArgument[Value]]) -> dict[Value, Any]:
+    """What the machine computes with, by parameter."""
+    values: dict[Value, Any] = {}
+    for one in bound:
+        if isinstance(type_ := one.parameter.type, Group):
+            values[one.parameter] = _group(type_, one.value)
+        else:
+            values[one.parameter] = one.value[0] if isinstance(type_, Memref) else one.value
+    return values
 
 
-def _lay_out(array: Any, type_: Memref, attributes: Mapping[str, Any], name: str, offset: int = 0) -> View:
-    """A memory that holds an array as its type says, behind `offset` elements that are not its own."""
-    check_sizes(array.shape, attributes, name)
+def give_back(values: Mapping[Value, Any], bound: Sequence[BoundArgument[Value]]) -> None:
+    """Write the elements of what is written into the arrays that they came from."""
+    for one in (one for one in bound if one.is_written):
+        value = values[one.parameter]
+        for number, array in enumerate(one.arrays):
+            view = value.pick(np.asarray(number), np.ones((), bool)) if isinstance(value, GroupOfViews) else value
+            array[...] = _outside(view.memory.data[view.whole()], array.dtype)
+
+
+def _group(type_: Group, views: Sequence[View]) -> GroupOfViews:
+    """Memrefs one after the other in one memory, each after `offset` elements that are not its own."""
+    lengths = np.array([len(view.memory.data) for view in views], np.int64)
+    ends = np.cumsum(lengths + max(type_.offset or 0, 0))
+    firsts = ends - lengths
+    memory = Memory.of_size(type_.memref.element, int(ends[-1]) if views else 0)
+    for view, first, end in zip(views, firsts, ends, strict=True):
+        memory.data[first:end] = view.memory.data
+    shapes, strides = (
+        tuple(np.array([own[mode] for own in each], np.int64) for mode in range(type_.memref.order))
+        for each in ([view.shape for view in views], [view.strides for view in views])
+    )
+    return GroupOfViews(memory, firsts, shapes, strides, firsts, ends)
+
+
+def _lay_out(parameter: Value, type_: Memref, attributes: Mapping[str, Any], array: Any, name: str) -> tuple[Any, View]:
+    """A memory that holds an array as its type says."""
+    check_array(type_, attributes, array, name)
     strides = wanted_strides(type_, array.shape, attributes, name)
     length = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, strides, strict=True)) if array.size else 0
-    memory = Memory.of_size(type_.element, offset + length)
-    view = View(memory, offset, array.shape, strides, offset, offset + length)
-    memory.data[view.whole()] = _inside(array)
-    return view
-
-
-def _bind_group(parameter: Value, type_: Group, attributes: Mapping[str, Any], argument: Any) -> Bound:
-    name = f"%{parameter.name}"
-    check_group(type_, argument, name)
-    arrays = list(argument)
-    before = max(type_.offset or 0, 0)
-    alone = [_lay_out(array, type_.memref, attributes, f"{name}[{number}]", before) for number, array in enumerate(arrays)]
-    begins = np.cumsum([0, *(len(view.memory.data) for view in alone)])
-    data = np.concatenate([view.memory.data for view in alone]) if alone else np.zeros(0, dtype_of(type_.memref.element))
-    memory = Memory(type_.memref.element, data)
-    views = [
-        View(memory, before + int(begin), view.shape, view.strides, int(begin) + before, int(end))
-        for view, begin, end in zip(alone, begins, begins[1:], strict=False)
-    ]
-
-    def column(values: Sequence[Any]) -> Any:
-        return np.array(values, np.int64)
-
-    modes = range(type_.memref.order)
-    group = GroupOfViews(
-        memory,
-        column([view.offset for view in views]),
-        tuple(column([view.shape[mode] for view in views]) for mode in modes),
-        tuple(column([view.strides[mode] for view in views]) for mode in modes),
-        column([view.first for view in views]),
-        column([view.end for view in views]),
-    )
-    return Bound(parameter, group, tuple(arrays), tuple(views))
+    view = View(Memory.of_size(type_.element, length), 0, array.shape, strides, 0, length)
+    view.memory.data[view.whole()] = _inside(array)
+    return array, view
 
 
 def _inside(array: Any) -> Numbers:

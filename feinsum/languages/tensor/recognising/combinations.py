@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
+from feinsum.languages.calling.stage import INSTANCES
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.ir import Value
 from feinsum.languages.tensor.recognising.operands import Operand, readable, scaled, shown
 from feinsum.languages.tensor.recognising.terms import GROUP_ID, Factor, Term, Update, transposed
 from feinsum.languages.tensor.types import Memref
-
-BATCH: Final = "E"
-"""The name of the axis that counts instances."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +36,13 @@ class Combination:
     def of(cls, update: Update, terms: Sequence[Term], scale: Term | None) -> Combination:
         """Of terms of an update that :func:`is_added` accepts."""
         factors = [Factor.whole(update.root, update.letters), *(term.factors[0] for term in terms)]
-        axes = {name: BATCH for factor in factors for name in batch_modes(factor)}
+        axes = {name: INSTANCES for factor in factors for name in batch_modes(factor)}
         return cls(update.root, tuple(terms), scale, update.spans, axes)
 
     @cached_property
-    def operands(self) -> tuple[Operand, ...]:
-        """What is read, a factor each."""
-        return tuple(Operand(term.factors) for term in self.terms)
+    def operands(self) -> Mapping[int, Operand]:
+        """What is read by each term, by its number."""
+        return {number: Operand(term.factors) for number, term in enumerate(self.terms)}
 
     @property
     def scalars(self) -> tuple[Value, ...]:
@@ -58,7 +55,7 @@ class Combination:
         """The sum as text."""
         parts = [
             scaled(str(operand), term) + (f" in {shown(term.block)}" if term.block else "")
-            for operand, term in zip(self.operands, self.terms, strict=True)
+            for operand, term in zip(self.operands.values(), self.terms, strict=True)
         ]
         return readable(" + ".join([*parts, *([scaled("out", self.scale)] if self.scale else [])]))
 

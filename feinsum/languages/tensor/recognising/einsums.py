@@ -12,13 +12,14 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from feinsum.einsum import Array, BatchedEinsum, array, einsum
+from feinsum.einsum import Array, array, einsum
 from feinsum.errors import FeinsumError
+from feinsum.languages.calling.stage import INSTANCES, EinsumStage
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.passes import PASSES
-from feinsum.languages.tensor.recognising.combinations import BATCH, Combination, batch_modes, is_added
+from feinsum.languages.tensor.recognising.combinations import Combination, batch_modes, is_added
 from feinsum.languages.tensor.recognising.operands import Operand, readable, scaled
 from feinsum.languages.tensor.recognising.stacking import Product, products
 from feinsum.languages.tensor.recognising.terms import (
@@ -38,21 +39,17 @@ _TYPES: Final = (F32, F64)
 
 
 @dataclass(frozen=True)
-class Contraction:
-    """An einsum that updates an array.
+class Contraction(EinsumStage[Operand]):
+    """An einsum of parameters, by their :func:`name_of` and transposed, that updates an array.
 
-    :ivar einsum: of the parameters by their :func:`name_of`, transposed.
     :ivar output: the parameter that is written, or local memory of all instances.
-    :ivar operands: what is read, in order.
     :ivar epilogue: what is made of the sum; empty where it is stored as it is.
     :ivar scalars: parameters that are given at the call.
     :ivar spans: the instructions that it stands for.
     :ivar axes: the name of the long axis that each unknown size is: ``"D.2"``, or ``"A"`` for the memrefs of a group.
     """
 
-    einsum: BatchedEinsum
     output: Value
-    operands: tuple[Operand, ...]
     epilogue: str
     scalars: tuple[Value, ...]
     spans: tuple[Span, ...]
@@ -62,15 +59,14 @@ class Contraction:
     def formula(self) -> str:
         """The einsum as text."""
         epilogue = readable(self.epilogue)
-        return f"{self.einsum.subscripts} of {', '.join(map(str, self.operands))}" + (
-            f", then {epilogue}" if epilogue else ""
-        )
+        operands = ", ".join(str(self.operands[array.name]) for (array,) in self.einsum.args[0])
+        return f"{self.einsum.subscripts} of {operands}" + (f", then {epilogue}" if epilogue else "")
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """What does not lie in memory as einsums have it."""
-        stacked = [f"{one} is stacked" for one in self.operands if one.counter is not None]
-        factors = [one.factors[0] for one in self.operands if one.counter is None]
+        stacked = [f"{one} is stacked" for one in self.operands.values() if one.counter is not None]
+        factors = [one.factors[0] for one in self.operands.values() if one.counter is None]
         blocks = [f"{Operand((factor,))} is a block" for factor in factors if any(factor.block)]
         values = dict.fromkeys([*(factor.root for factor in factors), self.output])
         return (
@@ -154,6 +150,7 @@ def _contraction(update: Update, product: Product, scale: Term | None, sizes: Ma
     arrays = {one.name: _array(one, letters, sizes) for one in operands}
     try:
         e = einsum(f"{inputs}->{output}", *(arrays[one.name] for one in operands))
+        e = e.then(epilogue) if (epilogue := _epilogue(term, scale)) else e
     except FeinsumError as error:
         raise UnrecognisedError(str(error), update.spans[-1]) from None
     scalars = dict.fromkeys([*term.scalars, *(scale.scalars if scale else ())])
@@ -161,7 +158,8 @@ def _contraction(update: Update, product: Product, scale: Term | None, sizes: Ma
     axes: dict[str, str] = {}
     for factor in (whole, *(factor for one in operands for factor in one.factors)):
         axes.update(_axes(factor, letters, sizes))
-    return Contraction(e, update.root, operands, _epilogue(term, scale), tuple(scalars), update.spans, axes)
+    own = {one.name: one for one in operands}
+    return Contraction(e, own, update.root, epilogue, tuple(scalars), update.spans, axes)
 
 
 def _name(letter: int, letters: dict[int, str], update: Update) -> None:
@@ -174,7 +172,7 @@ def _name(letter: int, letters: dict[int, str], update: Update) -> None:
 
 def _axes(factor: Factor, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> dict[str, str]:
     """The long axes of a parameter, by its unknown sizes."""
-    found = dict.fromkeys(batch_modes(factor), BATCH)
+    found = dict.fromkeys(batch_modes(factor), INSTANCES)
     if isinstance(factor.root.type, Memref):
         for mode, letter in zip(factor.modes, factor.letters, strict=True):
             if letter != GROUP_ID and sizes[letter] is None:
@@ -185,7 +183,7 @@ def _axes(factor: Factor, letters: Mapping[int, str], sizes: Mapping[int, Extent
 def _array(operand: Operand, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
     def axis(letter: int) -> Any:
         if letter == GROUP_ID:
-            return BATCH
+            return INSTANCES
         known = sizes[letter]
         return known if known is not None else f"n_{letters[letter]}"
 

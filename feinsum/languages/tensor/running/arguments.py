@@ -6,104 +6,52 @@ type leaves open are taken from the array.  What a type promises (alignment, div
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from feinsum.errors import ValidationError
-from feinsum.languages.calling.arguments import check_names, require_one_library
-from feinsum.languages.calling.overlap import check_apart
-from feinsum.languages.tensor.arguments import (
-    check_array,
-    check_group,
-    check_sizes,
-    pieces,
-    stride_divisors,
-    take_number,
-    wanted_strides,
-)
+from feinsum.languages.calling.signature import Taken
+from feinsum.languages.tensor.arguments import check_array, stride_divisors, taker, wanted_strides
 from feinsum.languages.tensor.ir import Function, Value
-from feinsum.languages.tensor.types import BF16, Boolean, Extent, Group, Memref, Scalar
+from feinsum.languages.tensor.types import BF16, Extent, Memref
 
 _REMEMBERED = 512
 
 
-@dataclass(frozen=True, eq=False)
-class Given:
-    """An argument that fits.
+class Layout(NamedTuple):
+    """Where the elements of an array are to lie, in elements, and whether they do."""
 
-    :ivar arrays: the array of a memref, or those of a group.
-    :ivar strides: of each, in elements, as the kernel is to find them.
-    :ivar fits: whether the arrays lie so.
-    :ivar number: a scalar.
-    :ivar given: what the caller passed.
+    strides: tuple[int, ...]
+    fits: bool
+
+
+def layouts(function: Function) -> Callable[[str, Value, Any], Taken]:
+    """What ``Signature.bind`` needs to take arguments: the value of arrays is a :class:`Layout` of each.
+
+    The layout of an array is remembered by its class, shape, strides and type.
     """
+    known: dict[Any, Layout] = {}
 
-    parameter: Value
-    arrays: tuple[Any, ...] = ()
-    strides: tuple[tuple[int, ...], ...] = ()
-    fits: bool = True
-    number: Any = None
-    given: Any = None
-
-    @property
-    def name(self) -> str:
-        return f"%{self.parameter.name}"
-
-    def result(self) -> Any:
-        """What the caller gets back of it."""
-        return list(self.given) if isinstance(self.parameter.type, Group) else self.given
-
-
-Layout: TypeAlias = tuple[tuple[int, ...], bool]
-"""Where the elements of an array are to lie, and whether they do."""
-
-
-def examine(
-    function: Function, arguments: Mapping[str, Any], written: Sequence[Value], known_layouts: dict[Any, Layout]
-) -> list[Given]:
-    """The arguments in order of the parameters.
-
-    :param known_layouts: what was found out about arrays of a class, shape, strides and type in earlier calls.
-    :raises ValidationError, ShapeError, DTypeError: naming the one that does not fit.
-    """
-    check_names(str(function.name), [parameter.name for parameter in function.parameters], arguments)
-    given = [
-        _examine(parameter, attributes, arguments[parameter.name], known_layouts)
-        for parameter, attributes in zip(function.parameters, function.parameter_attributes, strict=True)
-    ]
-    arrays = pieces(given, written)
-    require_one_library((name, array) for name, array, _ in arrays)
-    check_apart(arrays)
-    return given
-
-
-def _examine(parameter: Value, attributes: Mapping[str, Any], argument: Any, known_layouts: dict[Any, Layout]) -> Given:
-    type_, name = parameter.type, f"%{parameter.name}"
-    if isinstance(type_, Memref):
+    def lay_out(
+        parameter: Value, type_: Memref, attributes: Mapping[str, Any], array: Any, name: str
+    ) -> tuple[Any, Layout]:
         # an alignment depends on more than what is remembered, and a type that is no numpy type is viewed as one
-        lasting = type_.element != BF16 and "alignment" not in attributes and hasattr(argument, "strides")
-        key = (parameter, argument.__class__, argument.shape, argument.strides, argument.dtype) if lasting else None
-        known = known_layouts.get(key)
-        if known is not None:
-            return Given(parameter, (argument,), (known[0],), known[1], given=argument)
-        check_array(type_, argument, name)
-        array = _as_bits(type_, argument)
-        strides, fits = _strides(type_, array, attributes, name)
-        if key is not None:
-            if len(known_layouts) >= _REMEMBERED:
-                known_layouts.clear()
-            known_layouts[key] = strides, fits
-        return Given(parameter, (array,), (strides,), fits, given=argument)
-    if isinstance(type_, Group):
-        check_group(type_, argument, name)
-        arrays = [_as_bits(type_.memref, one) for one in argument]
-        found = [_strides(type_.memref, one, attributes, f"{name}[{k}]") for k, one in enumerate(arrays)]
-        return Given(parameter, tuple(arrays), tuple(s for s, _ in found), all(fits for _, fits in found), given=argument)
-    assert isinstance(type_, (Scalar, Boolean))
-    return Given(parameter, number=take_number(type_, argument, name))
+        lasting = type_.element != BF16 and "alignment" not in attributes and hasattr(array, "strides")
+        key = (parameter, array.__class__, array.shape, array.strides, array.dtype) if lasting else None
+        layout = known.get(key)
+        if layout is None:
+            check_array(type_, attributes, array, name)
+            array = _as_bits(type_, array)
+            layout = _layout(type_, array, attributes, name)
+            if key is not None:
+                if len(known) >= _REMEMBERED:
+                    known.clear()
+                known[key] = layout
+        return array, layout
+
+    return taker(function, lay_out)
 
 
 def _as_bits(type_: Memref, array: Any) -> Any:
@@ -111,17 +59,15 @@ def _as_bits(type_: Memref, array: Any) -> Any:
     return array.view(np.uint16) if type_.element == BF16 and array.dtype != np.uint16 else array
 
 
-def _strides(type_: Memref, array: Any, attributes: Mapping[str, Any], name: str) -> Layout:
-    """Where the elements of an array are to lie, and whether they do."""
-    check_sizes(array.shape, attributes, name)
+def _layout(type_: Memref, array: Any, attributes: Mapping[str, Any], name: str) -> Layout:
     own = _fitting(type_.strides, array, stride_divisors(type_, attributes))
     alignment = attributes.get("alignment", 1)
     address = array.ctypes.data if isinstance(array, np.ndarray) else array.offset
     if own is not None and array.size and address % alignment:
         if not isinstance(array, np.ndarray):
             raise ValidationError(f"{name} promises an alignment of {alignment} bytes, and begins at byte {address}")
-        return own, False
-    return (own, True) if own is not None else (wanted_strides(type_, array.shape, attributes, name), False)
+        return Layout(own, False)
+    return Layout(wanted_strides(type_, array.shape, attributes, name) if own is None else own, own is not None)
 
 
 def _fitting(wanted: Sequence[Extent], array: Any, multiples: Sequence[int]) -> tuple[int, ...] | None:

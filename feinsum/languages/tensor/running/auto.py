@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.running.einsums import EinsumKernel, UnsuitedError, are_equally_far
 from feinsum.languages.tensor.running.kernel import GeneralKernel
 from feinsum.timing.races import run_race
@@ -54,29 +55,29 @@ class AutoKernel:
         """Which route and why."""
         return f"{(self._chosen or self.einsum).explain()}\nroute: {self.route}, as {self.why}"
 
-    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+    def call(self, call: ProgramCall) -> Any:
         """Run it; arguments that do not suit einsums go the general route."""
         with self._lock:
             if self._chosen is None:
-                self._decide(arguments, count, queue, wait_for)
+                self._decide(call)
         if self._chosen is self.einsum:
             try:
-                return self.einsum.call(arguments, count, queue, wait_for)
+                return self.einsum.call(call)
             except UnsuitedError:
                 pass
-        return self.general.call(arguments, count, queue, wait_for)
+        return self.general.call(call)
 
-    def _decide(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> None:
+    def _decide(self, call: ProgramCall) -> None:
         """Race them; whatever the arguments break is raised by the general route."""
         ways: dict[str, EinsumKernel | GeneralKernel] = {"einsum": self.einsum, "general": self.general}
 
         def sampler(kernel: EinsumKernel | GeneralKernel) -> Callable[[], float]:
-            return lambda: _time_s(kernel, copies, count, queue, wait_for)
+            return lambda: _time_s(kernel, copied)
 
         try:
-            copies = {name: _copied(value) for name, value in arguments.items()}
+            copied = call._replace(arguments={name: _copied(value) for name, value in call.arguments.items()})
             for kernel in ways.values():  # the first call may compile or allocate
-                _time_s(kernel, copies, count, queue, wait_for)
+                _time_s(kernel, copied)
             race = run_race({name: sampler(kernel) for name, kernel in ways.items()}, seconds=_RACE_S)
         except UnsuitedError as error:
             self.why = f"of the first call {error}"
@@ -86,11 +87,9 @@ class AutoKernel:
         self.why = f"both were raced on the arrays of the first call: {race}"
 
 
-def _time_s(
-    kernel: GeneralKernel | EinsumKernel, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any
-) -> float:
+def _time_s(kernel: GeneralKernel | EinsumKernel, call: ProgramCall) -> float:
     start = time.perf_counter()
-    _wait_for(kernel.call(arguments, count, queue, wait_for))
+    _wait_for(kernel.call(call))
     return time.perf_counter() - start
 
 

@@ -29,7 +29,7 @@ def combine(
         Summand(array, _number(term, numbers), _bounds(term.block, out.ndim))
         for term, array in zip(step.terms, arrays, strict=True)
     ]
-    for one, operand in zip(summands, step.operands, strict=True):
+    for one, operand in zip(summands, step.operands.values(), strict=True):
         _check_shape(one, out, f"{operand}", f"%{step.output.name}")
     if isinstance(out, np.ndarray):
         _add_on_host(out, scale, summands)

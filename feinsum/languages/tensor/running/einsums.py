@@ -9,36 +9,35 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from feinsum.compile.buffers import check_queue, checked_events
-from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
-from feinsum.generate import generate
 from feinsum.generate.arguments import check_context
 from feinsum.generate.kernel import Kernel
+from feinsum.languages.calling.protocols import BuildRequest, ProgramCall
+from feinsum.languages.calling.signature import BoundArgument
+from feinsum.languages.calling.stage import INSTANCES
 from feinsum.languages.source import Source
-from feinsum.languages.tensor.arguments import check_count
+from feinsum.languages.tensor.arguments import signature
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.printing import show_function
 from feinsum.languages.tensor.recognising import Contraction, Step
-from feinsum.languages.tensor.recognising.combinations import BATCH
 from feinsum.languages.tensor.recognising.operands import Operand, name_of
 from feinsum.languages.tensor.recognising.terms import Block, Factor, transposed
-from feinsum.languages.tensor.running.arguments import Given, Layout, examine
+from feinsum.languages.tensor.running.arguments import layouts
 from feinsum.languages.tensor.running.combining import combine
 from feinsum.languages.tensor.running.temporaries import Temporaries, stack
 from feinsum.languages.tensor.types import Group, Memref
 
-_LONG_AXIS: Final = 1 << 15
-"""Lengths from here on are not compiled in: one kernel serves all of them."""
 _SHARE: Final = 4
 """Part of the memory of a device that temporaries take at most."""
 _MOST_LENGTHS: Final = 16
@@ -60,41 +59,25 @@ class EinsumKernel:
     """
 
     route = "einsum"
+    sizes: Mapping[str, Any] = MappingProxyType({})
 
-    def __init__(
-        self,
-        function: Function,
-        source: Source,
-        device: Device,
-        found: Sequence[Step],
-        database: Any = None,
-        sizes: Mapping[str, int] | None = None,
-        tune: str = "never",
-    ) -> None:
-        self.function, self.text, self.device, self.steps = function, source, device, tuple(found)
+    def __init__(self, function: Function, source: Source, request: BuildRequest, found: Sequence[Step]) -> None:
+        self.function, self.text, self.device, self.steps = function, source, request.device, tuple(found)
+        self._request, self._signature, self._take = request, signature(function), layouts(function)
         self.contractions = [one for one in found if isinstance(one, Contraction)]
         outputs = dict.fromkeys(one.output for one in found)
         self.written = [one for one in outputs if one in function.parameters]
         self._local = {one: name_of(one) for one in outputs if one not in function.parameters}
         self.kernels = []
-        self._einsums: list[BatchedEinsum] = []
-        self._request = database, tune
         self._made: dict[tuple[Any, ...], list[Kernel]] = {}
-        self._known_layouts: dict[Any, Layout] = {}
         self._transposed = _Transposed()
         self._examined: tuple[int | None, int, list[Kernel]] | None = None
-        self._stacked = {x.name: x for one in found for x in one.operands if x.counter is not None}
+        self._stacked = {x.name: x for one in found for x in one.operands.values() if x.counter is not None}
         self._temporaries = Temporaries()
         self._known_shapes: tuple[Any, dict[str, tuple[int, ...]]] | None = None
         for one in self.contractions:
-            e = one.einsum.then(one.epilogue) if one.epilogue else one.einsum
-            expected = {one.axes[name]: size for name, size in (sizes or {}).items() if name in one.axes}
-            known = {axis: size for axis, size in expected.items() if axis in e.long_axes}
-            self._einsums.append(e)
-            self.kernels.append(generate(e, device, database, known, tune))
-        self._open = [
-            [x for x, axis in e.index_sizes.items() if isinstance(axis, str) and axis != BATCH] for e in self._einsums
-        ]
+            expected = {one.axes[name]: size for name, size in request.sizes.items() if name in one.axes}
+            self.kernels.append(one.kernel(request, expected))
 
     @property
     def is_recorded(self) -> bool:
@@ -137,11 +120,12 @@ class EinsumKernel:
         lines += dict.fromkeys(f"copied at every call: {what}" for one in self.steps for what in one.gaps)
         return "\n".join(lines)
 
-    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+    def call(self, call: ProgramCall) -> Any:
         """Run it; the arrays that were written.
 
         :raises UnsuitedError: if not all instances are wanted, or results lie as no einsum writes them.
         """
+        arguments, count = call.arguments, call.instances
         examined = self._examined
         known = examined is not None and examined[:2] == (count, len(arguments))
         batches, numbers = self._same(arguments) if known else None, dict[Value, Any]()
@@ -149,25 +133,25 @@ class EinsumKernel:
             examined = None
             batches, numbers = self._examine(arguments, count)
         results = {one: _Result(batches[one]) for one in self.written}
-        work = self._work(batches, queue, wait_for)
-        inputs = [{operand.name: work.array(operand) for operand in one.operands} for one in self.contractions]
+        work = self._work(batches, call.queue, call.wait_for)
+        inputs = [{name: work.array(operand) for name, operand in one.operands.items()} for one in self.contractions]
         kernels = self._kernels_at(inputs) if examined is None else examined[2]
         self._examined = count, len(arguments), kernels
         ready = zip(inputs, kernels, strict=True)
         for one in self.steps:
-            work.stack(one.operands)
+            operands = one.operands.values()
+            work.stack(operands)
             out = results[one.output].array if one.output in results else work.batches[one.output]
             if isinstance(one, Contraction):
                 own, kernel = next(ready)
                 given = own | {name_of(value): numbers[value] for value in one.scalars}
                 kernel(given, out=out, queue=work.queue, wait_for=work.wait_for)
             else:
-                combine(one, out, [work.array(operand) for operand in one.operands], numbers, work.queue, work.wait_for)
-            work.note(one.operands, out)
+                combine(one, out, [work.array(operand) for operand in operands], numbers, work.queue, work.wait_for)
+            work.note(operands, out)
         for result in results.values():
             result.deliver()
-        found = tuple(_given_back(one, arguments[one.name]) for one in self.written)
-        return found[0] if len(found) == 1 else found
+        return self._signature.written_among(arguments)
 
     def _work(self, batches: Mapping[Value, Any], queue: Any, wait_for: Any) -> _Work:
         """What a call has in hand: the transposed arrays, and temporaries of the sizes that it needs.
@@ -229,7 +213,7 @@ class EinsumKernel:
     def _instances(self, batches: Mapping[Value, Any]) -> int:
         """How many instances there are, by the first array that has an element for each."""
         named = {value.name: array for value, array in batches.items()}
-        for name in (name for one in self.steps for name, axis in one.axes.items() if axis == BATCH):
+        for name in (name for one in self.steps for name, axis in one.axes.items() if axis == INSTANCES):
             parameter, _, mode = name.partition(".")
             if parameter in named:
                 return int(named[parameter].shape[::-1][int(mode)] if mode else len(named[parameter]))
@@ -246,41 +230,36 @@ class EinsumKernel:
     def _examine(self, arguments: Mapping[str, Any], count: int | None) -> tuple[dict[Value, Any], dict[Value, Any]]:
         """The transposed arrays, and the numbers, of arguments that fit."""
         self._examined = None
-        given = {one.parameter: one for one in examine(self.function, arguments, self.written, self._known_layouts)}
+        given = {one.parameter: one for one in self._signature.bind(arguments, self._take)}
         self._check_count(given, count)
-        batches = {one: self._transposed.of(found) for one, found in given.items() if found.number is None}
-        numbers = {one: found.number[()] for one, found in given.items() if found.number is not None}
+        numbers = {one: found.value[()] for one, found in given.items() if not isinstance(one.type, (Memref, Group))}
+        batches = {one: self._transposed.of(found) for one, found in given.items() if one not in numbers}
         return batches, numbers
 
     def _kernels_at(self, inputs: Sequence[Mapping[str, Any]]) -> list[Kernel]:
         """The kernels for the lengths of a call."""
-        if not any(self._open):
+        if not any(one.open for one in self.contractions):
             return self.kernels
-        lengths = [_lengths(e, arrays) for e, arrays in zip(self._einsums, inputs, strict=True)]
-        if any(own is None for own in lengths):
+        found = [_lengths(one.einsum, arrays) for one, arrays in zip(self.contractions, inputs, strict=True)]
+        lengths = [own for own in found if own is not None]
+        if len(lengths) < len(found):
             return self.kernels
-        key = tuple(own[x] for own, known in zip(lengths, self._open, strict=True) if own for x in known)
+        key = tuple(own[x] for one, own in zip(self.contractions, lengths, strict=True) for x in one.open)
         if key not in self._made:
             if len(self._made) >= _MOST_LENGTHS:
                 return self.kernels
-            self._made[key] = [self._kernel_at(*each) for each in zip(self._einsums, self._open, lengths, strict=True)]
+            self._made[key] = [
+                one.kernel_at(self._request, own) for one, own in zip(self.contractions, lengths, strict=True)
+            ]
         return self._made[key]
 
-    def _kernel_at(self, e: BatchedEinsum, known: Sequence[str], lengths: Mapping[str, int] | None) -> Kernel:
-        """The kernel of an einsum whose indices are so long, as far as that is compiled in."""
-        fixed = {x: n for x, n in (lengths or {}).items() if x in known and n < _LONG_AXIS}
-        at, (database, tune) = e.with_sizes(fixed), self._request
-        return generate(at, self.device, database, at.sizes_from(lengths or {}), tune)
-
-    def _check_count(self, given: Mapping[Value, Given], count: int | None) -> None:
+    def _check_count(self, given: Mapping[Value, BoundArgument[Value]], count: int | None) -> None:
         """All instances there are, no more and no less."""
-        if count is not None:
-            check_count(count)
         named, counted = {value.name: found for value, found in given.items()}, False
         for one in self.steps:
             for name, axis in one.axes.items():
                 parameter, _, mode = name.partition(".")
-                if axis != BATCH or parameter not in named:
+                if axis != INSTANCES or parameter not in named:
                     continue
                 found = named[parameter]
                 size = found.arrays[0].shape[int(mode)] if mode else len(found.arrays)
@@ -301,11 +280,6 @@ def _lengths(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int] | No
             if n == 0 or found.setdefault(x, n) != n:
                 return None
     return found
-
-
-def _given_back(parameter: Value, argument: Any) -> Any:
-    """What the caller gets of an argument that was written."""
-    return list(argument) if isinstance(parameter.type, Group) else argument
 
 
 @dataclass
@@ -333,7 +307,7 @@ class _Work:
         """The array of a factor."""
         return self.transposed.block(self.batches[factor.root], factor)
 
-    def stack(self, operands: Sequence[Operand]) -> None:
+    def stack(self, operands: Collection[Operand]) -> None:
         """Write what is stacked and has not been in this call."""
         for one in operands:
             if one.counter is not None and one.name not in self.stacked:
@@ -341,7 +315,7 @@ class _Work:
                 stack(self.temporaries[one.name], one.axis, parts, self.queue, self.wait_for)
                 self.stacked.add(one.name)
 
-    def note(self, operands: Sequence[Operand], result: Any) -> None:
+    def note(self, operands: Collection[Operand], result: Any) -> None:
         """Make the next that writes to the temporaries among operands wait for the result that was made of them."""
         for one in operands:
             if one.name in self.temporaries and not isinstance(result, np.ndarray):
@@ -371,7 +345,7 @@ class _Transposed:
     def __init__(self) -> None:
         self._known: dict[Value, tuple[weakref.ref[Any], Any, dict[Block, Any]]] = {}
 
-    def of(self, given: Given) -> Any:
+    def of(self, given: BoundArgument[Value]) -> Any:
         """The array of a parameter; a group is an array whose first axis counts its memrefs."""
         if isinstance(given.parameter.type, Group):
             return _together([array.T for array in given.arrays], given.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,19 +10,21 @@ import numpy as np
 
 from feinsum.compile.launching import Launcher, new_bytes, new_table, new_words, read_words
 from feinsum.compile.placed import Placed, place
+from feinsum.compile.sequence import queue_and_events
 from feinsum.devices import Device
 from feinsum.errors import DeviceError, ValidationError
+from feinsum.languages.calling.protocols import ProgramCall
+from feinsum.languages.calling.signature import BoundArgument
 from feinsum.languages.diagnostics import broken_rule
 from feinsum.languages.source import Source
-from feinsum.languages.tensor.arguments import indexed_by_group, instances
-from feinsum.languages.tensor.effects import written_parameters
+from feinsum.languages.tensor.arguments import indexed_by_group, instances, signature
 from feinsum.languages.tensor.emitting import Emitted, Slot, emit
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.lowering import lower, stages
 from feinsum.languages.tensor.lowering.target import Target, choose_target, results
 from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.printing import show_function
-from feinsum.languages.tensor.running.arguments import Given, Layout, examine
+from feinsum.languages.tensor.running.arguments import layouts
 from feinsum.languages.tensor.types import Boolean, Group, Memref, Scalar
 
 _GROUPS_PER_UNIT = 16
@@ -37,7 +39,7 @@ of a compute unit that have to be left.  Products of 4x4 took half of the time s
 class _Call:
     """What a call found out."""
 
-    given: list[Given]
+    bound: list[BoundArgument[Value]]
     count: int
     placed: dict[Value, tuple[Placed, list[int]]] = field(default_factory=dict)
 
@@ -55,18 +57,22 @@ class GeneralKernel:
     route = "general"
 
     def __init__(
-        self, function: Function, source: Source, device: Device, check: bool = False, target: Target | None = None
+        self,
+        function: Function,
+        source: Source,
+        device: Device,
+        check: bool = False,
+        target: Target | None = None,
+        why: str = "",
     ) -> None:
-        self.function, self.text, self.device = function, source, device
+        self.function, self.text, self.device, self.why = function, source, device, why
         self.target = choose_target(function, device.profile) if target is None else target
         # some local memory is left to what work-items tell each other
         most = max(device.profile.static_local_memory_bytes, device.profile.local_memory_bytes) - (4 << 10)
         self.emitted: Emitted = emit(lower(function, self.target), self.target, check, most)
         _check_device(function, self.emitted, device)
-        self.written = written_parameters(function)
+        self._signature, self._take = signature(function), layouts(function)
         self.copied: tuple[str, ...] = ()
-        self.why = ""
-        self._known_layouts: dict[Any, Layout] = {}
         self._counted = indexed_by_group(function)
         entries = [rows * columns for rows, columns in results(function)]
         self._is_small = bool(entries) and max(entries) <= _SMALL_ENTRIES
@@ -106,21 +112,20 @@ class GeneralKernel:
         lines += [f"copied: {what}" for what in self.copied]
         return "\n".join(lines)
 
-    def call(self, arguments: Mapping[str, Any], count: int | None, queue: Any, wait_for: Any) -> Any:
+    def call(self, call: ProgramCall) -> Any:
         """Run it; the arrays that were written."""
-        given = examine(self.function, arguments, self.written, self._known_layouts)
-        call = _Call(given, instances(self.function, given, self._counted, count))
-        queue, events = self._launcher.queue_and_events(queue, wait_for)
-        for one in given:
-            if one.arrays or isinstance(one.parameter.type, Group):
-                changed = one.parameter in self.written
-                call.placed[one.parameter] = place(one.arrays, one.strides, one.fits, queue, changed, one.name)
-        placed = {parameter: found for parameter, (found, _) in call.placed.items()}
+        bound = self._signature.bind(call.arguments, self._take)
+        this = _Call(bound, instances(self.function, bound, self._counted, call.instances))
+        queue, events = queue_and_events(self.device, call.queue, call.wait_for)
+        for one in bound:
+            if isinstance(one.parameter.type, (Memref, Group)):
+                strides, fits = [layout.strides for layout in one.value], all(layout.fits for layout in one.value)
+                this.placed[one.parameter] = place(one.arrays, strides, fits, queue, one.is_written, one.name)
+        placed = {parameter: found for parameter, (found, _) in this.placed.items()}
         self.copied = tuple(f"%{p.name} {found.copied}" for p, found in placed.items() if found.copied)
-        if call.count:
-            self._run(call, queue, [*events, *(event for found in placed.values() for event in found.events)])
-        results = tuple(one.result() for one in given if one.parameter in self.written)
-        return results[0] if len(results) == 1 else results
+        if this.count:
+            self._run(this, queue, [*events, *(event for found in placed.values() for event in found.events)])
+        return self._signature.written_among(call.arguments)
 
     def _run(self, call: _Call, queue: Any, events: Sequence[Any]) -> None:
         chunk = self.chunk(call.count)
@@ -128,9 +133,9 @@ class GeneralKernel:
         arguments = [self._argument(slot, call, queue, chunk, keep) for slot in self.emitted.slots]
         groups = -(-call.count // chunk)
         done = self._launcher.enqueue(queue, arguments, groups, self.target.work_items, events)
-        for parameter, (found, _) in call.placed.items():
-            if parameter in self.written:
-                found.deliver(queue, done)
+        for one in call.bound:
+            if one.is_written:
+                call.placed[one.parameter][0].deliver(queue, done)
         if self.emitted.spans:
             self._check_fault(queue, arguments[-1])
         if any(found.memory is not None for found, _ in call.placed.values()):
@@ -157,10 +162,10 @@ class GeneralKernel:
                 return new_words(queue, 1)
         parameter = slot.parameter
         assert parameter is not None
-        (one,) = (one for one in call.given if one.parameter is parameter)
+        (one,) = (one for one in call.bound if one.parameter is parameter)
         if slot.kind == "number":
             assert isinstance(parameter.type, (Scalar, Boolean))
-            return _as_number(one.number, parameter.type, slot.mode)
+            return _as_number(one.value, parameter.type, slot.mode)
         found, begins = call.placed[parameter]
         match slot.kind:
             case "buffer":
@@ -170,7 +175,7 @@ class GeneralKernel:
             case "size":
                 return np.int64(one.arrays[0].shape[slot.mode])
             case "stride":
-                return np.int64(one.strides[0][slot.mode])
+                return np.int64(one.value[0].strides[slot.mode])
             case "group size":
                 return np.int64(len(one.arrays))
             case "offsets":
@@ -178,7 +183,7 @@ class GeneralKernel:
             case "sizes":
                 table = [array.shape[slot.mode] for array in one.arrays]
             case _:
-                table = [strides[slot.mode] for strides in one.strides]
+                table = [layout.strides[slot.mode] for layout in one.value]
         keep.append(new_table(queue, table))
         return keep[-1]
 

@@ -1,0 +1,115 @@
+"""Protocols: what the package of a language offers, how a program is built, and what a call of one says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from feinsum.errors import FeinsumError
+
+if TYPE_CHECKING:
+    from feinsum.devices import Device
+    from feinsum.languages.calling.signature import Signature
+    from feinsum.languages.diagnostics import Diagnostic
+    from feinsum.languages.source import Source
+    from feinsum.tune.subject import Subject
+
+CHOICES: Final = {
+    "route": ("auto", "einsum", "general"),
+    "tune": ("never", "missing", "always"),
+    "check": ("bounds", None),
+}
+"""The values of keywords of :func:`feinsum.build`."""
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """How a function is to be built: the arguments of :func:`feinsum.build`, with a device that was chosen.
+
+    :raises FeinsumError: if `route`, `tune` or `check` is none of :data:`CHOICES`, or `sizes` is no mapping.
+    """
+
+    device: Device
+    database: Any = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    tune: str = "never"
+    route: str = "auto"
+    check: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                *others, last = map(repr, known)
+                raise FeinsumError(f"{name} is {value!r}; it is {', '.join(others)} or {last}")
+        if not isinstance(self.sizes, Mapping):
+            raise FeinsumError(f"sizes is {self.sizes!r}; it has a length for each name, as in {{'n': 1000}}")
+
+
+class ProgramCall(NamedTuple):
+    """A call of a function that was built; see :meth:`feinsum.Built.__call__`."""
+
+    arguments: Mapping[str, Any]
+    instances: int | None = None
+    queue: Any = None
+    wait_for: Any = None
+    out: Any = None
+
+
+class ProgramRunner(Protocol):
+    """A function on a device, as the package of a language builds it."""
+
+    @property
+    def route(self) -> str:
+        """``"general"``, ``"einsum"``, or ``"auto"`` as long as it is not decided."""
+
+    @property
+    def sizes(self) -> Mapping[str, Any]:
+        """The sizes of sub-groups and work-groups, as :meth:`feinsum.Program.interpret` takes them; empty without such."""
+
+    @property
+    def source(self) -> str:
+        """The OpenCL C source."""
+
+    def call(self, call: ProgramCall) -> Any:
+        """Run it: what was written or made."""
+
+    def ir(self, name: str | None = None) -> str:
+        """The function behind a pass, by default the last, in the language itself.
+
+        :raises ValidationError: if there is no such pass.
+        """
+
+    def explain(self) -> str:
+        """The route and its reasons."""
+
+
+class Language(Protocol):
+    """The package of a language."""
+
+    def read(self, source: Source, strict: bool) -> tuple[tuple[Any, ...], tuple[Diagnostic, ...]]:
+        """The functions of a text and its warnings.
+
+        :raises LanguageError: with all that is wrong with it.
+        """
+
+    def show(self, functions: Any) -> str:
+        """The canonical text of functions."""
+
+    def signature(self, function: Any) -> Signature[Any]:
+        """What a function takes and gives."""
+
+    def interpret(self, function: Any, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Any) -> Any:
+        """Execute a function with numpy; see :meth:`feinsum.Program.interpret`."""
+
+    def build(self, function: Any, source: Source, request: BuildRequest) -> ProgramRunner:
+        """A function made ready for a device; see :func:`feinsum.build`."""
+
+    def sample_arguments(
+        self, function: Any, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Random arguments in place of those that are not given; see :func:`feinsum.languages.trying.try_out`."""
+
+    @property
+    def subject_at(self) -> Callable[[Any, Source, Mapping[str, int], str], Subject] | None:
+        """The subject that the tuner knows a program as, at lengths, and with a name; None if there is nothing to tune."""
