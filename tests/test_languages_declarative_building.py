@@ -276,9 +276,9 @@ def test_a_program_is_called_again(cpu: Device) -> None:
         np.testing.assert_allclose(kernel(**held, queue=others).get(), wanted, rtol=1e-5, atol=1e-5)
         assert kernel(held, out=out) is out
         np.testing.assert_allclose(out.get(), wanted, rtol=1e-5, atol=1e-5)
-        with pytest.raises(ShapeError, match="out has the shape"):
+        with pytest.raises(ShapeError, match="out has shape"):
             kernel(held, out=out[:3])
-        with pytest.raises(ValidationError, match="arrays of two libraries are mixed"):
+        with pytest.raises(ValidationError, match="out is a Array; pass a numpy array, as the inputs are"):
             kernel(given, out=out)
         with pytest.raises(ValidationError, match="out has 2 arrays"):
             kernel(held, out=(out, out))
@@ -528,7 +528,7 @@ def test_results_go_where_the_call_says(cpu: Device) -> None:
     y = cla.zeros(cpu.queue, 40, np.float32)
     assert doubled(x=x, out=y) is not None
     np.testing.assert_array_equal(y.get(), 2 * x.get())
-    with pytest.raises(ShapeError, match=r"out has the shape \(41,\), and the result \(40,\)"):
+    with pytest.raises(ShapeError, match=r"out has shape \(41,\) but the result has \(40,\)"):
         doubled(x=x, out=cla.zeros(cpu.queue, 41, np.float32))
     named = fe.build(fe.program("out: Tensor<N; f32>\ny = out * 2"), device=cpu)
     np.testing.assert_array_equal(named(out=np.ones(3, np.float32)), [2, 2, 2])

@@ -78,6 +78,26 @@ def check_context(arrays: Mapping[str, Any], queue: Any) -> None:
             )
 
 
+def check_output(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], library: str) -> None:
+    """Check the array that the caller wants a result in.
+
+    :param name: as errors show it.
+    :param library: that of the inputs.
+    :raises ValidationError: if it is of another library, not C-contiguous or not writable.
+    :raises ShapeError, DTypeError: if it is of another shape or type than the result.
+    """
+    if library_of(value) != library or isinstance(value, np.generic):
+        raise ValidationError(f"{name} is a {type(value).__name__}; pass a {library} array, as the inputs are")
+    if tuple(value.shape) != shape:
+        raise ShapeError(f"{name} has shape {tuple(value.shape)} but the result has {shape}")
+    if np.dtype(value.dtype) != dtype:
+        raise DTypeError(f"{name} is {value.dtype} but the result is {dtype}")
+    if not value.flags.c_contiguous:
+        raise ValidationError(f"{name} is not C-contiguous; pass a contiguous array")
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        raise ValidationError(f"{name} is read-only; pass an array that can be written")
+
+
 def check_outputs(
     e: BatchedEinsum, out: Any, shape: tuple[int, ...], library: str, arrays: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -98,16 +118,7 @@ def check_outputs(
         raise ValidationError(f"out has {len(given)} arrays but the kernel has {count} outputs")
     results = dict(zip(e.output_names, given, strict=True))
     for (name, value), dtype in zip(results.items(), e.dtypes, strict=True):
-        if library_of(value) != library or isinstance(value, np.generic):
-            raise ValidationError(f"out '{name}' is a {type(value).__name__}; pass a {library} array, as the inputs are")
-        if tuple(value.shape) != shape:
-            raise ShapeError(f"out '{name}' has shape {tuple(value.shape)} but the result has {shape}")
-        if np.dtype(value.dtype) != dtype:
-            raise DTypeError(f"out '{name}' is {value.dtype} but the result is {dtype}")
-        if not value.flags.c_contiguous:
-            raise ValidationError(f"out '{name}' is not C-contiguous; pass a contiguous array")
-        if isinstance(value, np.ndarray) and not value.flags.writeable:
-            raise ValidationError(f"out '{name}' is read-only; pass an array that can be written")
+        check_output(f"out '{name}'", value, shape, dtype, library)
     others = {} if library == "numpy" else dict(arrays)  # inputs of numpy that share memory are copied
     for name, value in results.items():
         for other, its in others.items():

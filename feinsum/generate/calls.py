@@ -21,6 +21,7 @@ from feinsum.compile.buffers import (
     share_memory,
     why_copied,
 )
+from feinsum.compile.call_cache import CallCache, likeness
 from feinsum.compile.executable import Executable
 from feinsum.compile.hosted import LEAST_RESULT_BYTES, SHARED_BYTES, computes_in_host_memory, is_aligned, new_array
 from feinsum.ending import calling
@@ -31,9 +32,6 @@ from feinsum.generate.scalars import finish_nothing, take_scalars
 
 if TYPE_CHECKING:
     from feinsum.generate.kernel import Kernel
-
-_REMEMBERED = 512
-"""Combinations of shapes, strides and types that a kernel remembers."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ class Calls:
         self._output_names = tuple(kernel.array_names[name] for name in kernel.einsum.output_names)
         self._scalar_names = kernel.scalar_names
         self._context, self._device_queue = kernel.device.context, kernel.device.queue
-        self._known: dict[Any, Prepared] = {}
+        self._known = CallCache[Prepared]()
         self.copied: tuple[Copied, ...] = ()
 
     def repeat(self, inputs: Mapping[str, Any]) -> Repeat:
@@ -244,15 +242,12 @@ class Calls:
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit.
         """
         try:
-            key = tuple([(v.__class__, v.shape, v.strides, v.dtype) for v in map(inputs.__getitem__, self._names)])
-            known = self._known.get(key) if len(inputs) == len(key) else None
-        except (KeyError, AttributeError, TypeError):  # what is missing, or is no array, is named below
+            key = likeness(map(inputs.__getitem__, self._names))
+            known = self._known.get(key) if len(inputs) == len(self._names) else None
+        except (KeyError, TypeError):  # what is missing, or is no array, is named below
             known = None
         if known is None:
-            known = self._examine(inputs)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[key] = known
+            known = self._known[key] = self._examine(inputs)
         return known
 
     def _examine(self, inputs: Mapping[str, Any]) -> Prepared:

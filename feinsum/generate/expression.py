@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.compile.call_cache import CallCache
 from feinsum.errors import ValidationError
 from feinsum.generate.evaluate import How, is_time, prepare
 from feinsum.generate.evaluation import Evaluation
@@ -20,8 +21,6 @@ from feinsum.generate.guests import Copied, Reception, give_like, has_arrays_of_
 from feinsum.generate.operands import take_operands
 from feinsum.generate.scalars import Scaling
 
-_REMEMBERED = 128
-"""Combinations of shapes, strides and types that an equation remembers."""
 _LOOK_AGAIN_S = 1e-3
 """Seconds for which the records of a store are assumed to be the same: a glance takes as long as a small product."""
 _UNSEEN_S = 1.0
@@ -46,8 +45,8 @@ class Equation:
         self._place = Place(how.database)
         self._glance: Any = None
         self._look_at_s = 0.0
-        self._known: dict[Any, tuple[Evaluation, bool]] = {}
-        self._known_elsewhere: dict[Any, Any] = {}
+        self._known = CallCache[tuple[Evaluation, bool]](128)
+        self._known_elsewhere = CallCache[Any](128)
         self.quick: Callable[[Sequence[Any], Any], Any] | None = None
         self._last: tuple[Evaluation, tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
@@ -183,8 +182,6 @@ class Equation:
             tune_steps(evaluation, self.how, _MISSING_S if isinstance(self.how.tune, str) else float(self.how.tune))
         found = prepare(self.text, operands, self.how, out, self._constants, "" if scaling is None else scaling.text)
         with self._lock:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
             # Numbers of numpy's look like arrays of no axes, but have to be made arrays in every call.
             if key is not None and not any(issubclass(part[0], np.generic) for part in key if not isinstance(part, str)):
                 self._known[key] = found
@@ -192,7 +189,7 @@ class Equation:
         return found
 
     def _forget_elsewhere(self) -> None:
-        self._known_elsewhere, self.quick = {}, None
+        self._known_elsewhere, self.quick = CallCache[Any](128), None
 
     def _look(self) -> None:
         """Forget what was prepared if records were added since."""

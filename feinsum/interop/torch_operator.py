@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from feinsum.compile.call_cache import CallCache
 from feinsum.devices import Device
 from feinsum.errors import ArgumentError, ValidationError
 from feinsum.generate.evaluate import How
@@ -142,7 +143,7 @@ def _remembered(subscripts: str, device: Device | None) -> Equation:
     return Equation(subscripts, How(None, "K", "safe", True, device, None))
 
 
-_known_steps: dict[Any, Steps] = {}
+_known_steps = CallCache[Steps](_REMEMBERED)
 
 
 def _steps(subscripts: str, operands: Sequence[torch.Tensor]) -> Steps:
@@ -155,10 +156,7 @@ def _steps(subscripts: str, operands: Sequence[torch.Tensor]) -> Steps:
         equation.evaluate([one.detach() for one in operands])
         evaluation = equation.last()
         path = () if evaluation is None else [task.step.positions for task in evaluation.tasks]
-        known = steps(spell(subscripts, [one.shape for one in operands]), path)
-        if len(_known_steps) >= _REMEMBERED:
-            _known_steps.clear()
-        _known_steps[key] = known
+        known = _known_steps[key] = steps(spell(subscripts, [one.shape for one in operands]), path)
     return known
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from feinsum.devices import device as choose_device
 from feinsum.generate.guests import Copied
-from feinsum.languages.calling.adapter import call_with_guests, has_guests
+from feinsum.languages.calling.adapter import call_with_guests
 from feinsum.languages.calling.arguments import check_count, refuse_keywords, refuse_positions
 from feinsum.languages.calling.protocols import BuildRequest, ProgramCall, ProgramRunner
 from feinsum.languages.calling.signature import one_or_all
@@ -74,19 +74,13 @@ class Built:
         if out is not None:
             refuse_keywords({} if self._signature.results else {"out": out}, "results are written to the arguments")
             out = one_or_all(out) if isinstance(out, (list, tuple)) else out
-        if not has_guests(given):
-            self._copied = ()
-            return self._run(given, out, count, queue, wait_for)
 
         def run(seen: Mapping[str, Any], into: Any) -> Any:
-            return self._run(seen, into, count, queue, wait_for)
+            with walkable(self.program.source):
+                return self._runner.call(ProgramCall(seen, count, queue, wait_for, into))
 
         results, self._copied = call_with_guests(run, given, out, self._signature.written, self.device)
         return results
-
-    def _run(self, given: Mapping[str, Any], out: Any, count: int | None, queue: Any, wait_for: Any) -> Any:
-        with walkable(self.program.source):
-            return self._runner.call(ProgramCall(given, count, queue, wait_for, out))
 
     @property
     def route(self) -> str:

@@ -131,7 +131,7 @@ class Program:
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, as where it is built.
         :raises LanguageError: if the program does what its language leaves undefined.
         """
-        from feinsum.languages.calling.adapter import call_with_guests, has_guests, refuse_device_arrays
+        from feinsum.languages.calling.adapter import call_with_guests, refuse_device_arrays
         from feinsum.languages.calling.arguments import check_count, refuse_positions
 
         if others or not (function is None or isinstance(function, str)):
@@ -140,14 +140,12 @@ class Program:
         language, found = LANGUAGES[self.language].load(), self.function(function)
         sizes = {"subgroup_size": subgroup_size, "work_group_size": work_group_size}
 
-        def run(given: Mapping[str, Any], out: Any = None) -> Any:
+        def run(given: Mapping[str, Any], out: Any) -> Any:
             with walkable(self.source):
                 return language.interpret(found, self.source, given, count, sizes)
 
         refuse_device_arrays(arguments)
-        if has_guests(arguments):
-            return call_with_guests(run, arguments, None, language.signature(found).written)[0]
-        return run(arguments)
+        return call_with_guests(run, arguments, None, language.signature(found).written)[0]
 
 
 def program(text_or_path: str | PathLike[str], language: str | None = None, strict: bool = False) -> Program:

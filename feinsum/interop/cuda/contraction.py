@@ -23,8 +23,6 @@ from feinsum.interop.cuda.launching import BoundLaunches
 from feinsum.interop.cuda.quick import QuickCall, QuickCalls, QuickStep
 from feinsum.interop.cuda.reception import check_device, opencl_device, overlap, road_of, take
 
-_REMEMBERED = 128
-
 
 @dataclass(frozen=True)
 class View:
@@ -94,8 +92,6 @@ def contract(
     if planned is None:
         views = [View(shape, dtype, strides) for shape, strides, dtype in kinds]
         planned = _plan(text, how, views, wanted, number)
-        if len(known) >= _REMEMBERED:
-            known.clear()
         known[key] = planned
     result = _run(planned, values, out, held, number, copied)
     last = known["last"] = planned.evaluation, tuple((shape, dtype) for shape, _, dtype in kinds)

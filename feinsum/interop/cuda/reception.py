@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from feinsum.compile.call_cache import CallCache
 from feinsum.devices import Device, devices
 from feinsum.errors import DeviceError, DTypeError, ShapeError, ValidationError
 from feinsum.generate.arguments import check_arguments
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from feinsum.generate.evaluate import How
     from feinsum.generate.evaluation import Evaluation
     from feinsum.generate.kernel import Kernel
-
-_REMEMBERED = 512
 
 
 def receive_cuda(
@@ -179,7 +178,7 @@ class CudaRoad:
         self._kernel, self._einsum = kernel, kernel.einsum
         self._names = tuple(a.name for a in kernel.einsum.arrays)
         self._programs: dict[int, CudaProgram] = {}
-        self._known: dict[Any, tuple[tuple[int, ...], BoundLaunches]] = {}
+        self._known = CallCache[tuple[tuple[int, ...], BoundLaunches]]()
         self._quick = QuickCalls(self._names)
 
     def call(
@@ -258,8 +257,6 @@ class CudaRoad:
             lengths = check_arguments(self._einsum, seen)
             values = [inputs[name] for name in self._names]
             known = tuple(lengths[letter] for letter in self._einsum.indexing.output), self.bind(lengths, number, scalars)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
             self._known[key] = known
         return *known, values
 

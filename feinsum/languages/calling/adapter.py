@@ -51,12 +51,14 @@ def call_with_guests(
     written: Collection[str],
     device: Any = None,
 ) -> tuple[Any, Sequence[Copied]]:
-    """Run a program on arrays of another library; its results in that library, and what was copied.
+    """Run a program on arrays of any library; its results in that library, and what was copied.
 
-    :param run: takes arguments of numpy, and ``out``.
+    :param run: takes arguments of numpy or pyopencl, and ``out``.
     :param written: the parameters that the program writes.
     :raises ValidationError, DTypeError: naming an array that cannot be taken.
     """
+    if not has_guests(arguments):
+        return run(arguments, out), ()
     arrays = dict(_arrays(arguments))
     numbers = {key: value for key, value in arrays.items() if not value.shape}
     if len(numbers) < len(arrays) and not has_guests({k: value for k, value in arrays.items() if k not in numbers}):

@@ -7,9 +7,9 @@ which context they are, has to be seen each time.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from feinsum.compile.call_cache import CallCache, likeness
 from feinsum.languages.calling.overlap import have_own_buffers
 from feinsum.languages.immediate.memory import Memory
 from feinsum.languages.immediate.plan import Contraction, Plan
@@ -18,23 +18,13 @@ from feinsum.languages.immediate.running import Runner
 if TYPE_CHECKING:
     from feinsum.generate.calls import Bound
 
-_REMEMBERED = 64
-"""Combinations of shapes, strides and types."""
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A call: the arguments of the kernel, by name, the one that is written last."""
-
-    bound: Bound
-    names: tuple[str, ...]
-
 
 class Repeated:
-    """The calls of one function that were one launch of buffers as they were."""
+    """The calls of one function that were one launch of buffers as they were: kernels, and names of their arguments, the
+    one that is written last."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, _Known] = {}
+        self._known: CallCache[tuple[Bound, tuple[str, ...]]] = CallCache(64)
 
     def enqueue(self, arguments: Mapping[str, Any], count: int | None, queue: Any, context: Any) -> Any:
         """Launch the kernel of an earlier call like this one; what it writes, or None if there was none."""
@@ -44,10 +34,11 @@ class Repeated:
         known = None if key is None else self._known.get(key)
         if known is None or not _are_apart(arguments, context):
             return None
-        arrays = [arguments[name] for name in known.names]
+        bound, names = known
+        arrays = [arguments[name] for name in names]
         target = arrays[-1]
         events = [event for array in arrays for event in array.events]
-        done = known.bound.enqueue(queue or target.queue, [array.base_data for array in arrays], events or None)
+        done = bound.enqueue(queue or target.queue, [array.base_data for array in arrays], events or None)
         target.add_event(done)
         return target
 
@@ -55,7 +46,7 @@ class Repeated:
         self, arguments: Mapping[str, Any], count: int | None, plan: Plan, memory: Memory, runner: Runner, items: int
     ) -> None:
         """Remember a call, if it was one launch of whole arguments."""
-        if len(plan.units) != 1 or not items or len(self._known) >= _REMEMBERED:
+        if len(plan.units) != 1 or not items:
             return
         (unit,) = plan.units
         if not isinstance(unit, Contraction) or unit.alpha == 0:
@@ -68,17 +59,15 @@ class Repeated:
         bound = runner.bound(unit, parts, items)
         key = _key(arguments, count)
         if bound is not None and key is not None:
-            self._known[key] = _Known(bound, tuple(owners[id(part)] for part in parts))
+            self._known[key] = bound, tuple(owners[id(part)] for part in parts)
 
 
 def _key(arguments: Mapping[str, Any], count: int | None) -> Hashable:
     """The key of a call; None unless all arguments are arrays that begin where their buffers do."""
-    found = []
-    for name, value in arguments.items():
+    for value in arguments.values():
         if getattr(value, "offset", 1) or not hasattr(value, "base_data"):
             return None
-        found.append((name, value.__class__, value.shape, value.strides, value.dtype))
-    return tuple(found), count
+    return tuple(arguments), likeness(arguments.values()), count
 
 
 def _are_apart(arguments: Mapping[str, Any], context: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.buffers import fetched
+from feinsum.compile.call_cache import CallCache, likeness
 from feinsum.compile.sequence import device_array, host_array, new_device_array, queue_and_events, result_array
 from feinsum.database import open_stores
 from feinsum.errors import FeinsumError, ValidationError
@@ -53,8 +54,8 @@ class DeclarativeKernel:
         self._races: list[tuple[syntax.Alternative, Race, int]] = []
         self._lock = threading.RLock()
         self._emulated = ""
-        self._known: dict[Any, tuple[tuple[str, ...], Contents]] = {}
-        self._repeats: dict[Any, tuple[Made, Repeat, Sequence[str]]] = {}
+        self._known = CallCache[tuple[tuple[str, ...], Contents]]()
+        self._repeats = CallCache[tuple[Made, Repeat, Sequence[str]]]()
         self._last: Made | None = None
 
     @property
@@ -85,7 +86,7 @@ class DeclarativeKernel:
         if count is not None:
             refuse_keywords({"count": count})
         out = given if given is None or isinstance(given, tuple) else (given,)
-        if (repeat := self._repeats.get(like := _likeness(arguments))) is not None:
+        if (repeat := self._repeats.get(like := (tuple(arguments), likeness(arguments.values())))) is not None:
             made, launch, names = repeat
             self._last = made
             chosen, events = queue_and_events(self.device, queue, wait_for)
@@ -103,7 +104,7 @@ class DeclarativeKernel:
             if out is not None:
                 check_results(made, out, arrays)
             one = _operands_of_one(made, arrays)
-            if like is not None and one is not None and arrays.keys() == arguments.keys():
+            if like[1] is not None and one is not None and arrays.keys() == arguments.keys():
                 kernel = made.actions[0][0]
                 named = {name: arrays[source] for name, source in one.items()}
                 order = [one[a.name] for a in kernel.einsum.arrays]
@@ -280,14 +281,6 @@ def build(function: Function, source: Source, request: BuildRequest) -> Declarat
     refuse_keywords({"sizes": request.sizes or None}, "lengths are those of each call")
     refuse_keywords({"check": request.check}, "indices are proved before a kernel runs")
     return DeclarativeKernel(function, source, request)
-
-
-def _likeness(arguments: Mapping[str, Any]) -> Any:
-    """What arrays have in common that one kernel serves in the same way; None where not all arguments are arrays."""
-    try:
-        return (*arguments, *[(v.__class__, v.shape, v.strides, v.dtype) for v in arguments.values()])
-    except AttributeError:
-        return None
 
 
 def _key(arguments: Mapping[str, Any]) -> Any:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from feinsum.compile.buffers import library_of
 from feinsum.compile.sequence import KernelSequence
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import Array, array, einsum
-from feinsum.errors import DeviceError, DTypeError, ShapeError, ValidationError
-from feinsum.languages.calling.arguments import is_array, require_one_library
+from feinsum.errors import DeviceError, ValidationError
+from feinsum.generate.arguments import check_output
 from feinsum.languages.calling.overlap import check_apart
 from feinsum.languages.calling.protocols import BuildRequest
 from feinsum.languages.calling.stage import EinsumStage
@@ -268,16 +269,9 @@ def check_results(made: Made, out: Sequence[Any], arrays: Mapping[str, Any]) -> 
     """
     if len(out) != len(made.results):
         raise ValidationError(f"out has {len(out)} arrays; the program computes {len(made.results)}")
+    library = library_of(next(iter(arrays.values()), out[0])) or "numpy"
     for (shape, dtype), one in zip(made.room, out, strict=True):
-        if not is_array(one):
-            raise ValidationError(f"out is a {type(one).__name__}; pass an array of the library of the arguments")
-        if one.shape != shape:
-            raise ShapeError(f"out has the shape {tuple(one.shape)}, and the result {shape}")
-        if one.dtype != dtype:
-            raise DTypeError(f"out is {one.dtype}, and the result {dtype}")
-        if not one.flags.c_contiguous:
-            raise ValidationError("out is not C-contiguous; pass a contiguous array")
-    require_one_library([*list(arrays.items())[:1], *(("out", one) for one in out)])
+        check_output("out", one, shape, dtype, library)
     check_apart([*((name, one, False) for name, one in arrays.items()), *(("out", one, True) for one in out)])
 
 

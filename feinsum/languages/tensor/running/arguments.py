@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from feinsum.compile.call_cache import CallCache
 from feinsum.errors import ValidationError
 from feinsum.languages.calling.signature import Taken
 from feinsum.languages.tensor.arguments import check_array, stride_divisors, taker, wanted_strides
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.types import BF16, Extent, Memref
-
-_REMEMBERED = 512
 
 
 class Layout(NamedTuple):
@@ -32,7 +31,7 @@ def layouts(function: Function) -> Callable[[str, Value, Any], Taken]:
 
     The layout of an array is remembered by its class, shape, strides and type.
     """
-    known: dict[Any, Layout] = {}
+    known = CallCache[Layout]()
 
     def lay_out(
         parameter: Value, type_: Memref, attributes: Mapping[str, Any], array: Any, name: str
@@ -46,8 +45,6 @@ def layouts(function: Function) -> Callable[[str, Value, Any], Taken]:
             array = _as_bits(type_, array)
             layout = _layout(type_, array, attributes, name)
             if key is not None:
-                if len(known) >= _REMEMBERED:
-                    known.clear()
                 known[key] = layout
         return array, layout
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from feinsum.compile.buffers import check_queue, checked_events
+from feinsum.compile.call_cache import CallCache
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_context
@@ -74,7 +75,7 @@ class EinsumKernel:
         self._examined: tuple[int | None, int, list[Kernel]] | None = None
         self._stacked = {x.name: x for one in found for x in one.operands.values() if x.counter is not None}
         self._temporaries = Temporaries()
-        self._known_shapes: tuple[Any, dict[str, tuple[int, ...]]] | None = None
+        self._known_shapes = CallCache[dict[str, tuple[int, ...]]]()
         for one in self.contractions:
             expected = {one.axes[name]: size for name, size in request.sizes.items() if name in one.axes}
             self.kernels.append(one.kernel(request, expected))
@@ -188,15 +189,15 @@ class EinsumKernel:
         :raises UnsuitedError: if they take too much of the memory of the device.
         """
         given = tuple(array.shape for array in batches.values())
-        known = self._known_shapes
-        if known is None or known[0] != given:
+        shapes = self._known_shapes.get(given)
+        if shapes is None:
             shapes = self._shapes_anew(batches)
             needed = sum(map(math.prod, shapes.values())) * self._dtype.itemsize
             if needed * _SHARE > self.device.profile.global_memory_bytes:
                 part = f"1/{_SHARE} of the memory of {self.device.id}"
                 raise UnsuitedError(f"temporaries of {needed} bytes take more than {part}")
-            self._known_shapes = known = given, shapes
-        return known[1]
+            self._known_shapes[given] = shapes
+        return shapes
 
     def _shapes_anew(self, batches: Mapping[Value, Any]) -> dict[str, tuple[int, ...]]:
         count, local = self._instances(batches), dict[Value, tuple[int, ...]]()
