@@ -10,6 +10,7 @@ import declarative_programs as programs
 import numpy as np
 import pyopencl.array as cla
 import pytest
+from array_kinds import make, shown
 from click.testing import CliRunner
 
 import feinsum as fe
@@ -284,6 +285,28 @@ def test_a_program_is_called_again(cpu: Device) -> None:
             kernel(held, out=(out, out))
         turned = {**held, "A": cla.to_device(cpu.queue, np.asfortranarray(given["A"]))}
         np.testing.assert_allclose(kernel(turned).get(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["order C", "device C"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "C = compute (shape = [4]) |i| reduce (shape = [3], op = sum) |k| A[i, k] * B[k]",
+        "C = compute (shape = [2]) |i| reduce (shape = [6], op = sum) |k| A[i, k] * B[k]",
+        "C = compute (shape = [3]) |i| tanh(reduce (shape = [6], op = sum) |k| A[i, k] * B[k]) + B[i]",
+        "P = compute (shape = [4, 6]) |i, k| max(A[i, k], 1)\n"
+        "C = compute (shape = [4]) |i| P[3 - i, 5] + reduce (shape = [3], op = sum) |k| P[i, k] * B[k]",
+    ],
+)
+def test_an_einsum_takes_the_part_of_an_array_that_is_read(text: str, kind: str, cpu: Device) -> None:
+    """Where fewer elements are wanted than there are, along a sum or the result."""
+    program = fe.program(f"A: Tensor<4, 6; f32>\nB: Tensor<6; f32>\n{text}\nC")
+    A, B = numbers(4, 6), numbers(6)
+    for route in ("auto", "general"):
+        kernel = fe.build(program, device=cpu, route=route)
+        for _ in range(2):
+            found = kernel(A=make(kind, A, cpu.queue), B=make(kind, B, cpu.queue))
+            np.testing.assert_allclose(shown(found), program.interpret(A=A, B=B), rtol=1e-5, atol=1e-5)
 
 
 def test_one_kernel_for_other_lengths(cpu: Device) -> None:

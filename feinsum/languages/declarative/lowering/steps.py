@@ -7,7 +7,7 @@ exponentials, their sum and the quotients of a softmax, for instance.  What a ro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, TypeAlias
 
@@ -48,6 +48,7 @@ _FEW_ROWS, _LONG = 64, 1 << 15
 class EinsumStep:
     """An einsum: its subscripts, the arrays that it takes, and the one that it makes.
 
+    :ivar lengths: of each index; an array may be longer, and then a part of it is taken.
     :ivar epilogue: what is made of its sum, and `read` the names there, the arrays that these are, and their indices.
     """
 
@@ -55,6 +56,7 @@ class EinsumStep:
     subscripts: str
     operands: tuple[str, ...]
     equation: Equation
+    lengths: Mapping[str, int]
     epilogue: str = ""
     read: tuple[tuple[str, str, str], ...] = ()
 
@@ -200,7 +202,7 @@ def find_finished(equation: Equation) -> EinsumStep | None:
     text = finish.text(equation.body)
     if text is None or len(text) > _LONGEST_TEXT:
         return None
-    return EinsumStep(equation.array, inner.subscripts, inner.operands, equation, text, finish.read)
+    return replace(inner, equation=equation, epilogue=text, read=finish.read)
 
 
 def in_order(
@@ -267,7 +269,8 @@ def find_einsum(equation: Equation) -> EinsumStep | None:
     if any(letter not in "".join(inputs) for letter in letters.values()) or 0 in (v.extent for v in letters):  # type: ignore[union-attr]
         return None
     operands = tuple(f.array for f in factors if isinstance(f, Load))
-    return EinsumStep(equation.array, f"{','.join(inputs)}->{output}", operands, equation)
+    lengths = {letter: v.extent for v, letter in letters.items() if isinstance(v, Variable)}
+    return EinsumStep(equation.array, f"{','.join(inputs)}->{output}", operands, equation, lengths)
 
 
 def _factors(term: Term) -> list[Term]:

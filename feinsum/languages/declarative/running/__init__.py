@@ -226,8 +226,12 @@ class DeclarativeKernel:
         done = None
         for step, action, names in in_order(made.steps, made.actions, {}):
             if isinstance(step, EinsumStep):
-                kernel, stage = action
+                kernel, stage, parts = action
                 named = {name: held[names.get(source, source)] for name, source in stage.operands.items()}
+                for name, part in parts.items():
+                    if done is not None:  # what is copied of an array is copied when it has been made
+                        named[name].add_event(done)
+                    named[name] = named[name][part]
                 result = kernel(named, out=held[names.get(step.array, step.array)], queue=queue, wait_for=events)
                 events = result.events[-1:] or events
                 done = result.events[-1] if result.events else None
@@ -298,7 +302,7 @@ def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> Mapping[str, str]
     if len(made.steps) > 1 or not isinstance(made.steps[0], EinsumStep):
         return None
     operands: Mapping[str, str] = made.actions[0][1].operands
-    return operands if set(operands.values()) <= arrays.keys() else None
+    return operands if set(operands.values()) <= arrays.keys() and not made.actions[0][2] else None
 
 
 def _kind(value: Any) -> Any:

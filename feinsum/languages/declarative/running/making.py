@@ -75,7 +75,7 @@ class Made:
     """A program made for some lengths: its steps and how each is run.
 
     :ivar arrays: lengths and type of every array.
-    :ivar actions: a kernel of :func:`feinsum.generate` and its einsum, or numbers of kernels in `sequence`.
+    :ivar actions: a kernel of :func:`feinsum.generate`, its einsum and parts of operands; or numbers in `sequence`.
     """
 
     steps: tuple[Step, ...]
@@ -128,14 +128,12 @@ class Maker:
                 found.append(self._einsum(step, arrays) if isinstance(step, EinsumStep) else own)
         return found
 
-    def _einsum(self, step: EinsumStep, arrays: Shapes) -> tuple[Kernel, EinsumStage[str]]:
-        """An einsum and its kernel, by whose names of arrays its operands are known."""
-        inputs, lengths = step.subscripts.partition("->")[0].split(","), dict[str, int]()
+    def _einsum(self, step: EinsumStep, arrays: Shapes) -> tuple[Kernel, EinsumStage[str], Mapping[str, Any]]:
+        """The kernel of an einsum, this with its operands, and the parts that are taken of longer arrays."""
+        inputs = step.subscripts.partition("->")[0].split(",")
 
         def described(name: str, letters: str, source: str) -> Array:
-            shape, dtype = arrays[source]
-            lengths.update(zip(letters, shape, strict=True))
-            return array(name, tuple(f"n_{x}" for x in letters), numpy_type(dtype))
+            return array(name, tuple(f"n_{x}" for x in letters), numpy_type(arrays[source][1]))
 
         own = {f"x{k}": (letters, source) for k, (letters, source) in enumerate(zip(inputs, step.operands, strict=True))}
         read = {name: (letters, source) for name, source, letters in step.read}
@@ -143,7 +141,9 @@ class Maker:
         if step.epilogue:
             e = e.then(step.epilogue, **{name: described(name, *one) for name, one in read.items()})
         stage = EinsumStage(e, {name: source for name, (_, source) in (own | read).items()})
-        return stage.kernel_at(self.request, lengths), stage
+        shapes = {name: tuple(step.lengths[x] for x in letters) for name, (letters, _) in (own | read).items()}
+        parts = {n: tuple(map(slice, shape)) for n, shape in shapes.items() if shape != arrays[stage.operands[n]][0]}
+        return stage.kernel_at(self.request, step.lengths), stage, parts
 
 
 def lower(
