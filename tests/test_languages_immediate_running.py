@@ -148,12 +148,14 @@ def test_the_sample_of_the_document(cpu: fe.Device) -> None:
         pool[offset : offset + 128] = A[k].ravel("F")
     kernel = fe.build(program, device=cpu)
     assert kernel.ir() == "C := 5.0 {ia, ak, kj to ij} + C\n"
+    assert "no kernel yet: it is made at the first call" in kernel.explain()
     for items in (A, list(A), (pool, offsets), np.asfortranarray(A)):
         for run in (program.interpret, kernel):
             mine = D.copy()
             assert run(A=items, B=B, C=C, D=mine) is mine
             assert (abs(mine - wanted) <= bound).all()
     assert "raised    from 2 instructions" in kernel.explain()
+    assert "no kernel yet" not in kernel.explain()
     assert "Zia,ak,kj->Zij then 5*v + out" in kernel.explain()
     assert "in a launch of their own" not in kernel.explain()
 

@@ -1,5 +1,6 @@
-"""Three small languages around einsums: their text is read, checked, printed and interpreted in rooms that they share.
+"""Three small languages around einsums, each a package that reads, checks, prints, interprets and builds its programs.
 
-A text becomes tokens (:mod:`.scanning`), tokens a typed program (one package for each language), and whatever is wrong a
-list of :mod:`.diagnostics` with lines, columns and the rule that was broken.  No module here knows OpenCL.
+They share how a text becomes tokens (:mod:`.scanning`), how what is wrong with it is told, with lines, columns and the rule
+that was broken (:mod:`.diagnostics`), and what a call is (:mod:`.calling`).  What they need of OpenCL is in
+:mod:`feinsum.compile`.
 """

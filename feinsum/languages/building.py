@@ -68,7 +68,8 @@ class Built:
         if others or (arguments is not None and not isinstance(arguments, Mapping)):
             refuse_positions(self._signature.parameters)
         given = named if not arguments else {**arguments, **named} if named else arguments
-        check_count(count)
+        if count is not None:
+            check_count(count)
         if out is not None and "out" in self._signature.parameters:  # an argument as any other
             given, out = {**given, "out": out}, None
         if out is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,19 +116,24 @@ class Findings:
         return LanguageError(errors[:MOST_ERRORS], more=max(len(errors) - MOST_ERRORS, 0))
 
 
-@contextmanager
-def walkable(source: Source) -> Iterator[None]:
+class walkable:  # noqa: N801 - a manager of contexts, which enters sooner than one of contextlib
     """Refuse a program that is composed too deeply for the recursion of what walks through it.
 
     :raises LanguageError: in place of a RecursionError.
     """
-    try:
-        yield
-    except RecursionError:
-        message = "this program is composed too deeply to be walked through; compute parts of it as tensors of their own"
-    else:
-        return
-    raise broken_rule(source, "nesting-depth", Span(0, min(1, len(source.text))), message)
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is RecursionError:
+            message = (
+                "this program is composed too deeply to be walked through; compute parts of it as tensors of their own"
+            )
+            span = Span(0, min(1, len(self._source.text)))
+            raise broken_rule(self._source, "nesting-depth", span, message) from None
 
 
 def broken_rule(source: Source, rule: str, span: Span, message: str, notes: Sequence[Note] = ()) -> LanguageError:

@@ -136,7 +136,8 @@ class Program:
 
         if others or not (function is None or isinstance(function, str)):
             refuse_positions([p.name for p in self.function(function if isinstance(function, str) else None).parameters])
-        check_count(count)
+        if count is not None:
+            check_count(count)
         language, found = LANGUAGES[self.language].load(), self.function(function)
         sizes = {"subgroup_size": subgroup_size, "work_group_size": work_group_size}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -35,12 +35,10 @@ def refuse_keywords(given: Mapping[str, Any], why: str = "") -> None:
 
 
 def check_count(count: Any) -> None:
-    """Check a number of instances; None for what the arguments say.
+    """Check a number of instances.
 
     :raises ArgumentError, ValidationError: if it is no integer, or negative.
     """
-    if count is None:
-        return
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
         raise ArgumentError(f"count is {count!r}, and has to be a whole number")
     if count < 0:
@@ -96,14 +94,15 @@ def take_number(name: str, type_: Any, argument: Any, wanted: np.dtype[Any] | No
     return number.reshape(())
 
 
-def require_one_library(arrays: Iterable[tuple[str, Any]]) -> str:
+def require_one_library(named: Collection[tuple[Any, ...]]) -> str:
     """The library of all arrays: ``"numpy"`` or ``"pyopencl"``.
 
-    :param arrays: with their names.
+    :param named: names and arrays, and what else is known of them.
     :raises ValidationError: if they are of two.
     """
-    kinds = {name: "numpy" if isinstance(array, np.ndarray) else "pyopencl" for name, array in arrays}
-    if len(set(kinds.values())) > 1:
-        shown = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+    on_host = [isinstance(one[1], np.ndarray) for one in named]
+    if any(on_host) and not all(on_host):
+        kinds = ("numpy" if here else "pyopencl" for here in on_host)
+        shown = ", ".join(f"{one[0]}: {kind}" for one, kind in zip(named, kinds, strict=True))
         raise ValidationError(f"arrays of two libraries are mixed ({shown}); pass all of one")
-    return next(iter(kinds.values()), "numpy")
+    return "numpy" if all(on_host) else "pyopencl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from feinsum.errors import ValidationError
 from feinsum.languages.calling.arguments import require_one_library
@@ -15,8 +15,7 @@ Taken: TypeAlias = tuple[Sequence[Any], Any]
 """The arrays that hold the memory of an argument, and what a program computes with."""
 
 
-@dataclass(frozen=True, eq=False)
-class BoundArgument(Generic[P]):
+class BoundArgument(NamedTuple, Generic[P]):
     """A parameter with its argument.
 
     :ivar name: as errors show it.
@@ -69,7 +68,7 @@ class Signature(Generic[P]):
             arrays, value = take(name, parameter, given)
             bound.append(BoundArgument(parameter, name, given, arrays, value, is_written))
             pieces += [(name, array, is_written) for array in arrays]
-        require_one_library((name, array) for name, array, _ in pieces)
+        require_one_library(pieces)
         check_apart(pieces)
         return bound
 

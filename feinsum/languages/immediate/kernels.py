@@ -132,7 +132,7 @@ class ImmediateKernel:
             if not launch.is_direct:
                 lines.append("  behind it alpha, beta and the place of the result are done in a launch of their own")
             lines += [self._wish(*wish) for wish in launch.wishes]
-        return lines or ["  no kernel yet"]
+        return lines if launches or unit.alpha == 0 else [*lines, "  no kernel yet: it is made at the first call"]
 
     def _wish(self, wish: Wish, why: str) -> str:
         """A line on a mark: whether it was obeyed, and if not, why."""
