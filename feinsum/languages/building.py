@@ -144,6 +144,7 @@ def build(
     :param check: ``"bounds"`` has every index checked as the kernel runs, for debugging; this is slow.
     :raises LanguageError: if the function cannot be compiled, at the line.
     :raises FeinsumError: if `route`, `tune` or `check` is none of these, or the function is no einsum and should be one.
+    :raises ValidationError: if a keyword means nothing to the language, or one of `sizes` to the program.
     :raises DeviceError: if the device has not what the function needs.
     """  # noqa: E501
     request = BuildRequest(choose_device(device), database, sizes or {}, tune, route, check)

@@ -143,12 +143,5 @@ def _indexed(operation: Operation, ids: set[Value]) -> list[tuple[Value, int]]:
         return [(operation.operands[1], mode) for mode, value in enumerate(operation.operands[2:]) if value in ids]
     if operation.name != "subview":
         return []
-    dynamic = iter(operation.operands[1:])
-    found = []
-    for mode, (offset, size) in enumerate(zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True)):
-        value = next(dynamic) if offset is None else None
-        if size is None:
-            next(dynamic)
-        if value in ids and size in (0, 1):
-            found.append((operation.operands[0], mode))
-    return found
+    bounds = enumerate(operation.bounds)
+    return [(operation.operands[0], mode) for mode, (offset, size) in bounds if offset in ids and size in (0, 1)]

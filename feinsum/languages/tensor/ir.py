@@ -46,6 +46,12 @@ class Operation:
     regions: tuple[Region, ...] = ()
     span: Span = _NOWHERE
 
+    @property
+    def bounds(self) -> list[tuple[int | Value, int | Value]]:
+        """The offset and size of each mode of a subview, operands where the text says no number."""
+        left, pairs = iter(self.operands[1:]), zip(self.attributes["offsets"], self.attributes["sizes"], strict=True)
+        return [(next(left) if a is None else a, next(left) if n is None else n) for a, n in pairs]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:

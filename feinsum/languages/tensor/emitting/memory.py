@@ -171,18 +171,11 @@ def emit_size(context: Context, operation: Operation) -> None:
 
 
 def emit_subview(context: Context, operation: Operation) -> None:
-    source, *dynamic = operation.operands
-    view, left = _view(context, source), iter(dynamic)
-    offsets: list[Amount] = []
-    shape: list[Amount] = []
-    strides: list[Amount] = []
-    entries = zip(operation.attributes["offsets"], operation.attributes["sizes"], view.strides, strict=True)
-    for given_offset, given_size, stride in entries:
-        offsets.append(context.text(next(left)) if given_offset is None else given_offset)
-        size: Amount = context.text(next(left)) if given_size is None else given_size
-        if given_size != 0:
-            shape.append(size)
-            strides.append(stride)
+    view = _view(context, operation.operands[0])
+    bounds = [[one if isinstance(one, int) else context.text(one) for one in pair] for pair in operation.bounds]
+    offsets: list[Amount] = [offset for offset, _ in bounds]
+    kept = [(size, stride) for (_, size), stride in zip(bounds, view.strides, strict=True) if size != 0]
+    shape, strides = [size for size, _ in kept], [stride for _, stride in kept]
     if context.check:
         _check_subview(context, operation, view, offsets, shape)
     (result,) = operation.results

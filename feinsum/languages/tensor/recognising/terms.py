@@ -203,22 +203,19 @@ class _Walker:
         self.accesses[operation.results[0]] = _Access.of_all(source, source.type.memref.order, GROUP_ID)
 
     def _subview(self, operation: Operation) -> None:
-        source, *dynamic = operation.operands
-        outer, left = self._access(source, operation), iter(dynamic)
+        source = operation.operands[0]
+        outer = self._access(source, operation)
         own = [mode for mode, letter in enumerate(outer.fixed) if letter is None]
         fixed, block = list(outer.fixed), list(outer.block)
         assert isinstance(source.type, Memref)
-        bounds = zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True)
-        for mode, (offset, size) in enumerate(bounds):
-            start = next(left) if offset is None else offset
-            extent = next(left) if size is None else size
-            if isinstance(start, Value) and start in self.group_ids and size in (0, 1):
-                if size == 1:
+        for mode, (start, extent) in enumerate(operation.bounds):
+            if isinstance(start, Value) and start in self.group_ids and extent in (0, 1):
+                if extent == 1:
                     raise UnrecognisedError("a mode of size 1 at the group id; leave its size out", operation.span)
                 if GROUP_ID in fixed:
                     raise UnrecognisedError("two modes are indexed by the group id", operation.span)
                 fixed[own[mode]] = GROUP_ID
-            elif isinstance(start, int) and size == 0:
+            elif isinstance(start, int) and extent == 0:
                 before = block[own[mode]]
                 block[own[mode]] = (start + before[0] if before else start, 0)
                 fixed[own[mode]] = _INDEXED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -200,7 +200,8 @@ class EinsumKernel:
         return shapes
 
     def _shapes_anew(self, batches: Mapping[Value, Any]) -> dict[str, tuple[int, ...]]:
-        count, local = self._instances(batches), dict[Value, tuple[int, ...]]()
+        given = {value.name: array.shape[::-1] for value, array in batches.items()}
+        count, local = next((size for _, size in self._counted(given)), 0), dict[Value, tuple[int, ...]]()
         for one in self._local:
             assert isinstance(one.type, Memref)
             local[one] = tuple(count if n is None else n for n in reversed(one.type.shape))
@@ -211,14 +212,15 @@ class EinsumKernel:
             shapes[operand.name] = (*inner[: operand.axis], len(operand.factors), *inner[operand.axis :])
         return shapes
 
-    def _instances(self, batches: Mapping[Value, Any]) -> int:
-        """How many instances there are, by the first array that has an element for each."""
-        named = {value.name: array for value, array in batches.items()}
+    def _counted(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
+        """The parameters that have an element for each instance, and how many there are.
+
+        :param shapes: of arguments; the last axis of a group counts its memrefs.
+        """
         for name in (name for one in self.steps for name, axis in one.axes.items() if axis == INSTANCES):
             parameter, _, mode = name.partition(".")
-            if parameter in named:
-                return int(named[parameter].shape[::-1][int(mode)] if mode else len(named[parameter]))
-        return 0
+            if parameter in shapes:
+                yield parameter, shapes[parameter][int(mode) if mode else -1]
 
     def _same(self, arguments: Mapping[str, Any]) -> dict[Value, Any] | None:
         """The transposed arrays of a call that brings the arrays of the device which the last one brought; else None.
@@ -232,7 +234,7 @@ class EinsumKernel:
         """The transposed arrays, and the numbers, of arguments that fit."""
         self._examined = None
         given = {one.parameter: one for one in self._signature.bind(arguments, self._take)}
-        self._check_count(given, count)
+        self._check_count(given.values(), count)
         numbers = {one: found.value[()] for one, found in given.items() if not isinstance(one.type, (Memref, Group))}
         batches = {one: self._transposed.of(found) for one, found in given.items() if one not in numbers}
         return batches, numbers
@@ -254,22 +256,16 @@ class EinsumKernel:
             ]
         return self._made[key]
 
-    def _check_count(self, given: Mapping[Value, BoundArgument[Value]], count: int | None) -> None:
+    def _check_count(self, given: Collection[BoundArgument[Value]], count: int | None) -> None:
         """All instances there are, no more and no less."""
-        named, counted = {value.name: found for value, found in given.items()}, False
-        for one in self.steps:
-            for name, axis in one.axes.items():
-                parameter, _, mode = name.partition(".")
-                if axis != INSTANCES or parameter not in named:
-                    continue
-                found = named[parameter]
-                size = found.arrays[0].shape[int(mode)] if mode else len(found.arrays)
-                if count not in (None, size):
-                    raise UnsuitedError(
-                        f"count is {count}, and %{parameter} has {size} instances, which an einsum takes all"
-                    )
-                count, counted = size, True
-        if not counted and count not in (None, 1):
+        memrefs = {one.parameter.name: one.arrays[0].shape for one in given if isinstance(one.parameter.type, Memref)}
+        groups = {one.parameter.name: (len(one.arrays),) for one in given if isinstance(one.parameter.type, Group)}
+        found = None
+        for parameter, size in self._counted(memrefs | groups):
+            if count not in (None, size):
+                raise UnsuitedError(f"count is {count}, and %{parameter} has {size} instances, which an einsum takes all")
+            count = found = size
+        if found is None and count not in (None, 1):
             raise UnsuitedError(f"count is {count}, and an einsum without instances is computed once")
 
 

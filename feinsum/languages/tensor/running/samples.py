@@ -64,24 +64,12 @@ def _positive(operation: Operation) -> Sequence[Value]:
         case "expand":
             return operation.operands[1:]
         case "subview":
-            return _sizes_among(operation)
+            return [size for _, size in operation.bounds if isinstance(size, Value)]
         case "arith.div" | "arith.rem":
             return operation.operands[1:]
         case "for":
             return operation.operands[2 : len(operation.operands) - len(operation.results)]
     return ()
-
-
-def _sizes_among(operation: Operation) -> tuple[Value, ...]:
-    """The sizes of a subview that are operands; offsets and sizes of its modes take turns."""
-    left = iter(operation.operands[1:])
-    found = []
-    for offset, size in zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True):
-        if offset is None:
-            next(left)
-        if size is None:
-            found.append(next(left))
-    return tuple(found)
 
 
 def _sample(parameter: Value, attributes: Mapping[str, Any], sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
