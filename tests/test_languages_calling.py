@@ -10,9 +10,9 @@ import pytest
 import feinsum as fe
 from feinsum.compile.call_cache import CallCache, likeness
 from feinsum.errors import FeinsumError, ValidationError
-from feinsum.languages.calling.protocols import CHOICES, BuildRequest, Language, ProgramRunner
+from feinsum.languages.calling.protocols import CHOICES, INSTANCES, BuildRequest, Language, ProgramRunner
 from feinsum.languages.calling.samples import random_numbers
-from feinsum.languages.calling.stage import INSTANCES, LONG_AXIS, EinsumStage
+from feinsum.languages.calling.stage import LONG_AXIS, EinsumStage
 from feinsum.languages.program import LANGUAGES
 
 TEXTS = {
@@ -49,6 +49,22 @@ def test_samples_are_named_as_arguments_are(name: str) -> None:
         language.sample_arguments(program.function(), {}, 0, None, {"z": x})
     with pytest.raises(ValidationError, match="leaves no size Q open"):
         language.sample_arguments(program.function(), {"Q": 3}, 0, None, {})
+
+
+def test_groups_have_lengths_of_their_own_in_samples_alone(cpu: fe.Device) -> None:
+    """An einsum has one number of instances."""
+    group = "group<memref<f32x3>,distance<3>>"
+    text = f"""define @f(%x: {group}, %y: {group}) {{
+        %a = get_work_item %x : {group}
+        %b = get_work_item %y : {group}
+        axpby {{i to i}} 2.0, %a, 0.0, %b : memref<f32x3> to memref<f32x3>
+    }}"""
+    program = fe.program(text)
+    found = LANGUAGES["immediate"].load().sample_arguments(program.function(), {"E": 7, "y": 9}, 0, None, {})
+    assert [len(found[name]) for name in "xy"] == [7, 9]
+    fe.build(program, device=cpu, sizes={"E": 7})
+    with pytest.raises(ValidationError, match="leaves no size y open; there are E"):
+        fe.build(program, device=cpu, sizes={"y": 9})
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float32", "complex128"])

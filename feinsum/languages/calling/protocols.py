@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from feinsum.languages.source import Source
     from feinsum.tune.subject import Subject
 
+INSTANCES: Final = "E"
+"""The name of the axis that counts instances."""
 CHOICES: Final = {
     "route": ("auto", "einsum", "general"),
     "tune": ("never", "missing", "always"),

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.generate import generate
-from feinsum.languages.calling.protocols import BuildRequest
+from feinsum.languages.calling.protocols import INSTANCES, BuildRequest
 
 if TYPE_CHECKING:
     from feinsum.generate.kernel import Kernel
 
 T = TypeVar("T")
-INSTANCES: Final = "E"
-"""The name of the axis that counts instances, whose length is never compiled in."""
 LONG_AXIS: Final = 1 << 15
 """Lengths of results from here on are long axes of einsums, so that one kernel serves all of them; to know shorter ones
 saves a sixth of the time of a product on a CPU."""
@@ -39,7 +37,7 @@ class EinsumStage(Generic[T]):
 
     @cached_property
     def open(self) -> tuple[str, ...]:
-        """The letters of lengths that a call brings, instances aside."""
+        """The letters of lengths that a call brings, save the number of instances, which is never compiled in."""
         return tuple(x for x, axis in self.einsum.index_sizes.items() if isinstance(axis, str) and axis != INSTANCES)
 
     def kernel(self, request: BuildRequest, sizes: Mapping[str, int], looped: str = "") -> Kernel:

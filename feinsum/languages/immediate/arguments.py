@@ -12,6 +12,7 @@ import numpy as np
 
 from feinsum.errors import ValidationError
 from feinsum.languages.calling.arguments import check_array, is_array, take_number
+from feinsum.languages.calling.protocols import INSTANCES
 from feinsum.languages.calling.signature import BoundArgument, Signature, Taken
 from feinsum.languages.immediate.syntax import Fixed, Function, GetWorkItem, Parameter, Subview, Update
 from feinsum.languages.immediate.types import Group, Memref, Scalar
@@ -28,9 +29,8 @@ def signature(function: Function) -> Signature[Parameter]:
         if isinstance(instruction, (GetWorkItem, Subview)) and instruction.operand.text in origin:
             origin[instruction.result.text] = origin[instruction.operand.text]
     changed = {origin[i.result.text] for i in function.walk() if isinstance(i, Update) and i.result.text in origin}
-    groups = [name for name, parameter in parameters.items() if isinstance(parameter.type, Group)]
-    written = tuple(name for name in parameters if name in changed)
-    return Signature(f"@{function.name}", parameters, written, sizes=("E", *groups))
+    sizes = (INSTANCES,) if any(isinstance(parameter.type, Group) for parameter in function.parameters) else ()
+    return Signature(f"@{function.name}", parameters, tuple(n for n in parameters if n in changed), sizes=sizes)
 
 
 def bind(own: Signature[Parameter], arguments: Mapping[str, Any]) -> list[Bound]:

@@ -15,8 +15,8 @@ import numpy as np
 from feinsum.compile.buffers import fill_with_zeros
 from feinsum.compile.strided import update_strided
 from feinsum.einsum import BatchedEinsum, array, einsum
-from feinsum.languages.calling.protocols import BuildRequest
-from feinsum.languages.calling.stage import INSTANCES, EinsumStage
+from feinsum.languages.calling.protocols import INSTANCES, BuildRequest
+from feinsum.languages.calling.stage import EinsumStage
 from feinsum.languages.immediate.layouts import Layout, find_groups, is_contiguous, make_layout, order_of
 from feinsum.languages.immediate.memory import Memory, new_like, ones_like
 from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit, Wish

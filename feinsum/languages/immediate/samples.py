@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from feinsum.languages.calling.protocols import INSTANCES
 from feinsum.languages.calling.samples import random_numbers, sample
 from feinsum.languages.immediate.arguments import signature
 from feinsum.languages.immediate.syntax import Function, Parameter
@@ -26,13 +28,14 @@ def sample_arguments(
     :raises ValidationError: if there is no such size or parameter.
     """
     own, rng = signature(function), np.random.default_rng(seed)
-    own.check_sizes(sizes)
+    groups = [name for name, parameter in own.parameters.items() if isinstance(parameter.type, Group)]
+    replace(own, sizes=(*own.sizes, *groups)).check_sizes(sizes)
 
     def make(name: str, parameter: Parameter) -> Any:
         type_ = parameter.type
         if isinstance(type_, Scalar):
             return 0 if type_.is_integer else 1.0
-        items = sizes.get(name, sizes.get("E", ITEMS if count is None else count))
+        items = sizes.get(name, sizes.get(INSTANCES, ITEMS if count is None else count))
         memref = type_.memref if isinstance(type_, Group) else type_
         assert isinstance(memref, Memref)
         shape = (items, *memref.shape) if isinstance(type_, Group) else memref.shape

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from feinsum.languages.calling.stage import INSTANCES
+from feinsum.languages.calling.protocols import INSTANCES
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.ir import Value
 from feinsum.languages.tensor.recognising.operands import Operand, readable, scaled, shown

@@ -14,7 +14,8 @@ import numpy as np
 
 from feinsum.einsum import Array, array, einsum
 from feinsum.errors import FeinsumError
-from feinsum.languages.calling.stage import INSTANCES, EinsumStage
+from feinsum.languages.calling.protocols import INSTANCES
+from feinsum.languages.calling.stage import EinsumStage
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.ir import Function, Value
 from feinsum.languages.tensor.numbers import dtype_of

@@ -23,9 +23,8 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
 from feinsum.generate.arguments import check_context
 from feinsum.generate.kernel import Kernel
-from feinsum.languages.calling.protocols import BuildRequest, ProgramCall
+from feinsum.languages.calling.protocols import INSTANCES, BuildRequest, ProgramCall
 from feinsum.languages.calling.signature import BoundArgument
-from feinsum.languages.calling.stage import INSTANCES
 from feinsum.languages.source import Source
 from feinsum.languages.tensor.arguments import signature
 from feinsum.languages.tensor.ir import Function, Value
