@@ -299,7 +299,7 @@ def _key(arguments: Mapping[str, Any]) -> Any:
 
 def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> Mapping[str, str] | None:
     """What the kernel takes if a program is that of an einsum of its arguments, and nothing else."""
-    if len(made.steps) > 1 or not isinstance(made.steps[0], EinsumStep):
+    if len(made.steps) != 1 or not isinstance(made.steps[0], EinsumStep):
         return None
     operands: Mapping[str, str] = made.actions[0][1].operands
     return operands if set(operands.values()) <= arrays.keys() and not made.actions[0][2] else None
