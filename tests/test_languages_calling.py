@@ -119,7 +119,7 @@ def test_a_cache_of_calls_begins_again_when_it_is_full() -> None:
 
 
 def test_calls_are_alike_whose_arrays_are() -> None:
-    """In class, shape, strides and type; what is no array is like nothing."""
+    """In class, shape, strides and type; other things are like nothing."""
     x = np.zeros((3, 4), np.float32)
     assert likeness([x, x]) == likeness([x.copy(), np.ones((3, 4), np.float32)])
     for other in (x.T, np.asfortranarray(x), x[:, :3], x.astype(np.float64), np.float32(0)):

@@ -23,7 +23,7 @@ class CallCache(dict[Any, V]):
 
 def likeness(arrays: Iterable[Any]) -> tuple[Any, ...] | None:
     """The classes, shapes, strides and types of arrays, the key of calls that one kernel serves in the same way; None if
-    one of them is no array."""
+    something among them is not an array."""
     try:
         return tuple([(one.__class__, one.shape, one.strides, one.dtype) for one in arrays])
     except AttributeError:

@@ -244,7 +244,7 @@ class Calls:
         try:
             key = likeness(map(inputs.__getitem__, self._names))
             known = self._known.get(key) if len(inputs) == len(self._names) else None
-        except (KeyError, TypeError):  # what is missing, or is no array, is named below
+        except (KeyError, TypeError):  # what is missing is named below
             known = None
         if known is None:
             known = self._known[key] = self._examine(inputs)

@@ -1,6 +1,5 @@
 """Three small languages around einsums, each a package that reads, checks, prints, interprets and builds its programs.
 
-They share how a text becomes tokens (:mod:`.scanning`), how what is wrong with it is told, with lines, columns and the rule
-that was broken (:mod:`.diagnostics`), and what a call is (:mod:`.calling`).  What they need of OpenCL is in
-:mod:`feinsum.compile`.
+They share how a text becomes tokens (:mod:`.scanning`), diagnostics with lines, columns and the rule that was broken
+(:mod:`.diagnostics`), and what a call is (:mod:`.calling`).  What they need of OpenCL is in :mod:`feinsum.compile`.
 """

@@ -37,7 +37,7 @@ def refuse_keywords(given: Mapping[str, Any], why: str = "") -> None:
 def check_count(count: Any) -> None:
     """Check a number of instances.
 
-    :raises ArgumentError, ValidationError: if it is no integer, or negative.
+    :raises ArgumentError, ValidationError: if it is not an integer, or negative.
     """
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
         raise ArgumentError(f"count is {count!r}, and has to be a whole number")

@@ -29,7 +29,7 @@ CHOICES: Final = {
 class BuildRequest:
     """How a function is to be built: the arguments of :func:`feinsum.build`, with a device that was chosen.
 
-    :raises FeinsumError: if `route`, `tune` or `check` is none of :data:`CHOICES`, or `sizes` is no mapping.
+    :raises FeinsumError: if `route`, `tune` or `check` is none of :data:`CHOICES`, or `sizes` is not a mapping.
     """
 
     device: Device
@@ -77,7 +77,7 @@ class ProgramRunner(Protocol):
         """Run it: what was written or made."""
 
     def ir(self, name: str | None = None) -> str:
-        """The function behind a pass, by default the last, in the language itself.
+        """The function after a pass, by default the last, in the language itself.
 
         :raises ValidationError: if there is no such pass.
         """

@@ -41,7 +41,7 @@ class Signature(Generic[P]):
     :ivar written: the names of those that it writes, in order.
     :ivar results: the names of what it makes; none where it writes parameters instead.
     :ivar sizes: the names of the lengths that the program leaves open.
-    :ivar lengths: the names that may be among the arguments and are no parameters.
+    :ivar lengths: names other than those of parameters that may be among the arguments: lengths.
     :ivar sigil: what stands before names in errors, as in the language.
     """
 

@@ -34,7 +34,7 @@ def sample_arguments(function: Function, sizes: Mapping[str, int], seed: int, gi
 
 
 def shape_arguments(function: Function, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The same where only shapes and types matter: arrays all of whose elements are one zero in memory."""
+    """The same where only shapes and types matter: the elements of an array are one zero in memory."""
     rng = np.random.default_rng(0)
 
     def filled(shape: tuple[int, ...], dtype: Any) -> Any:
