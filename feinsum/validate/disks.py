@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-Values = np.ndarray[Any, Any]
+from feinsum.elementwise import FUNCTIONS
 
-_ULPS = {"+": 2, "-": 2, "*": 4, "/": 16, "exp": 16, "sin": 16, "cos": 16}
+Values = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class DiskArithmetic:
             return Disk(np.conj(arguments[0].mid), arguments[0].bound)
         mid, bound, size = _RULES[name](*arguments)
         info = np.finfo(self.dtype)
-        widest = bound + _ULPS[name] * float(info.eps) * (size + bound) + 4 * float(info.tiny)
+        widest = bound + FUNCTIONS[name].complex_ulps * float(info.eps) * (size + bound) + 4 * float(info.tiny)
         # Parts of a result may overflow on the way where it comes within a factor of the largest number.
         return Disk(mid, np.where(np.isnan(widest) | (size + bound > 0.1 * float(info.max)), np.inf, widest))
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from feinsum.elementwise import MATH, OPERATORS
 from feinsum.errors import DTypeError
 
 
@@ -97,28 +98,19 @@ class FunctionKind:
     evaluate: Callable[..., Any]
 
 
-def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
-
-
 FUNCTIONS: Final = {
     **{
-        name: FunctionKind(1, "float", getattr(np, name))
-        for name in ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "tanh", "sinh",
-                     "cosh")
+        # An exact function makes integers of integers.
+        name: FunctionKind(row.arity, "float" if row.ulps else "same", row.evaluate)
+        for name, row in {**MATH, "pow": OPERATORS["**"]}.items()
     },
-    "erf": FunctionKind(1, "float", _erf),
-    "rsqrt": FunctionKind(1, "float", lambda x: 1 / np.sqrt(x)),
-    "pow": FunctionKind(2, "float", np.power),
-    "abs": FunctionKind(1, "same", np.abs),
-    "floor": FunctionKind(1, "same", np.floor),
-    "ceil": FunctionKind(1, "same", np.ceil),
+    # Those of epilogues and OpenCL C pass over NaN, which these keep, as numpy's.
     "min": FunctionKind(2, "same", np.minimum),
     "max": FunctionKind(2, "same", np.maximum),
     "isnan": FunctionKind(1, "bool", np.isnan),
     "cdiv": FunctionKind(2, "int", lambda a, b: -(-a // b)),
     "floordiv": FunctionKind(2, "int", lambda a, b: a // b),
-}  # fmt: skip
+}
 """Elementwise functions; those of integers alone are `cdiv` and `floordiv`, which round up and down."""
 
 MAKERS: Final = {"zeros": 0.0, "ones": 1.0, "empty": math.nan}

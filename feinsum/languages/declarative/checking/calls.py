@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Final
 
+from feinsum.elementwise import EXPANDED
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.checking.expressions import Expressions
 from feinsum.languages.declarative.checking.scopes import describe
@@ -15,10 +16,8 @@ from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, Typed, promo
 from feinsum.languages.diagnostics import Note, counted
 
 WRITTEN_OUT: Final = {
-    "gelu": "x * (1 + erf(x / sqrt(2.0))) / 2",
+    **{name: text for name, (_, text) in EXPANDED.items() if name not in FUNCTIONS},
     "relu": "max(x, 0)",
-    "sigmoid": "1 / (1 + exp(-x))",
-    "silu": "x / (1 + exp(-x))",
     "softplus": "log1p(exp(x))",
     "square": "x * x",
 }

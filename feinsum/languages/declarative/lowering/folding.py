@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from feinsum.languages.declarative.forms import SCALARS
+from feinsum.elementwise import COMPARISONS
+from feinsum.elementwise import FUNCTIONS as ELEMENTWISE
+from feinsum.languages.declarative.forms import FUNCTIONS, SCALARS
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term, rebuild
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
@@ -78,12 +80,10 @@ def apply_function(name: str, result: str, terms: list[Term]) -> Term:
     return fold(Apply("bool" if result == "bool" else dtype, name, tuple(cast(t, dtype) for t in terms)))
 
 
-_FOLDED: Final[Mapping[str, Callable[..., Any]]] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "neg": lambda a: -a,
-    "<": lambda a, b: a < b, ">": lambda a, b: a > b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "not": lambda a: not a,
-    "min": min, "max": max, "cdiv": lambda a, b: -(-a // b), "floordiv": lambda a, b: a // b,
-}  # fmt: skip
+_FOLDED: Final[Mapping[str, Any]] = {
+    **{name: ELEMENTWISE[name].number for name in ("+", "-", "*", "neg", *COMPARISONS, "not", "min", "max")},
+    **{name: FUNCTIONS[name].evaluate for name in ("cdiv", "floordiv")},
+}
 
 
 def fold(term: Apply) -> Term:
